@@ -1,0 +1,9 @@
+"""Kubernetes' own vocabulary as plain values, shared by everything else in the house.
+
+An object is the dictionary that its JSON says; the modules here read such dictionaries and never do I/O.
+"""
+
+from typing import Any
+
+Object = dict[str, Any]
+"""A Kubernetes object, or a part of one, exactly as it travels."""

@@ -1,0 +1,61 @@
+"""What every object carries: names, owners, versions. Views are read-only and keep only what we decide by."""
+
+from typing import Any
+
+import msgspec
+
+from trainwright.objects import Object
+
+
+class View(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
+    """A typed, trimmed reading of an object: fields that it does not name are dropped."""
+
+
+class OwnerReference(View, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(View, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The one owner that manages this object, if it has one."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+    @property
+    def terminating(self) -> bool:
+        return self.deletion_timestamp is not None
+
+
+def object_key(obj: Object) -> str:
+    """`NAMESPACE/NAME`, or `NAME` for an object of the whole cluster: what stores and queues are keyed by."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def controller_reference(owner: Object) -> dict[str, Any]:
+    """The ownerReference by which `owner` manages a child."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

@@ -1,0 +1,96 @@
+"""A pod as engine and operator see it: who it belongs to and how far it got. Its template stays a dictionary."""
+
+import msgspec
+
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, View
+
+
+class Terminated(View, frozen=True):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    signal: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+
+
+class Waiting(View, frozen=True):
+    reason: str = ""
+    message: str = ""
+
+
+class Running(View, frozen=True):
+    started_at: str | None = None
+
+
+class ContainerState(View, frozen=True):
+    waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(View, frozen=True):
+    name: str = ""
+    ready: bool = False
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodCondition(View, frozen=True):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class PodStatus(View, frozen=True):
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    start_time: str | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class PodSpec(View, frozen=True):
+    node_name: str = ""
+
+
+class Pod(View, frozen=True):
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def phase(self) -> str:
+        return self.status.phase or "Pending"
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in {"Succeeded", "Failed"}
+
+    @property
+    def restarts(self) -> int:
+        """Restarts by the kubelet of all containers, init containers included."""
+        statuses = self.status.init_container_statuses + self.status.container_statuses
+        return sum(status.restart_count for status in statuses)
+
+    def terminated(self, container: str) -> Terminated | None:
+        """How the named container ended, if it has."""
+        for status in self.status.container_statuses:
+            if status.name == container:
+                return status.state.terminated
+        return None
+
+
+def read_pod(obj: Object) -> Pod:
+    return msgspec.convert(obj, Pod)

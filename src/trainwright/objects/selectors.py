@@ -1,0 +1,96 @@
+"""Label and field selectors: parsed once, matched often. The client sends them, the embedded server answers them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+class SelectorError(ValueError):
+    """The selector cannot be parsed; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One term of a label selector. `values` is empty for exists and !exists."""
+
+    key: str
+    operator: str  # "in", "notin", "exists", "!exists"
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        match self.operator:
+            case "exists":
+                return self.key in labels
+            case "!exists":
+                return self.key not in labels
+            case "in":
+                return labels.get(self.key) in self.values
+            case _:
+                return labels.get(self.key) not in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+_KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+_SET_TERM = re.compile(rf"(?P<key>{_KEY})\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_EQUALITY_TERM = re.compile(rf"(?P<key>{_KEY})\s*(?P<operator>==|=|!=)\s*(?P<value>[-A-Za-z0-9_.]*)")
+_EXISTS_TERM = re.compile(rf"(?P<not>!?)\s*(?P<key>{_KEY})")
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """Reads kubectl's `-l` syntax: `a=b,c!=d,e in (f,g),h notin (i),j,!k`."""
+    return LabelSelector(tuple(_requirement(term.strip()) for term in _split_terms(text)))
+
+
+def format_labels(labels: Mapping[str, str]) -> str:
+    """The selector that asks for exactly these labels."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class FieldTerm:
+    """One term of a field selector: `path` has `value`, or has not."""
+
+    path: str
+    value: str
+    equal: bool = True
+
+
+def parse_field_selector(text: str) -> tuple[FieldTerm, ...]:
+    """Reads `a.b=c,d!=e`; which paths a resource knows is for the server to say."""
+    terms = []
+    for term in filter(None, (part.strip() for part in text.split(","))):
+        path, operator, value = _partition(term)
+        terms.append(FieldTerm(path, value, equal=operator != "!="))
+    return tuple(terms)
+
+
+def _partition(term: str) -> tuple[str, str, str]:
+    for operator in ("!=", "==", "="):
+        path, found, value = term.partition(operator)
+        if found:
+            return path.strip(), operator, value.strip()
+    raise SelectorError(f"invalid field selector {term!r}: write PATH=VALUE or PATH!=VALUE")
+
+
+def _split_terms(text: str) -> list[str]:
+    """Splits at commas that are not inside parentheses."""
+    return [term for term in re.split(r",(?![^(]*\))", text) if term.strip()]
+
+
+def _requirement(term: str) -> Requirement:
+    if match := _SET_TERM.fullmatch(term):
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        return Requirement(match["key"], match["operator"], values)
+    if match := _EQUALITY_TERM.fullmatch(term):
+        operator = "notin" if match["operator"] == "!=" else "in"
+        return Requirement(match["key"], operator, frozenset({match["value"]}))
+    if match := _EXISTS_TERM.fullmatch(term):
+        return Requirement(match["key"], "!exists" if match["not"] else "exists")
+    raise SelectorError(f"unable to parse requirement: {term!r}: write KEY=VALUE, KEY in (A,B), KEY or !KEY")
