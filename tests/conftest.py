@@ -1,0 +1,51 @@
+"""Fixtures that every part of the suite may ask for: the real control plane and namespaces on it."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.controlplane import ControlPlane, binaries, running_control_plane
+from trainwright.kube.sync import SyncClient
+from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
+
+# A seeded sample runs with every change; `make test-all` explores further.
+settings.register_profile("sample", max_examples=50, derandomize=True, deadline=None, print_blob=True)
+settings.register_profile(
+    "all", max_examples=2000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "sample"))
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One real kube-apiserver for the whole run. It fails the tests if it cannot start: nothing is skipped."""
+    with running_control_plane(tmp_path_factory.mktemp("control-plane")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def kubectl_binary() -> Path:
+    return binaries() / "kubectl"
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def real_namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace of its own for each test, on the real API server."""
+    name = f"test-{next(_numbers)}"
+    client = SyncClient(control_plane.config)
+    client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    # The real controller makes it a moment later, and pods are refused until it is there.
+    client.create(
+        SERVICE_ACCOUNTS,
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}},
+    )
+    yield name
+    client.delete(NAMESPACES, name)
+    client.close()

@@ -1,0 +1,217 @@
+"""A real Kubernetes control plane on loopback: etcd, kube-apiserver and the controllers that a job's life needs.
+
+Garbage collection, namespaces and service accounts are the real controller-manager's; pods are played by
+`tests.support.kubelet`. Binaries come from `make kubernetes`.
+"""
+
+import ctypes
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from trainwright.kube.config import ClusterConfig, load_kubeconfig, merge_into_kubeconfig
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """How to reach the running control plane."""
+
+    config: ClusterConfig
+    kubeconfig: Path
+    kubectl: Path
+    apiserver: "Daemon"
+    etcd: "Daemon"
+
+
+class Daemon:
+    """One component as a child process that never outlives the test run."""
+
+    def __init__(self, *command: str | Path, log: Path) -> None:
+        self.command = [str(word) for word in command]
+        self.log = log
+        self._output: IO[bytes] = log.open("ab")
+        self._process = self._spawn()
+
+    def _spawn(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            preexec_fn=_die_with_parent,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raises with the end of the log if the process has ended."""
+        if (code := self._process.poll()) is not None:
+            raise RuntimeError(f"{self.command[0]} ended with {code}:\n{self.log.read_text()[-3000:]}")
+
+    def stop(self, *, kill: bool = False) -> None:
+        self._process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def restart(self) -> None:
+        self._process = self._spawn()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self.stop()
+        self._output.close()
+
+
+def binaries() -> Path:
+    """The directory of the real Kubernetes' binaries; building them is `make kubernetes`' business, not a test's."""
+    if assets := os.environ.get("KUBEBUILDER_ASSETS"):
+        return Path(assets)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright" / "kubernetes"
+    complete = sorted(cache.glob("*/complete"), key=lambda mark: mark.stat().st_mtime)
+    if not complete:
+        raise RuntimeError(f"no real Kubernetes below {cache}: run `make kubernetes`, or set KUBEBUILDER_ASSETS")
+    return complete[-1].parent
+
+
+@contextmanager
+def running_control_plane(directory: Path) -> Iterator[ControlPlane]:
+    """Starts the control plane in `directory`, waits until it is ready, and ends it afterwards."""
+    assets = binaries()
+    token = secrets.token_hex(16)
+    client_port, peer_port, api_port = _free_ports(3)
+    _write_credentials(directory, token)
+    daemons: list[Daemon] = []
+    try:
+        etcd = Daemon(assets / "etcd", *_etcd_flags(directory, client_port, peer_port), log=directory / "etcd.log")
+        daemons.append(etcd)
+        apiserver = Daemon(
+            assets / "kube-apiserver",
+            *_apiserver_flags(directory, client_port, api_port),
+            log=directory / "apiserver.log",
+        )
+        daemons.append(apiserver)
+        server = f"https://127.0.0.1:{api_port}"
+        ca_data = _wait_until_ready(server, directory / "pki" / "apiserver.crt", daemons)
+
+        kubeconfig = directory / "kubeconfig"
+        merge_into_kubeconfig(kubeconfig, name="real", server=server, ca_data=ca_data, token=token)
+        daemons.append(
+            Daemon(
+                assets / "kube-controller-manager",
+                *_controller_manager_flags(directory, kubeconfig),
+                log=directory / "controller-manager.log",
+            )
+        )
+        yield ControlPlane(load_kubeconfig(kubeconfig), kubeconfig, assets / "kubectl", apiserver, etcd)
+    finally:
+        for daemon in reversed(daemons):
+            daemon.close()
+
+
+def _etcd_flags(directory: Path, client_port: int, peer_port: int) -> list[str]:
+    client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
+    return [
+        "--name=test",
+        f"--data-dir={directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=test={peer}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def _apiserver_flags(directory: Path, etcd_port: int, port: int) -> list[str]:
+    pki = directory / "pki"
+    return [
+        f"--etcd-servers=http://127.0.0.1:{etcd_port}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={port}",
+        f"--cert-dir={pki}",
+        f"--token-auth-file={pki / 'tokens.csv'}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={pki / 'sa.pub'}",
+        f"--service-account-signing-key-file={pki / 'sa.key'}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--authorization-mode=RBAC",
+        "--allow-privileged=true",
+    ]
+
+
+def _controller_manager_flags(directory: Path, kubeconfig: Path) -> list[str]:
+    return [
+        f"--kubeconfig={kubeconfig}",
+        f"--service-account-private-key-file={directory / 'pki' / 'sa.key'}",
+        "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller",
+        "--secure-port=0",
+        "--leader-elect=false",
+    ]
+
+
+def _write_credentials(directory: Path, token: str) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    pki = directory / "pki"
+    pki.mkdir(parents=True)
+    (pki / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    key = ec.generate_private_key(ec.SECP256R1())
+    (pki / "sa.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+    )
+    (pki / "sa.pub").write_bytes(
+        key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+
+
+def _wait_until_ready(server: str, certificate: Path, daemons: list[Daemon]) -> bytes:
+    """Polls /readyz, because a process that starts tells nobody; answers with the certificate to trust."""
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        for daemon in daemons:
+            daemon.check()
+        try:
+            context = ssl.create_default_context(cafile=str(certificate))
+            with urllib.request.urlopen(f"{server}/readyz", context=context, timeout=5):
+                return certificate.read_bytes()
+        except (OSError, urllib.error.URLError):
+            time.sleep(0.05)
+    raise RuntimeError(f"kube-apiserver was not ready within {START_SECONDS} s:\n{daemons[-1].log.read_text()[-3000:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _die_with_parent() -> None:
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
