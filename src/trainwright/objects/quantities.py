@@ -1,0 +1,73 @@
+"""Amounts as Kubernetes writes them (`500m`, `1.5Gi`, `2e3`): read exactly, compared and added as fractions."""
+
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+_SUFFIXES: dict[str, Fraction] = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 10**3),
+    "": Fraction(1),
+    **{unit: Fraction(10 ** (3 * power)) for power, unit in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{unit: Fraction(2 ** (10 * power)) for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
+}
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
+)
+_BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
+
+
+class QuantityError(ValueError):
+    """The text is no quantity; the message quotes it and says how one is written."""
+
+
+def parse_quantity(value: object) -> Fraction:
+    """The exact amount. YAML may have read it as a number already, which Kubernetes accepts as well."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Fraction(value)
+    text = repr(value) if isinstance(value, float) else value
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise QuantityError(f"{value!r} is not a quantity: write a number and a unit such as 500m, 2, 1.5Gi or 10G")
+    number = Fraction(match["number"])
+    if match["exponent"] is not None:
+        return number * Fraction(10) ** int(match["exponent"])
+    return number * _SUFFIXES[match["suffix"] or ""]
+
+
+def format_quantity(amount: Fraction) -> str:
+    """The shortest usual spelling: whole binary units from Ki up, else a whole number, else thousandths and smaller."""
+    if amount.denominator == 1:
+        for unit in _BINARY:
+            scaled = amount / _SUFFIXES[unit]
+            if scaled and scaled.denominator == 1:
+                return f"{scaled.numerator}{unit}"
+        return str(amount.numerator)
+    for unit in ("m", "u", "n"):
+        scaled = amount / _SUFFIXES[unit]
+        if scaled.denominator == 1:
+            return f"{scaled.numerator}{unit}"
+    return f"{-(-amount // _SUFFIXES['n'])}n"  # Kubernetes rounds what is finer than a billionth up
+
+
+def parse_amounts(amounts: Mapping[str, object]) -> dict[str, Fraction]:
+    """A ResourceList (`{"cpu": "500m", "memory": "1Gi"}`) as numbers."""
+    return {name: parse_quantity(value) for name, value in amounts.items()}
+
+
+def add_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
+    total: dict[str, Fraction] = {}
+    for amounts in many:
+        for name, amount in amounts.items():
+            total[name] = total.get(name, Fraction(0)) + amount
+    return total
+
+
+def largest_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
+    """Of each resource the largest amount that anybody names."""
+    largest: dict[str, Fraction] = {}
+    for amounts in many:
+        for name, amount in amounts.items():
+            largest[name] = max(largest.get(name, amount), amount)
+    return largest

@@ -1,0 +1,82 @@
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.objects.quantities import (
+    QuantityError,
+    add_amounts,
+    format_quantity,
+    largest_amounts,
+    parse_amounts,
+    parse_quantity,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        ("0", 0),
+        ("2", 2),
+        ("500m", Fraction(1, 2)),
+        ("0.1", Fraction(1, 10)),
+        (".5", Fraction(1, 2)),
+        ("1.", 1),
+        ("+3", 3),
+        ("-1k", -1000),
+        ("1Ki", 1024),
+        ("1.5Gi", 3 * 2**29),
+        ("10G", 10**10),
+        ("1e3", 1000),
+        ("1E3", 1000),
+        ("2E", 2 * 10**18),
+        ("2Ei", 2 * 2**60),
+        ("12e-1", Fraction(6, 5)),
+        ("7n", Fraction(7, 10**9)),
+        ("7u", Fraction(7, 10**6)),
+        (4, 4),
+        (0.5, Fraction(1, 2)),
+    ],
+)
+def test_every_spelling_is_read_exactly(text: object, amount: Fraction) -> None:
+    assert parse_quantity(text) == amount
+
+
+@pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1GiB", "1gi", "1K", "--1", "1e", "0x10", "nan", None, True, [1]])
+def test_what_is_no_quantity_is_refused_with_the_value_and_an_example(text: object) -> None:
+    with pytest.raises(QuantityError) as error:
+        parse_quantity(text)
+    assert repr(text) in str(error.value)
+    assert "1.5Gi" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        (Fraction(0), "0"),
+        (Fraction(5), "5"),
+        (Fraction(2**30), "1Gi"),
+        (Fraction(3 * 2**29), "1536Mi"),
+        (Fraction(3, 2), "1500m"),
+        (Fraction(1, 10**7), "100n"),
+        (Fraction(1, 3 * 10**9), "1n"),
+        (Fraction(-1024), "-1Ki"),
+    ],
+)
+def test_amounts_are_written_in_the_usual_spelling(amount: Fraction, text: str) -> None:
+    assert format_quantity(amount) == text
+
+
+@given(st.integers(min_value=-(10**30), max_value=10**30))
+def test_what_is_written_reads_back_as_the_same_amount(billionths: int) -> None:
+    amount = Fraction(billionths, 10**9)
+    assert parse_quantity(format_quantity(amount)) == amount
+
+
+def test_amounts_add_up_and_compare_by_resource() -> None:
+    one = parse_amounts({"cpu": "500m", "memory": "1Gi"})
+    other = parse_amounts({"cpu": 2, "nvidia.com/gpu": "1"})
+    assert add_amounts([one, other, one]) == {"cpu": 3, "memory": 2**31, "nvidia.com/gpu": 1}
+    assert largest_amounts([one, other]) == {"cpu": 2, "memory": 2**30, "nvidia.com/gpu": 1}
+    assert largest_amounts([]) == {}
