@@ -1,0 +1,213 @@
+"""The directory in which an embedded cluster lives: its layout, its lock, and what it says about the running process.
+
+Nothing outside it is needed to start the cluster again, and one process at a time owns it.
+"""
+
+import fcntl
+import os
+import secrets
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from trainwright.cluster.identity import ProcessIdentity, identify
+
+FORMAT = 1
+"""What this version writes. It is raised when an older version could no longer read the directory."""
+
+
+class DataDirError(Exception):
+    """The directory cannot be used; one line that names the file, the reason and the fix."""
+
+
+class AlreadyRunning(DataDirError):  # noqa: N818 - it is a state, not a fault
+    def __init__(self, path: Path, pid: int | None) -> None:
+        who = f"pid {pid}" if pid else "by a process that has not named itself yet"
+        super().__init__(
+            f"already running ({who}), data directory {path}; "
+            "`trainwright status` shows it, another one needs --data-dir and --port"
+        )
+        self.pid = pid
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What `cluster.json` tells other commands about the process that runs the cluster, while it is ready."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+    server: str
+    version: str
+    sandbox: str
+    python: str
+    kubeconfig: str
+
+    @property
+    def process(self) -> ProcessIdentity:
+        return ProcessIdentity(self.pid, self.start_ticks, self.boot_id)
+
+
+@dataclass(frozen=True)
+class DataDir:
+    """A data directory by its path. Nothing is touched until `create` or `lock`."""
+
+    path: Path
+
+    @classmethod
+    def default(cls, environment: dict[str, str] | None = None) -> Self:
+        """`$XDG_DATA_HOME/trainwright`; a relative XDG_DATA_HOME is to be ignored, says its standard."""
+        configured = Path((os.environ if environment is None else environment).get("XDG_DATA_HOME", ""))
+        base = configured if configured.is_absolute() else Path.home() / ".local" / "share"
+        return cls(base / "trainwright")
+
+    @property
+    def store(self) -> Path:
+        return self.path / "store.db"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.path / "kubeconfig"
+
+    @property
+    def pki(self) -> Path:
+        return self.path / "pki"
+
+    @property
+    def node(self) -> Path:
+        return self.path / "node"
+
+    @property
+    def volumes(self) -> Path:
+        return self.path / "volumes"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "cluster.log"
+
+    def create(self) -> None:
+        """Makes the directory, or checks that it is one that this version can use."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Others must not even list it: it holds a token, and what jobs wrote.
+            self.path.chmod(0o700)
+        except FileExistsError as error:
+            raise DataDirError(f"{self.path} is not a directory: move it away or choose another --data-dir") from error
+        except OSError as error:
+            raise DataDirError(
+                f"cannot use data directory {self.path}: {error.strerror}; choose another with --data-dir"
+            ) from error
+        self._check_format()
+        for directory in (self.node, self.volumes):
+            directory.mkdir(exist_ok=True, mode=0o700)
+
+    def _check_format(self) -> None:
+        path = self.path / "format"
+        try:
+            text = path.read_text().strip()
+        except FileNotFoundError:
+            write_atomically(path, f"{FORMAT}\n".encode())
+            return
+        if not text.isdecimal():
+            raise DataDirError(
+                f"{path} says {text[:40]!r}, not a number: it was not written by trainwright; "
+                "choose another --data-dir, or remove the directory to lose its cluster"
+            )
+        if int(text) > FORMAT:
+            raise DataDirError(
+                f"{path} says {text}, this trainwright reads up to {FORMAT}: the directory was written by a newer "
+                "version; use that one, or choose another --data-dir"
+            )
+
+    def lock(self) -> "DataDirLock":
+        """Takes the directory for this process, until the lock is released or the process ends in any way."""
+        path = self.path / "lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise AlreadyRunning(self.path, self.holder()) from error
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        return DataDirLock(descriptor)
+
+    def holder(self) -> int | None:
+        """The pid in the lock file. It means something only while the lock is held."""
+        text = _read_text(self.path / "lock") or ""
+        return int(text) if text.strip().isdecimal() else None
+
+    def token(self) -> str:
+        """The token by which clients authenticate; made once and kept, so that kubeconfigs stay valid."""
+        path = self.path / "token"
+        token = (_read_text(path) or "").strip()
+        if len(token) < 32:
+            token = secrets.token_urlsafe(32)
+            write_atomically(path, token.encode())
+        return token
+
+    def remembered_port(self) -> int | None:
+        """The port of the last start, so that kubeconfigs stay valid."""
+        text = (_read_text(self.path / "port") or "").strip()
+        return int(text) if text.isdecimal() and 0 < int(text) < 65536 else None
+
+    def remember_port(self, port: int) -> None:
+        write_atomically(self.path / "port", f"{port}\n".encode())
+
+    def write_record(self, record: ClusterRecord) -> None:
+        write_atomically(self.path / "cluster.json", msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
+
+    def remove_record(self) -> None:
+        (self.path / "cluster.json").unlink(missing_ok=True)
+
+    def running(self) -> ClusterRecord | None:
+        """The record of the cluster that runs here now. One that a killed process left, or a broken one, is none."""
+        text = _read_text(self.path / "cluster.json")
+        try:
+            record = msgspec.json.decode(text or "", type=ClusterRecord)
+        except msgspec.DecodeError:
+            return None
+        return record if record.process.alive else None
+
+
+@dataclass
+class DataDirLock:
+    """Held by its open file: the kernel lets go of it however the process ends."""
+
+    descriptor: int
+
+    def release(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def this_process() -> ProcessIdentity:
+    found = identify(os.getpid())
+    if found is None:
+        raise DataDirError("/proc does not show this process: the embedded cluster needs Linux with /proc mounted")
+    return found
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a private file so that a crash leaves the old content or the new one, and it is on the disk on return."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None

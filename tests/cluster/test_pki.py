@@ -1,0 +1,88 @@
+import socket
+import ssl
+import stat
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from trainwright.cluster import pki
+
+
+def shake_hands(context: ssl.SSLContext, authority: bytes, name: str) -> str:
+    """What a client that trusts only this authority negotiates with the server under this name."""
+    client = ssl.create_default_context(cadata=authority.decode())
+    near, far = socket.socketpair()
+
+    def serve() -> None:
+        with context.wrap_socket(far, server_side=True) as tls:
+            tls.recv(1)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    with client.wrap_socket(near, server_hostname=name) as tls:
+        version = tls.version()
+        tls.sendall(b"x")
+    server.join()
+    return version or ""
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "::1"])
+def test_a_client_with_the_authority_trusts_the_server_under_its_loopback_names(tmp_path: Path, name: str) -> None:
+    context, authority = pki.server_context(tmp_path / "pki")
+    assert shake_hands(context, authority, name) == "TLSv1.3"
+
+
+def test_the_pair_is_kept_private_and_is_the_same_next_time(tmp_path: Path) -> None:
+    _, authority = pki.server_context(tmp_path / "pki")
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "pki").iterdir()} == {
+        "ca.pem": 0o600,
+        "server.pem": 0o600,
+    }
+    assert pki.server_context(tmp_path / "pki")[1] == authority
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "server.pem"])
+@pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
+def test_what_is_missing_or_broken_is_made_anew(tmp_path: Path, name: str, content: bytes | None) -> None:
+    directory = tmp_path / "pki"
+    _, before = pki.server_context(directory)
+    (directory / name).unlink()
+    if content is not None:
+        (directory / name).write_bytes(content)
+    context, after = pki.server_context(directory)
+    assert after != before
+    assert shake_hands(context, after, "127.0.0.1") == "TLSv1.3"
+
+
+def test_a_pair_near_its_end_is_renewed(tmp_path: Path) -> None:
+    directory = tmp_path / "pki"
+    directory.mkdir()
+    authority, server = pki._issue(datetime.now(UTC) - pki.LIFETIME + timedelta(days=29))
+    (directory / "ca.pem").write_bytes(authority)
+    (directory / "server.pem").write_bytes(server)
+    assert pki.server_context(directory)[1] != authority
+
+
+def test_what_a_crash_left_half_made_is_no_obstacle(tmp_path: Path) -> None:
+    half = tmp_path / "pki.new"
+    half.mkdir()
+    (half / "ca.pem").write_bytes(b"half")
+    context, authority = pki.server_context(tmp_path / "pki")
+    assert shake_hands(context, authority, "localhost") == "TLSv1.3"
+    assert not half.exists()
+
+
+def test_a_start_with_a_kept_pair_does_not_load_cryptography(tmp_path: Path) -> None:
+    pki.server_context(tmp_path / "pki")
+    program = (
+        "import sys; from pathlib import Path; from trainwright.cluster import pki\n"
+        "pki.server_context(Path(sys.argv[1])); print('cryptography' in sys.modules)"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "pki")], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout == "False\n"
