@@ -1,0 +1,297 @@
+"""The asynchronous client: moves the requests of `requests` over aiohttp, with one pool of connections.
+
+It says in the Kubernetes API whatever operator, controllers and node have to say, to any cluster.
+"""
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import yarl
+
+from trainwright.kube import requests
+from trainwright.kube.config import ClusterConfig
+from trainwright.kube.credentials import Credentials, proxy_of, tls_context
+from trainwright.kube.requests import (
+    CONNECT_TIMEOUT,
+    Failure,
+    ObjectList,
+    Patch,
+    PatchKind,
+    Request,
+    Response,
+    WatchEvent,
+)
+from trainwright.objects import Object
+from trainwright.objects.resources import Resource
+
+
+class Client:
+    """Use as `async with Client(config) as client`, or call `close()`. Needs a running event loop from the start."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        user_agent: str = "trainwright",
+        retries: bool = True,
+        timeout: float = 60.0,
+        connections: int = 100,
+    ) -> None:
+        self.config = config
+        self._credentials = Credentials(config)
+        self._retries = retries
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        self._proxy = proxy_of(config, os.environ)
+        connector = aiohttp.TCPConnector(limit=connections, ssl=tls_context(config) or True, keepalive_timeout=30.0)
+        # Uncompressed answers: between server and client there is a fast network, but CPU on both sides is dear.
+        headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
+        self._session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str | None = None
+    ) -> Object:
+        namespace = requests.namespace_for(resource, namespace, self.config.namespace)
+        return requests.read_object(
+            await self.send(requests.get_request(resource, name, namespace=namespace, subresource=subresource))
+        )
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> ObjectList:
+        """Everything, fetched in pages of `limit`. Without a namespace: of all namespaces."""
+        pager = requests.object_pager(
+            resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
+        )
+        while pager.request is not None:
+            pager.take(await self.send(pager.request))
+        return requests.object_list(resource, pager)
+
+    async def create(
+        self, resource: Resource, obj: Object, *, namespace: str | None = None, subresource: str | None = None
+    ) -> Object:
+        namespace = requests.namespace_of(resource, obj, namespace, self.config.namespace)
+        return requests.read_object(
+            await self.send(requests.create_request(resource, obj, namespace=namespace, subresource=subresource))
+        )
+
+    async def replace(self, resource: Resource, obj: Object, *, subresource: str | None = None) -> Object:
+        namespace = requests.namespace_of(resource, obj, None, self.config.namespace)
+        return requests.read_object(
+            await self.send(requests.replace_request(resource, obj, namespace=namespace, subresource=subresource))
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        kind: PatchKind = PatchKind.MERGE,
+        field_manager: str | None = None,
+        force: bool = False,
+    ) -> Object:
+        request = requests.patch_request(
+            resource,
+            name,
+            patch,
+            namespace=requests.namespace_for(resource, namespace, self.config.namespace),
+            subresource=subresource,
+            kind=kind,
+            field_manager=field_manager,
+            force=force,
+        )
+        return requests.read_object(await self.send(request))
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        grace_period_seconds: int | None = None,
+        propagation: str | None = "Background",
+    ) -> Object:
+        """With `uid` only that very object is deleted, not a later one of the same name (then: Conflict)."""
+        request = requests.delete_request(
+            resource,
+            name,
+            namespace=requests.namespace_for(resource, namespace, self.config.namespace),
+            uid=uid,
+            grace_period_seconds=grace_period_seconds,
+            propagation=propagation,
+        )
+        return requests.read_object(await self.send(request))
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str = "",
+        timeout_seconds: int | None = 300,
+        bookmarks: bool = False,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """One watch, until the server ends it. A version that is too old raises Expired, a lost stream Unreachable."""
+        request = requests.watch_request(
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            bookmarks=bookmarks,
+        )
+        async with aclosing(self.stream_lines(request)) as lines:
+            async for line in lines:
+                yield requests.read_watch_event(line)
+
+    async def logs(
+        self,
+        pod: str,
+        *,
+        namespace: str | None = None,
+        container: str | None = None,
+        follow: bool = False,
+        since_time: datetime | None = None,
+        tail_lines: int | None = None,
+        timestamps: bool = False,
+    ) -> AsyncGenerator[bytes, None]:
+        """The log, line by line with its newlines; the last line may lack one."""
+        request = requests.logs_request(
+            pod,
+            namespace=namespace or self.config.namespace,
+            container=container,
+            follow=follow,
+            since_time=since_time,
+            tail_lines=tail_lines,
+            timestamps=timestamps,
+        )
+        async with aclosing(self.stream_lines(request)) as lines:
+            async for line in lines:
+                yield line
+
+    async def raw(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | Object | None = None
+    ) -> bytes:
+        return requests.read_bytes(await self.send(requests.raw_request(method, path, params=params, body=body)))
+
+    async def send(self, request: Request) -> Response:
+        """The server's answer, good or bad, after the retries that the request allows."""
+        _, response = await self._perform(request)
+        return response
+
+    async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """The answer's lines as they come. Opening the stream is retried, reading it is not."""
+        opened, response = await self._perform(request)
+        requests.read_bytes(response)
+        splitter = requests.LineSplitter()
+        try:
+            async for chunk in opened.content.iter_any():
+                for line in splitter.feed(chunk):
+                    yield line
+        except _TROUBLE as error:
+            raise requests.unreachable(self.config.server, _failure(error), _reason(error)) from error
+        finally:
+            opened.close()
+        for line in splitter.end():
+            yield line
+
+    async def _perform(self, request: Request) -> tuple[aiohttp.ClientResponse, Response]:
+        attempt = 0
+        while True:
+            try:
+                opened, body = await self._attempt(request)
+            except _TROUBLE as error:
+                outcome = _failure(error)
+                delay = self._retry_delay(request, outcome, attempt)
+                if delay is None:
+                    raise requests.unreachable(self.config.server, outcome, _reason(error)) from error
+            else:
+                response = Response(opened.status, _lower_names(opened.headers), body)
+                delay = self._retry_delay(request, response, attempt)
+                if delay is None:
+                    return opened, response
+            await asyncio.sleep(delay)
+            attempt += 1
+
+    async def _attempt(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Sends it once. The body of a good streaming answer is left to be read by the caller."""
+        headers = dict(self._credentials.headers())
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        opened = await self._session.request(
+            request.method,
+            yarl.URL(self.config.server + request.target, encoded=True),
+            data=request.body,
+            headers=headers,
+            timeout=self._timeout_of(request),
+            proxy=self._proxy,
+            server_hostname=self.config.tls_server_name,
+            allow_redirects=False,
+        )
+        if request.streaming and opened.status < 400:
+            return opened, b""
+        async with opened:
+            return opened, await opened.read()
+
+    def _timeout_of(self, request: Request) -> aiohttp.ClientTimeout:
+        if not request.streaming:
+            return self._timeout
+        return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=request.silence_limit)
+
+    def _retry_delay(self, request: Request, outcome: Response | Failure, attempt: int) -> float | None:
+        if not self._retries:
+            return None
+        return requests.retry_delay(request, outcome, attempt=attempt, jitter=random.random())  # noqa: S311
+
+
+_TROUBLE = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return Failure.UNTRUSTED
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError):
+        return Failure.NOT_CONNECTED
+    return Failure.TIMED_OUT if isinstance(error, TimeoutError) else Failure.BROKEN
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return str(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error.os_error)
+    return str(error)
+
+
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,307 @@
+"""Where a cluster is and how to prove who we are: read from kubeconfig files or from inside a pod.
+
+Everything that cannot work is refused here, in one line that names the file, the field and the fix; what comes out is
+a plain value that both clients connect with.
+"""
+
+import base64
+import binascii
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import yaml
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class ConfigError(Exception):
+    """The way to the cluster is not described well enough. One line, for the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterConfig:
+    """Everything needed to connect. `context` is the name shown to users; files named here are read on use."""
+
+    server: str
+    namespace: str = "default"
+    context: str = ""
+    ca_data: bytes | None = field(default=None, repr=False)
+    insecure: bool = False
+    tls_server_name: str | None = None
+    client_certificate_data: bytes | None = field(default=None, repr=False)
+    client_key_data: bytes | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    token_file: Path | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    proxy_url: str | None = None
+
+
+def load_kubeconfig(path: Path | None = None, *, context: str | None = None) -> ClusterConfig:
+    """Reads one context, the current one unless named. Without a path: $KUBECONFIG (several files), ~/.kube/config."""
+    return _resolve(_merge(_read_existing(path)), context)
+
+
+def in_cluster_config(directory: Path = SERVICE_ACCOUNT) -> ClusterConfig:
+    """What a pod knows about its own cluster, by its service account."""
+    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port:
+        raise ConfigError(
+            "not inside a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; give a kubeconfig"
+        )
+    token_file, ca_file, namespace_file = directory / "token", directory / "ca.crt", directory / "namespace"
+    _read_file(token_file, "the service account's token (is automountServiceAccountToken false?)")
+    return ClusterConfig(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        namespace=namespace_file.read_text().strip() if namespace_file.exists() else "default",
+        context="in-cluster",
+        ca_data=_read_file(ca_file, "the cluster's certificate authority"),
+        token_file=token_file,
+    )
+
+
+def merge_into_kubeconfig(path: Path, *, name: str, server: str, ca_data: bytes, token: str) -> None:
+    """Adds or replaces the cluster, user and context NAME. A current-context that is set is never changed."""
+    document = _load_document(path) if path.exists() else {"apiVersion": "v1", "kind": "Config"}
+    authority = base64.b64encode(ca_data).decode()
+    _put(document, "clusters", name, {"cluster": {"server": server, "certificate-authority-data": authority}})
+    _put(document, "users", name, {"user": {"token": token}})
+    _put(document, "contexts", name, {"context": {"cluster": name, "user": name}})
+    if not document.get("current-context"):
+        document["current-context"] = name
+    _replace_file(path, document)
+
+
+def remove_from_kubeconfig(path: Path, *, name: str) -> None:
+    """Takes back what `merge_into_kubeconfig` added. Without such a file or entry there is nothing to do."""
+    if not path.exists():
+        return
+    document = _load_document(path)
+    for section in _SECTIONS:
+        entries = document.get(section)
+        if entries:
+            document[section] = [entry for entry in entries if entry.get("name") != name]
+    if document.get("current-context") == name:
+        document["current-context"] = ""
+    _replace_file(path, document)
+
+
+# Reading
+
+_Section = Literal["clusters", "users", "contexts"]
+_SECTIONS: Mapping[_Section, str] = {"clusters": "cluster", "users": "user", "contexts": "context"}
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A named cluster, user or context, and the file that it comes from."""
+
+    what: str
+    name: str
+    body: dict[str, Any]
+    file: Path
+
+    def text(self, key: str) -> str | None:
+        value = self.body.get(key)
+        if value is None or value == "":
+            return None
+        if not isinstance(value, str):
+            raise ConfigError(f"{self.field(key)} must be text, not {value!r}; put it in quotes")
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.body.get(key, False)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{self.field(key)} must be true or false, not {value!r}")
+        return value
+
+    def path(self, key: str) -> Path | None:
+        """Paths in a kubeconfig are relative to the file that says them."""
+        text = self.text(key)
+        return self.file.parent / text if text else None
+
+    def data(self, key: str) -> bytes | None:
+        """`KEY-data` in base64, which wins, or the content of the file that KEY names."""
+        if encoded := self.text(f"{key}-data"):
+            try:
+                return base64.b64decode(encoded, validate=True)
+            except (binascii.Error, ValueError) as error:
+                raise ConfigError(f"{self.field(f'{key}-data')} is not base64: {error}") from None
+        path = self.path(key)
+        return _read_file(path, self.field(key)) if path else None
+
+    def field(self, key: str) -> str:
+        return f"{key} of {self.what} {self.name!r} in {self.file}"
+
+
+@dataclass(frozen=True)
+class _Kubeconfig:
+    files: tuple[Path, ...]
+    current: str
+    entries: Mapping[str, Mapping[str, _Entry]]
+
+    def find(self, section: _Section, name: str, *, wanted_by: str) -> _Entry:
+        found = self.entries[section].get(name)
+        if found is None:
+            there = ", ".join(self.entries[section]) or "none"
+            where = ", ".join(map(str, self.files))
+            raise ConfigError(f"{wanted_by}: there is no {_SECTIONS[section]} {name!r} in {where} (there: {there})")
+        return found
+
+
+class _PlainLoader(yaml.SafeLoader):
+    """Reads dates as the text that they are, so that writing the file back changes nothing."""
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _read_existing(path: Path | None) -> list[tuple[Path, dict[str, Any]]]:
+    if path is not None:
+        return [(path, _load_document(path))]
+    listed = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    candidates = listed or [Path.home() / ".kube" / "config"]
+    # As kubectl does: of several files those that do not exist are left out.
+    existing = [candidate for candidate in candidates if candidate.exists()]
+    if not existing:
+        names = ", ".join(map(str, candidates))
+        raise ConfigError(f"no kubeconfig: {names} does not exist; name a file with --kubeconfig or $KUBECONFIG")
+    return [(candidate, _load_document(candidate)) for candidate in existing]
+
+
+def _load_document(path: Path) -> dict[str, Any]:
+    text = _read_file(path, "the kubeconfig")
+    try:
+        document = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader that knows one type less)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"kubeconfig {path} is not YAML: {_one_line(error)}") from None
+    if document is None:
+        document = {"apiVersion": "v1", "kind": "Config"}
+    if not isinstance(document, dict):
+        raise ConfigError(f"kubeconfig {path} must be a mapping with clusters, users and contexts")
+    for section in _SECTIONS:
+        entries = document.get(section) or []
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise ConfigError(f"{section} in kubeconfig {path} must be a list of named entries")
+    return document
+
+
+def _merge(documents: list[tuple[Path, dict[str, Any]]]) -> _Kubeconfig:
+    """The first file that names something wins, as kubectl merges $KUBECONFIG."""
+    entries: dict[str, dict[str, _Entry]] = {section: {} for section in _SECTIONS}
+    current = ""
+    for path, document in documents:
+        current = current or str(document.get("current-context") or "")
+        for section, what in _SECTIONS.items():
+            for entry in document.get(section) or []:
+                name, body = str(entry.get("name", "")), entry.get(what) or {}
+                if not isinstance(body, dict):
+                    raise ConfigError(f"{what} {name!r} in kubeconfig {path} must be a mapping, not {body!r}")
+                entries[section].setdefault(name, _Entry(what, name, body, path))
+    return _Kubeconfig(tuple(path for path, _ in documents), current, entries)
+
+
+def _resolve(kubeconfig: _Kubeconfig, wanted: str | None) -> ClusterConfig:
+    files = ", ".join(map(str, kubeconfig.files))
+    name = wanted or kubeconfig.current
+    if not name:
+        there = ", ".join(kubeconfig.entries["contexts"]) or "none"
+        raise ConfigError(f"no context is chosen: {files} has no current-context; name one with --context ({there})")
+    asked_by = f"context {name!r}" if wanted else f"current-context {name!r}"
+    context = kubeconfig.find("contexts", name, wanted_by=asked_by)
+    cluster_name = context.text("cluster")
+    if not cluster_name:
+        raise ConfigError(f"{context.field('cluster')} is missing")
+    cluster = kubeconfig.find("clusters", cluster_name, wanted_by=asked_by)
+    user_name = context.text("user")
+    user = kubeconfig.find("users", user_name, wanted_by=asked_by) if user_name else None
+    return _connect(name, context, cluster, user or _Entry("user", "", {}, context.file))
+
+
+def _connect(name: str, context: _Entry, cluster: _Entry, user: _Entry) -> ClusterConfig:
+    for plugin in ("exec", "auth-provider"):
+        if user.body.get(plugin):
+            raise ConfigError(
+                f"{user.field(plugin)} is not supported: use a token, tokenFile, client certificate or "
+                "username and password (`kubectl create token` makes a token)"
+            )
+    certificate, key = user.data("client-certificate"), user.data("client-key")
+    if (certificate is None) != (key is None):
+        missing = "client-key" if key is None else "client-certificate"
+        raise ConfigError(f"{user.field(missing)} is missing: a client certificate needs its key")
+    insecure = cluster.flag("insecure-skip-tls-verify")
+    return ClusterConfig(
+        server=_server_url(cluster),
+        namespace=context.text("namespace") or "default",
+        context=name,
+        ca_data=None if insecure else cluster.data("certificate-authority"),
+        insecure=insecure,
+        tls_server_name=cluster.text("tls-server-name"),
+        client_certificate_data=certificate,
+        client_key_data=key,
+        token=user.text("token"),
+        token_file=user.path("tokenFile"),
+        username=user.text("username"),
+        password=user.text("password"),
+        proxy_url=_proxy_url(cluster),
+    )
+
+
+def _server_url(cluster: _Entry) -> str:
+    server = cluster.text("server")
+    if not server:
+        raise ConfigError(f"{cluster.field('server')} is missing")
+    parts = urlsplit(server if "://" in server else f"http://{server}")
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ConfigError(f"{cluster.field('server')} must look like https://HOST:PORT, not {server!r}")
+    return parts.geturl().rstrip("/")
+
+
+def _proxy_url(cluster: _Entry) -> str | None:
+    proxy = cluster.text("proxy-url")
+    if proxy and urlsplit(proxy).scheme != "http":
+        raise ConfigError(f"{cluster.field('proxy-url')} must start with http://, other proxies are not supported")
+    return proxy
+
+
+def _read_file(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{what}: cannot read {path}: {error.strerror}") from None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+# Writing
+
+
+def _put(document: dict[str, Any], section: _Section, name: str, body: dict[str, Any]) -> None:
+    others = [entry for entry in document.get(section) or [] if entry.get("name") != name]
+    document[section] = [*others, {"name": name, **body}]
+
+
+def _replace_file(path: Path, document: dict[str, Any]) -> None:
+    """Readers see the old file or the new one, never a half; a link to the file stays a link."""
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # made with mode 0600
+    try:
+        with os.fdopen(handle, "w") as file:
+            yaml.safe_dump(document, file, sort_keys=False)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
