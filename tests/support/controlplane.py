@@ -97,7 +97,7 @@ def running_control_plane(directory: Path) -> Iterator[ControlPlane]:
     """Starts the control plane in `directory`, waits until it is ready, and ends it afterwards."""
     assets = binaries()
     token = secrets.token_hex(16)
-    client_port, peer_port, api_port = _free_ports(3)
+    client_port, peer_port, api_port = free_ports(3)
     _write_credentials(directory, token)
     daemons: list[Daemon] = []
     try:
@@ -202,7 +202,7 @@ def _wait_until_ready(server: str, certificate: Path, daemons: list[Daemon]) -> 
     raise RuntimeError(f"kube-apiserver was not ready within {START_SECONDS} s:\n{daemons[-1].log.read_text()[-3000:]}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))

@@ -1,0 +1,24 @@
+"""`python -m benchmarks [NAME…]`: runs the named benchmarks, or all of them, and prints one table for each."""
+
+import sys
+
+from benchmarks import first_step, operator_throughput, startup
+
+BENCHMARKS = {
+    "startup": startup.main,
+    "first-step": first_step.main,
+    "operator": operator_throughput.main,
+}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(BENCHMARKS)
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        sys.exit(f"unknown benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
+    for name in names:
+        print(f"\n== {name}", flush=True)
+        BENCHMARKS[name]()
+
+
+if __name__ == "__main__":
+    main()
