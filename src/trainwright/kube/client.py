@@ -287,10 +287,8 @@ def _failure(error: Exception) -> Failure:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return str(error.certificate_error)
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error)
-    return str(error)
+        return requests.reason_of(error.certificate_error)
+    return requests.reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
 
 
 def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:

@@ -55,6 +55,10 @@ def tls_context(config: ClusterConfig) -> ssl.SSLContext | None:
     return context
 
 
+def basic_authorization(username: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
+
+
 def proxy_of(config: ClusterConfig, environ: Mapping[str, str]) -> str | None:
     """The proxy that the kubeconfig names, else the one that the environment names for this server, as in kubectl."""
     if config.proxy_url:
@@ -99,8 +103,7 @@ def _fixed_headers(config: ClusterConfig) -> Mapping[str, str]:
     if config.token:
         return {"Authorization": f"Bearer {config.token}"}
     if config.username:
-        pair = f"{config.username}:{config.password or ''}".encode()
-        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        return {"Authorization": basic_authorization(config.username, config.password or "")}
     return {}
 
 

@@ -3,6 +3,8 @@
 The asynchronous and the blocking client only move the bytes that are described here.
 """
 
+import os
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -277,6 +279,17 @@ def unreachable(server: str, failure: Failure, reason: str) -> Unreachable:
         case Failure.TIMED_OUT:
             text = f"no answer from {server} in time"
     return Unreachable(f"{text}: {reason}" if reason else text)
+
+
+def reason_of(error: Exception) -> str:
+    """The system's own words for an error of a socket, whatever the library around it has made of them."""
+    if isinstance(error, OSError) and error.errno and error.errno > 0 and not isinstance(error, ssl.SSLError):
+        return os.strerror(error.errno)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_message
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error)
 
 
 def read_object(response: Response) -> Object:
