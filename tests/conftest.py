@@ -3,12 +3,14 @@
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.controlplane import ControlPlane, binaries, running_control_plane
+from trainwright.kube.errors import AlreadyExists
 from trainwright.kube.sync import SyncClient
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
@@ -42,10 +44,11 @@ def real_namespace(control_plane: ControlPlane) -> Iterator[str]:
     client = SyncClient(control_plane.config)
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     # The real controller makes it a moment later, and pods are refused until it is there.
-    client.create(
-        SERVICE_ACCOUNTS,
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}},
-    )
+    with suppress(AlreadyExists):
+        client.create(
+            SERVICE_ACCOUNTS,
+            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}},
+        )
     yield name
     client.delete(NAMESPACES, name)
     client.close()

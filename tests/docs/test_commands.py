@@ -1,0 +1,48 @@
+"""Every command in README and docs runs, and prints what the page shows."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.console import Step, read_steps, run_steps, shows
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
+WITH_COMMANDS = [page for page in PAGES if read_steps(page)]
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, kubectl_binary: Path) -> None:
+    bin_directory = Path(sys.executable).parent
+    env = {
+        "HOME": str(tmp_path),
+        "PATH": f"{bin_directory}:{kubectl_binary.parent}:{os.environ['PATH']}",
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
+        "LANG": "C.UTF-8",
+    }
+    steps = read_steps(page)
+    try:
+        results = run_steps(steps, directory=ROOT, env=env, timeout=580)
+    finally:
+        subprocess.run([bin_directory / "trainwright", "down"], env=env, check=False, capture_output=True)
+
+    for step, (code, output) in zip(steps, results, strict=True):
+        assert code == 0, f"$ {step.command}\n{output}"
+        assert not step.expected.strip() or shows(step.expected, output), f"$ {step.command}\n{output}\n{step.expected}"
+
+
+def test_three_dots_stand_for_anything_and_the_rest_must_be_there() -> None:
+    assert shows("ready in ... s\n", "ready in 0.9 s\n")
+    assert shows("a\n...\nb\n", "a\nx\ny\nb\n")
+    assert not shows("ready in ... s\n", "failed\n")
+
+
+def test_a_block_that_is_not_run_says_why(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ one\nout\n```\n```console (not run: needs a GPU)\n$ two\n```\n")
+    assert read_steps(page) == [Step("one", "out\n")]
