@@ -1,0 +1,63 @@
+"""What a manifest leaves out, filled in on a copy. Nothing of it is ever written back to the cluster."""
+
+from trainwright.api.kinds import Kind, Role
+from trainwright.objects import Object
+
+
+def with_defaults(spec: Object, kind: Kind) -> Object:
+    """The spec as the engine wants it; shares every part that needs no change with the original."""
+    run_policy = {**(spec.get("runPolicy") or {})}
+    if run_policy.get("cleanPodPolicy") is None:
+        run_policy["cleanPodPolicy"] = "None"
+    replicas = canonical_roles(spec.get(kind.replicas_field) or {}, kind)
+    completed = {
+        name: _complete_replica(replica or {}, role, kind) if (role := kind.role(name)) else replica
+        for name, replica in replicas.items()
+    }
+    return kind.complete({**spec, "runPolicy": run_policy, kind.replicas_field: completed})
+
+
+def canonical_roles(replicas: Object, kind: Kind) -> Object:
+    """Known roles under their own spelling and in the kind's order; unknown ones after them, as they are.
+
+    A role that is spelt twice keeps the canonical spelling's content unless only another spelling is there.
+    """
+    known: Object = {}
+    unknown: Object = {}
+    for key, replica in replicas.items():
+        role = kind.role(key)
+        if role is None:
+            unknown[key] = replica
+        elif key == role.name or role.name not in known:
+            known[role.name] = replica
+    ordered = {role.name: known[role.name] for role in kind.roles if known.get(role.name) is not None}
+    return ordered | unknown
+
+
+def default_container(containers: list[Object], kind: Kind) -> Object:
+    """The container that trains: the one with the kind's name, else the first."""
+    return next((container for container in containers if container.get("name") == kind.container), containers[0])
+
+
+def _complete_replica(replica: Object, role: Role, kind: Kind) -> Object:
+    completed = {**replica}
+    if completed.get("replicas") is None:
+        completed["replicas"] = role.default_replicas
+    if not completed.get("restartPolicy"):
+        completed["restartPolicy"] = kind.default_restart_policy
+    completed["template"] = _with_port(replica.get("template") or {}, kind)
+    return completed
+
+
+def _with_port(template: Object, kind: Kind) -> Object:
+    spec = template.get("spec") or {}
+    containers = spec.get("containers") or []
+    if not containers:
+        return template
+    trains = default_container(containers, kind)
+    ports = trains.get("ports") or []
+    if any(port.get("name") == kind.port_name for port in ports):
+        return template
+    with_port = {**trains, "ports": [*ports, {"name": kind.port_name, "containerPort": kind.port}]}
+    replaced = [with_port if container is trains else container for container in containers]
+    return {**template, "spec": {**spec, "containers": replaced}}

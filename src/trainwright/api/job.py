@@ -1,0 +1,108 @@
+"""One job, read once and completed: what the engine decides about. The manifest itself is never changed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from trainwright.api.defaults import with_defaults
+from trainwright.api.errors import InvalidJob
+from trainwright.api.kinds import KINDS, OPERATOR, Kind, Role
+from trainwright.api.shape import shape_errors
+from trainwright.api.types import JobStatus, RunPolicy
+from trainwright.api.validation import unworkable
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, View
+
+F = TypeVar("F", bound=View)
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One role of one job: how many pods, from which template."""
+
+    role: Role
+    count: int
+    restart_policy: str
+    template: Object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    kind: Kind
+    raw: Object
+    """The object as it was observed; its `status` is the one that plans start from."""
+    metadata: ObjectMeta
+    run_policy: RunPolicy
+    replicas: Mapping[str, Replica]
+    """By role name, in the kind's order: the deciding role first."""
+    fields: View
+    status: JobStatus
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.metadata.namespace
+
+    @property
+    def total_replicas(self) -> int:
+        return sum(replica.count for replica in self.replicas.values())
+
+    @property
+    def managed_elsewhere(self) -> bool:
+        """Somebody else runs this job; we neither touch it nor judge it."""
+        return is_managed_elsewhere(self.raw)
+
+    def child_name(self, role: str, index: int) -> str:
+        """Pod and service of a rank share this name, so there can never be two of either."""
+        return f"{self.name}-{role.lower()}-{index}"
+
+    def own_fields(self, type_: type[F]) -> F:
+        """The kind's own fields, for the framework that knows their type."""
+        if not isinstance(self.fields, type_):
+            raise TypeError(f"{self.kind.name} has {type(self.fields).__name__}, not {type_.__name__}")
+        return self.fields
+
+
+def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
+    """The typed, completed job; raises InvalidJob with every reason why it cannot be run.
+
+    The kind must be among `kinds`: which kinds are watched is the caller's choice. A job that is managed elsewhere is
+    only read, not judged.
+    """
+    kind = kinds[raw["kind"]]
+    if errors := shape_errors(raw, kind):
+        raise InvalidJob(errors)
+    spec = with_defaults(raw.get("spec") or {}, kind)
+    errors = unworkable({**raw, "spec": spec}, kind)
+    if errors and not is_managed_elsewhere(raw):
+        raise InvalidJob(errors)
+    return Job(
+        kind=kind,
+        raw=raw,
+        metadata=msgspec.convert(raw["metadata"], ObjectMeta),
+        run_policy=msgspec.convert(spec["runPolicy"], RunPolicy),
+        replicas=_replicas(spec[kind.replicas_field], kind),
+        fields=msgspec.convert(spec, kind.fields),
+        status=msgspec.convert(raw.get("status") or {}, JobStatus),
+    )
+
+
+def is_managed_elsewhere(raw: Object) -> bool:
+    """Whether `spec.runPolicy.managedBy` names somebody but us; safe on any object, however broken."""
+    spec = raw.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    return manager is not None and manager != OPERATOR
+
+
+def _replicas(specs: Object, kind: Kind) -> dict[str, Replica]:
+    return {
+        key: Replica(role, spec["replicas"], spec["restartPolicy"], spec["template"])
+        for key, spec in specs.items()
+        if (role := kind.role(key))
+    }

@@ -1,0 +1,50 @@
+"""What one look at a job decided. The operator applies it in this order: status, then deletes and creates, then events.
+
+If the status write conflicts, the rest is dropped and the job is looked at again.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from trainwright.objects import Object
+from trainwright.objects.resources import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A child that shall go, and no other of the same name: the uid is a precondition."""
+
+    resource: Resource
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something to tell about the job. `type` is Normal or Warning."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    status: Object | None = None
+    """The whole new status, or None: the one that was observed stands."""
+    creates: tuple[Object, ...] = ()
+    """Pods and services to create, those of the deciding role first."""
+    deletes: tuple[Delete, ...] = ()
+    events: tuple[JobEvent, ...] = ()
+    """They tell of a change that this plan makes, so each is emitted exactly when the plan has been applied."""
+    notices: tuple[JobEvent, ...] = field(default=())
+    """They tell how things are (an image that cannot be pulled, a name that is taken), in every plan as long as it is
+    so. Who applies plans emits each once and need not remember it beyond its own life."""
+    wake_at: datetime | None = None
+    """The earliest moment at which time alone changes the answer."""
+    delete_job: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to write: the job is as it should be until something changes or `wake_at` comes."""
+        return not (self.status is not None or self.creates or self.deletes or self.events or self.delete_job)

@@ -1,0 +1,38 @@
+"""The operator's flags that change decisions. They are the same for all jobs."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Addressing(StrEnum):
+    CLUSTER_DNS = "ClusterDNS"
+    """Peers are reached under their service's name at the declared port."""
+    HOST_PORTS = "HostPorts"
+    """All pods share one machine's network: every listener needs a port of its own there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitContainer:
+    """The container in which workers wait, bounded, until the master's name resolves. Defaults are upstream's."""
+
+    image: str = "alpine:3.10"
+    max_tries: int = 100
+    pause_seconds: float = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    addressing: Addressing = Addressing.CLUSTER_DNS
+    init_container: InitContainer | None = InitContainer()
+    """None: workers start at once."""
+    port_range: range = range(20000, 32768)
+    """Where `HostPorts` looks for a port when the declared one is taken: below Linux' ephemeral range."""
+    peer_address: str | None = None
+    """Where names of peers cannot be resolved (a node without private /etc/hosts): the address that stands for all."""
+
+
+EMBEDDED = Settings(
+    addressing=Addressing.HOST_PORTS,
+    init_container=InitContainer(image="trainwright/host", max_tries=1000, pause_seconds=0.2),
+)
+"""The settings for a cluster whose pods are processes on this machine."""

@@ -1,0 +1,218 @@
+"""Small fluent builders for jobs and their children: a test names only what it is about."""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+import msgspec
+
+from trainwright.api.job import Job, read_job
+from trainwright.api.kinds import PYTORCH, Kind
+from trainwright.engine.observed import ServiceView
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod, read_pod
+from trainwright.objects.times import format_time
+
+NOW = datetime(2026, 11, 15, 4, 0, 0, tzinfo=UTC)
+NAMESPACE = "team"
+JOB_UID = "job-uid"
+
+
+def at(seconds: float) -> datetime:
+    """A moment, counted from the start of the test."""
+    return NOW + timedelta(seconds=seconds)
+
+
+def template(**container: Any) -> Object:
+    """A pod template with one training container; keyword arguments become fields of the container."""
+    return {"spec": {"containers": [{"name": "pytorch", "image": "example/train:1", **container}]}}
+
+
+class JobBuilder:
+    """`JobBuilder().master().workers(2).run_policy(backoffLimit=3).raw()`; `.job()` reads it as the engine does."""
+
+    def __init__(self, name: str = "digits", *, kind: Kind = PYTORCH, namespace: str = NAMESPACE) -> None:
+        self.kind = kind
+        self._object: Object = {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": kind.name,
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": JOB_UID,
+                "resourceVersion": "1",
+                "generation": 1,
+                "creationTimestamp": format_time(NOW),
+            },
+            "spec": {kind.replicas_field: {}},
+        }
+
+    def replica(
+        self, role: str, count: int | None = 1, *, policy: str | None = None, pod: Object | None = None
+    ) -> Self:
+        spec: Object = {"template": pod or template(name=self.kind.container)}
+        if count is not None:
+            spec["replicas"] = count
+        if policy is not None:
+            spec["restartPolicy"] = policy
+        self._object["spec"][self.kind.replicas_field][role] = spec
+        return self
+
+    def master(self, *, policy: str | None = None, pod: Object | None = None) -> Self:
+        return self.replica("Master", 1, policy=policy, pod=pod)
+
+    def workers(self, count: int = 2, *, policy: str | None = None, pod: Object | None = None) -> Self:
+        return self.replica("Worker", count, policy=policy, pod=pod)
+
+    def run_policy(self, **fields: Any) -> Self:
+        self._object["spec"].setdefault("runPolicy", {}).update(fields)
+        return self
+
+    def suspend(self, suspended: bool = True) -> Self:
+        return self.run_policy(suspend=suspended)
+
+    def spec(self, **fields: Any) -> Self:
+        self._object["spec"].update(fields)
+        return self
+
+    def metadata(self, **fields: Any) -> Self:
+        self._object["metadata"].update(fields)
+        return self
+
+    def annotation(self, key: str, value: str) -> Self:
+        self._object["metadata"].setdefault("annotations", {})[key] = value
+        return self
+
+    def status(self, status: Object | None) -> Self:
+        if status is not None:
+            self._object["status"] = copy.deepcopy(status)
+        return self
+
+    def raw(self) -> Object:
+        return copy.deepcopy(self._object)
+
+    def job(self) -> Job:
+        return read_job(self.raw(), {self.kind.name: self.kind})
+
+
+class PodBuilder:
+    """A pod of the job `digits`; `PodBuilder("Worker", 1).failed(137).pod()`."""
+
+    def __init__(
+        self, role: str = "Worker", index: int = 0, *, job: str = "digits", kind: Kind = PYTORCH, uid: str | None = None
+    ) -> None:
+        name = f"{job}-{role.lower()}-{index}"
+        self._container = kind.container
+        self._object: Object = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**_child_metadata(name, job, role, index, kind), "uid": uid or f"{name}-uid"},
+            "spec": {},
+            "status": {"phase": "Pending"},
+        }
+
+    def running(self, *, restarts: int = 0) -> Self:
+        return self._phase("Running", {"running": {"startedAt": format_time(NOW)}}, restarts)
+
+    def succeeded(self, *, finished: datetime = NOW) -> Self:
+        return self._phase("Succeeded", _ended(0, finished), 0)
+
+    def failed(self, exit_code: int | None = 1, *, restarts: int = 0, finished: datetime = NOW) -> Self:
+        """`exit_code` None: the pod failed without a word about its container, as evicted pods do."""
+        if exit_code is None:
+            self._object["status"] = {"phase": "Failed"}
+            return self
+        return self._phase("Failed", _ended(exit_code, finished), restarts)
+
+    def waiting(self, reason: str, message: str = "") -> Self:
+        return self._phase("Pending", {"waiting": {"reason": reason, "message": message}}, 0)
+
+    def reason(self, reason: str, message: str = "") -> Self:
+        self._object["status"].update(reason=reason, message=message)
+        return self
+
+    def condition(self, kind: str, status: str = "True", **fields: str) -> Self:
+        self._object["status"].setdefault("conditions", []).append({"type": kind, "status": status, **fields})
+        return self
+
+    def terminating(self, since: datetime = NOW, *, grace: int = 30) -> Self:
+        """Somebody asked for its deletion at `since`; the time stamp says when the grace period ends."""
+        self._object["metadata"]["deletionTimestamp"] = format_time(since + timedelta(seconds=grace))
+        self._object["metadata"]["deletionGracePeriodSeconds"] = grace
+        return self
+
+    def owner(self, uid: str | None) -> Self:
+        """Another owner than the job; None: nobody's pod."""
+        return self.metadata(ownerReferences=[] if uid is None else [_owner("digits", PYTORCH, uid)])
+
+    def annotation(self, key: str, value: str) -> Self:
+        self._object["metadata"].setdefault("annotations", {})[key] = value
+        return self
+
+    def metadata(self, **fields: Any) -> Self:
+        self._object["metadata"].update(fields)
+        return self
+
+    def raw(self) -> Object:
+        return copy.deepcopy(self._object)
+
+    def pod(self) -> Pod:
+        return read_pod(self.raw())
+
+    def _phase(self, phase: str, state: Object, restarts: int) -> Self:
+        status = {"name": self._container, "restartCount": restarts, "state": state, "ready": phase == "Running"}
+        self._object["status"] = {"phase": phase, "containerStatuses": [status]}
+        return self
+
+
+def service(role: str, index: int, *, job: str = "digits", kind: Kind = PYTORCH, uid: str | None = None) -> Object:
+    """The service of one rank."""
+    name = f"{job}-{role.lower()}-{index}"
+    metadata = {**_child_metadata(name, job, role, index, kind), "uid": uid or f"{name}-service-uid"}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
+
+
+def view_service(obj: Object) -> ServiceView:
+    return msgspec.convert(obj, ServiceView)
+
+
+def services(*ranks: tuple[str, int]) -> tuple[ServiceView, ...]:
+    return tuple(view_service(service(role, index)) for role, index in ranks)
+
+
+def stored(obj: Object, uid: str) -> Object:
+    """A child from a plan as the API server would return it."""
+    return {**obj, "metadata": {**obj["metadata"], "uid": uid, "resourceVersion": "1"}}
+
+
+def _child_metadata(name: str, job: str, role: str, index: int, kind: Kind) -> Object:
+    return {
+        "name": name,
+        "namespace": NAMESPACE,
+        "resourceVersion": "1",
+        "creationTimestamp": format_time(NOW),
+        "labels": {
+            "training.kubeflow.org/operator-name": kind.controller,
+            "training.kubeflow.org/job-name": job,
+            "training.kubeflow.org/replica-type": role.lower(),
+            "training.kubeflow.org/replica-index": str(index),
+        },
+        "ownerReferences": [_owner(job, kind, JOB_UID)],
+    }
+
+
+def _owner(job: str, kind: Kind, uid: str) -> Object:
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": kind.name,
+        "name": job,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _ended(exit_code: int, finished: datetime) -> Object:
+    return {"terminated": {"exitCode": exit_code, "finishedAt": format_time(finished)}}
