@@ -1,0 +1,176 @@
+"""Reads progress and metrics from the plain log lines that training programs print, without any help from them.
+
+`read_line` says what one line tells; `advance` adds that to what is known. Neither ever fails, whatever the text.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one line says. `step` and `total` are in the line's own unit: batches or samples."""
+
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    total: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What is known so far. `epochs` may come from the job's command line, the rest comes from its logs."""
+
+    epoch: int | None = None
+    epochs: int | None = None
+    step: int | None = None
+    total: int | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    speed: float | None = None
+    """Steps per second, in the unit of `step`, over the last few lines."""
+    marks: tuple[tuple[float, int], ...] = ()
+    """When which position was reached: what the speed is measured from."""
+
+    @property
+    def fraction(self) -> float | None:
+        """How much of the whole training is done; of the running epoch if nobody said how many there are."""
+        within = self.step / self.total if self.step is not None and self.total else None
+        if self.epoch is not None and self.epochs:
+            whole = (max(self.epoch - 1, 0) + (within or 0.0)) / self.epochs
+        elif within is not None:
+            whole = within
+        else:
+            return None
+        return min(whole, 1.0)
+
+
+def read_line(line: str) -> Reading | None:
+    """What a line says about the training, or None if it is about something else."""
+    text = _visible(line)
+    if bar := _BAR.search(text):
+        return Reading(
+            **_epoch(text)[0],
+            step=int(bar["step"]),
+            total=int(bar["total"]),
+            metrics=_metrics(text),
+            rate=_rate(text),
+        )
+    epoch, rest = _epoch(text)
+    counted = _COUNTER.search(rest) or _NAMED_STEP.search(rest)
+    metrics = _metrics(text)
+    if counted is None and not metrics and not epoch:
+        return None
+    if counted is None:
+        return Reading(**epoch, metrics=metrics)
+    total = counted["total"]
+    return Reading(**epoch, step=int(counted["step"]), total=int(total) if total else None, metrics=metrics)
+
+
+def advance(progress: Progress, reading: Reading, at: float) -> Progress:
+    """What is known after a line that was read at the moment `at` (seconds on any clock that only goes forward)."""
+    moved = replace(
+        progress,
+        epoch=progress.epoch if reading.epoch is None else reading.epoch,
+        epochs=reading.epochs or progress.epochs,
+        step=reading.step if reading.step is not None or reading.epoch is not None else progress.step,
+        total=reading.total if reading.step is not None else progress.total,
+        metrics={**progress.metrics, **reading.metrics},
+    )
+    if reading.step is None:
+        return moved
+    position = reading.step + max((moved.epoch or 1) - 1, 0) * (reading.total or 0)
+    # A training that was restarted counts from an earlier position: its speed is measured anew.
+    marks = progress.marks if progress.marks and progress.marks[-1][1] <= position else ()
+    marks = (*marks, (at, position))[-_MARKS:]
+    return replace(moved, marks=marks, speed=reading.rate or _speed(marks))
+
+
+def planned_epochs(arguments: Iterable[str]) -> int | None:
+    """How many epochs a command line asks for: `--epochs=8`, `--epochs 8`, `--num_epochs=8`."""
+    if match := _PLANNED.search(" ".join(arguments)):
+        return int(match["epochs"])
+    return None
+
+
+_MARKS = 32
+_NUMBER = r"[-+]?(?:(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?|nan\b|inf\b)"
+_COUNT = r"[0-9]{1,15}"
+
+_BAR = re.compile(rf"[0-9]{{1,3}}%\|[^|]{{0,200}}\|\s{{0,9}}(?P<step>{_COUNT})/(?P<total>{_COUNT})\b")
+_RATE = re.compile(rf"(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it)")
+_EPOCH = re.compile(
+    rf"\bepochs?['\"]?\s{{0,3}}[:=#]?\s{{0,3}}\[?(?P<epoch>{_COUNT})(?![0-9.]*%)(?:\.[0-9]{{1,9}})?"
+    rf"(?:\s?(?:/|of)\s?(?P<epochs>{_COUNT})\]?)?",
+    re.IGNORECASE,
+)
+_COUNTER = re.compile(
+    rf"\[\s{{0,9}}(?P<step>{_COUNT})\s?/\s?(?P<total>{_COUNT})\s?(?:\(\s{{0,3}}[0-9.]{{1,9}}\s?%\))?\s?\]"
+)
+_NAMED_STEP = re.compile(
+    rf"\b(?:global_step|step|iteration|iter|batch)['\"]?\s{{0,3}}[:=#]?\s{{0,3}}\[?(?P<step>{_COUNT})(?![0-9.]*%)"
+    rf"(?:\s?(?:/|of)\s?(?P<total>{_COUNT}))?",
+    re.IGNORECASE,
+)
+_METRIC = re.compile(
+    rf"(?:\b(?P<part>train|training|val|valid|validation|test|eval)[_/ -])?(?:\b|_|/)"
+    rf"(?P<name>loss|accuracy|acc|perplexity|lr|learning_rate)['\"]?\s{{0,9}}[:=]\s{{0,9}}['\"]?(?P<value>{_NUMBER})"
+    rf"(?:\s?/\s?(?P<of>{_COUNT})|(?P<percent>\s?%))?",
+    re.IGNORECASE,
+)
+_PLANNED = re.compile(r"(?:^|\s)--(?:num[-_](?:train[-_])?)?epochs[= ](?P<epochs>[0-9]{1,9})(?:\s|$)")
+_OF_TEST = re.compile(r"\s{0,99}(?:test|val|valid|validation|eval)\w{0,9}\b", re.IGNORECASE)
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+
+
+def _visible(line: str) -> str:
+    """What a terminal would show of a line: bars rewrite it after `\\r`. Very long lines are not progress."""
+    parts = [part for part in line.rstrip("\r\n").split("\r") if part.strip()]
+    return _COLOURS.sub("", parts[-1][:2000]) if parts else ""
+
+
+def _epoch(text: str) -> tuple[dict[str, int | None], str]:
+    """The epoch that a line names, and the line without it, so that its numbers are not taken for steps."""
+    match = _EPOCH.search(text)
+    if match is None:
+        return {}, text
+    epochs = match["epochs"]
+    found = {"epoch": int(match["epoch"]), "epochs": int(epochs) if epochs else None}
+    return found, text[: match.start()] + " " + text[match.end() :]
+
+
+def _metrics(text: str) -> dict[str, float]:
+    tested = _OF_TEST.match(text) is not None
+    metrics = {}
+    for match in _METRIC.finditer(text):
+        part, name = (match["part"] or "").lower(), _NAMES.get(match["name"].lower(), match["name"].lower())
+        value = float(match["value"])
+        if match["of"] and int(match["of"]):
+            value /= int(match["of"])
+        elif name == "accuracy" and (match["percent"] or value > 1.0):
+            value /= 100.0
+        if name == "loss" and (tested or part in _HELD_OUT):
+            name = "test_loss"
+        metrics[name] = value
+    return metrics
+
+
+_NAMES = {"acc": "accuracy", "learning_rate": "lr"}
+_HELD_OUT = frozenset({"val", "valid", "validation", "test", "eval"})
+
+
+def _rate(text: str) -> float | None:
+    match = _RATE.search(text)
+    if match is None:
+        return None
+    value = float(match["rate"])
+    if match["unit"] == "s/it":
+        return 1.0 / value if value > 0 else None
+    return value if 0 < value < float("inf") else None
+
+
+def _speed(marks: tuple[tuple[float, int], ...]) -> float | None:
+    (first, start), (last, end) = marks[0], marks[-1]
+    return (end - start) / (last - first) if last > first and end > start else None

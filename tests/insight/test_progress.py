@@ -1,0 +1,161 @@
+"""Log lines as real programs print them, and any other text: it is read or left alone, never a reason to fail."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.insight.progress import Progress, Reading, advance, planned_epochs, read_line
+
+
+@pytest.mark.parametrize(
+    ("line", "reading"),
+    [
+        (
+            "Train Epoch: 1 [640/60000 (1%)]\tloss=2.2315",
+            Reading(epoch=1, step=640, total=60000, metrics={"loss": 2.2315}),
+        ),
+        (
+            "Train Epoch: 12 [58880/60000 (98%)]     Loss: 0.203600",
+            Reading(epoch=12, step=58880, total=60000, metrics={"loss": 0.2036}),
+        ),
+        ("[640/60000 (1%)]\tLoss: 2.2", Reading(step=640, total=60000, metrics={"loss": 2.2})),
+        ("accuracy=0.9665", Reading(metrics={"accuracy": 0.9665})),
+        (
+            "Test set: Average loss: 0.1015, Accuracy: 9665/10000 (97%)",
+            Reading(metrics={"test_loss": 0.1015, "accuracy": 0.9665}),
+        ),
+        ("step 100/1000 loss: 0.5", Reading(step=100, total=1000, metrics={"loss": 0.5})),
+        ("Step: 300, loss = 1e-3", Reading(step=300, metrics={"loss": 0.001})),
+        ("Epoch 3/10", Reading(epoch=3, epochs=10)),
+        (
+            "Epoch [3/10], Step [200/600], Loss: 0.1",
+            Reading(epoch=3, epochs=10, step=200, total=600, metrics={"loss": 0.1}),
+        ),
+        (
+            "epoch 2:  45%|####5     | 450/1000 [00:10<00:12, 45.0it/s, loss=0.31]",
+            Reading(epoch=2, step=450, total=1000, metrics={"loss": 0.31}, rate=45.0),
+        ),
+        ("  5%|5 | 5/100 [00:10<03:12, 2.00s/it]", Reading(step=5, total=100, rate=0.5)),
+        ("1%|\r 50%|#####     | 1/2 [00:01<00:01,  1.50it/s]", Reading(step=1, total=2, rate=1.5)),
+        (
+            "{'loss': 0.52, 'learning_rate': 5e-05, 'epoch': 1.25}",
+            Reading(epoch=1, metrics={"loss": 0.52, "lr": 5e-05}),
+        ),
+        ("val_loss: 0.25 - val_accuracy: 0.91", Reading(metrics={"test_loss": 0.25, "accuracy": 0.91})),
+        ("Accuracy: 97.5%", Reading(metrics={"accuracy": 0.975})),
+        ("acc: 97.5", Reading(metrics={"accuracy": 0.975})),
+        ("\x1b[32mloss=0.5\x1b[0m", Reading(metrics={"loss": 0.5})),
+    ],
+)
+def test_known_formats_are_read(line: str, reading: Reading) -> None:
+    assert read_line(line) == reading
+
+
+def test_a_loss_that_is_not_a_number_is_read_as_such() -> None:
+    reading = read_line("Train Epoch: 1 [0/60000 (0%)]\tloss=nan")
+    assert reading is not None
+    assert math.isnan(reading.metrics["loss"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "\r\n",
+        "Using distributed PyTorch with gloo backend",
+        "Downloading http://example.com/train-images-idx3-ubyte.gz",
+        "the glossary=3 is not a metric",
+        "2026-11-15 04:05:06 INFO started on port 23456",
+    ],
+)
+def test_other_lines_say_nothing(line: str) -> None:
+    assert read_line(line) is None
+
+
+@given(st.text() | st.from_regex(r"(epoch|step|loss|acc)[ :=\[]*[0-9./%|e+-]{0,60}", fullmatch=True))
+def test_any_text_can_be_read(line: str) -> None:
+    reading = read_line(line)
+    if reading is not None:
+        progress = advance(Progress(), reading, at=1.0)
+        assert progress.fraction is None or 0.0 <= progress.fraction <= 1.0
+
+
+@given(
+    epoch=st.integers(1, 999),
+    step=st.integers(0, 10**9),
+    total=st.integers(1, 10**9),
+    loss=st.floats(0, 1e6).map(lambda value: round(value, 4)),
+)
+def test_what_the_seeds_format_says_comes_back(epoch: int, step: int, total: int, loss: float) -> None:
+    line = f"Train Epoch: {epoch} [{step}/{total} ({100 * step / total:.0f}%)] loss={loss:.4f}"
+    assert read_line(line) == Reading(epoch=epoch, step=step, total=total, metrics={"loss": loss})
+
+
+def test_a_very_long_line_takes_no_time() -> None:
+    assert read_line("[" * 100_000 + "epoch " * 100_000) is None
+
+
+def test_progress_is_that_of_the_whole_training_if_the_epochs_are_known() -> None:
+    progress = Progress(epochs=4)
+    progress = advance(progress, Reading(epoch=3, step=50, total=100), at=0.0)
+    assert progress.fraction == pytest.approx(0.625)
+
+
+def test_progress_is_that_of_the_epoch_otherwise() -> None:
+    progress = advance(Progress(), Reading(epoch=3, step=50, total=100), at=0.0)
+    assert progress.fraction == pytest.approx(0.5)
+    assert advance(Progress(), Reading(metrics={"loss": 1.0}), at=0.0).fraction is None
+
+
+def test_metrics_are_remembered_and_replaced() -> None:
+    progress = advance(Progress(), Reading(epoch=1, step=1, total=2, metrics={"loss": 2.0}), at=0.0)
+    progress = advance(progress, Reading(metrics={"accuracy": 0.5}), at=1.0)
+    progress = advance(progress, Reading(epoch=2, step=1, total=2, metrics={"loss": 1.0}), at=2.0)
+    assert progress.metrics == {"loss": 1.0, "accuracy": 0.5}
+    assert (progress.epoch, progress.step, progress.total) == (2, 1, 2)
+
+
+def test_a_new_epoch_begins_without_a_step() -> None:
+    progress = advance(Progress(), Reading(epoch=1, step=90, total=100), at=0.0)
+    assert advance(progress, Reading(epoch=2), at=1.0).step is None
+
+
+def test_speed_is_measured_across_epochs() -> None:
+    progress = advance(Progress(), Reading(epoch=1, step=900, total=1000), at=10.0)
+    assert progress.speed is None
+    progress = advance(progress, Reading(epoch=2, step=100, total=1000), at=12.0)
+    assert progress.speed == pytest.approx(100.0)
+
+
+def test_a_restarted_training_is_measured_anew() -> None:
+    progress = advance(Progress(), Reading(epoch=2, step=900, total=1000), at=10.0)
+    progress = advance(progress, Reading(epoch=1, step=0, total=1000), at=50.0)
+    progress = advance(progress, Reading(epoch=1, step=100, total=1000), at=51.0)
+    assert progress.speed == pytest.approx(100.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.integers(0, 10**6)), min_size=1, max_size=80))
+def test_speed_is_never_negative_and_memory_is_bounded(marks: list[tuple[float, int]]) -> None:
+    progress = Progress()
+    for at, step in sorted(marks):
+        progress = advance(progress, Reading(step=step, total=10**6), at=at)
+    assert progress.speed is None or progress.speed > 0
+    assert len(progress.marks) <= 32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "epochs"),
+    [
+        (["python", "train.py", "--epochs=8"], 8),
+        (["python", "train.py", "--epochs", "3", "--lr=0.1"], 3),
+        (["--num_train_epochs=2"], 2),
+        (["--num-epochs", "5"], 5),
+        (["--epochs=many"], None),
+        (["--warmup-epochs=2"], None),
+        ([], None),
+    ],
+)
+def test_the_command_line_says_how_many_epochs_there_will_be(arguments: list[str], epochs: int | None) -> None:
+    assert planned_epochs(arguments) == epochs
