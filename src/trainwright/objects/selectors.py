@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 class SelectorError(ValueError):
@@ -46,6 +47,19 @@ _EXISTS_TERM = re.compile(rf"(?P<not>!?)\s*(?P<key>{_KEY})")
 def parse_label_selector(text: str) -> LabelSelector:
     """Reads kubectl's `-l` syntax: `a=b,c!=d,e in (f,g),h notin (i),j,!k`."""
     return LabelSelector(tuple(_requirement(term.strip()) for term in _split_terms(text)))
+
+
+def read_label_selector(selector: Mapping[str, Any]) -> LabelSelector:
+    """Reads metav1.LabelSelector as it stands in objects: `{"matchLabels": …, "matchExpressions": …}`."""
+    equal = (Requirement(key, "in", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items())
+    terms = (
+        Requirement(term["key"], _OPERATORS[term["operator"]], frozenset(term.get("values") or ()))
+        for term in selector.get("matchExpressions") or ()
+    )
+    return LabelSelector((*equal, *terms))
+
+
+_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!exists"}
 
 
 def format_labels(labels: Mapping[str, str]) -> str:

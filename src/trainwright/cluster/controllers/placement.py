@@ -1,0 +1,382 @@
+"""Whether a pod may go to a node: the real scheduler's filters as pure functions, with its words for what is wrong.
+
+One rule is softer than upstream's: CPU and memory may be promised more than once. On one machine a job that trains
+slowly beats one that never starts, and the pod's events say so.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.quantities import (
+    QuantityError,
+    add_amounts,
+    format_quantity,
+    largest_amounts,
+    parse_amounts,
+)
+
+SHARED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""What processes can share when it runs short; all other resources (GPUs, pod slots) are counted strictly."""
+
+DEFAULT_SCHEDULER = "default-scheduler"
+
+
+class Requirements(View, frozen=True):
+    requests: dict[str, Any] | None = None
+    limits: dict[str, Any] | None = None
+
+
+class Container(View, frozen=True):
+    name: str = ""
+    resources: Requirements = Requirements()
+    restart_policy: str = ""
+
+
+class ClaimSource(View, frozen=True):
+    claim_name: str = ""
+
+
+class Volume(View, frozen=True):
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class Toleration(View, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Taint(View, frozen=True):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Gate(View, frozen=True):
+    name: str = ""
+
+
+class SchedulablePodSpec(View, frozen=True):
+    node_name: str = ""
+    scheduler_name: str = DEFAULT_SCHEDULER
+    scheduling_gates: tuple[Gate, ...] = ()
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    affinity: dict[str, Any] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: dict[str, Any] | None = None
+    volumes: tuple[Volume, ...] = ()
+
+
+class SchedulablePodStatus(View, frozen=True):
+    phase: str = "Pending"
+    conditions: tuple[dict[str, Any], ...] = ()
+
+
+class SchedulablePod(View, frozen=True):
+    metadata: ObjectMeta
+    spec: SchedulablePodSpec = SchedulablePodSpec()
+    status: SchedulablePodStatus = SchedulablePodStatus()
+
+    @property
+    def waits_for_a_node(self) -> bool:
+        return not self.spec.node_name and not self.finished and not self.metadata.terminating
+
+    @property
+    def finished(self) -> bool:
+        return self.status.phase in {"Succeeded", "Failed"}
+
+
+class NodeCondition(View, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class NodeSpec(View, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(View, frozen=True):
+    allocatable: dict[str, Any] = msgspec.field(default_factory=dict)
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class SchedulableNode(View, frozen=True):
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ClaimStatus(View, frozen=True):
+    phase: str = "Pending"
+
+
+class Claim(View, frozen=True):
+    metadata: ObjectMeta
+    status: ClaimStatus = ClaimStatus()
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """What the pod's author should know about a placement: a Warning event."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """The pod goes to `node`."""
+
+    node: str
+    cautions: tuple[Caution, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The pod stays pending, for a reason that its PodScheduled condition shows."""
+
+    reason: str
+    message: str
+
+
+def place(
+    pod: SchedulablePod,
+    *,
+    nodes: Sequence[SchedulableNode],
+    bound: Mapping[str, Sequence[SchedulablePod]],
+    claims: Mapping[str, Claim],
+) -> Bind | Wait:
+    """Where the pod goes, or why not yet. `bound`: each node's unfinished pods; `claims`: those of the namespace."""
+    if pod.spec.scheduling_gates:
+        return Wait("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+    if not nodes:
+        return Wait("Unschedulable", "no nodes available to schedule pods")
+    try:
+        requested(pod)
+    except QuantityError as error:
+        return Wait("Unschedulable", f"resources of pod {pod.metadata.name}: {error}")
+    if problem := _claim_problem(pod, claims):
+        return _unschedulable(len(nodes), [problem], helpless=len(nodes))
+    problems: dict[str, int] = {}
+    helpless = 0
+    for node in nodes:
+        others = bound.get(node.metadata.name, ())
+        found, preemptible = _node_problems(pod, node, others)
+        if not found:
+            return Bind(node.metadata.name, _cautions(pod, node, others))
+        helpless += not preemptible
+        for text in found:
+            problems[text] = problems.get(text, 0) + 1
+    lines = sorted(f"{count} {text}" for text, count in problems.items())
+    return _unschedulable(len(nodes), lines, helpless=helpless)
+
+
+def requested(pod: SchedulablePod) -> dict[str, Fraction]:
+    """What the pod needs: its containers together, or an init container if that alone needs more; plus overhead."""
+    sidecars: list[dict[str, Fraction]] = []
+    peaks: list[dict[str, Fraction]] = []
+    for container in pod.spec.init_containers:
+        amounts = _requests(container)
+        if container.restart_policy == "Always":  # it runs on beside everything after it
+            sidecars.append(amounts)
+            peaks.append(add_amounts(sidecars))
+        else:
+            peaks.append(add_amounts([amounts, *sidecars]))
+    together = add_amounts([*map(_requests, pod.spec.containers), *sidecars])
+    return add_amounts([largest_amounts([together, *peaks]), parse_amounts(pod.spec.overhead or {})])
+
+
+def _requests(container: Container) -> dict[str, Fraction]:
+    """A limit without a request is one: the real API server fills it in."""
+    return parse_amounts({**(container.resources.limits or {}), **(container.resources.requests or {})})
+
+
+def _claim_problem(pod: SchedulablePod, claims: Mapping[str, Claim]) -> str | None:
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+        elif volume.ephemeral is not None:
+            name = f"{pod.metadata.name}-{volume.name}"
+        else:
+            continue
+        claim = claims.get(name)
+        if claim is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if claim.metadata.terminating:
+            return f'persistentvolumeclaim "{name}" is being deleted'
+        if claim.status.phase == "Lost":
+            return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
+        if claim.status.phase != "Bound":
+            return "pod has unbound immediate PersistentVolumeClaims"
+    return None
+
+
+def _node_problems(
+    pod: SchedulablePod, node: SchedulableNode, others: Sequence[SchedulablePod]
+) -> tuple[list[str], bool]:
+    """The first filter's complaints, in the real scheduler's words and order, and whether fewer pods would help."""
+    if node.spec.unschedulable and not _tolerates(
+        pod, Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+    ):
+        return ["node(s) were unschedulable"], False
+    for taint in _taints(node):
+        if not _tolerates(pod, taint):
+            return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"], False
+    if not _selects(pod, node):
+        return ["node(s) didn't match Pod's node affinity/selector"], False
+    short = _shortages(pod, node, others, strict=True)
+    problems = ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
+    allocatable = parse_amounts(node.status.allocatable)
+    wanted = _with_slot(requested(pod))
+    return problems, all(wanted[name] <= allocatable.get(name, 0) for name in short)
+
+
+def _taints(node: SchedulableNode) -> Iterable[Taint]:
+    """The node's own, and the one that a real node controller puts on a node that is not ready."""
+    yield from (taint for taint in node.spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
+    ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "Unknown")
+    if ready != "True":
+        key = "node.kubernetes.io/not-ready" if ready == "False" else "node.kubernetes.io/unreachable"
+        yield Taint(key=key, effect="NoSchedule")
+
+
+def _tolerates(pod: SchedulablePod, taint: Taint) -> bool:
+    return any(_tolerated_by(taint, toleration) for toleration in pod.spec.tolerations)
+
+
+def _tolerated_by(taint: Taint, toleration: Toleration) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def _selects(pod: SchedulablePod, node: SchedulableNode) -> bool:
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
+        return False
+    required = ((pod.spec.affinity or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    if not required:
+        return True
+    fields = {"metadata.name": node.metadata.name}
+    return any(_term_matches(term, labels, fields) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _term_matches(term: Mapping[str, Any], labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
+    expressions, field_expressions = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not field_expressions:
+        return False  # upstream: an empty term matches nothing
+    return all(_expression_matches(one, labels) for one in expressions) and all(
+        _expression_matches(one, fields) for one in field_expressions
+    )
+
+
+def _expression_matches(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    value = labels.get(expression["key"])
+    values: Sequence[str] = expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as comparison:
+            try:
+                difference = int(value or "") - int(values[0])
+            except (ValueError, IndexError):
+                return False
+            return difference > 0 if comparison == "Gt" else difference < 0
+        case _:
+            return False
+
+
+def _shortages(
+    pod: SchedulablePod, node: SchedulableNode, others: Sequence[SchedulablePod], *, strict: bool
+) -> dict[str, tuple[Fraction, Fraction]]:
+    """(sum of requests, allocatable) of each strict, or each shared, resource that this pod would overdraw."""
+    allocatable = parse_amounts(node.status.allocatable)
+    used = add_amounts(_with_slot(_readable_requests(other)) for other in others)
+    short = {}
+    for name, amount in _with_slot(requested(pod)).items():
+        if amount == 0 or (name in SHARED_RESOURCES) == strict or (name == "pods" and name not in allocatable):
+            continue
+        total, limit = used.get(name, Fraction(0)) + amount, allocatable.get(name, Fraction(0))
+        if total > limit:
+            short[name] = (total, limit)
+    return short
+
+
+def _readable_requests(pod: SchedulablePod) -> dict[str, Fraction]:
+    """Who named its node itself was never checked; what it cannot say must not keep others from starting."""
+    try:
+        return requested(pod)
+    except QuantityError:
+        return {}
+
+
+def _with_slot(amounts: dict[str, Fraction]) -> dict[str, Fraction]:
+    return {**amounts, "pods": Fraction(1)}
+
+
+def _cautions(pod: SchedulablePod, node: SchedulableNode, others: Sequence[SchedulablePod]) -> tuple[Caution, ...]:
+    return (*_overcommitment(pod, node, others), *_ignored_scheduler(pod), *_ignored_affinity(pod))
+
+
+def _overcommitment(pod: SchedulablePod, node: SchedulableNode, others: Sequence[SchedulablePod]) -> Iterable[Caution]:
+    short = _shortages(pod, node, others, strict=False)
+    amounts = ", ".join(
+        f"{format_quantity(total)} {name} of {format_quantity(limit)}" for name, (total, limit) in sorted(short.items())
+    )
+    if amounts:
+        text = (
+            f"With this pod the pods on node {node.metadata.name} request {amounts}: they share the machine, and may "
+            "be slow or run out of memory. Lower the requests, or run fewer pods at a time."
+        )
+        yield Caution("Overcommitted", text)
+
+
+def _ignored_scheduler(pod: SchedulablePod) -> Iterable[Caution]:
+    if pod.spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
+        text = (
+            f'spec.schedulerName "{pod.spec.scheduler_name}" does not run on this cluster: {DEFAULT_SCHEDULER} placed '
+            "the pod, without that scheduler's rules (gangs, queues)."
+        )
+        yield Caution("UnknownScheduler", text)
+
+
+def _ignored_affinity(pod: SchedulablePod) -> Iterable[Caution]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules = (pod.spec.affinity or {}).get(kind) or {}
+        if rules.get("requiredDuringSchedulingIgnoredDuringExecution"):
+            text = f"spec.affinity.{kind} is not honoured: this cluster is one machine, so all pods share its node."
+            yield Caution("IgnoredAffinity", text)
+
+
+def _unschedulable(nodes: int, problems: Sequence[str], *, helpless: int) -> Wait:
+    """The real scheduler adds what preemption, which nobody here needs, would have brought."""
+    outcome = []
+    if nodes - helpless:
+        outcome.append(f"{nodes - helpless} No preemption victims found for incoming pod.")
+    if helpless:
+        outcome.append(f"{helpless} Preemption is not helpful for scheduling.")
+    available = f"0/{nodes} nodes are available: "
+    return Wait("Unschedulable", f"{available}{', '.join(problems)}. preemption: {available}{' '.join(outcome)}")
