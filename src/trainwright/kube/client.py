@@ -258,7 +258,7 @@ class Client:
             server_hostname=self.config.tls_server_name,
             allow_redirects=False,
         )
-        if request.streaming and opened.status < 400:
+        if request.streaming and requests.is_good(opened.status):
             return opened, b""
         async with opened:
             return opened, await opened.read()

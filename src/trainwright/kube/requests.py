@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from trainwright.kube.errors import Expired, Unreachable, error_from_answer, error_from_status
+from trainwright.kube.errors import ApiError, Expired, Unreachable, error_from_answer, error_from_status
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, Resource
 from trainwright.objects.times import format_micro_time
@@ -262,7 +262,7 @@ def _params(**values: str | None) -> tuple[tuple[str, str], ...]:
 
 def read_bytes(response: Response) -> bytes:
     """The body of a good answer; a bad one is raised as an ApiError."""
-    if response.status >= 400:
+    if not is_good(response.status):
         raise error_from_answer(response.status, response.body, retry_after=retry_after(response.headers))
     return response.body
 
@@ -293,7 +293,16 @@ def reason_of(error: Exception) -> str:
 
 
 def read_object(response: Response) -> Object:
-    return _object_decoder.decode(read_bytes(response))
+    body = read_bytes(response)
+    try:
+        return _object_decoder.decode(body)
+    except msgspec.DecodeError:
+        raise _not_kubernetes(body) from None
+
+
+def is_good(status: int) -> bool:
+    """Redirects are not followed: the API does not use them, and credentials must not go elsewhere."""
+    return 200 <= status < 300
 
 
 class ListMeta(msgspec.Struct, rename="camel", gc=False):
@@ -342,7 +351,10 @@ class Pager(Generic[T]):
             self.items, self._on_later_page = [], False
             self.request = self._page(limit=0)
             return
-        page = self._decoder.decode(body)
+        try:
+            page = self._decoder.decode(body)
+        except msgspec.DecodeError:
+            raise _not_kubernetes(body) from None
         self.items += page.items or ()
         self.resource_version = page.metadata.resource_version
         self._on_later_page = bool(page.metadata.continue_)
@@ -388,7 +400,10 @@ def name_kind(resource: Resource, item: Object) -> None:
 
 def read_watch_event(line: bytes) -> WatchEvent:
     """One line of a watch. An ERROR event is raised as the ApiError that it carries (410: Expired)."""
-    event = _event_decoder.decode(line)
+    try:
+        event = _event_decoder.decode(line)
+    except msgspec.DecodeError as error:
+        raise Unreachable(f"a watch event that is not JSON: {error}") from error
     if event.type == "ERROR":
         raise error_from_status(event.object)
     return event
@@ -414,6 +429,12 @@ class LineSplitter:
         """What is left when the stream has ended: at most one line, without a newline."""
         rest, self._rest = b"".join(self._rest), []
         return [rest] if rest else []
+
+
+def _not_kubernetes(body: bytes) -> ApiError:
+    beginning = body[:80].decode(errors="replace")
+    text = f"the answer is not an object in JSON; is this a Kubernetes API server? It begins with {beginning!r}"
+    return error_from_answer(502, text.encode())
 
 
 _object_decoder = msgspec.json.Decoder(Object)

@@ -247,7 +247,7 @@ class SyncClient:
                 headers["Content-Type"] = request.content_type
             connection.request(request.method, self._dialer.prefix + request.target, request.body, headers)
             opened = connection.getresponse()
-            body = b"" if request.streaming and opened.status < 400 else opened.read()
+            body = b"" if request.streaming and requests.is_good(opened.status) else opened.read()
         except BaseException:
             connection.close()
             raise
