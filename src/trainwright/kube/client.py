@@ -28,6 +28,7 @@ from trainwright.kube.requests import (
     Response,
     WatchEvent,
 )
+from trainwright.kube.retries import retry_delay
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
 
@@ -271,7 +272,7 @@ class Client:
     def _retry_delay(self, request: Request, outcome: Response | Failure, attempt: int) -> float | None:
         if not self._retries:
             return None
-        return requests.retry_delay(request, outcome, attempt=attempt, jitter=random.random())  # noqa: S311
+        return retry_delay(request, outcome, attempt=attempt, jitter=random.random())  # noqa: S311
 
 
 _TROUBLE = (aiohttp.ClientError, OSError, TimeoutError)

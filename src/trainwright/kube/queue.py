@@ -5,7 +5,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from trainwright.kube.requests import backoff
+from trainwright.kube.retries import backoff
 
 
 class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)

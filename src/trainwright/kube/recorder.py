@@ -60,14 +60,14 @@ class EventRecorder:
             return
         now = self._clock()
         occurrence = Occurrence(reference, type, reason, message, first=now, last=now)
-        lane = self._pending.setdefault(occurrence.lane, deque())
+        lane = self._pending.get(occurrence.lane)
         if lane and lane[-1].identity == occurrence.identity:
             lane[-1] = lane[-1].merged(occurrence)
             return
         if self._outstanding >= self._capacity:
             self._drop(occurrence)
             return
-        lane.append(occurrence)
+        self._pending.setdefault(occurrence.lane, deque()).append(occurrence)
         self._outstanding += 1
         self._idle.clear()
         self._start_senders()
@@ -102,7 +102,8 @@ class EventRecorder:
                 self._queue.done(lane)
 
     async def _send_lane(self, name: str) -> None:
-        lane = self._pending[name]
+        # Empty if the events that it was queued for went along with those before them.
+        lane = self._pending.get(name, deque())
         while lane:
             occurrence = lane.popleft()
             try:
@@ -112,9 +113,12 @@ class EventRecorder:
             except Exception:
                 log.exception("event %s is lost", occurrence)
             self._outstanding -= 1
-        del self._pending[name]
+        self._pending.pop(name, None)
         if not self._outstanding:
             self._idle.set()
+            if self._dropped:
+                log.warning("%d events were dropped", self._dropped)
+                self._dropped = 0
 
     async def _send(self, occurrence: "Occurrence") -> None:
         known = self._aggregator.recall(occurrence)
@@ -243,6 +247,6 @@ _REFERENCE_FIELDS = ("namespace", "uid", "resourceVersion", "fieldPath")
 
 def reference_to(about: Object) -> Object:
     """The ObjectReference of an object (or of a reference). Without apiVersion, kind or name: KeyError."""
-    source = about["metadata"] if "metadata" in about else about
+    source = about.get("metadata", about)
     reference = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": source["name"]}
     return reference | {field: source[field] for field in _REFERENCE_FIELDS if source.get(field)}

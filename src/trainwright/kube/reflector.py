@@ -13,9 +13,9 @@ from typing import Generic, NoReturn, TypeVar
 import msgspec
 
 from trainwright.kube import requests
-from trainwright.kube.client import Client
 from trainwright.kube.errors import ApiError, Expired, TooManyRequests, Unavailable, Unreachable, error_from_status
-from trainwright.kube.requests import ListMeta, Page, Pager
+from trainwright.kube.requests import ListMeta, Page, Pager, Transport
+from trainwright.kube.retries import backoff
 from trainwright.kube.store import Change, Store
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
@@ -38,7 +38,7 @@ class Reflector(Generic[T]):
 
     def __init__(
         self,
-        client: Client,
+        client: Transport,
         resource: Resource,
         store: Store[T],
         *,
@@ -91,7 +91,7 @@ class Reflector(Generic[T]):
             fruitless = 0 if self._productive else fruitless + 1
             if fruitless:
                 await asyncio.sleep(
-                    requests.backoff(
+                    backoff(
                         fruitless - 1,
                         jitter=random.random(),  # noqa: S311
                         first=_FIRST_PAUSE,

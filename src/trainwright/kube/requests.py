@@ -1,15 +1,15 @@
-"""The part of the client that does no I/O: builds every request, reads every answer, decides what is tried again.
+"""The part of the client that does no I/O: builds every request, reads every answer.
 
-The asynchronous and the blocking client only move the bytes that are described here.
+The asynchronous and the blocking client only move the bytes that are described here; `retries` says when again.
 """
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -28,10 +28,6 @@ CONNECT_TIMEOUT = 10.0
 
 Patch = Object | list[Object]
 """A patch in JSON: an object, or the list of operations of a JSON patch."""
-
-_MOST_ATTEMPTS = 6
-_FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
-_LONGEST_RETRY_AFTER = 30.0
 
 
 class PatchKind(StrEnum):
@@ -79,6 +75,14 @@ class Failure(Enum):
     UNTRUSTED = "untrusted"  # nothing was sent, and the certificates will not be better next time
     BROKEN = "broken"  # the server may or may not have done what was asked
     TIMED_OUT = "timed out"  # the same, and the caller has waited long enough
+
+
+class Transport(Protocol):
+    """Whoever can bring a request to a server and its answer back."""
+
+    async def send(self, request: Request) -> Response: ...
+
+    def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]: ...
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
@@ -267,6 +271,12 @@ def read_bytes(response: Response) -> bytes:
     return response.body
 
 
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The API server says seconds; a date, which proxies may send, is left to the normal back-off."""
+    text = headers.get("retry-after", "")
+    return float(text) if text.isdecimal() else None
+
+
 def unreachable(server: str, failure: Failure, reason: str) -> Unreachable:
     """What to tell the caller when there was no answer."""
     match failure:
@@ -440,45 +450,3 @@ def _not_kubernetes(body: bytes) -> ApiError:
 _object_decoder = msgspec.json.Decoder(Object)
 _object_page_decoder = msgspec.json.Decoder(Page[Object])
 _event_decoder = msgspec.json.Decoder(WatchEvent)
-
-
-# Trying again
-
-
-def retry_delay(request: Request, outcome: Response | Failure, *, attempt: int, jitter: float) -> float | None:
-    """Seconds to wait before the request is sent again, or None if its outcome stands.
-
-    `attempt` counts from 0, `jitter` is a random number in [0, 1). What certainly was not carried out is tried again
-    for every method; what may have been, only if the request is repeatable.
-    """
-    if attempt + 1 >= _MOST_ATTEMPTS:
-        return None
-    wanted = retry_after(outcome.headers) if isinstance(outcome, Response) else None
-    if not _worth_retrying(request, outcome, server_said_when=wanted is not None):
-        return None
-    if wanted is None:
-        return backoff(attempt, jitter=jitter, first=_FIRST_DELAY, longest=_LONGEST_DELAY)
-    # Spread the herd that was told the same number, but never come early.
-    return wanted * (1 + 0.1 * jitter) if wanted <= _LONGEST_RETRY_AFTER else None
-
-
-def _worth_retrying(request: Request, outcome: Response | Failure, *, server_said_when: bool) -> bool:
-    if isinstance(outcome, Failure):
-        return outcome is Failure.NOT_CONNECTED or (outcome is Failure.BROKEN and request.repeatable)
-    if outcome.status == 429:
-        return True
-    if outcome.status == 503:
-        return server_said_when or request.repeatable
-    return outcome.status in {500, 502, 504} and request.repeatable
-
-
-def backoff(attempt: int, *, jitter: float, first: float, longest: float) -> float:
-    """Exponential, between half and all of the nominal delay."""
-    nominal = min(first * 2 ** min(attempt, 60), longest)
-    return float(nominal * (0.5 + 0.5 * jitter))
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The API server says seconds; a date, which proxies may send, is left to the normal back-off."""
-    text = headers.get("retry-after", "")
-    return float(text) if text.isdecimal() else None

@@ -1,0 +1,40 @@
+"""Whether and when a request is sent again: a pure decision, shared by both clients and by everything that backs off."""
+
+from trainwright.kube.requests import Failure, Request, Response, retry_after
+
+_MOST_ATTEMPTS = 6
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0
+_LONGEST_RETRY_AFTER = 30.0
+
+
+def retry_delay(request: Request, outcome: Response | Failure, *, attempt: int, jitter: float) -> float | None:
+    """Seconds to wait before the request is sent again, or None if its outcome stands.
+
+    `attempt` counts from 0, `jitter` is a random number in [0, 1). What certainly was not carried out is tried again
+    for every method; what may have been, only if the request is repeatable.
+    """
+    if attempt + 1 >= _MOST_ATTEMPTS:
+        return None
+    wanted = retry_after(outcome.headers) if isinstance(outcome, Response) else None
+    if not _worth_retrying(request, outcome, server_said_when=wanted is not None):
+        return None
+    if wanted is None:
+        return backoff(attempt, jitter=jitter, first=_FIRST_DELAY, longest=_LONGEST_DELAY)
+    # Spread the herd that was told the same number, but never come early.
+    return wanted * (1 + 0.1 * jitter) if wanted <= _LONGEST_RETRY_AFTER else None
+
+
+def _worth_retrying(request: Request, outcome: Response | Failure, *, server_said_when: bool) -> bool:
+    if isinstance(outcome, Failure):
+        return outcome is Failure.NOT_CONNECTED or (outcome is Failure.BROKEN and request.repeatable)
+    if outcome.status == 429:
+        return True
+    if outcome.status == 503:
+        return server_said_when or request.repeatable
+    return outcome.status in {500, 502, 504} and request.repeatable
+
+
+def backoff(attempt: int, *, jitter: float, first: float, longest: float) -> float:
+    """Exponential, between half and all of the nominal delay."""
+    nominal = min(first * 2 ** min(attempt, 60), longest)
+    return float(nominal * (0.5 + 0.5 * jitter))
