@@ -1,4 +1,4 @@
-"""Whether and when a request is sent again: a pure decision, shared by both clients and by everything that backs off."""
+"""Whether and when a request is sent again: a pure decision, shared by both clients and by all that back off."""
 
 from trainwright.kube.requests import Failure, Request, Response, retry_after
 

@@ -1,0 +1,29 @@
+"""What is read from every object's metadata."""
+
+import msgspec
+
+from trainwright.objects.metadata import ObjectMeta, controller_reference, object_key
+
+JOB = {
+    "apiVersion": "kubeflow.org/v1",
+    "kind": "PyTorchJob",
+    "metadata": {"name": "mnist", "namespace": "train", "uid": "u1"},
+}
+
+
+def test_keys_have_a_namespace_only_where_objects_have_one() -> None:
+    assert object_key(JOB) == "train/mnist"
+    assert object_key({"metadata": {"name": "local"}}) == "local"
+
+
+def test_the_controller_is_the_owner_that_manages() -> None:
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u2"}
+    metadata = msgspec.convert({"name": "p", "ownerReferences": [other, controller_reference(JOB)]}, ObjectMeta)
+    assert metadata.controller is not None
+    assert (metadata.controller.kind, metadata.controller.uid) == ("PyTorchJob", "u1")
+    assert msgspec.convert({"name": "p", "ownerReferences": [other]}, ObjectMeta).controller is None
+
+
+def test_an_object_with_a_deletion_time_is_terminating() -> None:
+    assert not msgspec.convert({"creationTimestamp": None}, ObjectMeta).terminating
+    assert msgspec.convert({"deletionTimestamp": "2026-11-15T04:05:06Z"}, ObjectMeta).terminating
