@@ -16,5 +16,5 @@ class LogOptions:
     limit_bytes: int | None = None
 
 
-class LogUnavailable(Exception):
+class LogUnavailable(Exception):  # noqa: N818 - an answer to the reader, not a fault
     """There is no such output; the message says why, in the kubelet's words."""

@@ -1,0 +1,166 @@
+"""The environment of a container by Kubernetes' rules: image, envFrom, env, references to other objects, expansion."""
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+
+from trainwright.objects import Object
+from trainwright.objects.quantities import parse_quantity
+
+_REFERENCE = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
+_SUBSCRIPT = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The other objects that a pod names, as far as they exist."""
+
+    config_maps: Mapping[str, Object] = field(default_factory=dict)
+    secrets: Mapping[str, Object] = field(default_factory=dict)
+    claims: Mapping[str, Object] = field(default_factory=dict)
+    volumes: Mapping[str, Object] = field(default_factory=dict)
+
+
+class MissingSource(Exception):  # noqa: N818 - the pod waits for it, as the kubelet lets it wait
+    """Something that the pod needs does not exist (yet); the message is the kubelet's."""
+
+
+def expand(text: str, values: Mapping[str, str]) -> str:
+    """Replaces $(NAME); $$ is a dollar sign, and a name that nobody defined stays as it is."""
+
+    def replacement(match: re.Match[str]) -> str:
+        name = match["name"]
+        return "$" if name is None else values.get(name, match[0])
+
+    return _REFERENCE.sub(replacement, text)
+
+
+def container_environment(
+    container: Object,
+    *,
+    pod: Object,
+    sources: Sources,
+    base: Mapping[str, str],
+    node: Mapping[str, str],
+    allocatable: Mapping[str, Fraction],
+    adapt: Callable[[str], str] = lambda value: value,
+) -> dict[str, str]:
+    """All variables of one container; raises MissingSource.
+
+    `node` answers fieldRefs of status and spec.nodeName. `adapt` has the last word on values that the pod itself
+    gives, before others refer to them.
+    """
+    given: dict[str, str] = {}
+    for source in container.get("envFrom") or []:
+        for name, value in _all_of(source, pod, sources).items():
+            given[f"{source.get('prefix', '')}{name}"] = adapt(value)
+    for variable in container.get("env") or []:
+        found = _value(variable, container=container, pod=pod, sources=sources, node=node, allocatable=allocatable)
+        if found is not None:
+            given[variable["name"]] = adapt(expand(found, given) if "valueFrom" not in variable else found)
+    return {**base, **given}
+
+
+def given_environment(environment: Mapping[str, str], container: Object, prefixed: Mapping[str, str]) -> dict[str, str]:
+    """What $(NAME) in command and args may refer to: the pod's own variables, not the image's."""
+    return {name: value for name, value in environment.items() if name not in prefixed or _names(container, name)}
+
+
+def config_data(config_map: Object) -> dict[str, bytes]:
+    data = {key: str(value).encode() for key, value in (config_map.get("data") or {}).items()}
+    return data | {key: base64.b64decode(value) for key, value in (config_map.get("binaryData") or {}).items()}
+
+
+def secret_data(secret: Object) -> dict[str, bytes]:
+    return {key: base64.b64decode(value or "") for key, value in (secret.get("data") or {}).items()}
+
+
+def _names(container: Object, name: str) -> bool:
+    return any(variable.get("name") == name for variable in container.get("env") or [])
+
+
+def _value(
+    variable: Object,
+    *,
+    container: Object,
+    pod: Object,
+    sources: Sources,
+    node: Mapping[str, str],
+    allocatable: Mapping[str, Fraction],
+) -> str | None:
+    reference = variable.get("valueFrom")
+    if not reference:
+        return str(variable.get("value") or "")
+    if "configMapKeyRef" in reference:
+        return _key_of("ConfigMap", reference["configMapKeyRef"], sources.config_maps, config_data, pod)
+    if "secretKeyRef" in reference:
+        return _key_of("Secret", reference["secretKeyRef"], sources.secrets, secret_data, pod)
+    if "fieldRef" in reference:
+        return field_of(pod, str(reference["fieldRef"].get("fieldPath")), node)
+    if "resourceFieldRef" in reference:
+        return _amount_of(reference["resourceFieldRef"], container, pod, allocatable)
+    raise MissingSource(f'env "{variable["name"]}": valueFrom.{next(iter(reference))} is not supported on this node')
+
+
+def field_of(pod: Object, path: str, node: Mapping[str, str]) -> str:
+    metadata = pod["metadata"]
+    if path in {"metadata.name", "metadata.namespace", "metadata.uid"}:
+        return str(metadata.get(path.removeprefix("metadata."), ""))
+    if match := _SUBSCRIPT.fullmatch(path):
+        return str((metadata.get(match["map"]) or {}).get(match["key"], ""))
+    if path == "spec.serviceAccountName":
+        return str(pod["spec"].get("serviceAccountName") or "default")
+    if path in node:
+        return node[path]
+    raise MissingSource(f"fieldRef {path} is not supported on this node")
+
+
+def _all_of(source: Object, pod: Object, sources: Sources) -> dict[str, str]:
+    if "configMapRef" in source:
+        kind, reference, objects, read = "configmap", source["configMapRef"], sources.config_maps, config_data
+    else:
+        kind, reference, objects, read = "secret", source.get("secretRef") or {}, sources.secrets, secret_data
+    found = objects.get(reference.get("name", ""))
+    if found is None:
+        if reference.get("optional"):
+            return {}
+        raise MissingSource(f'{kind} "{reference.get("name")}" not found in namespace {pod["metadata"]["namespace"]}')
+    return {key: value.decode(errors="surrogateescape") for key, value in read(found).items()}
+
+
+def _key_of(
+    kind: str,
+    reference: Object,
+    objects: Mapping[str, Object],
+    read: Callable[[Object], dict[str, bytes]],
+    pod: Object,
+) -> str | None:
+    name, key = reference.get("name", ""), reference["key"]
+    found = objects.get(name)
+    if found is None:
+        if reference.get("optional"):
+            return None
+        raise MissingSource(f'{kind.lower()} "{name}" not found')
+    value = read(found).get(key)
+    if value is None:
+        if reference.get("optional"):
+            return None
+        raise MissingSource(f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}")
+    return value.decode(errors="surrogateescape")
+
+
+def _amount_of(reference: Object, container: Object, pod: Object, allocatable: Mapping[str, Fraction]) -> str:
+    name = reference.get("containerName")
+    if name and name != container["name"]:
+        everybody = (pod["spec"].get("initContainers") or []) + pod["spec"]["containers"]
+        container = next((other for other in everybody if other["name"] == name), container)
+    kind, _, resource = str(reference["resource"]).partition(".")
+    amounts = (container.get("resources") or {}).get(kind) or {}
+    amount = parse_quantity(amounts[resource]) if resource in amounts else Fraction(0)
+    if resource not in amounts and kind == "limits":
+        amount = allocatable.get(resource, Fraction(0))
+    divisor = parse_quantity(reference.get("divisor") or "1")
+    return str(ceil(amount / (divisor or 1)))

@@ -1,0 +1,69 @@
+"""Who listens on the ports of this machine: the agent reports it on the Node, the supervisor looks before it starts.
+
+Standard library only, because supervisors import it.
+"""
+
+import errno
+import os
+
+_LISTEN = "0A"
+
+
+def listening(tables: str) -> dict[int, str]:
+    """Port -> inode of the sockets that listen, from the text of /proc/net/tcp and /proc/net/tcp6."""
+    found = {}
+    for line in tables.splitlines():
+        fields = line.split()
+        if len(fields) > 9 and fields[3] == _LISTEN:
+            found[int(fields[1].rpartition(":")[2], 16)] = fields[9]
+    return found
+
+
+def read_listening() -> dict[int, str]:
+    return listening("".join(_read(f"/proc/net/{name}") for name in ("tcp", "tcp6")))
+
+
+def first_ephemeral_port() -> int:
+    """Ports from here on are given out by the kernel to whoever asks for none in particular."""
+    text = _read("/proc/sys/net/ipv4/ip_local_port_range")
+    return int(text.split()[0]) if text else 32768
+
+
+def why_taken(port: int) -> str | None:
+    """Binds the port once, on all addresses; says who has it if that fails."""
+    import socket  # late: costs milliseconds, and most pods need no port
+
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - as programs will
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                trial.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return f"port {port} is taken{_by_whom(port)}"
+    return None
+
+
+def _by_whom(port: int) -> str:
+    inode = read_listening().get(port)
+    if inode is None:
+        return " by a process that has bound it"
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
+        except OSError:
+            continue  # another user's, or gone meanwhile
+        if f"socket:[{inode}]" in links:
+            command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
+            return f" by process {pid} ({command[:200]})"
+    return " by a process of another user"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

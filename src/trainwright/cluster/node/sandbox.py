@@ -1,0 +1,284 @@
+"""What a pod sees of the machine, made of Linux namespaces and mounts; used by the supervisor, one step per process.
+
+`overlay`: the host's files under a private layer for writes, volumes wherever the manifest wants them, own processes,
+hostname and shared memory. `plain`: nothing but the care for orphaned processes. Standard library only.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+
+OVERLAY = "overlay"
+PLAIN = "plain"
+LEVELS = (OVERLAY, PLAIN)
+"""Strongest first."""
+
+PRIVATE_DIRECTORIES = ("/tmp", "/dev/shm", "/proc")  # noqa: S108 - their content on the host is what pods do not see
+"""Host paths that a pod at `overlay` has of its own: what lies below them on the host is hidden unless mounted."""
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWUTS = 0x04000000
+_CLONE_NEWIPC = 0x08000000
+_CLONE_NEWUSER = 0x10000000
+_CLONE_NEWPID = 0x20000000
+_MS_RDONLY = 0x1
+_MS_NOSUID = 0x2
+_MS_NODEV = 0x4
+_MS_REMOUNT = 0x20
+_MS_BIND = 0x1000
+_MS_REC = 0x4000
+_MS_PRIVATE = 0x40000
+_MS_SLAVE = 0x80000
+_MS_RELATIME = 0x200000
+_ST_RELATIME = 0x1000
+_ST_KEPT = 0x2 | 0x4 | 0x8 | 0x400 | 0x800  # nosuid, nodev, noexec, noatime, nodiratime: a user may not drop them
+_MNT_DETACH = 0x2
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
+
+_OLD_ROOT = "/.host"
+_NEVER_LAYERED = ("proc", "sys", "dev", "tmp", "lost+found")
+_PSEUDO_FILE_SYSTEMS = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "autofs", "mqueue"})
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def enter_pod(directory: str, *, hostname: str, own_users: bool, memory_volumes: list[dict[str, object]]) -> None:
+    """Gives this process the namespaces of a pod; its next child is process 1 of the pod.
+
+    `own_users` takes a user namespace first, which is how an ordinary user may do all this. `directory` is the pod's:
+    the shared memory of its containers is mounted at `shm` in it, volumes of medium Memory at their paths.
+    """
+    user, group = os.getuid(), os.getgid()
+    namespaces = _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWUTS | _CLONE_NEWIPC
+    _check(_libc.unshare(namespaces | (_CLONE_NEWUSER if own_users else 0)), "create namespaces")
+    if own_users:
+        _map_ids(user, group)
+    name = hostname.encode()
+    _check(_libc.sethostname(name, len(name)), f"set the hostname {hostname}")
+    # Unmounting a disk on the host must not be held up by pods: changes come in, none go out.
+    _mount(None, "/", None, _MS_REC | _MS_SLAVE)
+    shared_memory = os.path.join(directory, "shm")
+    os.makedirs(shared_memory, exist_ok=True)
+    _mount("tmpfs", shared_memory, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+    for volume in memory_volumes:
+        size = f",size={volume['size']}" if volume.get("size") else ""
+        _mount("tmpfs", str(volume["path"]), "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777{size}")
+
+
+def own_processes(directory: str) -> str | None:
+    """As process 1: mounts a /proc of the pod's processes alone, and says where; None where that is forbidden."""
+    proc = os.path.join(directory, "proc")
+    os.makedirs(proc, exist_ok=True)
+    try:
+        _mount("proc", proc, "proc", _MS_NOSUID | _MS_NODEV)
+    except OSError:
+        return None
+    return proc
+
+
+def enter_container(directory: str, *, scratch: str, mounts: list[dict[str, object]], own_users: bool) -> None:
+    """Gives this process, a child of process 1, the root directory of one container.
+
+    `scratch` is a fresh directory for what the container writes outside its volumes. Each mount has a `source` on the
+    host, a `target` and `readOnly`; targets need not exist on the host.
+    """
+    sources = {str(mount["target"]): os.path.realpath(str(mount["source"])) for mount in mounts}
+    _check(_libc.unshare(_CLONE_NEWNS), "create a mount namespace")
+    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    root = os.path.join(directory, "root")
+    os.makedirs(root, exist_ok=True)
+    _mount("tmpfs", root, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+    # Layers are named relative to the scratch directory: an overlay's options cannot hold every character of a path.
+    os.chdir(scratch)
+    layers = _Layers(own_users)
+    _mirror_host(root, layers, shared_memory=os.path.join(directory, "shm"))
+    os.mkdir(root + _OLD_ROOT)
+    _pivot_root(root, root + _OLD_ROOT)
+    ordered = sorted(mounts, key=lambda mount: str(mount["target"]).count("/"))
+    targets = [str(mount["target"]) for mount in ordered]
+    for target in targets:
+        # One below another mount is made inside it, later; all others now, because a layer hides mounts below it.
+        if not any(target.startswith(other.rstrip("/") + "/") for other in targets):
+            _make_mount_point(target, like=_OLD_ROOT + sources[target], layers=layers)
+    for mount, target in zip(ordered, targets, strict=True):
+        source = _OLD_ROOT + sources[target]
+        _make_mount_point(target, like=source, layers=layers)
+        _bind(source, target)
+        if mount.get("readOnly"):
+            _make_read_only(target)
+
+
+def leave_host() -> None:
+    """The last step of `enter_container`, when nothing of the host's own view is needed any more."""
+    os.chdir("/")
+    _check(_libc.umount2(_OLD_ROOT.encode(), _MNT_DETACH), "detach the host's root")
+    os.rmdir(_OLD_ROOT)
+
+
+def make_directory(path: str, *, own_users: bool) -> None:
+    """Makes a working directory that neither the host nor a volume has; before `leave_host`."""
+    _make_directories(path, _Layers(own_users))
+
+
+def adopt_orphans() -> None:
+    """At `plain`: processes whose parent ended become children of this one, so that none is lost."""
+    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become the reaper of orphans")
+
+
+def die_with_parent(signal_number: int) -> None:
+    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "ask for a signal at the parent's end")
+
+
+class _Layers:
+    """Overlays whose writable side lies on the disk of the scratch directory, or in memory where that is refused.
+
+    It is refused for the directory in which the scratch directory itself lies, and on file systems without the
+    attributes that overlays need.
+    """
+
+    def __init__(self, own_users: bool) -> None:
+        self._options = ",userxattr" if own_users else ""
+
+    def lay(self, lower: str, target: str) -> None:
+        try:
+            self._lay(lower, target, "disk")
+        except OSError:
+            os.makedirs("memory", exist_ok=True)
+            if not os.path.ismount("memory"):
+                _mount("tmpfs", "memory", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+            self._lay(lower, target, "memory")
+
+    def _lay(self, lower: str, target: str, side: str) -> None:
+        layer = f"{side}/{target.replace('/', '%')}"
+        if os.path.exists(layer):
+            layer = f"{layer}%again"
+        os.makedirs(f"{layer}/upper")
+        os.makedirs(f"{layer}/work")
+        found = os.stat(lower)
+        os.chmod(f"{layer}/upper", stat.S_IMODE(found.st_mode))
+        escaped = lower.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+        options = f"lowerdir={escaped},upperdir={layer}/upper,workdir={layer}/work{self._options}"
+        _mount("overlay", target, "overlay", 0, options)
+
+
+def _mirror_host(root: str, layers: _Layers, *, shared_memory: str) -> None:
+    """Fills the new root with the host's top-level directories, each under a layer of its own.
+
+    One layer over `/` would do for root, but is refused to ordinary users, whose view of it has locked mounts.
+    """
+    below = _mount_points()
+    for name in sorted(os.listdir("/")):
+        source, target = f"/{name}", f"{root}/{name}"
+        if os.path.islink(source):
+            os.symlink(os.readlink(source), target)
+        elif name in _NEVER_LAYERED:
+            continue
+        elif os.path.isdir(source):
+            os.mkdir(target)
+            _mirror(source, target, layers)
+            for point in below.get(name, ()):
+                _mirror(point, root + point, layers)
+        elif os.path.isfile(source):
+            with open(target, "xb"):
+                pass
+            _bind(source, target)
+    os.mkdir("tmp")
+    for name, source in (("sys", "/sys"), ("dev", "/dev"), ("tmp", os.path.abspath("tmp"))):
+        os.mkdir(f"{root}/{name}")
+        _bind(source, f"{root}/{name}")
+    os.chmod("tmp", 0o1777)  # noqa: S103 - as every /tmp is; the pod's directory above it is private
+    if os.path.isdir("/dev/shm"):  # noqa: S108
+        _bind(shared_memory, f"{root}/dev/shm")  # noqa: S108
+    os.mkdir(f"{root}/proc")
+    try:
+        _mount("proc", f"{root}/proc", "proc", _MS_NOSUID | _MS_NODEV)
+    except OSError:
+        _bind("/proc", f"{root}/proc")  # inside a container whose /proc is masked no new one may be mounted
+
+
+def _mirror(source: str, target: str, layers: _Layers) -> None:
+    """A layer over a host directory; the directory itself where none is possible: an ordinary user may not lay one
+    over a directory that has mounts below it."""
+    if not os.path.isdir(target):
+        return
+    try:
+        layers.lay(source, target)
+    except OSError:
+        _bind(source, target)
+
+
+def _mount_points() -> dict[str, list[str]]:
+    """Mount points strictly below each top-level directory, outermost first, that hold real files."""
+    below: dict[str, list[str]] = {}
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            fields, _, rest = line.partition(" - ")
+            point = fields.split()[4]
+            for octal in ("040", "011", "012", "134"):
+                point = point.replace(f"\\{octal}", chr(int(octal, 8)))
+            top, _, inner = point[1:].partition("/")
+            if inner and top not in _NEVER_LAYERED and rest.split()[0] not in _PSEUDO_FILE_SYSTEMS:
+                below.setdefault(top, []).append(point)
+    return {top: sorted(set(points)) for top, points in below.items()}
+
+
+def _make_mount_point(target: str, *, like: str, layers: _Layers) -> None:
+    if os.path.exists(target):
+        return
+    if os.path.isdir(like):
+        _make_directories(target, layers)
+        return
+    _make_directories(os.path.dirname(target), layers)
+    with open(target, "xb"):
+        pass
+
+
+def _make_directories(path: str, layers: _Layers) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except PermissionError:
+        # To an ordinary user root's directories are read-only inside a layer too, but the top of a layer is his own.
+        parent = os.path.realpath(path)
+        while not os.path.isdir(parent):
+            parent = os.path.dirname(parent)
+        layers.lay(parent, parent)
+        os.makedirs(path, exist_ok=True)
+
+
+def _map_ids(user: int, group: int) -> None:
+    """The caller keeps his numbers: programs see the same user as outside, and files get the right owner."""
+    for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(line)
+
+
+def _bind(source: str, target: str) -> None:
+    _mount(source, target, None, _MS_BIND | _MS_REC)
+
+
+def _make_read_only(target: str) -> None:
+    present = os.statvfs(target).f_flag
+    kept = (present & _ST_KEPT) | (_MS_RELATIME if present & _ST_RELATIME else 0)
+    _mount(None, target, None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | kept)
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    encoded = [os.fsencode(text) if text is not None else None for text in (source, target, kind, options)]
+    result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
+    _check(result, f"mount {kind or source or 'flags'} on {target}")
+
+
+def _pivot_root(new: str, old: str) -> None:
+    number = _SYS_PIVOT_ROOT.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, f"change the root directory: unknown processor {os.uname().machine}")
+    _check(_libc.syscall(ctypes.c_long(number), os.fsencode(new), os.fsencode(old)), "change the root directory")
+
+
+def _check(result: int, step: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"cannot {step}: {os.strerror(number)}")
