@@ -17,6 +17,7 @@ class OwnerReference(View, frozen=True):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
+    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(View, frozen=True):

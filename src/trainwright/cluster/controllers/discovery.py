@@ -1,0 +1,63 @@
+"""Which resources a cluster serves, asked of the cluster itself: custom kinds are handled like built-in ones."""
+
+import asyncio
+from dataclasses import dataclass
+
+import msgspec
+
+from trainwright.kube.client import Client
+from trainwright.objects.metadata import View
+from trainwright.objects.resources import Resource
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    resource: Resource
+    verbs: frozenset[str]
+
+
+async def discover(client: Client) -> list[Served]:
+    """Every resource once, in the version that its group prefers. Fails as a whole: half an answer would mislead."""
+    groups = msgspec.json.decode(await client.raw("GET", "/apis"), type=_GroupList).groups
+    preferred = [group.preferred_version.group_version for group in groups]
+    answers = await asyncio.gather(
+        client.raw("GET", "/api/v1"), *(client.raw("GET", f"/apis/{version}") for version in preferred)
+    )
+    return [
+        served
+        for version, answer in zip(["v1", *preferred], answers, strict=True)
+        for served in read_resources(version, answer)
+    ]
+
+
+def read_resources(group_version: str, answer: bytes) -> list[Served]:
+    """The resources of an APIResourceList, without subresources."""
+    group, _, version = group_version.rpartition("/")
+    return [
+        Served(Resource(group, version, one.name, one.kind, namespaced=one.namespaced), frozenset(one.verbs))
+        for one in msgspec.json.decode(answer, type=_ResourceList).resources
+        if "/" not in one.name
+    ]
+
+
+class _Version(View, frozen=True):
+    group_version: str
+
+
+class _Group(View, frozen=True):
+    preferred_version: _Version
+
+
+class _GroupList(View, frozen=True):
+    groups: tuple[_Group, ...] = ()
+
+
+class _Resource(View, frozen=True):
+    name: str
+    kind: str
+    namespaced: bool = False
+    verbs: tuple[str, ...] = ()
+
+
+class _ResourceList(View, frozen=True):
+    resources: tuple[_Resource, ...] = ()

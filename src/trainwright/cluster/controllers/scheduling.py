@@ -1,0 +1,181 @@
+"""The scheduler: gives each pending pod its node through the binding subresource, or says on the pod why it waits."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from trainwright.cluster.controllers.loop import run_controller
+from trainwright.cluster.controllers.placement import (
+    Bind,
+    Claim,
+    SchedulableNode,
+    SchedulablePod,
+    Wait,
+    place,
+)
+from trainwright.kube.client import Client
+from trainwright.kube.errors import NotFound
+from trainwright.kube.queue import WorkQueue
+from trainwright.kube.recorder import EventRecorder
+from trainwright.kube.reflector import Reflector
+from trainwright.kube.store import Store
+from trainwright.objects import Object
+from trainwright.objects.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
+from trainwright.objects.times import format_time
+
+_BY_NODE = "node"
+_WITHOUT_NODE = ""
+
+
+class Scheduler:
+    """`recorder` speaks as the component `default-scheduler`, which kubectl shows with its events."""
+
+    def __init__(
+        self, client: Client, recorder: EventRecorder, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._now = now
+        self._queue = WorkQueue()
+        self._pods = Store[SchedulablePod](metadata=lambda pod: pod.metadata, indexes={_BY_NODE: _node_of})
+        self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
+        self._claims = Store[Claim](metadata=lambda claim: claim.metadata)
+        # By key: pods that we have bound, until the watch shows it. Their resources are spoken for already.
+        self._assumed: dict[str, tuple[str, SchedulablePod]] = {}
+
+    async def run(self) -> None:
+        client, claims = self._client, PERSISTENT_VOLUME_CLAIMS
+        watches: list[Reflector[Any]] = [
+            Reflector(client, PODS, self._pods, convert=SchedulablePod, on_change=self._pod_changed),
+            Reflector(client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed),
+            Reflector(client, claims, self._claims, convert=Claim, on_change=self._claim_changed),
+        ]
+        await run_controller("scheduling", watches=watches, queue=self._queue, reconcile=self._schedule)
+
+    def _pod_changed(self, before: SchedulablePod | None, after: SchedulablePod | None) -> None:
+        pod = after or before
+        if pod is None:
+            return
+        if after is None or after.spec.node_name:
+            self._assumed.pop(_key(pod), None)
+        if after is not None and after.waits_for_a_node:
+            self._queue.add(_key(after))
+        elif _occupies(before) and not _occupies(after):
+            self._try_all_again()
+
+    def _node_changed(self, before: SchedulableNode | None, after: SchedulableNode | None) -> None:
+        # Heartbeats change a node every few seconds; only what placement looks at is worth another try.
+        if before is None or after is None or _matters(before) != _matters(after):
+            self._try_all_again()
+
+    def _claim_changed(self, before: Claim | None, after: Claim | None) -> None:
+        if before is None or after is None or before.status != after.status:
+            self._try_all_again()
+
+    def _try_all_again(self) -> None:
+        for pod in self._pods.by_index(_BY_NODE, _WITHOUT_NODE):
+            if pod.waits_for_a_node:
+                self._queue.add(_key(pod))
+
+    async def _schedule(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None or not pod.waits_for_a_node or key in self._assumed:
+            return
+        decision = self._place(pod)
+        if isinstance(decision, Wait):
+            await self._explain(pod, decision)
+        else:
+            await self._bind(pod, decision)
+
+    def _place(self, pod: SchedulablePod) -> Bind | Wait:
+        bound = {
+            node.metadata.name: [
+                *filter(_occupies, self._pods.by_index(_BY_NODE, node.metadata.name)),
+                *(other for name, other in self._assumed.values() if name == node.metadata.name),
+            ]
+            for node in self._nodes.all()
+        }
+        claims = {
+            claim.metadata.name: claim
+            for claim in self._claims.all()
+            if claim.metadata.namespace == pod.metadata.namespace
+        }
+        return place(pod, nodes=self._nodes.all(), bound=bound, claims=claims)
+
+    async def _bind(self, pod: SchedulablePod, decision: Bind) -> None:
+        metadata = pod.metadata
+        binding: Object = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
+        }
+        # Before the request, not after it: other pods are placed while it is on its way.
+        self._assumed[_key(pod)] = (decision.node, pod)
+        try:
+            await self._client.create(PODS, binding, namespace=metadata.namespace, subresource="binding")
+        except NotFound:
+            self._assumed.pop(_key(pod), None)
+            return
+        except BaseException:
+            self._assumed.pop(_key(pod), None)
+            raise
+        about = _reference(pod)
+        text = f"Successfully assigned {metadata.namespace}/{metadata.name} to {decision.node}"
+        self._recorder.record(about, "Normal", "Scheduled", text)
+        for caution in decision.cautions:
+            self._recorder.record(about, "Warning", caution.reason, caution.message)
+
+    async def _explain(self, pod: SchedulablePod, decision: Wait) -> None:
+        """Writes the PodScheduled condition, and an event with it, if it does not say so already."""
+        present = {one["type"]: one for one in pod.status.conditions}
+        said = present.get("PodScheduled", {})
+        if (said.get("reason"), said.get("message")) == (decision.reason, decision.message):
+            return
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": decision.reason,
+            "message": decision.message,
+            "lastProbeTime": None,
+            "lastTransitionTime": said.get("lastTransitionTime") or format_time(self._now()),
+        }
+        metadata = pod.metadata
+        patch: Object = {
+            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": {"conditions": [*({**present, "PodScheduled": condition}).values()]},
+        }
+        try:
+            await self._client.patch(PODS, metadata.name, patch, namespace=metadata.namespace, subresource="status")
+        except NotFound:
+            return
+        if decision.reason != "SchedulingGated":  # its author knows; upstream records no event either
+            self._recorder.record(_reference(pod), "Warning", "FailedScheduling", decision.message)
+
+
+def _node_of(pod: SchedulablePod) -> tuple[str]:
+    return (pod.spec.node_name,)
+
+
+def _occupies(pod: SchedulablePod | None) -> bool:
+    """Whether the pod holds resources of a node."""
+    return pod is not None and bool(pod.spec.node_name) and not pod.finished
+
+
+def _matters(node: SchedulableNode) -> object:
+    return node.spec, node.status, node.metadata.labels
+
+
+def _key(pod: SchedulablePod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _reference(pod: SchedulablePod) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": pod.metadata.namespace,
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "resourceVersion": pod.metadata.resource_version,
+    }

@@ -1,0 +1,77 @@
+import asyncio
+import itertools
+import logging
+
+import pytest
+
+from trainwright.cluster.supervision import Supervisor
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
+
+
+async def test_a_part_that_crashes_is_started_again_and_shown_until_it_is_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    starts: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def fragile() -> None:
+        starts.append(loop.time())
+        if len(starts) <= 2:
+            raise OSError("disk on fire")
+        await asyncio.Event().wait()
+
+    supervisor = Supervisor()
+    supervisor.start("fragile", fragile)
+    await asyncio.sleep(5)
+    assert len(starts) == 3
+    assert supervisor.problems == {"fragile": "OSError: disk on fire"}
+    assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.ERROR]
+    await asyncio.sleep(10)
+    assert supervisor.problems == {}
+    await supervisor.stop()
+
+
+async def test_pauses_grow_while_a_part_keeps_crashing() -> None:
+    starts: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def hopeless() -> None:
+        starts.append(loop.time())
+        raise RuntimeError
+
+    supervisor = Supervisor()
+    supervisor.start("hopeless", hopeless)
+    await asyncio.sleep(600)
+    await supervisor.stop()
+    assert 20 < len(starts) < 60  # half to all of 30 seconds apart in the end
+    assert max(after - before for before, after in itertools.pairwise(starts)) <= 30
+
+
+async def test_a_part_that_returns_counts_as_crashed() -> None:
+    async def brief() -> None:
+        return
+
+    supervisor = Supervisor()
+    supervisor.start("brief", brief)
+    await asyncio.sleep(1)
+    assert supervisor.problems == {"brief": "it ended without being asked to"}
+    await supervisor.stop()
+
+
+async def test_parts_stop_in_the_reverse_order_of_their_start() -> None:
+    stopped: list[str] = []
+
+    async def part(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+            stopped.append(name)
+
+    supervisor = Supervisor()
+    for name in ("first", "second", "third"):
+        supervisor.start(name, lambda name=name: part(name))  # type: ignore[misc]  # a default binds the loop variable
+    await asyncio.sleep(1)
+    await supervisor.stop()
+    assert stopped == ["third", "second", "first"]
