@@ -27,6 +27,10 @@ def shape_errors(raw: Object, kind: Kind) -> list[FieldError]:
     return [error for part in _parts(raw, kind) if (error := _problem(*part)) is not None]
 
 
+def is_readable_status(raw: Object) -> bool:
+    return _problem(raw.get("status") or {}, JobStatus, "status") is None
+
+
 def read(value: Any, type_: type[T], path: str) -> T:
     """`value` as `type_`, or InvalidJob that names the field below `path`."""
     try:

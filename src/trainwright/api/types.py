@@ -3,16 +3,18 @@
 A pod template stays the dictionary that the user wrote; only the parts that decisions need are named here.
 """
 
+from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import Meta
 
 from trainwright.objects import Object
 from trainwright.objects.metadata import View
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, extra_json_schema={"format": "int64"})]
-Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Time = Annotated[datetime, Meta(tz=True)]
+_OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 Quantity = Annotated[int | str, Meta(extra_json_schema={"x-kubernetes-int-or-string": True})]
 
 
@@ -72,8 +74,8 @@ class RunPolicy(View, frozen=True):
 
 
 class ContainerPort(View, frozen=True):
+    container_port: Int32
     name: str | None = None
-    container_port: int = 0
     protocol: str | None = None
 
 
@@ -127,23 +129,26 @@ class ReplicaStatus(View, frozen=True):
     succeeded: Int32 = 0
     failed: Int32 = 0
     selector: str = ""
-    label_selector: dict[str, Any] | UnsetType = field(default=UNSET)
+    label_selector: (
+        Annotated[dict[str, Any], Meta(description="Deprecated, never written.", extra_json_schema=_OPEN)] | None
+    ) = None
 
 
 class JobStatus(View, frozen=True):
-    """What the operator has written. The last four fields are ours; the others are upstream's."""
+    """Where the job stands, as the operator has written it."""
 
     conditions: tuple[Condition, ...] | None = None
     replica_statuses: dict[str, ReplicaStatus] | None = None
     start_time: Time | None = None
     completion_time: Time | None = None
     last_reconcile_time: Time | None = None
+    # The fields from here on are not upstream's.
     ports: Annotated[dict[str, Int32] | None, Meta(description="Ports chosen for the roles that listen.")] = None
     restarts: Annotated[
         dict[str, Int32] | None, Meta(description="Restarts that are counted already, of pods that were replaced.")
     ] = None
     replaced_pods: Annotated[
-        list[str] | None, Meta(description="UIDs of failed pods that are counted in restarts but not gone yet.")
+        list[str] | None, Meta(description="UIDs of pods whose end is accounted for and that only have to go.")
     ] = None
     completed_indexes: Annotated[
         dict[str, str] | None, Meta(description="Ranks of each role that have finished, such as 0,2-4.")

@@ -16,6 +16,7 @@ from trainwright.objects.names import dns_1035_label_problem
 MAX_REPLICAS = 100_000
 """More pods of one role than any cluster holds: a slip of the keyboard, refused before it costs anything."""
 _MAX_NAME = 63
+_RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 
 
 def validate(raw: Object, kind: Kind) -> list[FieldError]:
@@ -26,8 +27,8 @@ def validate(raw: Object, kind: Kind) -> list[FieldError]:
     errors = [*_name(raw), *_managed_by(spec), *kind.check(spec)]
     for key, replica in _replicas(spec, kind).items():
         path = f"spec.{kind.replicas_field}[{key}]"
-        errors += [*_role(key, path, kind), *_template(replica or {}, path, kind)]
-        errors += [*_admitted_number(key, replica or {}, path, kind), *_workable_number(replica or {}, path)]
+        errors += [*_role(key, path, kind), *_template(replica, path, kind), *_restart_policy(replica, path)]
+        errors += [*_admitted_number(key, replica, path, kind), *_workable_number(replica, path)]
     return [*errors, *_any_replicas(spec, kind), *_child_names(raw, kind)]
 
 
@@ -37,13 +38,15 @@ def unworkable(raw: Object, kind: Kind) -> list[FieldError]:
     errors = [*_name(raw), *kind.check(spec)]
     for key, replica in _replicas(spec, kind).items():
         path = f"spec.{kind.replicas_field}[{key}]"
-        errors += [*_role(key, path, kind), *_template(replica or {}, path, kind)]
-        errors += [*_exact_number(key, replica or {}, path, kind), *_workable_number(replica or {}, path)]
+        errors += [*_role(key, path, kind), *_template(replica, path, kind), *_restart_policy(replica, path)]
+        errors += [*_exact_number(key, replica, path, kind), *_workable_number(replica, path)]
     return [*errors, *_any_replicas(spec, kind), *_child_names(raw, kind)]
 
 
 def _replicas(spec: Object, kind: Kind) -> Object:
-    return spec.get(kind.replicas_field) or {}
+    """Null means absent, as it does to the API server."""
+    replicas = spec.get(kind.replicas_field) or {}
+    return {key: replica for key, replica in replicas.items() if replica is not None}
 
 
 def _name(raw: Object) -> Iterator[FieldError]:
@@ -81,6 +84,12 @@ def _template(replica: Object, path: str, kind: Kind) -> Iterator[FieldError]:
         yield required(path, f"must have at least one container with name {kind.container}")
 
 
+def _restart_policy(replica: Object, path: str) -> Iterator[FieldError]:
+    policy = replica.get("restartPolicy")
+    if policy and policy not in _RESTART_POLICIES:
+        yield not_supported(f"{path}.restartPolicy", policy, _RESTART_POLICIES)
+
+
 def _admitted_number(key: str, replica: Object, path: str, kind: Kind) -> Iterator[FieldError]:
     yield from _exact_number(key, replica, path, kind)
     role, number = kind.role(key), replica.get("replicas")
@@ -110,7 +119,7 @@ def _child_names(raw: Object, kind: Kind) -> Iterator[FieldError]:
     children = [
         f"{name}-{role.label}-{max(replica.get('replicas') or 1, 1) - 1}"
         for key, replica in _replicas(raw.get("spec") or {}, kind).items()
-        if replica and (role := kind.role(key))
+        if (role := kind.role(key))
     ]
     longest = max(children, key=len, default="")
     if len(longest) > _MAX_NAME:

@@ -2,6 +2,8 @@
 
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.plan import Delete, JobEvent, Plan
+from trainwright.engine.planner import plan
+from trainwright.engine.refusal import refuse
 from trainwright.engine.settings import EMBEDDED, Addressing, InitContainer, Settings
 
 __all__ = [
@@ -14,4 +16,6 @@ __all__ = [
     "Plan",
     "ServiceView",
     "Settings",
+    "plan",
+    "refuse",
 ]

@@ -1,0 +1,142 @@
+"""A plan in the making: what is known about the job, and what the policies have added so far."""
+
+import copy
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+
+from trainwright.api.job import Job, Replica
+from trainwright.engine.addressing import Addresses
+from trainwright.engine.children import classify
+from trainwright.engine.conditions import set_condition
+from trainwright.engine.ends import PORT_TAKEN, End, end_of
+from trainwright.engine.framework import Framework
+from trainwright.engine.observed import Observed, ServiceView
+from trainwright.engine.plan import Delete, JobEvent, Plan
+from trainwright.engine.ranks import Rank, format_indexes, parse_indexes
+from trainwright.engine.settings import Addressing, Settings
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod
+from trainwright.objects.resources import PODS, SERVICES
+from trainwright.objects.times import format_time
+
+
+class Draft:
+    def __init__(
+        self, job: Job, observed: Observed, settings: Settings, *, framework: Framework, now: datetime
+    ) -> None:
+        self.job = job
+        self.observed = observed
+        self.settings = settings
+        self.framework = framework
+        self.now = now
+        self.children = classify(job, observed)
+        self.status: Object = copy.deepcopy(job.raw.get("status") or {})
+        self.creates: list[Object] = []
+        self.delete_job = False
+        self._deletes: dict[tuple[str, str], Delete] = {}
+        self._events: dict[JobEvent, None] = {}
+        self._notices: dict[JobEvent, None] = {}
+        self._wake_at: datetime | None = None
+
+    # What is known
+
+    @property
+    def replicas(self) -> Mapping[str, Replica]:
+        return self.job.replicas
+
+    @property
+    def host_ports(self) -> bool:
+        return self.settings.addressing is Addressing.HOST_PORTS
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports that were chosen for this job; none where declared ones are used."""
+        return dict(self.status.get("ports") or {}) if self.host_ports else {}
+
+    @property
+    def addresses(self) -> Addresses:
+        return Addresses(self.job, self.settings, self.ports)
+
+    def name_of(self, rank: Rank) -> str:
+        return self.job.child_name(rank.role, rank.index)
+
+    def is_replaced(self, pod: Pod) -> bool:
+        """This pod's end is accounted for already; it only has to go."""
+        return pod.metadata.uid in (self.status.get("replacedPods") or ())
+
+    def completed(self, role: str) -> set[int]:
+        """The ranks of the role that have finished, whether their pods still exist or not."""
+        text = (self.status.get("completedIndexes") or {}).get(role, "")
+        return parse_indexes(text, below=self.replicas[role].count)
+
+    def lost_its_port(self, pod: Pod) -> bool:
+        return self.host_ports and pod.phase == "Failed" and pod.status.reason == PORT_TAKEN
+
+    @cached_property
+    def failures(self) -> dict[Rank, Pod]:
+        """Failed pods that nothing has been done about yet."""
+        return {
+            rank: pod
+            for rank, pod in self.children.pods.items()
+            if end_of(pod) is End.FAILED and not self.is_replaced(pod) and not self.lost_its_port(pod)
+        }
+
+    # What shall be
+
+    def reason(self, word: str) -> str:
+        return f"{self.job.kind.name}{word}"
+
+    def set_condition(self, kind: str, *, word: str, message: str, truth: bool = True) -> bool:
+        """Sets the condition with the reason `<Kind><word>`; False if nothing changed."""
+        return set_condition(self.status, kind, reason=self.reason(word), message=message, now=self.now, truth=truth)
+
+    def finish(self, kind: str, *, message: str, event: str = "Normal") -> None:
+        """Succeeded or Failed, with the time and the event that belong to it."""
+        if self.set_condition(kind, word=kind, message=message):
+            self.status.setdefault("completionTime", format_time(self.now))
+            self.tell(event, self.reason(kind), message)
+
+    def put(self, field: str, value: object) -> None:
+        """Sets a field of the status; an empty value removes it."""
+        if value:
+            self.status[field] = value
+        else:
+            self.status.pop(field, None)
+
+    def complete(self, completed: Mapping[str, set[int]]) -> None:
+        self.put("completedIndexes", {role: format_indexes(done) for role, done in completed.items() if done})
+
+    def tell(self, kind: str, reason: str, message: str) -> None:
+        self._events[JobEvent(kind, reason, message)] = None
+
+    def notice(self, reason: str, message: str) -> None:
+        self._notices[JobEvent("Warning", reason, message)] = None
+
+    def delete_pod(self, pod: Pod) -> None:
+        if not pod.metadata.terminating:
+            self._deletes["pods", pod.name] = Delete(PODS, pod.name, pod.metadata.uid)
+
+    def delete_service(self, service: ServiceView) -> None:
+        if not service.metadata.terminating:
+            name = service.metadata.name
+            self._deletes["services", name] = Delete(SERVICES, name, service.metadata.uid)
+
+    def drop_changes_to_children(self) -> None:
+        self.creates.clear()
+        self._deletes.clear()
+
+    def wake(self, moment: datetime) -> None:
+        self._wake_at = moment if self._wake_at is None else min(self._wake_at, moment)
+
+    def plan(self) -> Plan:
+        changed = self.status != (self.job.raw.get("status") or {})
+        return Plan(
+            status=self.status if changed else None,
+            creates=tuple(self.creates),
+            deletes=tuple(self._deletes.values()),
+            events=tuple(self._events),
+            notices=tuple(self._notices),
+            wake_at=self._wake_at,
+            delete_job=self.delete_job,
+        )

@@ -1,0 +1,56 @@
+"""When a job has failed often enough, or was active for long enough: backoffLimit and activeDeadlineSeconds."""
+
+from trainwright.engine.conditions import FAILED
+from trainwright.engine.draft import Draft
+from trainwright.engine.ends import is_active, is_disrupted
+from trainwright.engine.moments import after
+from trainwright.engine.restarts import cost, is_replaceable
+from trainwright.objects.pods import Pod
+
+
+def enforce(draft: Draft) -> None:
+    name = draft.job.name
+    if _past_backoff_limit(draft):
+        message = f"Job {name} has failed because it has reached the specified backoff limit"
+        draft.finish(FAILED, message=message)
+    elif _past_deadline(draft):
+        message = f"Job {name} has failed because it was active longer than specified deadline"
+        draft.finish(FAILED, message=message)
+
+
+def _past_backoff_limit(draft: Draft) -> bool:
+    limit = draft.job.run_policy.backoff_limit
+    if limit is None:
+        return False
+    if limit <= 0 and any(_counts_at_once(draft, rank.role, pod) for rank, pod in draft.failures.items()):
+        return True
+    return _restarts(draft) >= max(limit, 1)
+
+
+def _counts_at_once(draft: Draft, role: str, pod: Pod) -> bool:
+    """With no restart to spare the first failure decides, under whatever policy."""
+    return draft.replicas[role].restart_policy == "Never" or not is_disrupted(pod)
+
+
+def _restarts(draft: Draft) -> int:
+    """Restarts of pods that were replaced, of pods about to be, and by the kubelet of pods that live."""
+    counted = sum((draft.status.get("restarts") or {}).values())
+    coming = sum(cost(pod) for rank, pod in draft.failures.items() if is_replaceable(draft, rank, pod))
+    living = sum(
+        pod.restarts
+        for rank, pod in draft.children.pods.items()
+        if is_active(pod) and not draft.is_replaced(pod) and draft.replicas[rank.role].restart_policy != "Never"
+    )
+    return int(counted) + coming + living
+
+
+def _past_deadline(draft: Draft) -> bool:
+    seconds = draft.job.run_policy.active_deadline_seconds
+    if seconds is None:
+        return False
+    end = after(draft.status["startTime"], seconds)
+    if end is None:
+        return False
+    if draft.now < end:
+        draft.wake(end)
+    return draft.now >= end

@@ -1,0 +1,54 @@
+"""The whole decision about one job, from top to bottom; each policy has a file of its own."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from trainwright.api.job import Job
+from trainwright.engine import cleanup, limits, ports, problems, replicas, restarts, status, suspend
+from trainwright.engine.conditions import SUSPENDED, is_finished, is_true
+from trainwright.engine.draft import Draft
+from trainwright.engine.framework import Framework
+from trainwright.engine.frameworks import FRAMEWORKS
+from trainwright.engine.observed import Observed
+from trainwright.engine.plan import Plan
+from trainwright.engine.settings import Settings
+
+
+def plan(
+    job: Job,
+    observed: Observed,
+    settings: Settings,
+    now: datetime,
+    *,
+    frameworks: Mapping[str, Framework] = FRAMEWORKS,
+) -> Plan:
+    """What should change about this job and its children now."""
+    if job.metadata.terminating or job.managed_elsewhere:
+        return Plan()
+    draft = Draft(job, observed, settings, framework=frameworks[job.kind.framework], now=now)
+    status.mark_created(draft)
+    if is_finished(draft.status):
+        cleanup.settle(draft)
+    elif job.run_policy.suspend:
+        suspend.suspend(draft)
+    else:
+        if is_true(draft.status, SUSPENDED):
+            suspend.resume(draft)
+        _run(draft)
+    return draft.plan()
+
+
+def _run(draft: Draft) -> None:
+    """A job that shall run: bring up what is missing, replace what failed, and judge where it stands."""
+    status.mark_started(draft)
+    problems.report(draft)
+    if ports.choose(draft):
+        return  # the choice must be on record before the first pod is made for it
+    status.record_ends(draft)
+    limits.enforce(draft)
+    restarts.replace_failed(draft)
+    replicas.bring_up(draft)
+    status.judge(draft)
+    if is_finished(draft.status):
+        draft.drop_changes_to_children()
+        cleanup.settle(draft)

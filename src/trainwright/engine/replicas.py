@@ -1,0 +1,81 @@
+"""Every rank has one pod and one service: makes those that are missing, removes those that are too many or outdated."""
+
+from datetime import timedelta
+
+from trainwright.engine import ports
+from trainwright.engine.conditions import is_finished
+from trainwright.engine.draft import Draft
+from trainwright.engine.ends import End, end_of
+from trainwright.engine.pods import render_pod
+from trainwright.engine.ranks import Rank
+from trainwright.engine.services import render_service
+from trainwright.objects.metadata import ObjectMeta
+from trainwright.objects.pods import Pod
+
+LOOK_AGAIN = timedelta(seconds=5)
+
+
+def bring_up(draft: Draft) -> None:
+    if is_finished(draft.status):
+        return
+    _remove(draft)
+    if not ports.are_chosen(draft):
+        return
+    for role, replica in draft.replicas.items():
+        open_ranks = [Rank(role, index) for index in range(replica.count) if index not in draft.completed(role)]
+        _create_pods(draft, [rank for rank in open_ranks if rank not in draft.children.pods])
+        _create_services(draft, [rank for rank in open_ranks if rank not in draft.children.services])
+
+
+def _remove(draft: Draft) -> None:
+    for pod in draft.children.surplus_pods:
+        draft.delete_pod(pod)
+    for service in draft.children.surplus_services:
+        draft.delete_service(service)
+    for pod in draft.children.pods.values():
+        if draft.is_replaced(pod) or _is_outdated(draft, pod):
+            draft.delete_pod(pod)
+    for service in draft.children.services.values():
+        if ports.is_outdated(draft, service.metadata):
+            draft.delete_service(service)
+
+
+def _is_outdated(draft: Draft, pod: Pod) -> bool:
+    return end_of(pod) is not End.SUCCEEDED and ports.is_outdated(draft, pod.metadata)
+
+
+def _create_pods(draft: Draft, missing: list[Rank]) -> None:
+    for rank in missing:
+        name = draft.name_of(rank)
+        if blocker := draft.children.foreign_pods.get(name):
+            _wait_for(draft, "Pod", blocker)
+            continue
+        draft.creates.append(render_pod(draft, rank))
+        if draft.replicas[rank.role].template["spec"].get("restartPolicy"):
+            draft.tell(
+                "Warning",
+                "SetPodTemplateRestartPolicy",
+                "Restart policy in pod template will be overwritten by restart policy in replica spec",
+            )
+
+
+def _create_services(draft: Draft, missing: list[Rank]) -> None:
+    for rank in missing:
+        name = draft.name_of(rank)
+        if blocker := draft.children.foreign_services.get(name):
+            _wait_for(draft, "Service", blocker)
+        else:
+            draft.creates.append(render_service(draft, rank))
+
+
+def _wait_for(draft: Draft, kind: str, blocker: ObjectMeta) -> None:
+    """The name is somebody else's. We never fight over it; a child of this job's predecessor goes by itself."""
+    job, owner = draft.job, blocker.controller
+    draft.wake(draft.now + LOOK_AGAIN)
+    is_predecessors = owner is not None and (owner.kind, owner.name) == (job.kind.name, job.name)
+    if not blocker.terminating and not is_predecessors:
+        draft.notice(
+            "ErrResourceExists",
+            f'Resource "{blocker.name}" of Kind "{kind}" already exists and is not managed by {job.kind.name} '
+            f"{job.name}: delete it, or give the job another name",
+        )

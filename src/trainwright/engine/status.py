@@ -1,0 +1,96 @@
+"""What the job's status says: its start, the ranks that have finished, how many pods stand where, and the verdict."""
+
+from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, is_finished
+from trainwright.engine.draft import Draft
+from trainwright.engine.ends import End, end_of, exit_code, is_active
+from trainwright.engine.framework import Tally
+from trainwright.engine.labels import role_selector
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod
+from trainwright.objects.times import format_time
+
+
+def mark_created(draft: Draft) -> None:
+    """The first look at a job: say so, and say once which of its fields have no effect."""
+    job = draft.job
+    if draft.set_condition(CREATED, word="Created", message=f"{job.kind.name} {job.name} is created."):
+        if job.run_policy.scheduling_policy is not None:
+            draft.tell(
+                "Warning",
+                "FieldWithoutEffect",
+                "spec.runPolicy.schedulingPolicy: pods are scheduled one by one, this operator schedules no gangs",
+            )
+        for field in draft.framework.without_effect(job):
+            draft.tell("Warning", "FieldWithoutEffect", field)
+
+
+def mark_started(draft: Draft) -> None:
+    draft.status.setdefault("startTime", format_time(draft.now))
+
+
+def record_ends(draft: Draft) -> None:
+    """Remembers who has finished, forgets replaced pods that are gone, and tells each pod's exit code once."""
+    present = {pod.metadata.uid for pod in draft.children.all_pods}
+    draft.put("replacedPods", [uid for uid in draft.status.get("replacedPods") or () if uid in present])
+    completed = {role: draft.completed(role) for role in draft.replicas}
+    for rank, pod in draft.children.pods.items():
+        fresh = end_of(pod) is End.SUCCEEDED and not draft.is_replaced(pod) and rank.index not in completed[rank.role]
+        if fresh:
+            completed[rank.role].add(rank.index)
+        if fresh or rank in draft.failures:
+            _tell_exit(draft, pod)
+    draft.complete(completed)
+
+
+def judge(draft: Draft) -> None:
+    """Counts the pods and sets the condition that follows from the counts, the deciding role first."""
+    job, framework = draft.job, draft.framework
+    tallies = {role: _tally(draft, role) for role in draft.replicas}
+    draft.put("replicaStatuses", {role: _replica_status(draft, role, tally) for role, tally in tallies.items()})
+    if is_finished(draft.status):
+        return
+    if framework.succeeded(job, tallies):
+        draft.finish(SUCCEEDED, message=framework.succeeded_message(job))
+        return
+    if tallies[framework.decider(job)].active > 0:
+        draft.set_condition(RUNNING, word="Running", message=framework.running_message(job))
+    for role, tally in tallies.items():
+        _judge_failures(draft, role, tally)
+
+
+def _judge_failures(draft: Draft, role: str, tally: Tally) -> None:
+    job, replica = draft.job, draft.replicas[role]
+    if tally.failed == 0 or replica.count <= tally.succeeded + tally.active:
+        return
+    if replica.restart_policy == "Never":
+        draft.finish(
+            FAILED, message=f"{job.kind.name} {job.name} is failed because {tally.failed} {role} replica(s) failed."
+        )
+        return
+    message = f"{job.kind.name} {job.name} is restarting because {tally.failed} {role} replica(s) failed."
+    draft.set_condition(RESTARTING, word="Restarting", message=message)
+    draft.tell("Warning", draft.reason("Restarting"), message)
+
+
+def _tally(draft: Draft, role: str) -> Tally:
+    pods = [pod for rank, pod in draft.children.pods.items() if rank.role == role]
+    return Tally(
+        active=sum(is_active(pod) and not draft.is_replaced(pod) for pod in pods),
+        succeeded=len(draft.completed(role)),
+        failed=sum(rank.role == role for rank in draft.failures),
+    )
+
+
+def _replica_status(draft: Draft, role: str, tally: Tally) -> Object:
+    """Zeros are left out, as Kubernetes does."""
+    numbers = {"active": tally.active, "succeeded": tally.succeeded, "failed": tally.failed}
+    status: Object = {name: number for name, number in numbers.items() if number}
+    if draft.job.kind.scaled_role is not None:
+        status["selector"] = role_selector(draft.job, role)
+    return status
+
+
+def _tell_exit(draft: Draft, pod: Pod) -> None:
+    code = exit_code(pod, draft.job.kind.container)
+    if code is not None:
+        draft.tell("Normal", "ExitedWithCode", f"Pod: {draft.job.namespace}.{pod.name} exited with code {code}")
