@@ -1,0 +1,212 @@
+"""Finds everything that is wrong with manifests before anything is applied: nothing is ever half applied.
+
+Our own rules speak first. Then the server that would store the objects is asked to try them without keeping them, so
+that a misspelt field, also deep in a pod template, is refused by name.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+
+from trainwright.api.crd import render_crd
+from trainwright.api.errors import InvalidJob
+from trainwright.api.job import Job, read_job
+from trainwright.api.kinds import GROUP, KINDS
+from trainwright.cli.manifests import Document
+from trainwright.cli.problems import Problem
+from trainwright.cli.spelling import Schema, did_you_mean, nearest, unknown_fields
+from trainwright.cluster.apiserver.builtin_schemas import definition
+from trainwright.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
+from trainwright.kube.sync import SyncClient
+from trainwright.objects import Object
+from trainwright.objects.resources import BUILT_IN, NAMESPACES, PODS, Resource
+
+_TRIAL = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "trainwright"}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A document that has been checked: what it is on the server, where it goes, and the job that it is, if one."""
+
+    document: Document
+    resource: Resource
+    namespace: str | None
+    job: Job | None
+
+    @property
+    def title(self) -> str:
+        """`pytorchjob.kubeflow.org/digits`, as kubectl calls it."""
+        group = f".{self.resource.group}" if self.resource.group else ""
+        return f"{self.resource.kind.lower()}{group}/{self.document.name}"
+
+
+def check(documents: Iterable[Document], client: SyncClient, namespace: str) -> list[Item]:
+    """The objects as the server will know them, or a Problem with everything that is wrong with them."""
+    catalogue = Catalogue(client)
+    problems: list[str] = []
+    items: list[Item] = []
+    for document in documents:
+        try:
+            resource = catalogue.resource(document)
+            target = (document.namespace or namespace) if resource.namespaced else None
+            items.append(Item(document, resource, target, _job(document, resource, target)))
+        except Problem as problem:
+            problems.append(problem.message)
+    places = _trial_places(items, client)
+    for item in items:
+        problems += _tried(item, client, places)
+    if problems:
+        raise Problem("\n  ".join(["nothing was applied:", *problems]) if len(problems) > 1 else problems[0])
+    return items
+
+
+class Catalogue:
+    """The kinds that the server serves, asked for once per group and version."""
+
+    def __init__(self, client: SyncClient) -> None:
+        self._client = client
+        self._served: dict[str, dict[str, Resource]] = {}
+
+    def resource(self, document: Document) -> Resource:
+        served = self._of(document.api_version)
+        found = served.get(document.kind)
+        if found is None:
+            raise Problem(unknown_kind(document, served))
+        return found
+
+    def _of(self, api_version: str) -> dict[str, Resource]:
+        if api_version not in self._served:
+            self._served[api_version] = self._ask(api_version)
+        return self._served[api_version]
+
+    def _ask(self, api_version: str) -> dict[str, Resource]:
+        group, _, version = api_version.rpartition("/")
+        path = f"/apis/{api_version}" if group else f"/api/{version}"
+        try:
+            answer = msgspec.json.decode(self._client.raw("GET", path))
+        except NotFound:
+            return {}
+        return {
+            entry["kind"]: Resource(group, version, entry["name"], entry["kind"], namespaced=bool(entry["namespaced"]))
+            for entry in answer.get("resources") or ()
+            if "/" not in entry["name"]
+        }
+
+
+def unknown_kind(document: Document, served: Mapping[str, Resource]) -> str:
+    """What to say about a kind that the server does not serve."""
+    written = f"{document.where}: unknown kind {document.kind} of {document.api_version}"
+    ours = KINDS.get(document.kind)
+    if ours and document.api_version == ours.resource.api_version:
+        return f"{written}: the cluster does not serve it; install it with `trainwright operator --install-crds`"
+    known = {resource.kind: resource.api_version for resource in (*_our_resources(), *BUILT_IN, *served.values())}
+    if document.kind in known:
+        return f"{written}: {document.kind} is of apiVersion {known[document.kind]}"
+    near = nearest(document.kind, known)
+    hint = f"did you mean {near} ({known[near]})? " if near else ""
+    return f"{written}: {hint}Known are {', '.join(sorted(known))}"
+
+
+def _our_resources() -> list[Resource]:
+    return [kind.resource for kind in KINDS.values()]
+
+
+def _job(document: Document, resource: Resource, namespace: str | None) -> Job | None:
+    if resource.group != GROUP or resource.kind not in KINDS:
+        return None
+    metadata = {**document.object["metadata"], "namespace": namespace}
+    metadata.setdefault("name", f"{metadata.get('generateName')}xxxxx")
+    try:
+        return read_job({**document.object, "metadata": metadata})
+    except InvalidJob as refused:
+        raise Problem("\n  ".join(f"{_title(document)}: {error}" for error in refused.errors)) from refused
+
+
+# Trying on the server
+
+
+def _trial_places(items: Iterable[Item], client: SyncClient) -> dict[str, str]:
+    """Where each namespace's objects are tried: namespaces that these manifests bring themselves are not there yet."""
+    brought = {item.document.name for item in items if item.resource == NAMESPACES}
+    places = {}
+    for name in brought:
+        try:
+            client.get(NAMESPACES, name)
+        except NotFound:
+            places[name] = "default"
+    return places
+
+
+def _tried(item: Item, client: SyncClient, places: Mapping[str, str]) -> Iterator[str]:
+    """What the server says against the object, and against each pod template of a job."""
+    namespace = places.get(item.namespace or "", item.namespace)
+    obj = {**item.document.object, "metadata": {**item.document.object["metadata"]}}
+    if namespace:
+        obj["metadata"]["namespace"] = namespace
+    title = _title(item.document)
+    try:
+        client.raw("POST", item.resource.path(namespace), params=_TRIAL, body=obj)
+    except AlreadyExists:
+        pass  # what is there already is dealt with when it is applied
+    except NotFound as error:
+        where = f"the namespace {namespace} does not exist; create it with `kubectl create namespace {namespace}`"
+        yield f"{title}: {where if namespace and 'namespaces' in error.message else error.message}"
+        return
+    except (BadRequest, Invalid) as error:
+        yield from (f"{title}: {said}" for said in _refusals(error, _schema(item.resource)))
+    except ApiError as error:
+        yield f"{title}: {error.message}"
+        return
+    if item.job:
+        yield from (f"{title}: {said}" for said in _templates_tried(item.job, client, namespace))
+
+
+def _templates_tried(job: Job, client: SyncClient, namespace: str | None) -> Iterator[str]:
+    """A job's schema leaves pod templates open; as a pod, each of them is checked to the last field."""
+    for replica in job.replicas.values():
+        pod = {
+            "apiVersion": PODS.api_version,
+            "kind": PODS.kind,
+            "metadata": {"generateName": f"{job.name}-", "namespace": namespace},
+            "spec": replica.template.get("spec") or {},
+        }
+        try:
+            client.raw("POST", PODS.path(namespace), params=_TRIAL, body=pod)
+        except (BadRequest, Invalid) as error:
+            if isinstance(error, Invalid) or unknown_fields(error.message):
+                place = f"spec.{job.kind.replicas_field}[{replica.role.name}].template."
+                yield from _refusals(error, definition(PODS.kind), place)
+        except ApiError:
+            # Rights, quotas and admission of pods are the operator's affair, not that of whoever brings the job.
+            continue
+
+
+def _refusals(error: ApiError, schema: Schema | None, place: str = "") -> Iterator[str]:
+    """The server's complaints one by one, each with its full path and, for a misspelt field, what may be meant."""
+    fields = unknown_fields(error.message)
+    for path in fields:
+        near = did_you_mean(path, schema, definition) if schema else None
+        hint = f"did you mean `{near}`?" if near else "remove it, or check its place and indentation"
+        yield f"unknown field `{place}{path}`: {hint}"
+    if fields:
+        return
+    causes: list[Object] = (error.status.get("details") or {}).get("causes") or []
+    for cause in causes:
+        yield f"{place}{cause.get('field', '')}: {cause.get('message', '')}"
+    if not causes:
+        yield error.message
+
+
+@cache
+def _schema(resource: Resource) -> Schema | None:
+    if resource in _our_resources():
+        version: Object = render_crd(KINDS[resource.kind])["spec"]["versions"][0]
+        schema: Schema = version["schema"]["openAPIV3Schema"]
+        return schema
+    return definition(resource.kind) if resource in BUILT_IN else None
+
+
+def _title(document: Document) -> str:
+    return f"{document.where}: {document.kind} {document.name}"

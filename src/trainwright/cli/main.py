@@ -1,0 +1,71 @@
+"""The entry point: knows the commands by name and imports none of them, so that the command line starts at once."""
+
+import importlib
+from typing import Any
+
+import click
+
+COMMANDS = {
+    "up": "Start the embedded cluster.",
+    "down": "Stop the embedded cluster and its pods.",
+    "status": "Show whether the cluster runs, and its jobs.",
+    "run": "Run the jobs of manifests and follow them to their end.",
+    "operator": "Run the operator beside a Kubernetes cluster.",
+    "version": "Print the version.",
+}
+"""In the order in which a newcomer needs them; `trainwright.cli.NAME` defines each as `command`."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command is called, not when it is listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        _ = ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        _ = ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"trainwright.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101 (for the type checker)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            ctx.fail(_no_such_command(args[0]))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _ = ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Commands mean the embedded cluster unless --context, --kubeconfig or $TRAINWRIGHT_CONTEXT says otherwise.",
+)
+@click.version_option(package_name="trainwright", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Runs PyTorchJob manifests on this machine and on any Kubernetes cluster.
+
+    \b
+      trainwright up --detach          start a cluster on this machine
+      trainwright run pytorchjob.yaml  train, and watch it
+    """
+
+
+def main(**settings: Any) -> None:
+    cli(prog_name="trainwright", **settings)
+
+
+def _no_such_command(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(COMMANDS)}"
+    return f"there is no command {name!r}: {hint}"

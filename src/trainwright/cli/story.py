@@ -1,0 +1,210 @@
+"""What is known about one job that is being followed: its pods, what they printed, what went wrong.
+
+It is told what was seen and answers what to show. It does no I/O, so that every telling can be tested as values.
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from trainwright.api.job import Job
+from trainwright.cli.applying import end_of
+from trainwright.insight.failure import Ended, failures_of, first_failure
+from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod, Waiting, read_pod
+
+ROLE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
+
+_HOPELESS = frozenset({"ImageHasNoCommand", "InvalidImageName"})
+"""Reasons for which a container waits that no waiting mends: the manifest has to change."""
+_UNREMARKABLE = frozenset({"", "ContainerCreating", "PodInitializing"})
+_MANY_PODS = 8
+_KEPT_LINES = 200
+
+
+@dataclass(slots=True)
+class _Member:
+    """One pod that the job has or had."""
+
+    label: str
+    order: tuple[int, int]
+    pod: Pod
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
+    gone: bool = False
+
+
+class JobStory:
+    """Fed by `see_*` and `hear`; everything else only looks."""
+
+    def __init__(self, job: Job, uid: str) -> None:
+        self.kind = job.kind
+        self.name = job.name
+        self.namespace = job.namespace
+        self.uid = uid
+        self.object: Object = job.raw
+        self.deleted = False
+        self.labels = [f"{role.label}-{index}" for role in job.kind.roles for index in range(_count(job, role.name))]
+        self.progress = Progress(epochs=planned_epochs(_command(job)))
+        self._progress_order: tuple[int, int] | None = None
+        self._members: dict[str, _Member] = {}
+        self._ends: dict[tuple[str, str, str], Ended] = {}
+        self._warnings: dict[str, tuple[str, str]] = {}
+        self._said_warnings: set[tuple[str, str]] = set()
+
+    # What was seen
+
+    def see_job(self, job: Object | None) -> None:
+        """None, or a job with another uid: ours has been deleted."""
+        if job is None or job["metadata"]["uid"] != self.uid:
+            self.deleted = True
+        else:
+            self.object = job
+
+    def see_pod(self, obj: Object) -> None:
+        pod = read_pod(obj)
+        owner = pod.metadata.controller
+        if owner is None or owner.uid != self.uid:
+            return
+        member = self._members.setdefault(pod.metadata.uid, _Member(self.label(pod), self._order(pod), pod))
+        member.pod = pod
+        for end in failures_of(pod, member.label, ()):
+            self._ends.setdefault((pod.metadata.uid, end.container, end.finished_at), end)
+
+    def lose_pod(self, uid: str) -> None:
+        if member := self._members.get(uid):
+            member.gone = True
+
+    def see_warning(self, event: Object) -> None:
+        """A Warning event of anything; it is shown once it turns out to be about this job."""
+        about = (event.get("involvedObject") or {}).get("uid") or ""
+        key = str(event["metadata"].get("uid") or event["metadata"].get("name"))
+        self._warnings[f"{about}/{key}"] = (str(event.get("reason", "")), str(event.get("message", "")))
+
+    def hear(self, pod_uid: str, line: str, at: float) -> None:
+        """A line of a pod's output. Progress is that of the first rank that tells any."""
+        member = self._members.get(pod_uid)
+        if member is None:
+            return
+        member.lines.append(line)
+        reading = read_line(line)
+        if reading is None:
+            return
+        if self._progress_order is None or member.order <= self._progress_order:
+            self._progress_order = member.order
+            self.progress = advance(self.progress, reading, at)
+
+    # What to show
+
+    @property
+    def outcome(self) -> str | None:
+        """`Succeeded`, `Failed`, `Deleted` or `Stuck` once there is nothing left to wait for."""
+        if end := end_of(self.object):
+            return end
+        if self.deleted:
+            return "Deleted"
+        return "Stuck" if self.stuck else None
+
+    @property
+    def stuck(self) -> tuple[str, Waiting] | None:
+        """The rank that waits for something that never comes, and what its node says about it."""
+        for member in self._present():
+            waiting = _waiting(member.pod)
+            if waiting and waiting.reason in _HOPELESS:
+                return member.label, waiting
+        return None
+
+    def phases(self) -> str:
+        """`master-0 Running  worker-0 Pending`; counted by role if there are many."""
+        members = self._present()
+        if len(members) <= _MANY_PODS:
+            return "  ".join(f"{member.label} {phase_of(member.pod)}" for member in members)
+        counts: dict[str, Counter[str]] = {}
+        for member in members:
+            counts.setdefault(member.label.rpartition("-")[0], Counter())[phase_of(member.pod)] += 1
+        return "  ".join(
+            f"{role} " + ", ".join(f"{number} {phase}" for phase, number in sorted(counter.items()))
+            for role, counter in counts.items()
+        )
+
+    def new_warnings(self) -> list[str]:
+        """Warnings about the job or its pods that have not been shown; the same words of several pods only once."""
+        known = {self.uid: self.name, **{uid: member.label for uid, member in self._members.items()}}
+        fresh = []
+        for key in list(self._warnings):
+            about = key.partition("/")[0]
+            if about not in known:
+                continue
+            reason, message = self._warnings.pop(key)
+            if (reason, message) not in self._said_warnings:
+                self._said_warnings.add((reason, message))
+                fresh.append(f"{known[about]}: {reason}: {message}")
+        return fresh
+
+    def first_failure(self) -> Ended | None:
+        with_lines = [
+            replace(end, last_lines=tuple(self._members[uid].lines)) for (uid, _, _), end in self._ends.items()
+        ]
+        return first_failure(with_lines)
+
+    def pods(self) -> list[tuple[str, Pod]]:
+        """The job's pods that exist, by rank, with their labels."""
+        return [(member.label, member.pod) for member in self._present()]
+
+    def label(self, pod: Pod) -> str:
+        """`worker-0`"""
+        labels = pod.metadata.labels
+        if ROLE in labels and INDEX in labels:
+            return f"{labels[ROLE]}-{labels[INDEX]}"
+        return pod.name.removeprefix(f"{self.name}-")
+
+    def _present(self) -> list[_Member]:
+        return sorted((one for one in self._members.values() if not one.gone), key=lambda one: one.order)
+
+    def _order(self, pod: Pod) -> tuple[int, int]:
+        roles = [role.label for role in self.kind.roles]
+        role, index = pod.metadata.labels.get(ROLE, ""), pod.metadata.labels.get(INDEX, "")
+        return roles.index(role) if role in roles else len(roles), int(index) if index.isdecimal() else 0
+
+
+def phase_of(pod: Pod) -> str:
+    """One word for how far a pod is, more telling than its phase where it can be."""
+    if pod.metadata.terminating:
+        return "Terminating"
+    waiting = _waiting(pod)
+    if waiting and waiting.reason not in _UNREMARKABLE:
+        return waiting.reason
+    if pod.phase == "Failed" and pod.status.reason:
+        return pod.status.reason
+    if pod.phase == "Pending":
+        return _pending(pod)
+    restarts = sum(status.restart_count for status in pod.status.container_statuses)
+    return f"{pod.phase} (restart {restarts})" if restarts and pod.phase == "Running" else pod.phase
+
+
+def _pending(pod: Pod) -> str:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason:
+            return condition.reason
+    if any(status.state.running for status in pod.status.init_container_statuses):
+        return "Init"
+    return "Pending"
+
+
+def _waiting(pod: Pod) -> Waiting | None:
+    statuses = pod.status.init_container_statuses + pod.status.container_statuses
+    return next((status.state.waiting for status in statuses if status.state.waiting), None)
+
+
+def _count(job: Job, role: str) -> int:
+    replica = job.replicas.get(role)
+    return replica.count if replica else 0
+
+
+def _command(job: Job) -> Sequence[str]:
+    """The words of the deciding role's training container, where the number of epochs may stand."""
+    for replica in job.replicas.values():
+        for container in (replica.template.get("spec") or {}).get("containers") or ():
+            if container.get("name") == job.kind.container:
+                return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
+    return []

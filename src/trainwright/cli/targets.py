@@ -1,0 +1,121 @@
+"""Which cluster a command means. One rule for all: the embedded one, unless the user names another.
+
+`--context`, `--kubeconfig` or $TRAINWRIGHT_CONTEXT name another; a command that changes something prints its target.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trainwright.cli.problems import Problem
+from trainwright.cluster.datadir import ClusterRecord, DataDir
+from trainwright.kube.config import ClusterConfig, ConfigError, load_kubeconfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CONTEXT = "trainwright"
+"""The name of the embedded cluster's context, in its own kubeconfig and in the user's."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """What the user said about the target."""
+
+    context: str | None = None
+    kubeconfig: Path | None = None
+    data_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    config: ClusterConfig
+    embedded: bool
+    kubectl: str
+    """How to call kubectl for this cluster, for suggestions."""
+
+    @property
+    def name(self) -> str:
+        if self.embedded:
+            return f"embedded cluster at {self.config.server}"
+        return f"context {self.config.context} at {self.config.server}"
+
+    @property
+    def line(self) -> str:
+        return f"→ {self.name} (namespace {self.config.namespace})"
+
+    def in_namespace(self, namespace: str | None) -> "Target":
+        return replace(self, config=replace(self.config, namespace=namespace)) if namespace else self
+
+
+def target_options(command: F) -> F:
+    """The options of every command that talks to a cluster."""
+    decorators = (
+        click.option("--context", metavar="NAME", help="Use this context of your kubeconfig."),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Use this kubeconfig file instead of $KUBECONFIG or ~/.kube/config.",
+        ),
+        data_dir_option,
+    )
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def data_dir_option(command: F) -> F:
+    return click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="The embedded cluster's directory (default: $XDG_DATA_HOME/trainwright or ~/.local/share/trainwright).",
+    )(command)
+
+
+def data_dir_at(path: Path | None) -> DataDir:
+    return DataDir(path.absolute()) if path else DataDir.default()
+
+
+def find_target(options: TargetOptions, environment: Mapping[str, str] = os.environ) -> Target:
+    """The cluster that is meant, with everything needed to reach it; a Problem says what to do if there is none."""
+    if options.data_dir and (options.context or options.kubeconfig):
+        raise Problem("--data-dir means an embedded cluster, --context and --kubeconfig mean another: give one of them")
+    context = options.context or (None if options.data_dir else environment.get("TRAINWRIGHT_CONTEXT"))
+    if context or options.kubeconfig:
+        return _named_cluster(options.kubeconfig, context)
+    return embedded_cluster(data_dir_at(options.data_dir))
+
+
+def embedded_cluster(data_dir: DataDir) -> Target:
+    if data_dir.running() is None:
+        flag = "" if data_dir == DataDir.default() else f" --data-dir {data_dir.path}"
+        raise Problem(
+            f"no embedded cluster runs in {data_dir.path}: start it with `trainwright up --detach{flag}`, "
+            "or name another cluster with --context"
+        )
+    try:
+        config = load_kubeconfig(data_dir.kubeconfig, context=CONTEXT)
+    except ConfigError as error:
+        raise Problem(str(error)) from error
+    return Target(config, embedded=True, kubectl=f"kubectl --kubeconfig {data_dir.kubeconfig}")
+
+
+def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
+    try:
+        config = load_kubeconfig(kubeconfig, context=context)
+    except ConfigError as error:
+        raise Problem(str(error)) from error
+    file = f" --kubeconfig {kubeconfig}" if kubeconfig else ""
+    return Target(
+        config,
+        embedded=is_embedded(config, DataDir.default().running()),
+        kubectl=f"kubectl{file} --context {config.context}",
+    )
+
+
+def is_embedded(config: ClusterConfig, running: ClusterRecord | None) -> bool:
+    """The context that `up` wrote into the user's kubeconfig leads to the embedded cluster as well."""
+    return running is not None and running.server == config.server
