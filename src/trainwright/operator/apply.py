@@ -1,0 +1,153 @@
+"""Carries out what the engine planned: the job's status first, then its children, then the events that tell of it.
+
+This order makes a kill harmless at any point: what a plan counts or remembers stands in the status before a child
+changes, and what is missing afterwards is planned again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from trainwright.api.kinds import Kind
+from trainwright.engine import Delete, JobEvent, Plan
+from trainwright.kube.client import Client
+from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.recorder import EventRecorder
+from trainwright.objects import Object
+from trainwright.objects.resources import PODS
+from trainwright.operator.caches import Caches
+from trainwright.operator.notices import Notices
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one write: the event that tells of it, if it is worth one, and why it failed, if it did."""
+
+    event: JobEvent | None = None
+    failure: str | None = None
+
+
+class Applier:
+    """Applies plans of many jobs at once, never more than `parallel_writes` writes at a time over all of them."""
+
+    def __init__(
+        self, client: Client, caches: Caches, recorders: Mapping[str, EventRecorder], *, parallel_writes: int
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._recorders = recorders
+        self._parallel_writes = parallel_writes
+        self._slots = asyncio.Semaphore(parallel_writes)
+        self._notices = Notices()
+
+    def forget(self, job: Object) -> None:
+        """The job is gone, and with it all that was to be told about it."""
+        self._notices.forget(job["metadata"]["uid"])
+
+    async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[str, ...]:
+        """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
+        that the job has changed since it was read."""
+        if plan.status is not None:
+            await self._write_status(kind, job, plan.status)
+        results = await self._write_children(job, plan)
+        if plan.delete_job:
+            results.append(await self._delete_job(kind, job))
+        told = (result.event for result in results if result.event)
+        for event in (*told, *plan.events, *self._notices.news(job["metadata"]["uid"], plan.notices)):
+            self._recorders[kind.name].record(job, event.type, event.reason, event.message)
+        return tuple(result.failure for result in results if result.failure)
+
+    async def _write_status(self, kind: Kind, job: Object, status: Object) -> None:
+        async with self._slots:
+            answer = await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
+        self._caches.jobs[kind.name].store.remember(answer)
+
+    async def _write_children(self, job: Object, plan: Plan) -> list[Result]:
+        """Starts the writes in the plan's order. After one failure no further child is created: the next would fail
+        for the same reason, a quota for example, and a group with a gap cannot train anyway."""
+        writes: list[Callable[[], Awaitable[Result]]] = [
+            *(partial(self._delete, job, delete) for delete in plan.deletes),
+            *(partial(self._create, job, child) for child in plan.creates),
+        ]
+        results: dict[int, Result] = {}
+        waiting = iter(enumerate(writes))
+
+        async def work() -> None:
+            for number, write in waiting:
+                async with self._slots:
+                    if number >= len(plan.deletes) and any(result.failure for result in results.values()):
+                        return
+                    results[number] = await write()
+
+        # A few workers for each plan rather than a task for each write: the slots are handed out in turn, so a job of
+        # a thousand pods does not make a small one wait for all of them.
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(writes), self._parallel_writes)):
+                group.create_task(work())
+        return [results[number] for number in sorted(results)]
+
+    async def _create(self, job: Object, child: Object) -> Result:
+        views = self._caches.children(child["kind"])
+        kind, name = child["kind"], child["metadata"]["name"]
+        try:
+            answer = await self._client.create(views.resource, child)
+        except AlreadyExists as error:
+            return await self._claim(job, kind, name, error)
+        except (ApiError, Unreachable) as error:
+            return _failed("Create", kind, f"Error creating: {error}")
+        views.remember(answer)
+        return _succeeded("Create", kind, f"Created {kind.lower()}: {name}")
+
+    async def _claim(self, job: Object, kind: str, name: str, error: AlreadyExists) -> Result:
+        """The name is taken: by a child of this job, which an earlier, broken attempt or a slow watch explains; by
+        one of a former job of this name, which garbage collection is about to remove; or by a stranger."""
+        views = self._caches.children(kind)
+        try:
+            answer = await self._client.get(views.resource, name, namespace=job["metadata"]["namespace"])
+        except (ApiError, Unreachable) as problem:
+            return Result(failure=f"{error}; looking at it: {problem}")
+        owner = views.read(answer).metadata.controller
+        if owner and owner.uid == job["metadata"]["uid"]:
+            views.remember(answer)
+            return Result()
+        if owner and (owner.kind, owner.name) == (job["kind"], job["metadata"]["name"]):
+            return Result(failure=f"{error}: it belongs to a former {owner.kind} of this name and is being removed")
+        return _failed("Create", kind, f"Error creating: {error} and is not controlled by this job")
+
+    async def _delete(self, job: Object, delete: Delete) -> Result:
+        kind, namespace = delete.resource.kind, job["metadata"]["namespace"]
+        try:
+            answer = await self._client.delete(delete.resource, delete.name, namespace=namespace, uid=delete.uid)
+        except NotFound:
+            answer, result = {}, Result()
+        except Conflict as error:
+            return Result(failure=str(error))  # another object has the name now: the watch will show it
+        except (ApiError, Unreachable) as error:
+            return _failed("Delete", kind, f"Error deleting: {error}")
+        else:
+            result = _succeeded("Delete", kind, f"Deleted {kind.lower()}: {delete.name}")
+        self._caches.children(kind).remember_deletion(answer, key=f"{namespace}/{delete.name}", uid=delete.uid)
+        return result
+
+    async def _delete_job(self, kind: Kind, job: Object) -> Result:
+        metadata = job["metadata"]
+        try:
+            async with self._slots:
+                await self._client.delete(
+                    kind.resource, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                )
+        except (NotFound, Conflict):
+            return Result()
+        except (ApiError, Unreachable) as error:
+            return _failed("Delete", PODS.kind, f"Error deleting: {error}")
+        # The reason is upstream's for this event.
+        return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
+
+
+def _succeeded(verb: str, kind: str, message: str) -> Result:
+    return Result(event=JobEvent("Normal", f"Successful{verb}{kind}", message))
+
+
+def _failed(verb: str, kind: str, message: str) -> Result:
+    return Result(event=JobEvent("Warning", f"Failed{verb}{kind}", message), failure=message)

@@ -1,0 +1,189 @@
+"""The operator as a part that any process can run: watches, a queue, workers that reconcile.
+
+It knows a cluster only through its client; `trainwright operator` runs one beside a real cluster, `trainwright up` one
+inside the embedded cluster's process.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from trainwright.api.kinds import KINDS, Kind
+from trainwright.engine import Addressing, ServiceView, Settings
+from trainwright.engine.framework import Framework
+from trainwright.engine.frameworks import FRAMEWORKS
+from trainwright.engine.labels import JOB_NAME
+from trainwright.kube.client import Client
+from trainwright.kube.queue import QueueShutDown, WorkQueue
+from trainwright.kube.recorder import EventRecorder
+from trainwright.kube.reflector import Reflector
+from trainwright.objects import Object
+from trainwright.objects.metadata import object_key
+from trainwright.objects.pods import Pod
+from trainwright.operator.apply import Applier
+from trainwright.operator.caches import Caches
+from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
+from trainwright.operator.reconciler import Reconciler
+
+log = logging.getLogger(__name__)
+
+
+class Operator:
+    """Looks after all jobs of `kinds`, in one namespace or in all. Create it where the event loop runs.
+
+    `controller_threads` jobs are looked at at the same time, each by one worker; `parallel_writes` bounds what all of
+    them write at the same time. `ready` is set once it knows the cluster and has begun to work.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        kinds: Mapping[str, Kind] = KINDS,
+        frameworks: Mapping[str, Framework] = FRAMEWORKS,
+        settings: Settings | None = None,
+        namespace: str | None = None,
+        controller_threads: int = 64,
+        parallel_writes: int = 48,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.ready = asyncio.Event()
+        self._client = client
+        self._kinds = kinds
+        self._settings = settings or Settings()
+        self._namespace = namespace
+        self._threads = controller_threads
+        self._stopping = asyncio.Event()
+        self._queue = WorkQueue()
+        self._caches = Caches(kinds)
+        self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
+        self._applier = Applier(client, self._caches, self._recorders, parallel_writes=parallel_writes)
+        self._reconciler = Reconciler(
+            kinds=kinds,
+            frameworks=frameworks,
+            settings=self._settings,
+            caches=self._caches,
+            applier=self._applier,
+            clock=clock,
+        )
+
+    def stop(self) -> None:
+        """Ends `run` once the writes under way are done and their events are sent."""
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Works until `stop` is called. Trouble with the cluster is waited out, never raised."""
+        reflectors = self._reflectors()
+        try:
+            async with asyncio.TaskGroup() as group:
+                watching = [group.create_task(reflector.run()) for reflector in reflectors]
+                stopping = group.create_task(self._stopping.wait())
+                synced = group.create_task(_all_synced(reflectors))
+                await asyncio.wait({stopping, synced}, return_when=asyncio.FIRST_COMPLETED)
+                if synced.done():
+                    await self._work_until_stopped()
+                for task in (synced, *watching):
+                    task.cancel()
+        finally:
+            for recorder in self._recorders.values():
+                await recorder.close()
+
+    async def _work_until_stopped(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._threads):
+                group.create_task(self._work())
+            self.ready.set()
+            await self._stopping.wait()
+            self._queue.shut_down()
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self._queue.get()
+            except QueueShutDown:
+                return
+            try:
+                self._settle(key, await self._reconcile(key))
+            finally:
+                self._queue.done(key)
+
+    async def _reconcile(self, key: str) -> Outcome:
+        kind, _, job = key.partition("/")
+        try:
+            return await self._reconciler.reconcile(kind, job)
+        except Exception as error:
+            # Whatever is wrong with one job, the others must not wait for it.
+            log.exception("%s: unexpected error", key)
+            return Retry(f"unexpected error: {error}")
+
+    def _settle(self, key: str, outcome: Outcome) -> None:
+        match outcome:
+            case Retry(reason):
+                pause = self._queue.retry(key)
+                log.warning("%s: %s; trying again in %.3g s", key, reason, pause)
+                return
+            case Again(seconds):
+                self._queue.add_after(key, seconds)
+            case GiveUp(reason):
+                log.warning("%s: giving up: %s", key, reason)
+            case Done():
+                pass
+        self._queue.forget(key)
+
+    def _reflectors(self) -> Sequence[Reflector[Any]]:
+        watches: list[Reflector[Any]] = [
+            Reflector(
+                self._client,
+                jobs.resource,
+                jobs.store,
+                convert=_whole,
+                namespace=self._namespace,
+                on_change=self._on_job_change,
+            )
+            for jobs in self._caches.jobs.values()
+        ]
+        watches += (
+            Reflector(
+                self._client,
+                children.resource,
+                children.store,
+                convert=children.view,
+                namespace=self._namespace,
+                label_selector=JOB_NAME,
+                on_change=self._on_child_change,
+            )
+            for children in (self._caches.pods, self._caches.services)
+        )
+        if self._settings.addressing is Addressing.HOST_PORTS:
+            nodes = self._caches.nodes
+            watches.append(Reflector(self._client, nodes.resource, nodes.store, convert=nodes.view))
+        return watches
+
+    def _on_job_change(self, before: Object | None, after: Object | None) -> None:
+        job = after or before
+        if job is not None:
+            self._queue.add(f"{job['kind']}/{object_key(job)}")
+        if after is None and before is not None:
+            self._applier.forget(before)
+
+    def _on_child_change(self, before: Pod | ServiceView | None, after: Pod | ServiceView | None) -> None:
+        child = after or before
+        if child is None:
+            return
+        metadata = child.metadata
+        owner = metadata.controller
+        name = owner.name if owner else metadata.labels.get(JOB_NAME, "")
+        # An object of somebody else may hold a name that a job of any kind waits for.
+        for kind in (owner.kind,) if owner and owner.kind in self._kinds else self._kinds:
+            self._queue.add(f"{kind}/{metadata.namespace}/{name}")
+
+
+async def _all_synced(reflectors: Sequence[Reflector[Any]]) -> None:
+    for reflector in reflectors:
+        await reflector.synced()
+
+
+def _whole(job: Object) -> Object:
+    return job

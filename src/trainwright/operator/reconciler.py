@@ -1,0 +1,95 @@
+"""One look at one job: read what is known, ask the engine, carry out its plan, say how it ended."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from trainwright.api.errors import InvalidJob
+from trainwright.api.job import read_job
+from trainwright.api.kinds import Kind
+from trainwright.engine import Addressing, Plan, Settings, plan, refuse
+from trainwright.engine.framework import Framework
+from trainwright.engine.frameworks import FRAMEWORKS
+from trainwright.kube.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.objects import Object
+from trainwright.operator.apply import Applier
+from trainwright.operator.caches import Caches
+from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
+from trainwright.operator.ports import PortReservations, listening_ports, ports_of_others
+
+CATCH_UP_SECONDS = 1.0
+"""After a conflict the watch brings the newer job and wakes us; this is for a conflict that nothing newer explains."""
+
+
+class Reconciler:
+    """Remembers nothing between two looks at a job but the ports of plans in flight: all it knows is in the caches."""
+
+    def __init__(
+        self,
+        *,
+        kinds: Mapping[str, Kind],
+        settings: Settings,
+        caches: Caches,
+        applier: Applier,
+        clock: Callable[[], datetime],
+        frameworks: Mapping[str, Framework] = FRAMEWORKS,
+    ) -> None:
+        self._kinds = kinds
+        self._frameworks = frameworks
+        self._settings = settings
+        self._caches = caches
+        self._applier = applier
+        self._clock = clock
+        self._reservations = PortReservations()
+
+    async def reconcile(self, kind_name: str, job_key: str) -> Outcome:
+        """`job_key` is NAMESPACE/NAME. Never raises for what a cluster or a user can do."""
+        job = self._caches.jobs[kind_name].store.get(job_key)
+        if job is None or job["metadata"].get("deletionTimestamp"):
+            return Done()  # its children go by garbage collection
+        kind, now = self._kinds[kind_name], self._clock()
+        try:
+            decided = self._decide(job, now)
+        except InvalidJob as error:
+            trouble = await self._carry_out(kind, job, refuse(job, kind, error, now))
+            return trouble or GiveUp(str(error))
+        if trouble := await self._carry_out(kind, job, decided):
+            return trouble
+        if decided.status is not None or decided.creates or decided.deletes:
+            return Again(0)  # what comes next follows from what has just been done
+        if decided.wake_at is not None:
+            return Again(max(0.0, (decided.wake_at - now).total_seconds()))
+        return Done()
+
+    def _decide(self, job: Object, now: datetime) -> Plan:
+        typed = read_job(job, self._kinds)
+        uid = typed.metadata.uid
+        observed = self._caches.observe(typed.metadata, taken_ports=self._taken_ports(uid))
+        decided = plan(typed, observed, self._settings, now, frameworks=self._frameworks)
+        # Nothing is awaited between looking at the ports and here, so no other plan can have chosen the same.
+        self._reservations.reserve(uid, decided.status)
+        return decided
+
+    async def _carry_out(self, kind: Kind, job: Object, decided: Plan) -> Outcome | None:
+        """None if all of it was done."""
+        try:
+            failures = await self._applier.apply(kind, job, decided)
+        except Conflict:
+            return Again(CATCH_UP_SECONDS)
+        except NotFound:
+            return Done()  # deleted a moment ago
+        except (ApiError, Unreachable) as error:
+            return Retry(f"writing the status: {error}")
+        finally:
+            self._reservations.release(job["metadata"]["uid"])
+        return Retry(failures[0]) if failures else None
+
+    def _taken_ports(self, uid: str) -> frozenset[int]:
+        if self._settings.addressing is not Addressing.HOST_PORTS:
+            return frozenset()
+        pods = self._caches.pods.store.all()
+        live = {owner.uid for pod in pods if not pod.finished and (owner := pod.metadata.controller)}
+        return (
+            self._reservations.taken(besides=uid)
+            | ports_of_others(self._caches.all_jobs(), besides=uid, live=live)
+            | listening_ports(node.metadata for node in self._caches.nodes.store.all())
+        )

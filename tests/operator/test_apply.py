@@ -1,0 +1,251 @@
+"""Plans carried out on a real API server: in which order, and what happens when somebody else was there first."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.engine import Delete, JobEvent, Observed, Plan
+from trainwright.kube.client import Client
+from trainwright.kube.errors import Conflict, NotFound
+from trainwright.kube.recorder import EventRecorder
+from trainwright.kube.requests import Request, Response
+from trainwright.kube.store import raw_metadata
+from trainwright.objects import Object
+from trainwright.objects.metadata import controller_reference
+from trainwright.objects.resources import EVENTS, PODS, SERVICES
+from trainwright.operator.apply import Applier
+from trainwright.operator.caches import Caches
+from trainwright.operator.crds import install_crds
+
+pytestmark = pytest.mark.apiserver
+
+STATUS: Object = {
+    "conditions": [{"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "created"}]
+}
+
+
+class CountingClient(Client):
+    """A client that knows how many requests are under way."""
+
+    now = 0
+    most = 0
+
+    async def send(self, request: Request) -> Response:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await super().send(request)
+        finally:
+            self.now -= 1
+
+
+@dataclass
+class World:
+    """A job on the API server and an applier that looks after it."""
+
+    client: CountingClient
+    job: Object
+    caches: Caches = field(default_factory=lambda: Caches(KINDS))
+
+    def __post_init__(self) -> None:
+        self.recorder = EventRecorder(self.client, "pytorchjob-controller")
+        self.applier = self.applier_of(48)
+
+    def applier_of(self, parallel_writes: int) -> Applier:
+        recorders = {PYTORCH.name: self.recorder}
+        return Applier(self.client, self.caches, recorders, parallel_writes=parallel_writes)
+
+    async def apply(self, **plan: object) -> tuple[str, ...]:
+        return await self.applier.apply(PYTORCH, self.job, Plan(**plan))  # type: ignore[arg-type]  # checked by Plan
+
+    @property
+    def observed(self) -> Observed:
+        return self.caches.observe(raw_metadata(self.job), taken_ports=frozenset())
+
+    @property
+    def namespace(self) -> str:
+        return str(self.job["metadata"]["namespace"])
+
+    async def events(self) -> list[tuple[str, str, str]]:
+        await self.recorder.close()
+        found = (await self.client.list(EVENTS, namespace=self.namespace)).items
+        return sorted((event["type"], event["reason"], event["message"]) for event in found)
+
+    async def pods(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in (await self.client.list(PODS, namespace=self.namespace)).items]
+
+    def pod(self, name: str, **metadata: object) -> Object:
+        owners = [controller_reference(self.job)]
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": self.namespace, "ownerReferences": owners, **metadata},
+            "spec": {"containers": [{"name": "pytorch", "image": "example.com/train:1"}]},
+        }
+
+    def service(self, name: str) -> Object:
+        metadata = {**self.pod(name)["metadata"], "labels": {"a": "b"}}
+        return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": "None"}}
+
+
+@pytest.fixture
+async def world(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[World]:
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "example.com/train:1"}]}}
+    async with CountingClient(control_plane.config) as client:
+        await install_crds(client, KINDS.values())
+        job = await client.create(
+            PYTORCH.resource,
+            {
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "PyTorchJob",
+                "metadata": {"name": "job", "namespace": real_namespace},
+                "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}},
+            },
+        )
+        world = World(client, job)
+        yield world
+        await world.recorder.close()
+
+
+async def test_the_status_is_written_before_children_and_events_after_them(world: World) -> None:
+    news = JobEvent("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed.")
+    failures = await world.apply(
+        status=STATUS, creates=(world.pod("job-worker-0"), world.service("job-worker-0")), events=(news,)
+    )
+
+    assert failures == ()
+    assert await world.events() == [
+        ("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed."),
+        ("Normal", "SuccessfulCreatePod", "Created pod: job-worker-0"),
+        ("Normal", "SuccessfulCreateService", "Created service: job-worker-0"),
+    ]
+    job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert job["status"] == STATUS
+    children = [await world.client.get(of, "job-worker-0", namespace=world.namespace) for of in (PODS, SERVICES)]
+    events = (await world.client.list(EVENTS, namespace=world.namespace)).items
+    assert _version(job) < min(map(_version, children))
+    assert max(map(_version, children)) < min(map(_version, events))
+
+
+async def test_what_was_written_is_known_at_once(world: World) -> None:
+    await world.apply(status=STATUS, creates=(world.pod("job-worker-0"),))
+
+    (known,) = world.observed.pods
+    assert known.name == "job-worker-0"
+    job = world.caches.jobs["PyTorchJob"].store.get(f"{world.namespace}/job")
+    assert job is not None
+    assert job["status"] == STATUS
+
+
+async def test_a_conflict_stops_the_plan_before_any_child_changes(world: World) -> None:
+    await world.client.patch(
+        PYTORCH.resource, "job", {"metadata": {"annotations": {"a": "b"}}}, namespace=world.namespace
+    )
+    with pytest.raises(Conflict):
+        await world.apply(status=STATUS, creates=(world.pod("job-worker-0"),))
+    assert await world.pods() == []
+    assert await world.events() == []
+
+
+async def test_a_child_that_is_there_already_is_taken_as_created(world: World) -> None:
+    await world.client.create(PODS, world.pod("job-worker-0"))
+
+    assert await world.apply(creates=(world.pod("job-worker-0"),)) == ()
+    (known,) = world.observed.pods
+    assert known.name == "job-worker-0"
+    assert await world.events() == []
+
+
+async def test_an_object_of_somebody_else_is_left_alone_and_reported(world: World) -> None:
+    foreign = await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
+    message = 'Error creating: pods "job-worker-0" already exists and is not controlled by this job'
+    assert failure == message
+    assert await world.events() == [("Warning", "FailedCreatePod", message)]
+    assert (await world.client.get(PODS, "job-worker-0", namespace=world.namespace))["metadata"] == foreign["metadata"]
+
+
+async def test_the_leftover_of_a_former_job_of_the_same_name_is_waited_for_quietly(world: World) -> None:
+    former = {**controller_reference(world.job), "uid": "a-former-uid"}
+    leftover = world.pod("job-worker-0", ownerReferences=[former], finalizers=["example.com/hold"])
+    await world.client.create(PODS, leftover)
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
+    assert "it belongs to a former PyTorchJob of this name and is being removed" in failure
+    assert await world.events() == []
+    await world.client.patch(PODS, "job-worker-0", {"metadata": {"finalizers": None}}, namespace=world.namespace)
+
+
+async def test_after_a_refusal_no_further_child_is_created(world: World) -> None:
+    world.applier = world.applier_of(1)
+    broken = world.pod("job-master-0")
+    broken["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
+
+    (failure,) = await world.apply(creates=(broken, world.pod("job-worker-0")))
+    assert "spec.containers[0].resources.requests: Invalid value" in failure
+    assert await world.pods() == []
+    assert await world.events() == [("Warning", "FailedCreatePod", failure)]
+
+
+async def test_a_deletion_takes_only_the_object_that_was_meant(world: World) -> None:
+    await world.client.create(PODS, world.pod("job-worker-0"))
+
+    (failure,) = await world.apply(deletes=(Delete(PODS, "job-worker-0", "another-uid"),))
+    assert "uid" in failure.lower()
+    assert await world.pods() == ["job-worker-0"]
+    assert await world.events() == []
+
+
+async def test_what_was_deleted_is_known_to_be_gone(world: World) -> None:
+    await world.apply(creates=(world.pod("job-worker-0"), world.service("job-worker-0")))
+    deletes = []
+    for resource in (PODS, SERVICES):
+        there = await world.client.get(resource, "job-worker-0", namespace=world.namespace)
+        deletes.append(Delete(resource, "job-worker-0", there["metadata"]["uid"]))
+
+    assert await world.apply(deletes=tuple(deletes)) == ()
+    observed = world.observed
+    assert observed.services == ()
+    assert all(pod.metadata.terminating for pod in observed.pods)
+    assert ("Normal", "SuccessfulDeletePod", "Deleted pod: job-worker-0") in await world.events()
+    assert ("Normal", "SuccessfulDeleteService", "Deleted service: job-worker-0") in await world.events()
+
+
+async def test_deleting_what_is_gone_already_is_no_news(world: World) -> None:
+    assert await world.apply(deletes=(Delete(PODS, "job-worker-0", "gone"),)) == ()
+    assert await world.events() == []
+
+
+async def test_a_job_past_its_time_is_deleted(world: World) -> None:
+    assert await world.apply(delete_job=True) == ()
+    with pytest.raises(NotFound):
+        await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert await world.events() == [("Normal", "SuccessfulDeletePod", "Deleted job: job")]
+
+
+async def test_writes_of_all_plans_together_are_bounded(world: World) -> None:
+    world.applier = world.applier_of(3)
+    plans = [[world.pod(f"job-worker-{plan}{number}") for number in range(6)] for plan in range(3)]
+
+    await asyncio.gather(*(world.apply(creates=tuple(pods)) for pods in plans))
+    assert len(await world.pods()) == 18
+    senders_of_events = 4
+    assert 3 <= world.client.most <= 3 + senders_of_events
+
+
+async def test_a_notice_is_told_once(world: World) -> None:
+    notice = JobEvent("Warning", "ErrImagePull", "Error pod job-worker-0 container pytorch waiting message: no image")
+    for _ in range(3):
+        await world.apply(notices=(notice,))
+    await world.recorder.close()
+    (event,) = (await world.client.list(EVENTS, namespace=world.namespace)).items
+    assert (event["reason"], event["count"]) == ("ErrImagePull", 1)
+
+
+def _version(obj: Object) -> int:
+    return int(obj["metadata"]["resourceVersion"])

@@ -1,0 +1,29 @@
+"""Plans repeat how things are; users read it once."""
+
+from trainwright.engine import JobEvent
+from trainwright.operator.notices import Notices
+
+PULLING = JobEvent("Warning", "ErrImagePull", "Error pod a container b waiting message: no such image")
+TAKEN = JobEvent("Warning", "NameTaken", "pod a exists already")
+
+
+def test_a_notice_is_news_once_while_it_lasts() -> None:
+    notices = Notices()
+    assert notices.news("job", [PULLING]) == [PULLING]
+    assert notices.news("job", [PULLING, TAKEN]) == [TAKEN]
+    assert notices.news("job", [PULLING, TAKEN]) == []
+
+
+def test_a_notice_that_went_away_is_news_when_it_comes_back() -> None:
+    notices = Notices()
+    notices.news("job", [PULLING])
+    assert notices.news("job", []) == []
+    assert notices.news("job", [PULLING]) == [PULLING]
+
+
+def test_jobs_are_told_apart_and_forgotten() -> None:
+    notices = Notices()
+    notices.news("a", [PULLING])
+    assert notices.news("b", [PULLING]) == [PULLING]
+    notices.forget("a")
+    assert notices.news("a", [PULLING]) == [PULLING]

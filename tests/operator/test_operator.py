@@ -1,0 +1,270 @@
+"""The operator at work on a real API server: many jobs, bad ones among them, and every interruption it must survive."""
+
+import asyncio
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.jobs import JobBuilder, template
+from tests.support.kubelet import PlayedKubelet
+from tests.support.operating import running_operator
+from tests.support.waiting import eventually
+from trainwright.api.kinds import PYTORCH
+from trainwright.kube.client import Client
+from trainwright.kube.errors import ApiError, Unreachable
+from trainwright.kube.requests import Request, Response
+from trainwright.objects import Object
+from trainwright.objects.resources import EVENTS, NAMESPACES, PODS
+from trainwright.operator import Operator
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
+
+
+class WriteCounter(Client):
+    """A client that counts what it was asked to change."""
+
+    writes = 0
+
+    async def send(self, request: Request) -> Response:
+        self.writes += request.method != "GET"
+        return await super().send(request)
+
+
+async def test_a_bad_job_is_shown_as_failed_and_does_not_delay_others(client: Client, real_namespace: str) -> None:
+    nameless = template(name="not-pytorch")
+    async with running_operator(client, namespace=real_namespace):
+        await submit(client, JobBuilder("bad", namespace=real_namespace).master().workers(2, pod=nameless))
+        await submit(client, JobBuilder("good", namespace=real_namespace).master().workers(2))
+
+        await eventually(lambda: pods(client, real_namespace), lambda names: len(names) == 3)
+        failed = await eventually(lambda: job(client, real_namespace, "bad"), lambda seen: "status" in seen)
+        told = await eventually(lambda: events(client, real_namespace, "bad"), bool)
+
+    field = "spec.pytorchReplicaSpecs[Worker].template.spec.containers"
+    (condition,) = (one for one in failed["status"]["conditions"] if one["type"] == "Failed")
+    assert (condition["status"], condition["reason"]) == ("True", "PyTorchJobFailedValidation")
+    assert field in condition["message"]
+    ((kind, reason, message),) = told
+    assert (kind, reason) == ("Warning", "PyTorchJobFailedValidation")
+    assert field in message
+    assert await pods(client, real_namespace) == {"good-master-0", "good-worker-0", "good-worker-1"}
+
+
+async def test_a_settled_job_causes_no_write(control_plane: ControlPlane, client: Client, real_namespace: str) -> None:
+    async with (
+        WriteCounter(control_plane.config) as counted,
+        playing(client, real_namespace),
+        running_operator(counted, namespace=real_namespace) as operator,
+    ):
+        await submit(client, JobBuilder("quiet", namespace=real_namespace).master().workers(2))
+        await running(client, real_namespace, "quiet")
+        await settled(operator)
+        before = counted.writes
+        assert before > 0
+
+        names = await pods(client, real_namespace)
+        for name in names:
+            await client.patch(PODS, name, {"metadata": {"annotations": {"a": "b"}}}, namespace=real_namespace)
+        await eventually(lambda: touched(operator), lambda count: count == len(names))
+        await settled(operator)
+        assert counted.writes == before
+
+
+async def test_only_the_given_namespace_is_looked_after(client: Client, real_namespace: str) -> None:
+    other = f"{real_namespace}-other"
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
+    async with running_operator(client, namespace=real_namespace) as operator:
+        await submit(client, JobBuilder("elsewhere", namespace=other).master())
+        await submit(client, JobBuilder("here", namespace=real_namespace).master())
+        await eventually(lambda: pods(client, real_namespace), lambda names: names == {"here-master-0"})
+        await settled(operator)
+    assert "status" not in await job(client, other, "elsewhere")
+    await client.delete(NAMESPACES, other)
+
+
+async def test_a_taken_name_is_reported_and_the_job_goes_on_when_it_is_free(
+    client: Client, real_namespace: str
+) -> None:
+    foreign = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "late-worker-0", "namespace": real_namespace},
+        "spec": {"containers": [{"name": "main", "image": "example.com/other:1"}]},
+    }
+    await client.create(PODS, foreign)
+    async with running_operator(client, namespace=real_namespace):
+        await submit(client, JobBuilder("late", namespace=real_namespace).master().workers(1))
+        told = await eventually(
+            lambda: events(client, real_namespace, "late"),
+            lambda seen: any(reason == "FailedCreatePod" for _, reason, _ in seen),
+        )
+        assert any("late-worker-0" in message and "already exists" in message for _, _, message in told)
+
+        await client.delete(PODS, "late-worker-0", namespace=real_namespace, grace_period_seconds=0)
+        await eventually(lambda: owned_pods(client, real_namespace), lambda names: "late-worker-0" in names)
+
+
+async def test_a_stopped_operator_has_told_of_all_it_did(client: Client, real_namespace: str) -> None:
+    async with running_operator(client, namespace=real_namespace):
+        await submit(client, JobBuilder("brief", namespace=real_namespace).master().workers(8))
+        await eventually(lambda: pods(client, real_namespace), lambda names: len(names) > 0)
+
+    created = {("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in await pods(client, real_namespace)}
+    assert created
+    assert created <= await events(client, real_namespace, "brief")
+
+
+async def test_the_api_server_may_restart_at_any_time(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    async with playing(client, real_namespace), running_operator(client, namespace=real_namespace):
+        await submit(client, JobBuilder("before", namespace=real_namespace).master().workers(1))
+        await running(client, real_namespace, "before")
+
+        control_plane.apiserver.stop(kill=True)
+        control_plane.apiserver.restart()
+
+        await patiently(client, JobBuilder("after", namespace=real_namespace).master().workers(1))
+        await running(client, real_namespace, "after")
+    assert await pods(client, real_namespace) == {
+        "before-master-0",
+        "before-worker-0",
+        "after-master-0",
+        "after-worker-0",
+    }
+
+
+async def test_an_operator_that_is_killed_mid_way_goes_on_where_it_was(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    """SIGKILL while pods are being created, four times over; no rank ever gets a second pod, nothing is counted."""
+    wanted = 6 * 5
+    async with playing(client, real_namespace), pod_uids(client, real_namespace) as uids:
+        for number in range(6):
+            await submit(client, JobBuilder(f"job-{number}", namespace=real_namespace).master().workers(4))
+        for share in (1, wanted // 3, wanted // 2):
+            killed = await operator_process(control_plane, real_namespace)
+            await pods_there(client, real_namespace, at_least=share)
+            killed.kill()
+            await killed.wait()
+        last = await operator_process(control_plane, real_namespace)
+        for number in range(6):
+            await running(client, real_namespace, f"job-{number}")
+        last.terminate()
+        assert await last.wait() == 0
+
+    assert len(uids) == wanted
+    assert {name: len(seen) for name, seen in uids.items() if len(seen) > 1} == {}
+    for number in range(6):
+        assert "restarts" not in (await job(client, real_namespace, f"job-{number}"))["status"]
+
+
+# Helpers
+
+
+async def submit(client: Client, builder: JobBuilder) -> Object:
+    raw = builder.raw()
+    named = {key: raw["metadata"][key] for key in ("name", "namespace")}
+    return await client.create(builder.kind.resource, {**raw, "metadata": named})
+
+
+async def patiently(client: Client, builder: JobBuilder) -> None:
+    """Submits as soon as the API server takes it."""
+
+    async def attempt() -> bool:
+        try:
+            await submit(client, builder)
+        except (ApiError, Unreachable):
+            return False
+        return True
+
+    await eventually(attempt, bool)
+
+
+async def job(client: Client, namespace: str, name: str) -> Object:
+    return await client.get(PYTORCH.resource, name, namespace=namespace)
+
+
+async def pods(client: Client, namespace: str) -> set[str]:
+    return {pod["metadata"]["name"] for pod in (await client.list(PODS, namespace=namespace)).items}
+
+
+async def pods_there(client: Client, namespace: str, *, at_least: int) -> None:
+    await eventually(lambda: pods(client, namespace), lambda names: len(names) >= at_least)
+
+
+async def owned_pods(client: Client, namespace: str) -> set[str]:
+    found = (await client.list(PODS, namespace=namespace)).items
+    return {pod["metadata"]["name"] for pod in found if pod["metadata"].get("ownerReferences")}
+
+
+async def events(client: Client, namespace: str, name: str) -> set[tuple[str, str, str]]:
+    found = await client.list(EVENTS, namespace=namespace, field_selector=f"involvedObject.name={name}")
+    return {(event["type"], event["reason"], event["message"]) for event in found.items}
+
+
+async def running(client: Client, namespace: str, name: str) -> None:
+    def all_active(seen: Object) -> bool:
+        wanted = {role: spec["replicas"] for role, spec in seen["spec"]["pytorchReplicaSpecs"].items()}
+        statuses = seen.get("status", {}).get("replicaStatuses", {})
+        return {role: statuses.get(role, {}).get("active", 0) for role in wanted} == wanted
+
+    async def look() -> Object:
+        try:
+            return await job(client, namespace, name)
+        except (ApiError, Unreachable):
+            return {"spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1}}}}
+
+    await eventually(look, all_active, seconds=60)
+
+
+async def touched(operator: Operator) -> int:
+    return sum(bool(pod.metadata.annotations) for pod in operator._caches.pods.store.all())
+
+
+async def settled(operator: Operator) -> None:
+    """Nothing is being worked on and nothing waits, events included."""
+
+    async def outstanding() -> int:
+        queue = operator._queue
+        return len(queue) + len(queue._working) + sum(one._outstanding for one in operator._recorders.values())
+
+    await eventually(outstanding, lambda count: count == 0)
+
+
+@asynccontextmanager
+async def playing(client: Client, namespace: str) -> AsyncIterator[PlayedKubelet]:
+    kubelet = PlayedKubelet(client, namespace=namespace)
+    await kubelet.register()
+    task = asyncio.create_task(kubelet.run())
+    yield kubelet
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def pod_uids(client: Client, namespace: str) -> AsyncIterator[dict[str, set[str]]]:
+    """Every pod that there ever was, by name."""
+    seen: dict[str, set[str]] = defaultdict(set)
+    start = (await client.list(PODS, namespace=namespace)).resource_version
+
+    async def follow() -> None:
+        async for event in client.watch(PODS, namespace=namespace, resource_version=start):
+            seen[event.object["metadata"]["name"]].add(event.object["metadata"]["uid"])
+
+    task = asyncio.create_task(follow())
+    yield seen
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def operator_process(plane: ControlPlane, namespace: str) -> asyncio.subprocess.Process:
+    program = (
+        "import asyncio, sys, pathlib; from trainwright.operator import OperatorOptions, run_operator; "
+        "asyncio.run(run_operator(OperatorOptions(kubeconfig=pathlib.Path(sys.argv[1]), namespace=sys.argv[2])))"
+    )
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(plane.kubeconfig), namespace)

@@ -1,0 +1,154 @@
+"""Starting the operator's process: which cluster it finds, and what it says when it cannot work there."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.waiting import eventually
+from trainwright.api.kinds import PYTORCH, Kind
+from trainwright.kube.client import Client
+from trainwright.kube.config import ConfigError, merge_into_kubeconfig
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
+from trainwright.operator.options import OperatorError, OperatorOptions
+from trainwright.operator.process import find_cluster, prepare, run_operator, settings_from
+
+
+@pytest.fixture
+def absent(request: pytest.FixtureRequest) -> dict[str, Kind]:
+    """A kind that no API server knows, of its own for each test."""
+    number = abs(hash(request.node.name)) % 10_000
+    return {"AbsentJob": replace(PYTORCH, name=f"AbsentJob{number}", plural=f"absentjobs{number}")}
+
+
+@pytest.fixture
+def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Neither kubeconfig nor pod; returns a home directory."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def kubeconfig(path: Path, server: str) -> Path:
+    merge_into_kubeconfig(path, name="here", server=server, ca_data=b"ca", token="secret")
+    return path
+
+
+def test_a_named_kubeconfig_wins(no_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(no_cluster / "listed", "https://listed:1")))
+    named = kubeconfig(no_cluster / "named", "https://named:2")
+    assert find_cluster(OperatorOptions(kubeconfig=named)).server == "https://named:2"
+    assert find_cluster(OperatorOptions()).server == "https://listed:1"
+
+
+def test_without_one_a_pod_looks_after_its_own_cluster(no_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubeconfig(no_cluster / ".kube" / "config", "https://home:3")
+    assert find_cluster(OperatorOptions()).server == "https://home:3"
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    with pytest.raises(ConfigError, match=r"/serviceaccount|KUBERNETES_SERVICE_PORT"):
+        find_cluster(OperatorOptions())
+
+
+@pytest.mark.usefixtures("no_cluster")
+async def test_a_bad_kubeconfig_ends_the_process_with_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        await run_operator(OperatorOptions(kubeconfig=tmp_path / "missing"))
+    assert str(tmp_path / "missing") in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_flags_for_the_init_container_reach_the_engine() -> None:
+    options = OperatorOptions(pytorch_init_container_image="example.com/busybox:1", pytorch_init_container_max_tries=7)
+    container = settings_from(options).init_container
+    assert container is not None
+    assert (container.image, container.max_tries) == ("example.com/busybox:1", 7)
+
+
+@pytest.mark.apiserver
+async def test_missing_crds_end_it_with_the_ways_to_install_them(
+    control_plane: ControlPlane, absent: dict[str, Kind]
+) -> None:
+    (kind,) = absent.values()
+    with pytest.raises(OperatorError) as refused:
+        await prepare(control_plane.config, absent, OperatorOptions())
+    message = str(refused.value)
+    assert f"does not know {kind.plural}.kubeflow.org" in message
+    assert "`trainwright operator --install-crds`" in message
+    assert "`kubectl apply`" in message
+    assert "\n" not in message
+
+
+@pytest.mark.apiserver
+async def test_crds_are_installed_and_brought_up_to_date_on_demand(
+    control_plane: ControlPlane, absent: dict[str, Kind]
+) -> None:
+    (kind,) = absent.values()
+    name = kind.resource.qualified_plural
+    options = OperatorOptions(install_crds=True)
+    async with Client(control_plane.config) as client:
+        await prepare(control_plane.config, absent, options)
+        assert (await client.list(kind.resource)).items == []
+
+        old = {"spec": {"names": {"shortNames": ["old"]}}}
+        await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, old)
+        await prepare(control_plane.config, absent, options)
+        renewed = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+        assert "shortNames" not in renewed["spec"]["names"]
+        await client.delete(CUSTOM_RESOURCE_DEFINITIONS, name)
+
+
+@pytest.mark.apiserver
+async def test_a_wrong_token_ends_it(control_plane: ControlPlane) -> None:
+    stranger = replace(control_plane.config, token="wrong")
+    with pytest.raises(OperatorError, match="refuses us: Unauthorized"):
+        await prepare(stranger, {PYTORCH.name: PYTORCH}, OperatorOptions())
+
+
+@pytest.mark.apiserver
+async def test_an_api_server_that_is_not_up_yet_is_waited_for(
+    control_plane: ControlPlane, absent: dict[str, Kind], unused_tcp_port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = f"https://127.0.0.1:{unused_tcp_port}"
+    with caplog.at_level(logging.WARNING):
+        preparing = asyncio.create_task(
+            prepare(replace(control_plane.config, server=server), absent, OperatorOptions())
+        )
+
+        async def said() -> str:
+            return caplog.text
+
+        said_so = await eventually(said, lambda text: "trying again" in text)
+    assert f"cannot work on {server} yet, trying again in 0.5 s" in said_so
+
+    async with relay(unused_tcp_port, urlsplit(control_plane.config.server).port or 0):
+        with pytest.raises(OperatorError, match="does not know"):
+            await preparing
+
+
+@asynccontextmanager
+async def relay(port: int, target: int) -> AsyncIterator[None]:
+    """Passes connections on to another port of this machine."""
+    connections: set[asyncio.Task[None]] = set()
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+        writer.close()
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", target)
+        for task in (asyncio.create_task(copy(reader, back)), asyncio.create_task(copy(there, writer))):
+            connections.add(task)
+
+    listening = await asyncio.start_server(connect, "127.0.0.1", port)
+    yield
+    listening.close()
+    await asyncio.gather(*connections, return_exceptions=True)

@@ -1,0 +1,156 @@
+"""One look at one job on a real API server: the four outcomes. No watch runs, so nothing is known but what was told."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.jobs import JobBuilder, template
+from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.engine import Addressing, Settings
+from trainwright.kube.client import Client
+from trainwright.kube.config import ClusterConfig
+from trainwright.kube.recorder import EventRecorder
+from trainwright.objects import Object
+from trainwright.objects.resources import PODS, SERVICES
+from trainwright.operator.apply import Applier
+from trainwright.operator.caches import Caches
+from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
+from trainwright.operator.reconciler import Reconciler
+
+pytestmark = pytest.mark.apiserver
+
+START = datetime(2026, 11, 15, 4, 0, tzinfo=UTC)
+
+
+class Bench:
+    """A reconciler that knows the jobs it was given."""
+
+    def __init__(self, client: Client, settings: Settings = Settings()) -> None:  # noqa: B008 (a frozen value)
+        self.client = client
+        self.caches = Caches(KINDS)
+        self.now = START
+        recorders = {PYTORCH.name: EventRecorder(client, PYTORCH.controller)}
+        self._reconciler = Reconciler(
+            kinds=KINDS,
+            settings=settings,
+            caches=self.caches,
+            applier=Applier(client, self.caches, recorders, parallel_writes=8),
+            clock=lambda: self.now,
+        )
+
+    async def submit(self, builder: JobBuilder) -> Object:
+        raw = builder.raw()
+        named = {key: raw["metadata"][key] for key in ("name", "namespace")}
+        job = await self.client.create(PYTORCH.resource, {**raw, "metadata": named})
+        self.caches.jobs[PYTORCH.name].store.remember(job)
+        return job
+
+    async def look(self, job: Object) -> Outcome:
+        return await self._reconciler.reconcile(
+            PYTORCH.name, f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+        )
+
+    async def look_until_settled(self, job: Object) -> Outcome:
+        while (outcome := await self.look(job)) == Again(0):
+            pass
+        return outcome
+
+
+async def test_a_job_that_is_gone_or_going_is_left_alone(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    unknown = {"metadata": {"namespace": real_namespace, "name": "unknown"}}
+    assert await bench.look(unknown) == Done()
+
+    going = JobBuilder("going", namespace=real_namespace).metadata(deletionTimestamp="2026-11-15T04:00:00Z").raw()
+    bench.caches.jobs[PYTORCH.name].store.remember(going)
+    assert await bench.look(going) == Done()
+    assert (await client.list(PODS, namespace=real_namespace)).items == []
+
+
+async def test_without_any_watch_no_child_is_created_twice(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    job = await bench.submit(JobBuilder("blind", namespace=real_namespace).master().workers(3))
+    assert await bench.look_until_settled(job) == Done()
+
+    created = (await client.list(PODS, namespace=real_namespace)).items
+    assert [pod["metadata"]["name"] for pod in created] == [
+        "blind-master-0",
+        "blind-worker-0",
+        "blind-worker-1",
+        "blind-worker-2",
+    ]
+    assert len((await client.list(SERVICES, namespace=real_namespace)).items) == 4
+    assert await bench.look(job) == Done()
+    assert len(bench.caches.pods.store.all()) == 4
+
+
+async def test_a_deadline_asks_for_another_look_in_time(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    builder = JobBuilder("due", namespace=real_namespace).master().run_policy(activeDeadlineSeconds=60)
+    job = await bench.submit(builder)
+    assert await bench.look_until_settled(job) == Again(60)
+
+    bench.now += timedelta(seconds=45)
+    assert await bench.look(job) == Again(15)
+
+    bench.now += timedelta(seconds=15)
+    await bench.look_until_settled(job)
+    failed = await client.get(PYTORCH.resource, "due", namespace=real_namespace)
+    assert failed["status"]["conditions"][-1]["message"] == (
+        "Job due has failed because it was active longer than specified deadline"
+    )
+
+
+async def test_a_job_that_changed_in_the_meantime_is_looked_at_again_when_the_watch_has_caught_up(
+    client: Client, real_namespace: str
+) -> None:
+    bench = Bench(client)
+    job = await bench.submit(JobBuilder("busy", namespace=real_namespace).master())
+    newer = await client.patch(PYTORCH.resource, "busy", {"metadata": {"labels": {"a": "b"}}}, namespace=real_namespace)
+
+    assert await bench.look(job) == Again(1.0)
+    assert (await client.list(PODS, namespace=real_namespace)).items == []
+
+    bench.caches.jobs[PYTORCH.name].store.remember(newer)
+    assert await bench.look_until_settled(job) == Done()
+
+
+async def test_a_job_that_cannot_run_is_given_up_and_says_why_once(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    job = await bench.submit(JobBuilder("bad", namespace=real_namespace).workers(1, pod=template(name="other")))
+
+    assert isinstance(await bench.look(job), GiveUp)
+    refused = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
+    assert refused["status"]["conditions"][-1]["type"] == "Failed"
+
+    outcome = await bench.look(job)
+    assert isinstance(outcome, GiveUp)
+    assert "spec.pytorchReplicaSpecs[Worker].template.spec.containers" in outcome.reason
+    again = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
+    assert again["metadata"]["resourceVersion"] == refused["metadata"]["resourceVersion"]
+
+
+async def test_an_api_server_that_does_not_answer_is_tried_again(unused_tcp_port: int) -> None:
+    config = ClusterConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
+    async with Client(config, retries=False) as nobody:
+        bench = Bench(nobody)
+        job = JobBuilder("lost").master().raw()
+        bench.caches.jobs[PYTORCH.name].store.remember(job)
+
+        outcome = await bench.look(job)
+    assert isinstance(outcome, Retry)
+    assert config.server in outcome.reason
+
+
+async def test_plans_in_flight_never_choose_the_same_port(client: Client, real_namespace: str) -> None:
+    bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
+    jobs = [await bench.submit(JobBuilder(f"job-{n}", namespace=real_namespace).master()) for n in range(8)]
+    await asyncio.gather(*(bench.look_until_settled(job) for job in jobs))
+
+    chosen = [
+        (await client.get(PYTORCH.resource, f"job-{n}", namespace=real_namespace))["status"]["ports"]["Master"]
+        for n in range(8)
+    ]
+    assert len(set(chosen)) == 8
+    assert 23456 in chosen
