@@ -38,17 +38,16 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replacement, text)
 
 
-def container_environment(
+def given_variables(
     container: Object,
     *,
     pod: Object,
     sources: Sources,
-    base: Mapping[str, str],
     node: Mapping[str, str],
     allocatable: Mapping[str, Fraction],
     adapt: Callable[[str], str] = lambda value: value,
 ) -> dict[str, str]:
-    """All variables of one container; raises MissingSource.
+    """The variables that the pod gives to one container, in addition to its image's; raises MissingSource.
 
     `node` answers fieldRefs of status and spec.nodeName. `adapt` has the last word on values that the pod itself
     gives, before others refer to them.
@@ -61,25 +60,16 @@ def container_environment(
         found = _value(variable, container=container, pod=pod, sources=sources, node=node, allocatable=allocatable)
         if found is not None:
             given[variable["name"]] = adapt(expand(found, given) if "valueFrom" not in variable else found)
-    return {**base, **given}
+    return given
 
 
-def given_environment(environment: Mapping[str, str], container: Object, prefixed: Mapping[str, str]) -> dict[str, str]:
-    """What $(NAME) in command and args may refer to: the pod's own variables, not the image's."""
-    return {name: value for name, value in environment.items() if name not in prefixed or _names(container, name)}
+def config_data(source: Object) -> dict[str, bytes]:
+    data = {key: str(value).encode() for key, value in (source.get("data") or {}).items()}
+    return data | {key: base64.b64decode(value) for key, value in (source.get("binaryData") or {}).items()}
 
 
-def config_data(config_map: Object) -> dict[str, bytes]:
-    data = {key: str(value).encode() for key, value in (config_map.get("data") or {}).items()}
-    return data | {key: base64.b64decode(value) for key, value in (config_map.get("binaryData") or {}).items()}
-
-
-def secret_data(secret: Object) -> dict[str, bytes]:
-    return {key: base64.b64decode(value or "") for key, value in (secret.get("data") or {}).items()}
-
-
-def _names(container: Object, name: str) -> bool:
-    return any(variable.get("name") == name for variable in container.get("env") or [])
+def secret_data(source: Object) -> dict[str, bytes]:
+    return {key: base64.b64decode(value or "") for key, value in (source.get("data") or {}).items()}
 
 
 def _value(
@@ -119,11 +109,11 @@ def field_of(pod: Object, path: str, node: Mapping[str, str]) -> str:
 
 
 def _all_of(source: Object, pod: Object, sources: Sources) -> dict[str, str]:
-    if "configMapRef" in source:
-        kind, reference, objects, read = "configmap", source["configMapRef"], sources.config_maps, config_data
-    else:
-        kind, reference, objects, read = "secret", source.get("secretRef") or {}, sources.secrets, secret_data
-    found = objects.get(reference.get("name", ""))
+    from_config_map = "configMapRef" in source
+    kind, field_name = ("configmap", "configMapRef") if from_config_map else ("secret", "secretRef")
+    read = config_data if from_config_map else secret_data
+    reference = source.get(field_name) or {}
+    found = (sources.config_maps if from_config_map else sources.secrets).get(reference.get("name", ""))
     if found is None:
         if reference.get("optional"):
             return {}

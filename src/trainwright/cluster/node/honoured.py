@@ -1,4 +1,4 @@
-"""Which fields of a pod this node cannot honour: everything that is neither honoured nor harmless is named in an event."""
+"""Which fields of a pod this node cannot honour: what is neither honoured nor harmless is named in an event."""
 
 from collections.abc import Iterator
 from typing import Any

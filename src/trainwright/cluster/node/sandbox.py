@@ -86,6 +86,9 @@ def enter_container(directory: str, *, scratch: str, mounts: list[dict[str, obje
     host, a `target` and `readOnly`; targets need not exist on the host.
     """
     sources = {str(mount["target"]): os.path.realpath(str(mount["source"])) for mount in mounts}
+    for source in sources.values():
+        if not os.path.exists(source):  # within a volume in memory, which the agent cannot see
+            os.makedirs(source)
     _check(_libc.unshare(_CLONE_NEWNS), "create a mount namespace")
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
     root = os.path.join(directory, "root")

@@ -110,7 +110,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._finished = False
         self._stopping = False
-        self._changed = True
+        self._changed = False
         self._proc: str | None = "/proc"
         self._poll = select.poll()
 

@@ -1,8 +1,8 @@
-"""Where a pod's volumes come from and what they hold, decided without looking at the disk; `materialize` then does it."""
+"""Where a pod's volumes come from and what they hold, decided without looking at the disk; `prepare` makes it so."""
 
 import posixpath
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 
 from trainwright.cluster.node.environment import MissingSource, Sources, config_data, secret_data
@@ -29,7 +29,6 @@ class Volume:
     files: Mapping[str, File] | None = None
     """What the volume consists of; None: whatever containers write."""
     read_only: bool = False
-    subdirectories: frozenset[str] = field(default_factory=frozenset)
 
 
 class UnsupportedVolume(Exception):  # noqa: N818 - the pod waits, and says so
@@ -53,7 +52,9 @@ def plan_volumes(pod: Object, *, directory: str, sources: Sources) -> dict[str, 
 
 def needed_objects(pod: Object) -> tuple[set[str], set[str], set[str]]:
     """Names of the ConfigMaps, Secrets and claims that the pod refers to."""
-    config_maps, secrets, claims = set(), set(), set()
+    config_maps: set[str | None] = set()
+    secrets: set[str | None] = set()
+    claims: set[str | None] = set()
     spec = pod["spec"]
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         for source in container.get("envFrom") or []:
@@ -67,7 +68,11 @@ def needed_objects(pod: Object) -> tuple[set[str], set[str], set[str]]:
         config_maps.add((volume.get("configMap") or {}).get("name"))
         secrets.add((volume.get("secret") or {}).get("secretName"))
         claims.add((volume.get("persistentVolumeClaim") or {}).get("claimName"))
-    return config_maps - {None}, secrets - {None}, claims - {None}
+    return _named(config_maps), _named(secrets), _named(claims)
+
+
+def _named(names: set[str | None]) -> set[str]:
+    return {name for name in names if name}
 
 
 def _empty_dir(name: str, spec: Object, path: str, _: Sources) -> Volume:
@@ -80,7 +85,7 @@ def _host_path(name: str, spec: Object, _: str, __: Sources) -> Volume:
     return Volume(name=name, path=posixpath.normpath(spec["path"]), host_type=spec.get("type") or "")
 
 
-def _claim(name: str, spec: Object, path: str, sources: Sources) -> Volume:
+def _claim(name: str, spec: Object, _: str, sources: Sources) -> Volume:
     claim_name = spec["claimName"]
     claim = sources.claims.get(claim_name)
     if claim is None:
@@ -95,7 +100,9 @@ def _claim(name: str, spec: Object, path: str, sources: Sources) -> Volume:
     if host_path := volume["spec"].get("hostPath"):
         found = posixpath.normpath(host_path["path"])
         # A volume that nobody can have made by hand is made: the claim's user has no say in what is on the node.
-        return Volume(name=name, path=found, host_type=host_path.get("type") or "DirectoryOrCreate", read_only=read_only)
+        return Volume(
+            name=name, path=found, host_type=host_path.get("type") or "DirectoryOrCreate", read_only=read_only
+        )
     if local := volume["spec"].get("local"):
         return Volume(name=name, path=posixpath.normpath(local["path"]), host_type="Directory", read_only=read_only)
     sort = next((kind for kind in volume["spec"] if kind in _REMOTE_VOLUMES), "its source")

@@ -1,0 +1,359 @@
+"""Keeps the pods of this node as the API wants them: one level-triggered step per pod and occasion.
+
+An occasion is a change of the Pod object, a word from its supervisor, or its supervisor's end. What is decided lies in
+`resolve`, `lifecycle` and `status`; here it is carried out.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from trainwright.cluster.node import lifecycle
+from trainwright.cluster.node.directories import PodDirectory, Supervision, pod_directories
+from trainwright.cluster.node.environment import Sources
+from trainwright.cluster.node.hosts import unknown_names
+from trainwright.cluster.node.namebook import NameBook
+from trainwright.cluster.node.prepare import prepare
+from trainwright.cluster.node.probe import Sandbox
+from trainwright.cluster.node.registration import HOST_ADDRESS, Machine
+from trainwright.cluster.node.resolve import SANDBOX_ANNOTATION, Facts, Notice, Problem, Resolved, resolve
+from trainwright.cluster.node.sandbox import PLAIN
+from trainwright.cluster.node.status import empty_state, pod_status, same_status, transitions
+from trainwright.cluster.node.volumes import needed_objects
+from trainwright.kube.client import Client
+from trainwright.kube.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.queue import QueueShutDown, WorkQueue
+from trainwright.kube.recorder import EventRecorder
+from trainwright.kube.store import Store, raw_metadata
+from trainwright.objects import Object
+from trainwright.objects.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
+
+log = logging.getLogger(__name__)
+
+_WORKERS = 16
+_SECONDS_TO_FIRST_WORD = 0.3
+"""A supervisor speaks when its first container runs; a pod that takes longer is shown as being created."""
+_SECONDS_BETWEEN_TRIES = 1.0
+_SECONDS_FOR_NAMES = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where pods run."""
+
+    node_name: str
+    directory: Path
+    sandbox: Sandbox
+    python: str
+    supervisor_python: str
+    machine: Machine
+    home: str
+
+
+class PodKeeper:
+    def __init__(
+        self,
+        client: Client,
+        place: Place,
+        names: NameBook,
+        recorder: EventRecorder,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client = client
+        self._place = place
+        self._names = names
+        self._recorder = recorder
+        self._clock = clock
+        self._queue = WorkQueue(longest_delay=10.0)
+        self._supervisions: dict[str, Supervision] = {}
+        self._first_seen: dict[str, float] = {}
+        self._waiting_for_names: set[str] = set()
+        self._noticed: set[str] = set()
+        self._workers: list[asyncio.Task[None]] = []
+        self.store: Store[Object] = Store(
+            metadata=raw_metadata, indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])]}
+        )
+
+    def load(self) -> None:
+        """Before anything is seen: the addresses of pods that an earlier agent started stay theirs."""
+        for uid, directory in pod_directories(self._place.directory).items():
+            if (pod := directory.pod) is not None:
+                self._names.reserve(uid, str(pod["address"]))
+
+    def start(self) -> None:
+        """To be called when the store is complete: pods that are in no list are gone."""
+        for uid in pod_directories(self._place.directory):
+            self._queue.add(uid)
+        self._workers = [asyncio.create_task(self._work()) for _ in range(_WORKERS)]
+
+    async def stop(self) -> None:
+        """The pods go on running."""
+        self._queue.shut_down()
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        loop = asyncio.get_running_loop()
+        for supervision in self._supervisions.values():
+            loop.remove_reader(supervision.descriptor)
+            os.close(supervision.descriptor)
+        self._supervisions.clear()
+
+    def on_change(self, before: Object | None, after: Object | None) -> None:
+        if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
+            self._names.leave(before["metadata"]["uid"])
+            self._queue.add(before["metadata"]["uid"])
+        if after is not None:
+            uid = after["metadata"]["uid"]
+            self._first_seen.setdefault(uid, time.monotonic())
+            if _finished(after):
+                self._names.leave(uid)
+            else:
+                self._names.enter(after)
+            self._queue.add(uid)
+
+    def on_names_changed(self) -> None:
+        for uid in self._waiting_for_names:
+            self._queue.add(uid)
+
+    def poke(self, uid: str) -> None:
+        self._queue.add(uid)
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                uid = await self._queue.get()
+            except QueueShutDown:
+                return
+            try:
+                await self._sync(uid)
+                self._queue.forget(uid)
+            except (ApiError, Unreachable) as error:
+                pause = self._queue.retry(uid)
+                log.warning("pod %s: %s; again in %.1f s", uid, error, pause)
+            except Exception:
+                log.exception("pod %s", uid)
+                self._queue.retry(uid)
+            finally:
+                self._queue.done(uid)
+
+    async def _sync(self, uid: str) -> None:
+        pods = self.store.by_index("uid", uid)
+        directory = PodDirectory(self._place.directory / "pods" / uid)
+        supervision = self._supervisions.get(uid) or self._adopt(uid, directory)
+        if not pods:
+            await self._clear(uid, directory, supervision)
+            return
+        pod = pods[0]
+        deleting = pod["metadata"].get("deletionTimestamp") is not None
+        problems: tuple[Problem, ...] = ()
+        if supervision is None and not _finished(pod):
+            state = directory.state
+            if state is not None and state["finished"]:
+                pass
+            elif directory.supervised_before or _has_run(pod):
+                self._lose(pod, directory, deleting=deleting)
+            elif not deleting:
+                problems = await self._try_start(pod, directory)
+                if not problems:
+                    self._queue.add_after(uid, _SECONDS_TO_FIRST_WORD)
+                    return
+                self._queue.add_after(uid, _SECONDS_BETWEEN_TRIES)
+        elif supervision is not None and deleting:
+            self._stop_pod(pod, directory, supervision)
+        state = directory.state
+        if state is not None or not deleting:
+            pod = await self._mirror(pod, state, problems)
+        if deleting and uid not in self._supervisions:
+            await self._confirm_deletion(pod)
+
+    # Supervisors
+
+    def _adopt(self, uid: str, directory: PodDirectory) -> Supervision | None:
+        found = directory.find_supervision()
+        if found is not None:
+            self._watch(uid, found)
+        return found
+
+    def _watch(self, uid: str, supervision: Supervision) -> None:
+        self._supervisions[uid] = supervision
+        asyncio.get_running_loop().add_reader(supervision.descriptor, self._on_end, uid)
+
+    def _on_end(self, uid: str) -> None:
+        supervision = self._supervisions.pop(uid)
+        asyncio.get_running_loop().remove_reader(supervision.descriptor)
+        supervision.reap()
+        self._queue.add(uid)
+
+    def _supervise(self, uid: str, directory: PodDirectory) -> None:
+        self._watch(uid, directory.supervise(self._place.supervisor_python))
+
+    def _lose(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
+        """The supervisor is gone without a last word: the machine was restarted, or somebody killed it."""
+        policy = lifecycle.NEVER if deleting else pod["spec"].get("restartPolicy") or lifecycle.ALWAYS
+        resumable = directory.pod is not None
+        state = directory.state or empty_state(pod)
+        now = lifecycle.timestamp(time.time_ns())
+        state = lifecycle.lost(state, policy if resumable else lifecycle.NEVER, now)
+        directory.write_state(state)
+        if not state["finished"]:
+            self._supervise(pod["metadata"]["uid"], directory)
+
+    def _stop_pod(self, pod: Object, directory: PodDirectory, supervision: Supervision) -> None:
+        grace = pod["metadata"].get("deletionGracePeriodSeconds")
+        if grace is None:
+            grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        told = directory.stop_seconds
+        if told is not None and told <= grace:
+            return
+        directory.stop(supervision, float(grace))
+        if told is None:
+            names = ", ".join(container["name"] for container in pod["spec"]["containers"])
+            self._recorder.record(pod, "Normal", "Killing", f"Stopping container {names}")
+
+    # Starting
+
+    async def _try_start(self, pod: Object, directory: PodDirectory) -> tuple[Problem, ...]:
+        namespace = pod["metadata"]["namespace"]
+        sources = await self._sources(pod)
+        hosts_file = self._names.file(namespace)
+        facts = Facts(
+            node_name=self._place.node_name,
+            host_address=HOST_ADDRESS,
+            address=self._names.enter(pod),
+            directory=str(directory.path),
+            hosts_file=str(hosts_file),
+            level=self._place.sandbox.level,
+            own_users=self._place.sandbox.own_users,
+            python=self._place.python,
+            home=self._place.home,
+            allocatable=self._place.machine.amounts,
+            names=self._names.addresses_in(namespace) if self._place.sandbox.level == PLAIN else {},
+        )
+        resolved = resolve(pod, facts, sources)
+        if not isinstance(resolved, Resolved):
+            self._tell_once(pod, [Notice(problem.reason, problem.message) for problem in resolved])
+            return resolved
+        if missing := self._missing_names(pod, resolved, facts):
+            return missing
+        directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if problems := prepare(resolved):
+            self._tell_once(pod, [Notice(problem.reason, problem.message) for problem in problems])
+            return problems
+        self._names.flush()
+        directory.write_pod(resolved.pod)
+        self._supervise(pod["metadata"]["uid"], directory)
+        self._tell_once(pod, resolved.notices)
+        return ()
+
+    def _missing_names(self, pod: Object, resolved: Resolved, facts: Facts) -> tuple[Problem, ...]:
+        """At `plain` names become addresses before the start, so peers that come a moment later are waited for."""
+        uid, namespace = pod["metadata"]["uid"], pod["metadata"]["namespace"]
+        self._waiting_for_names.discard(uid)
+        if facts.level != PLAIN:
+            return ()
+        containers = [*resolved.pod["initContainers"], *resolved.pod["containers"]]
+        missing = set().union(*(unknown_names(one["env"], namespace, facts.names) for one in containers))
+        if not missing:
+            return ()
+        names = ", ".join(sorted(missing))
+        if time.monotonic() - self._first_seen[uid] < _SECONDS_FOR_NAMES:
+            self._waiting_for_names.add(uid)
+            return (Problem(reason="WaitingForNames", message=f"no pod or service has the name {names} yet"),)
+        text = f"started although nothing has the name {names}; at sandbox plain it will not be known later either"
+        self._tell_once(pod, [Notice("UnresolvedName", text)])
+        return ()
+
+    async def _sources(self, pod: Object) -> Sources:
+        config_maps, secrets, claims = needed_objects(pod)
+        namespace = pod["metadata"]["namespace"]
+        found_claims = {name: await self._find(PERSISTENT_VOLUME_CLAIMS, name, namespace) for name in claims}
+        bound = {claim["spec"].get("volumeName") for claim in found_claims.values() if claim} - {None, ""}
+        return Sources(
+            config_maps=_existing({name: await self._find(CONFIG_MAPS, name, namespace) for name in config_maps}),
+            secrets=_existing({name: await self._find(SECRETS, name, namespace) for name in secrets}),
+            claims=_existing(found_claims),
+            volumes=_existing({name: await self._find(PERSISTENT_VOLUMES, name, None) for name in bound}),
+        )
+
+    async def _find(self, resource: Any, name: str, namespace: str | None) -> Object | None:
+        try:
+            return await self._client.get(resource, name, namespace=namespace)
+        except NotFound:
+            return None
+
+    def _tell_once(self, pod: Object, notices: Any) -> None:
+        for notice in notices:
+            key = f"{pod['metadata']['uid']} {notice.reason} {notice.message}"
+            if key not in self._noticed:
+                self._noticed.add(key)
+                self._recorder.record(pod, "Warning", notice.reason, notice.message)
+
+    # Telling the API
+
+    async def _mirror(self, pod: Object, state: dict[str, Any] | None, problems: tuple[Problem, ...]) -> Object:
+        if state is None and _finished(pod):
+            return pod
+        before = pod.get("status") or {}
+        address = before.get("podIP") or self._names.enter(pod)
+        status = pod_status(
+            pod, address=address, host_address=HOST_ADDRESS, state=state, problems=problems, now=self._clock()
+        )
+        metadata = pod["metadata"]
+        uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
+        try:
+            if (metadata.get("annotations") or {}).get(SANDBOX_ANNOTATION) != self._place.sandbox.level:
+                note = {"uid": uid, "annotations": {SANDBOX_ANNOTATION: self._place.sandbox.level}}
+                pod = await self._client.patch(PODS, name, {"metadata": note}, namespace=namespace)
+            if not same_status(before, status):
+                change = {"metadata": {"uid": uid}, "status": status}
+                pod = await self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
+        except (NotFound, Conflict):
+            return pod  # deleted, or replaced by another pod of the same name: the watch will say so
+        self.store.remember(pod)
+        for kind, reason, message in transitions(before, status):
+            self._recorder.record(pod, kind, reason, message)
+        if _finished(pod):
+            self._names.leave(uid)
+        return pod
+
+    async def _confirm_deletion(self, pod: Object) -> None:
+        metadata = pod["metadata"]
+        with contextlib.suppress(NotFound, Conflict):  # somebody was faster, or another pod has the name already
+            await self._client.delete(
+                PODS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
+            )
+
+    async def _clear(self, uid: str, directory: PodDirectory, supervision: Supervision | None) -> None:
+        """The API has no such pod any more."""
+        if supervision is not None:
+            if directory.stop_seconds != 0:
+                directory.stop(supervision, 0)
+            return
+        self._names.leave(uid)
+        self._first_seen.pop(uid, None)
+        self._waiting_for_names.discard(uid)
+        self._noticed = {key for key in self._noticed if not key.startswith(uid)}
+        if directory.path.exists():
+            await asyncio.to_thread(directory.remove)
+
+
+def _finished(pod: Object) -> bool:
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def _has_run(pod: Object) -> bool:
+    status = pod.get("status") or {}
+    known = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return any(one.get("containerID") for one in known)
+
+
+def _existing(found: dict[str, Object | None]) -> dict[str, Object]:
+    return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,163 @@
+"""Reads what containers printed, for the API server's log endpoint: whole, the end of it, or as it comes."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trainwright.cluster.node.files import read_json
+from trainwright.objects import Object
+from trainwright.objects.logs import LogOptions, LogUnavailable
+
+_BLOCK = 64 * 1024
+_PAUSE = 0.05
+"""Seconds between two looks at a file that is followed."""
+
+
+class PodLogs:
+    """`directory` is the node's, as the agent was given it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._pods = directory / "pods"
+
+    async def read(self, pod: Object, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+        """Raises LogUnavailable before the first piece, never later."""
+        directory = self._pods / str(pod["metadata"]["uid"])
+        instance = _instance(directory, pod, container, options)
+        path = directory / "logs" / container / f"{instance}.log"
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            name = pod["metadata"]["name"]
+            raise LogUnavailable(f'the log of container "{container}" in pod "{name}" does not exist') from None
+        with file:
+            if options.tail_lines is not None:
+                file.seek(_tail_offset(file, options.tail_lines))
+            renderer = Renderer(timestamps=options.timestamps, since=options.since)
+            left = options.limit_bytes
+            while left is None or left > 0:
+                # The order matters: what an ended container wrote was there before its end was recorded.
+                ended = not options.follow or _ended(directory, container, instance)
+                for piece in _rendered(file, renderer):
+                    part = piece if left is None else piece[:left]
+                    yield part
+                    if left is not None:
+                        left -= len(part)
+                        if left <= 0:
+                            return
+                if ended:
+                    return
+                await asyncio.sleep(_PAUSE)
+
+
+class Renderer:
+    """From log lines to what a reader sees; pieces of one line become one line again."""
+
+    def __init__(self, *, timestamps: bool, since: datetime | None) -> None:
+        self._timestamps = timestamps
+        self._since = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode() if since else b""
+        self._rest = b""
+        self._inside: set[bytes] = set()
+
+    def feed(self, data: bytes) -> bytes:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return b"".join(self._line(line) for line in lines)
+
+    def _line(self, line: bytes) -> bytes:
+        stamp, _, rest = line.partition(b" ")
+        stream, _, rest = rest.partition(b" ")
+        tag, _, text = rest.partition(b" ")
+        if stamp < self._since:
+            return b""
+        head = b"" if stream in self._inside or not self._timestamps else stamp + b" "
+        if tag == b"P":
+            self._inside.add(stream)
+            return head + text
+        self._inside.discard(stream)
+        return head + text + b"\n"
+
+
+def _rendered(file: BinaryIO, renderer: Renderer) -> list[bytes]:
+    pieces = []
+    while data := file.read(_BLOCK):
+        if piece := renderer.feed(data):
+            pieces.append(piece)
+    return pieces
+
+
+def _instance(directory: Path, pod: Object, container: str, options: LogOptions) -> int:
+    """Which run of the container is meant, as the kubelet counts: the last one that was started, or the one before."""
+    name = pod["metadata"]["name"]
+    record = _record(directory, container)
+    if record is None:
+        reason = _waiting_reason(pod, container)
+        raise LogUnavailable(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
+    latest = int(record["restarts"])
+    waits = "waiting" in record["state"]
+    if options.previous:
+        wanted = latest if waits and record["last"] else latest - 1
+        if wanted < 0 or not record["last"]:
+            raise LogUnavailable(f'previous terminated container "{container}" in pod "{name}" not found')
+        return wanted
+    if waits and not record["last"]:
+        reason = record["state"]["waiting"]["reason"]
+        raise LogUnavailable(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
+    return latest
+
+
+def _ended(directory: Path, container: str, instance: int) -> bool:
+    record = _record(directory, container)
+    return record is None or "running" not in record["state"] or int(record["restarts"]) > instance
+
+
+def _record(directory: Path, container: str) -> dict[str, Any] | None:
+    with suppress(ValueError):
+        state = read_json(str(directory / "state.json"), default=None)
+        if state is not None:
+            for record in [*state["initContainers"], *state["containers"]]:
+                if record["name"] == container:
+                    return dict(record)
+    return None
+
+
+def _waiting_reason(pod: Object, container: str) -> str:
+    status = pod.get("status") or {}
+    for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        if one["name"] == container and "waiting" in one.get("state", {}):
+            return str(one["state"]["waiting"].get("reason", ""))
+    return "ContainerCreating"
+
+
+def _tail_offset(file: BinaryIO, lines: int) -> int:
+    """Where the last so many lines begin; found from the end, because logs are long and tails are short."""
+    end = file.seek(0, os.SEEK_END)
+    if lines <= 0:
+        return end
+    start, text = end, b""
+    while start > 0:
+        size = min(_BLOCK, start)
+        start -= size
+        file.seek(start)
+        text = file.read(size) + text
+        starts = _line_starts(text, complete=start == 0)
+        if len(starts) > lines:
+            break
+    starts = _line_starts(text, complete=start == 0)
+    return start + (starts[-lines] if len(starts) >= lines else starts[0] if starts else 0)
+
+
+def _line_starts(text: bytes, *, complete: bool) -> list[int]:
+    """Offsets at which a line of the container begins; the first log line of an incomplete text is not trusted."""
+    offset = 0 if complete else text.find(b"\n") + 1
+    starts, open_line = [], not complete
+    while offset < len(text):
+        end = text.find(b"\n", offset)
+        end = len(text) if end < 0 else end
+        if not open_line:
+            starts.append(offset)
+        open_line = text[offset:end].split(b" ", 3)[2:3] == [b"P"]
+        offset = end + 1
+    return starts
