@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from trainwright import __version__
+
 COMMANDS = {
     "up": "Start the embedded cluster.",
     "down": "Stop the embedded cluster and its pods.",
@@ -49,7 +51,7 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Commands mean the embedded cluster unless --context, --kubeconfig or $TRAINWRIGHT_CONTEXT says otherwise.",
 )
-@click.version_option(package_name="trainwright", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """Runs PyTorchJob manifests on this machine and on any Kubernetes cluster.
 

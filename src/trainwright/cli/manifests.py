@@ -140,7 +140,7 @@ def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
     try:
         while loader.check_node():
             node = loader.get_node()
-            _refuse_double_keys(node, source)
+            _settle_keys(node, source)
             documents.append((node.start_mark.line + 1, loader.construct_document(node)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -154,8 +154,8 @@ def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
     return documents
 
 
-def _refuse_double_keys(root: yaml.Node, source: str) -> None:
-    """YAML keeps the last of two equal keys, silently; what the first said would be lost."""
+def _settle_keys(root: yaml.Node, source: str) -> None:
+    """Keys are the text that is written, `1` and `true` too. Two equal ones are refused: YAML would drop the first."""
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
@@ -167,12 +167,17 @@ def _refuse_double_keys(root: yaml.Node, source: str) -> None:
         elif isinstance(node, yaml.MappingNode):
             keys: set[str] = set()
             for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in keys and key.value != "<<":
+                waiting.append(value)
+                if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                    continue
+                if key.value in keys:
                     mark = key.start_mark
                     raise Problem(f"{source}:{mark.line + 1}:{mark.column + 1}: the key {key.value!r} is there twice")
-                if isinstance(key, yaml.ScalarNode):
-                    keys.add(key.value)
-                waiting.append(value)
+                keys.add(key.value)
+                key.tag = _TEXT
+
+
+_TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
 # From values to objects
@@ -190,7 +195,7 @@ class _Plain:
         if self._left < 0 or depth > _DEEPEST:
             raise Problem(f"{self._where}: too large or too deeply nested for a manifest")
         if isinstance(value, dict):
-            return {self._key(key): self.convert(item, depth + 1) for key, item in value.items()}
+            return {str(key): self.convert(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
             return [self.convert(item, depth + 1) for item in value]
         if isinstance(value, float) and not math.isfinite(value):
@@ -198,13 +203,6 @@ class _Plain:
         if isinstance(value, str | int | float | None):
             return value
         raise Problem(f"{self._where}: a value of type {type(value).__name__} has no place in a manifest")
-
-    def _key(self, key: Any) -> str:
-        if isinstance(key, str):
-            return key
-        if isinstance(key, bool | int):
-            return json.dumps(key)
-        raise Problem(f"{self._where}: the key {key!r} must be text")
 
 
 def _items(value: Any, where: str) -> Iterable[Object]:

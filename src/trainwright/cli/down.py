@@ -1,0 +1,105 @@
+"""`trainwright down`: stops the embedded cluster and its pods, and on request forgets everything."""
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from trainwright.cli.ending import end_pods
+from trainwright.cli.problems import Problem
+from trainwright.cli.targets import CONTEXT, data_dir_at, data_dir_option
+from trainwright.cli.up import user_kubeconfig
+from trainwright.cluster.datadir import ClusterRecord, DataDir
+from trainwright.cluster.identity import ProcessIdentity
+from trainwright.kube.config import ConfigError, load_kubeconfig, remove_from_kubeconfig
+
+_STOP_SECONDS = 20.0
+
+
+@click.command(name="down")
+@data_dir_option
+@click.option("--keep-pods", is_flag=True, help="Leave the pods running; the next `up` finds them again.")
+@click.option("--purge", is_flag=True, help="Also delete the data directory: all objects, volumes and models in it.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting.")
+def command(data_dir: Path | None, keep_pods: bool, purge: bool, yes: bool) -> None:
+    """Stop the embedded cluster and its pods.
+
+    Nothing is lost: after the next `up` the same objects are there, and pods that were running are started again as
+    their restart policy says, as after a reboot.
+    """
+    if purge and keep_pods:
+        raise Problem("--purge deletes what the pods work in: leave out --keep-pods")
+    data = data_dir_at(data_dir)
+    if purge and not yes:
+        _confirm(data)
+    record = data.running()
+    click.echo(f"→ embedded cluster {'at ' + record.server if record else 'of ' + str(data.path)}", err=True)
+    if record:
+        _stop(record.process)
+    ended = 0 if keep_pods else end_pods(data.node)
+    click.echo(summary(record, data, ended=ended, kept=keep_pods))
+    if purge:
+        _purge(data, record)
+
+
+def summary(record: ClusterRecord | None, data: DataDir, *, ended: int, kept: bool) -> str:
+    stopped = "Stopped the cluster" if record else f"No cluster was running in {data.path}"
+    if kept:
+        return f"{stopped}; pods keep running, `trainwright up` finds them again"
+    return f"{stopped}; ended {ended} pod{'' if ended == 1 else 's'}" if ended else f"{stopped}; no pods were running"
+
+
+def _stop(process: ProcessIdentity) -> None:
+    """Asks the process to end, and waits. It is told from a later one with the same pid by its start time."""
+    try:
+        os.kill(process.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    except PermissionError as error:
+        raise Problem(f"pid {process.pid} belongs to another user: stop it as that user") from error
+    if not _wait(lambda: not process.alive):
+        raise Problem(
+            f"the cluster (pid {process.pid}) has not stopped within {_STOP_SECONDS:.0f} s: look into its log, "
+            f"or end it with `kill -9 {process.pid}`; nothing that it acknowledged is lost"
+        )
+
+
+def _wait(done: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + _STOP_SECONDS
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _confirm(data: DataDir) -> None:
+    if not (data.path / "format").exists():
+        raise Problem(f"{data.path} is no data directory of trainwright: nothing is deleted")
+    if not sys.stdin.isatty():
+        raise Problem(f"--purge deletes {data.path}: say --yes where nobody can be asked")
+    click.confirm(f"Delete {data.path} with all objects, volumes and models in it?", abort=True)
+
+
+def _purge(data: DataDir, record: ClusterRecord | None) -> None:
+    if not (data.path / "format").exists():
+        raise Problem(f"{data.path} is no data directory of trainwright: nothing is deleted")
+    kubeconfig = Path(record.kubeconfig) if record else user_kubeconfig(None)
+    _forget_context(data, kubeconfig)
+    shutil.rmtree(data.path)
+    click.echo(f"Deleted {data.path}")
+
+
+def _forget_context(data: DataDir, kubeconfig: Path) -> None:
+    """Takes our context out of the user's kubeconfig, if it is that of this cluster and not of another."""
+    try:
+        ours, theirs = (load_kubeconfig(file, context=CONTEXT) for file in (data.kubeconfig, kubeconfig))
+        if ours.token == theirs.token:
+            remove_from_kubeconfig(kubeconfig, name=CONTEXT)
+    except (ConfigError, OSError):
+        return  # there is no such file or context: nothing to take out

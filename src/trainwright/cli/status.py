@@ -1,0 +1,88 @@
+"""`trainwright status`: is there a cluster, what is it like, and how are its jobs."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from trainwright.api.kinds import KINDS
+from trainwright.cli.problems import Problem, problems_reported
+from trainwright.cli.targets import TargetOptions, data_dir_at, find_target, target_options
+from trainwright.cluster.datadir import ClusterRecord, DataDir
+from trainwright.kube.errors import NotFound
+from trainwright.kube.sync import SyncClient
+from trainwright.objects import Object
+from trainwright.objects.resources import NODES, PODS, Resource
+
+NOT_RUNNING = 3
+
+
+@click.command(name="status")
+@target_options
+def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> None:
+    """Show whether the cluster runs, and its jobs.
+
+    Exit codes: 0 it runs, 3 no embedded cluster runs, 1 the cluster does not answer.
+    """
+    data = data_dir_at(data_dir)
+    try:
+        target = find_target(TargetOptions(context, kubeconfig, data_dir))
+    except Problem as problem:
+        click.echo(problem.message, err=True)
+        sys.exit(NOT_RUNNING if not (context or kubeconfig) else 1)
+    record = data.running() if target.embedded else None
+    with problems_reported(target.name), SyncClient(target.config) as client:
+        jobs = [job for kind in KINDS.values() for job in _listed(client, kind.resource)]
+        lines = [
+            f"{target.name} is up",
+            *_details(record, data),
+            f"  nodes    {counted(ready_or_not(node) for node in _listed(client, NODES))}",
+            f"  jobs     {counted(state_of(job) for job in jobs)}",
+            f"  pods     {counted(_phase(pod) for pod in _listed(client, PODS))}",
+        ]
+    for line in lines:
+        click.echo(line)
+
+
+def state_of(job: Object) -> str:
+    """The job's state as its column in kubectl shows it."""
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    true = [str(one.get("type")) for one in conditions if one.get("status") == "True"]
+    return true[-1] if true else "New"
+
+
+def ready_or_not(node: Object) -> str:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    return "Ready" if ready else "NotReady"
+
+
+def counted(words: Iterable[str]) -> str:
+    """`2 Running, 1 Succeeded`, the most frequent first."""
+    counts = sorted(Counter(words).items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{number} {word}" for word, number in counts) or "none"
+
+
+def _details(record: ClusterRecord | None, data: DataDir) -> list[str]:
+    if record is None:
+        return []
+    return [
+        f"  version  {record.version}, pid {record.pid}",
+        f"  sandbox  {record.sandbox}",
+        f"  python   {record.python}",
+        f"  data     {data.path}",
+    ]
+
+
+def _phase(pod: Object) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def _listed(client: SyncClient, resource: Resource) -> list[Object]:
+    """All objects of a resource; none if the cluster does not know it."""
+    try:
+        return client.list(resource).items
+    except NotFound:
+        return []

@@ -1,0 +1,51 @@
+"""The command line as such: it starts at once, lists its commands and helps with misspelt ones."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from trainwright import __version__
+from trainwright.cli.main import COMMANDS, cli
+
+HEAVY = {"aiohttp", "asyncio", "yaml", "msgspec", "cryptography", "ssl"}
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["--version"]])
+def test_simple_questions_are_answered_without_loading_anything_heavy(arguments: list[str]) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "trainwright", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
+    assert "trainwright.cli.main" in imported
+    assert not HEAVY & imported
+
+
+def test_version_is_printed() -> None:
+    result = CliRunner().invoke(cli, ["version"])
+    assert (result.exit_code, result.output) == (0, f"trainwright {__version__}\n")
+
+
+def test_help_lists_every_command() -> None:
+    result = CliRunner().invoke(cli, ["--help"])
+    assert result.exit_code == 0
+    assert all(f"  {name} " in result.output for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_that_begins_as_the_list_says(name: str) -> None:
+    result = CliRunner().invoke(cli, [name, "--help"])
+    assert result.exit_code == 0
+    assert COMMANDS[name] in result.output
+
+
+def test_a_misspelt_command_is_recognised() -> None:
+    result = CliRunner().invoke(cli, ["stauts"])
+    assert result.exit_code == 2
+    assert "did you mean `status`?" in result.output
+
+
+def test_any_other_command_is_answered_with_the_list() -> None:
+    result = CliRunner().invoke(cli, ["frobnicate"])
+    assert result.exit_code == 2
+    assert "up, down, status, run, operator, version" in result.output

@@ -1,0 +1,111 @@
+"""Which cluster is meant: the embedded one unless another is named, and no guessing when there is none."""
+
+from pathlib import Path
+
+import pytest
+
+from trainwright.cli.problems import Problem
+from trainwright.cli.targets import TargetOptions, data_dir_at, find_target
+from trainwright.cluster.datadir import ClusterRecord, DataDir, this_process
+from trainwright.kube.config import merge_into_kubeconfig
+
+SERVER = "https://127.0.0.1:26443"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user who has nothing yet."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable in ("XDG_DATA_HOME", "KUBECONFIG", "TRAINWRIGHT_CONTEXT"):
+        monkeypatch.delenv(variable, raising=False)
+    return tmp_path
+
+
+def running_cluster(data: DataDir, server: str = SERVER) -> None:
+    data.create()
+    merge_into_kubeconfig(data.kubeconfig, name="trainwright", server=server, ca_data=b"", token="secret")
+    me = this_process()
+    data.write_record(
+        ClusterRecord(
+            pid=me.pid,
+            start_ticks=me.start_ticks,
+            boot_id=me.boot_id,
+            server=server,
+            version="0.1.0",
+            sandbox="overlay",
+            python="/usr/bin/python3",
+            kubeconfig="",
+        )
+    )
+
+
+def kubeconfig(path: Path, name: str, server: str) -> Path:
+    merge_into_kubeconfig(path, name=name, server=server, ca_data=b"", token="secret")
+    return path
+
+
+def test_the_embedded_cluster_is_meant_by_default() -> None:
+    running_cluster(DataDir.default())
+    target = find_target(TargetOptions(), {})
+    assert target.embedded
+    assert target.line == f"→ embedded cluster at {SERVER} (namespace default)"
+
+
+def test_a_data_directory_names_another_embedded_cluster(tmp_path: Path) -> None:
+    data = data_dir_at(tmp_path / "other")
+    running_cluster(data, "https://127.0.0.1:1234")
+    target = find_target(TargetOptions(data_dir=data.path), {"TRAINWRIGHT_CONTEXT": "work"})
+    assert target.config.server == "https://127.0.0.1:1234"
+    assert target.kubectl == f"kubectl --kubeconfig {data.kubeconfig}"
+
+
+def test_without_a_running_cluster_the_command_to_start_it_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"no embedded cluster runs in .*`trainwright up --detach`"):
+        find_target(TargetOptions(), {})
+    with pytest.raises(Problem, match=f"`trainwright up --detach --data-dir {tmp_path}/other`"):
+        find_target(TargetOptions(data_dir=tmp_path / "other"), {})
+
+
+def test_a_context_means_the_cluster_of_the_kubeconfig(home: Path) -> None:
+    running_cluster(DataDir.default())
+    kubeconfig(home / ".kube" / "config", "work", "https://work:6443")
+    target = find_target(TargetOptions(context="work"), {})
+    assert not target.embedded
+    assert target.line == "→ context work at https://work:6443 (namespace default)"
+    assert target.kubectl == "kubectl --context work"
+
+
+def test_the_environment_can_name_the_context(home: Path) -> None:
+    kubeconfig(home / ".kube" / "config", "work", "https://work:6443")
+    assert find_target(TargetOptions(), {"TRAINWRIGHT_CONTEXT": "work"}).config.server == "https://work:6443"
+
+
+def test_a_kubeconfig_means_its_current_context(tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "file", "lab", "https://lab:6443")
+    target = find_target(TargetOptions(kubeconfig=file), {})
+    assert target.config.context == "lab"
+    assert target.kubectl == f"kubectl --kubeconfig {file} --context lab"
+
+
+def test_our_own_context_leads_to_the_embedded_cluster(home: Path) -> None:
+    running_cluster(DataDir.default())
+    kubeconfig(home / ".kube" / "config", "trainwright", SERVER)
+    assert find_target(TargetOptions(context="trainwright"), {}).embedded
+
+
+def test_an_unknown_context_is_named(home: Path) -> None:
+    kubeconfig(home / ".kube" / "config", "work", "https://work:6443")
+    with pytest.raises(Problem, match="'wrok'"):
+        find_target(TargetOptions(context="wrok"), {})
+
+
+def test_two_answers_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match="give one of them"):
+        find_target(TargetOptions(context="work", data_dir=tmp_path), {})
+
+
+def test_a_namespace_changes_the_target() -> None:
+    running_cluster(DataDir.default())
+    target = find_target(TargetOptions(), {})
+    assert target.in_namespace("lab").line.endswith("(namespace lab)")
+    assert target.in_namespace(None) is target
