@@ -1,0 +1,22 @@
+"""The field tables of Kubernetes' own kinds, read once from the file that `tools/builtin-schemas` writes."""
+
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from trainwright.cluster.apiserver.schema import Schema
+
+
+def definition(name: str) -> Schema:
+    """The schema of a named type, such as `Pod` or `ObjectMeta`."""
+    return _definitions()[name]
+
+
+@cache
+def _definitions() -> dict[str, Schema]:
+    text = resources.files(__package__).joinpath("builtin_schemas.json").read_bytes()
+    definitions: dict[str, Schema] = msgspec.json.decode(text)
+    # Written as string or number, kept as string.
+    definitions["Quantity"] = {"type": "string", "format": "quantity"}
+    return definitions

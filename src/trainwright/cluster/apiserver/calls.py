@@ -1,0 +1,66 @@
+"""One request to the object API and its answer, as values between the HTTP edge and the verbs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.ownership import Author
+from trainwright.cluster.apiserver.requests import Form, Target, read_form
+from trainwright.cluster.apiserver.tables import encode
+from trainwright.objects import Object
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    code: int
+    body: bytes
+    content_type: str = JSON
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a client asks of a target."""
+
+    target: Target
+    method: str
+    query: Mapping[str, str]
+    now: datetime
+    accept: str = JSON
+    content_type: str = JSON
+    user_agent: str = ""
+    body: bytes = b""
+    warnings: list[str] = field(default_factory=list)
+    """Filled while the call is answered; each becomes a Warning header."""
+
+    @property
+    def form(self) -> Form:
+        return read_form(self.accept, self.query)
+
+    @property
+    def dry_run(self) -> bool:
+        value = self.query.get("dryRun", "")
+        if value not in {"", "All"}:
+            raise errors.bad_request(f"dryRun: {value!r} is not supported, only All")
+        return value == "All"
+
+    @property
+    def field_validation(self) -> str:
+        value = self.query.get("fieldValidation") or "Warn"
+        if value not in {"Strict", "Warn", "Ignore"}:
+            raise errors.bad_request(f"fieldValidation: {value!r} is not one of Strict, Warn, Ignore")
+        return value
+
+    @property
+    def author(self) -> Author:
+        """The field manager that the client names, else the program that it is."""
+        manager = self.query.get("fieldManager") or self.user_agent.partition("/")[0] or "unknown"
+        return Author(manager, self.now, self.target.subresource)
+
+
+def status_answer(code: int, details: Object, status: str = "Success") -> Answer:
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status}
+    return Answer(code, encode(body | ({"details": details} if details else {})))

@@ -1,0 +1,225 @@
+"""The value checks of an OpenAPI schema (enum, bounds, pattern, format, combinations) with the real server's texts."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.errors import FieldError
+from trainwright.objects.times import parse_time
+
+Check = Callable[[Any, str], list[FieldError]]
+
+JSON_TYPES: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+}
+
+_BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "minimum": (lambda value, limit: value >= limit, "should be greater than or equal to {}"),
+    "maximum": (lambda value, limit: value <= limit, "should be less than or equal to {}"),
+    "exclusiveMinimum": (lambda value, limit: value > limit, "should be greater than {}"),
+    "exclusiveMaximum": (lambda value, limit: value < limit, "should be less than {}"),
+    "multipleOf": (lambda value, limit: value % limit == 0, "should be a multiple of {}"),
+}
+
+
+def json_type(value: Any) -> str:
+    """The type's name as error messages give it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case str():
+            return "string"
+        case int():
+            return "integer"
+        case float():
+            return "number"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def value_checks(schema: dict[str, Any]) -> list[Check]:
+    """The checks that `schema` itself asks for, beyond its type and its fields."""
+    checks: list[Check] = []
+    if "enum" in schema:
+        checks.append(_enum(schema["enum"]))
+    checks += _bounds(schema)
+    checks += _text_checks(schema)
+    checks += _size_checks(schema)
+    checks += _list_checks(schema)
+    checks += _combinations(schema)
+    return checks
+
+
+def _enum(allowed: list[Any]) -> Check:
+    return lambda value, path: [] if value in allowed else [errors.not_supported(path, value, allowed)]
+
+
+def _bounds(schema: dict[str, Any]) -> list[Check]:
+    bounds = {name: schema[name] for name in _BOUNDS if isinstance(schema.get(name), (int, float))}
+    for side in ("minimum", "maximum"):
+        exclusive = f"exclusive{side.capitalize()}"
+        if schema.get(exclusive) is True and side in bounds:
+            bounds[exclusive] = bounds.pop(side)
+        elif isinstance(schema.get(exclusive), bool):
+            bounds.pop(exclusive, None)
+    return [_bound(*_BOUNDS[name], limit) for name, limit in bounds.items()]
+
+
+def _bound(holds: Callable[[Any, Any], bool], text: str, limit: float) -> Check:
+    def check(value: Any, path: str) -> list[FieldError]:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or holds(value, limit):
+            return []
+        return [errors.invalid_value(path, value, f"{path} in body {text.format(limit)}")]
+
+    return check
+
+
+def _text_checks(schema: dict[str, Any]) -> list[Check]:
+    checks: list[Check] = []
+    if (shortest := schema.get("minLength")) is not None:
+        checks.append(_text(lambda text: len(text) >= shortest, f"should be at least {shortest} chars long"))
+    if (longest := schema.get("maxLength")) is not None:
+        checks.append(
+            lambda v, path: [errors.too_long(path, longest)] if isinstance(v, str) and len(v) > longest else []
+        )
+    if pattern := schema.get("pattern"):
+        matches = re.compile(pattern).search
+        checks.append(_text(lambda text: matches(text) is not None, f"should match '{pattern}'"))
+    if schema.get("format") == "date-time" and schema.get("type") == "string":
+        checks.append(_date_time)
+    return checks
+
+
+def _text(holds: Callable[[str], bool], text: str) -> Check:
+    def check(value: Any, path: str) -> list[FieldError]:
+        if not isinstance(value, str) or holds(value):
+            return []
+        return [errors.invalid_value(path, value, f"{path} in body {text}")]
+
+    return check
+
+
+def _date_time(value: Any, path: str) -> list[FieldError]:
+    try:
+        parse_time(value)
+    except ValueError:
+        return [errors.invalid_type(path, value, f'{path} in body must be of type date-time: "{value}"')]
+    return []
+
+
+def _size_checks(schema: dict[str, Any]) -> list[Check]:
+    checks: list[Check] = []
+    for noun, kind in (("items", list), ("properties", dict)):
+        word = noun.capitalize()
+        if (least := schema.get(f"min{word}")) is not None:
+            checks.append(_at_least(kind, least, noun))
+        if (most := schema.get(f"max{word}")) is not None:
+            checks.append(_at_most(kind, most))
+    return checks
+
+
+def _at_least(kind: type, least: int, noun: str) -> Check:
+    def check(value: Any, path: str) -> list[FieldError]:
+        if not isinstance(value, kind) or len(value) >= least:  # type: ignore[arg-type]  # kind is list or dict
+            return []
+        return [errors.invalid_value(path, len(value), f"{path} in body should have at least {least} {noun}")]  # type: ignore[arg-type]  # as above
+
+    return check
+
+
+def _at_most(kind: type, most: int) -> Check:
+    def check(value: Any, path: str) -> list[FieldError]:
+        return [errors.too_many(path, len(value), most)] if isinstance(value, kind) and len(value) > most else []  # type: ignore[arg-type]  # kind is list or dict
+
+    return check
+
+
+def _list_checks(schema: dict[str, Any]) -> list[Check]:
+    match schema.get("x-kubernetes-list-type"):
+        case "set":
+            return [_no_duplicates(lambda element: element)]
+        case "map":
+            keys = schema.get("x-kubernetes-list-map-keys", [])
+            return [_no_duplicates(lambda element: {key: element[key] for key in keys if key in element})]
+    return []
+
+
+def _no_duplicates(identity: Callable[[Any], Any]) -> Check:
+    def check(value: Any, path: str) -> list[FieldError]:
+        seen: list[Any] = []
+        found = []
+        for index, element in enumerate(value if isinstance(value, list) else ()):
+            key = identity(element)
+            if key in seen:
+                found.append(errors.duplicate_value(f"{path}[{index}]", key))
+            seen.append(key)
+        return found
+
+    return check
+
+
+def _combinations(schema: dict[str, Any]) -> list[Check]:
+    """allOf, anyOf, oneOf and not. In a structural schema their parts only check; they never prune or default."""
+    checks: list[Check] = [_part(part) for part in schema.get("allOf", ())]
+    if options := [_part(part) for part in schema.get("anyOf", ())]:
+        checks.append(_count(options, lambda valid: valid >= 1, "at least one schema (anyOf)"))
+    if options := [_part(part) for part in schema.get("oneOf", ())]:
+        checks.append(_count(options, lambda valid: valid == 1, "one and only one schema (oneOf)"))
+    if "not" in schema:
+        refused = _part(schema["not"])
+        checks.append(
+            lambda value, path: (
+                []
+                if refused(value, path)
+                else [errors.invalid_value("<nil>", "", f'"{path}" must not validate the schema (not)')]
+            )
+        )
+    return checks
+
+
+def _count(options: list[Check], enough: Callable[[int], bool], wanted: str) -> Check:
+    def check(value: Any, path: str) -> list[FieldError]:
+        outcomes = [option(value, path) for option in options]
+        valid = sum(not outcome for outcome in outcomes)
+        if enough(valid):
+            return []
+        how_many = "" if "anyOf" in wanted else f". Found {valid or 'none'} valid"
+        found = [errors.invalid_value("<nil>", "", f'"{path}" must validate {wanted}{how_many}')]
+        return found + (outcomes[0] if not valid else [])
+
+    return check
+
+
+def _part(schema: dict[str, Any]) -> Check:
+    """The checks of a part of a combination: types and required fields count here like any other check."""
+    own = value_checks(schema)
+    wanted = JSON_TYPES.get(schema.get("type", ""))
+    fields = {name: _part(sub) for name, sub in schema.get("properties", {}).items()}
+    items = _part(schema["items"]) if isinstance(schema.get("items"), dict) else None
+    needed = schema.get("required", ())
+
+    def check(value: Any, path: str) -> list[FieldError]:
+        if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
+            given, expected = json_type(value), schema["type"]
+            return [errors.invalid_type(path, given, f'{path} in body must be of type {expected}: "{given}"')]
+        found = [error for one in own for error in one(value, path)]
+        if isinstance(value, dict):
+            found += [errors.required(f"{path}.{name}") for name in needed if name not in value]
+            for name in fields.keys() & value.keys():
+                found += fields[name](value[name], f"{path}.{name}")
+        if items and isinstance(value, list):
+            for index, element in enumerate(value):
+                found += items(element, f"{path}[{index}]")
+        return found
+
+    return check

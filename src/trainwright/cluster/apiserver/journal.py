@@ -1,0 +1,133 @@
+"""The store's file: one SQLite database and one thread that commits whatever writes have queued up (group commit).
+
+WAL with `synchronous=FULL`: a write that was reported as committed survives `kill -9` and a loss of power.
+"""
+
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FORMAT = 1
+"""Raised when an older release could not read the file any more."""
+
+_BATCH = 500
+
+
+class StoreError(Exception):
+    """The database file cannot be used; the message names it and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One object's new bytes, or its removal (`body` is None), as of `version`."""
+
+    resource: str
+    namespace: str
+    name: str
+    version: int
+    body: bytes | None
+
+
+class Journal:
+    """Appends writes durably. `done` is called on the journal's own thread, with the error if the commit failed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection = _open(path)
+        self._queue: queue.SimpleQueue[tuple[Write, Callable[[Exception | None], None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="store-journal", daemon=True)
+        self._thread.start()
+
+    def load(self) -> tuple[int, list[Write]]:
+        """The newest version ever given out and all objects; to be called before the first append."""
+        try:
+            version = self._connection.execute("SELECT version FROM clock").fetchone()[0]
+            rows = self._connection.execute("SELECT resource, namespace, name, version, body FROM objects").fetchall()
+        except (sqlite3.DatabaseError, TypeError) as error:
+            raise StoreError(_corrupt(self._path, error)) from error
+        return version, [Write(*row) for row in rows]
+
+    def append(self, write: Write, done: Callable[[Exception | None], None]) -> None:
+        self._queue.put((write, done))
+
+    def close(self) -> None:
+        """Commits what is queued and closes the file."""
+        self._queue.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    def _run(self) -> None:
+        open_ = True
+        while open_:
+            batch = [self._queue.get()]
+            while len(batch) < _BATCH and not self._queue.empty():
+                batch.append(self._queue.get())
+            open_ = None not in batch
+            writes = [entry for entry in batch if entry is not None]
+            error = self._commit([write for write, _ in writes]) if writes else None
+            for _, done in writes:
+                done(error)
+
+    def _commit(self, writes: Sequence[Write]) -> Exception | None:
+        try:
+            with self._connection:
+                self._connection.execute("BEGIN")
+                for write in writes:
+                    self._apply(write)
+                self._connection.execute("UPDATE clock SET version = ?", (writes[-1].version,))
+        except sqlite3.Error as error:
+            return StoreError(f"{self._path}: cannot write: {error}; free some disk space and check its permissions")
+        return None
+
+    def _apply(self, write: Write) -> None:
+        key = (write.resource, write.namespace, write.name)
+        if write.body is None:
+            self._connection.execute("DELETE FROM objects WHERE resource = ? AND namespace = ? AND name = ?", key)
+        else:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?)", (*key, write.version, write.body)
+            )
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: cannot open: {error}; check that its directory exists and can be written") from error
+    try:
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found > FORMAT:
+            raise StoreError(
+                f"{path}: written by a newer trainwright (store format {found}, this one reads up to {FORMAT}); "
+                "upgrade trainwright, or start with another --data-dir"
+            )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        if found == 0:
+            _create(connection)
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        raise StoreError(_corrupt(path, error)) from error
+    except StoreError:
+        connection.close()
+        raise
+    return connection
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN")
+    connection.execute(
+        "CREATE TABLE objects (resource TEXT, namespace TEXT, name TEXT, version INTEGER NOT NULL, body BLOB NOT NULL, "
+        "PRIMARY KEY (resource, namespace, name)) WITHOUT ROWID"
+    )
+    connection.execute("CREATE TABLE clock (version INTEGER NOT NULL)")
+    connection.execute("INSERT INTO clock VALUES (1)")
+    connection.execute(f"PRAGMA user_version = {FORMAT}")
+    connection.execute("COMMIT")
+
+
+def _corrupt(path: Path, error: Exception | None) -> str:
+    return f"{path}: not a usable store: {error}; move the file away to start empty, or start with another --data-dir"

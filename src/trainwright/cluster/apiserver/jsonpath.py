@@ -1,0 +1,78 @@
+"""The subset of kubectl's JSONPath that printer columns use: fields, indexes, slices, `[*]` and `[?(@.a=="b")]`."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_STEP = re.compile(
+    r"""\.(?P<field>[A-Za-z0-9_$-]+(?:\\\.[A-Za-z0-9_$/-]+)*)|\.?\[(?:
+        '(?P<quoted>[^']*)'
+        |"(?P<double>[^"]*)"
+        |(?P<all>\*)
+        |(?P<index>-?\d+)
+        |(?P<start>-?\d*):(?P<stop>-?\d*)
+        |\?\(@\.(?P<key>[A-Za-z0-9_.-]+)\s*==\s*["'](?P<value>[^"']*)["']\)
+    )\]""",
+    re.VERBOSE,
+)
+
+Step = Callable[[Any], Iterable[Any]]
+
+
+class JsonPathError(ValueError):
+    """The path uses something that is not supported; the message shows where."""
+
+
+def compile_path(text: str) -> Callable[[Any], list[Any]]:
+    """A function that returns every value at the path, in order."""
+    path = text.strip().removeprefix("{").removesuffix("}").removeprefix("$")
+    steps: list[Step] = []
+    position = 0
+    while position < len(path):
+        match = _STEP.match(path, position)
+        if match is None:
+            raise JsonPathError(f"cannot read JSONPath {text!r} at {path[position:]!r}")
+        steps.append(_step(match))
+        position = match.end()
+
+    def find(value: Any) -> list[Any]:
+        values = [value]
+        for step in steps:
+            values = [found for one in values for found in step(one)]
+        return values
+
+    return find
+
+
+def _step(match: re.Match[str]) -> Step:
+    name = match["field"] or match["quoted"] or match["double"]
+    if name is not None:
+        return _field(name.replace("\\.", "."))
+    if match["index"] is not None:
+        return _slice(int(match["index"]))
+    if match["key"] is not None:
+        return _filter(match["key"].split("."), match["value"])
+    if match["all"]:
+        return lambda value: value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    start, stop = (int(text) if text else None for text in (match["start"], match["stop"]))
+    return lambda value: value[start:stop] if isinstance(value, list) else ()
+
+
+def _field(name: str) -> Step:
+    return lambda value: (value[name],) if isinstance(value, dict) and value.get(name) is not None else ()
+
+
+def _slice(index: int) -> Step:
+    def step(value: Any) -> Iterable[Any]:
+        return (value[index],) if isinstance(value, list) and -len(value) <= index < len(value) else ()
+
+    return step
+
+
+def _filter(keys: list[str], wanted: str) -> Step:
+    def matches(value: Any) -> bool:
+        for key in keys:
+            value = value.get(key) if isinstance(value, dict) else None
+        return bool(value == wanted)
+
+    return lambda value: [one for one in value if matches(one)] if isinstance(value, list) else ()
