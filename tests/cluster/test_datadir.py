@@ -7,7 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from trainwright.cluster.datadir import AlreadyRunning, ClusterRecord, DataDir, DataDirError, this_process
+from trainwright.cluster.datadir import (
+    AlreadyRunning,
+    ClusterRecord,
+    DataDir,
+    DataDirError,
+    RememberedPort,
+    this_process,
+)
 
 
 @pytest.fixture
@@ -140,8 +147,9 @@ def test_token_and_port_are_kept(data: DataDir) -> None:
     assert len(token) >= 40
     assert data.token() == token
     assert data.remembered_port() is None
-    data.remember_port(26443)
-    assert data.remembered_port() == 26443
+    for port in (RememberedPort(26443, asked_for=False), RememberedPort(7000, asked_for=True)):
+        data.remember_port(port)
+        assert data.remembered_port() == port
 
 
 @pytest.mark.parametrize("text", ["", "port", "0", "70000", "-1"])

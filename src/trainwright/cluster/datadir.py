@@ -50,6 +50,13 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return ProcessIdentity(self.pid, self.start_ticks, self.boot_id)
 
 
+@dataclass(frozen=True, slots=True)
+class RememberedPort:
+    number: int
+    asked_for: bool
+    """Whether a user has chosen it: then another one is no substitute."""
+
+
 @dataclass(frozen=True)
 class DataDir:
     """A data directory by its path. Nothing is touched until `create` or `lock`."""
@@ -148,13 +155,15 @@ class DataDir:
             write_atomically(path, token.encode())
         return token
 
-    def remembered_port(self) -> int | None:
+    def remembered_port(self) -> RememberedPort | None:
         """The port of the last start, so that kubeconfigs stay valid."""
-        text = (_read_text(self.path / "port") or "").strip()
-        return int(text) if text.isdecimal() and 0 < int(text) < 65536 else None
+        number, _, how = (_read_text(self.path / "port") or "").strip().partition(" ")
+        if not number.isdecimal() or not 0 < int(number) < 65536:
+            return None
+        return RememberedPort(int(number), asked_for=how == "asked for")
 
-    def remember_port(self, port: int) -> None:
-        write_atomically(self.path / "port", f"{port}\n".encode())
+    def remember_port(self, port: RememberedPort) -> None:
+        write_atomically(self.path / "port", f"{port.number}{' asked for' if port.asked_for else ''}\n".encode())
 
     def write_record(self, record: ClusterRecord) -> None:
         write_atomically(self.path / "cluster.json", msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")

@@ -101,7 +101,7 @@ def remaining_conditions(remaining: Mapping[Resource, list[Object]], moment: str
     if not remaining:
         return []
     counts = ", ".join(
-        f"{resource.qualified_plural} has {len(objects)} resource instances"
+        f"{resource.plural}.{resource.group} has {len(objects)} resource instances"
         for resource, objects in sorted(remaining.items(), key=lambda item: item[0].qualified_plural)
     )
     finalizers = Counter(
