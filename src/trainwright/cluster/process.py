@@ -130,7 +130,11 @@ class EmbeddedCluster:
         store = ObjectStore(self._data.store)
         self._parts.callback(store.close)
         logs = PodLogs(self._data.node)
-        port = await self._listen(lambda: ApiServer(store=store, token=token, tls=tls, logs=logs))
+
+        def new_server() -> ApiServer:
+            return ApiServer(store=store, token=token, tls=tls, logs=logs, broken_parts=lambda: self.problems)
+
+        port = await self._listen(new_server)
         url = f"https://{HOST}:{port}"
         self._config = ClusterConfig(server=url, ca_data=authority, token=token, context=CONTEXT)
         merge_into_kubeconfig(self._data.kubeconfig, name=CONTEXT, server=url, ca_data=authority, token=token)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -64,10 +64,17 @@ class Stream:
 class Routes:
     """Everything below the HTTP edge."""
 
-    def __init__(self, store: ObjectStore, logs: LogReader, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        logs: LogReader,
+        clock: Callable[[], datetime],
+        broken_parts: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         self._store = store
         self._logs = logs
         self._clock = clock
+        self._broken_parts = broken_parts
         self._registry = Registry()
         self._objects = ObjectApi(store, self._registry)
         self._openapi = OpenApi(self._registry)
@@ -77,6 +84,7 @@ class Routes:
         store.subscribe(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural, self._definition_changed)
 
     def target(self, path: str) -> Target | None:
+        """What a path means among the objects; None for the pages about the server itself."""
         return read_target(path, self._registry)
 
     async def prepare(self) -> None:
@@ -163,7 +171,8 @@ class Routes:
         if method not in {"GET", "HEAD"}:
             return _not_found()
         if path in _HEALTH:
-            return _health(_HEALTH[path], verbose="verbose" in query)
+            broken = tuple(self._broken_parts()) if path == "/readyz" else ()
+            return _health(_HEALTH[path], verbose="verbose" in query, broken=broken)
         if path == "/version":
             return Answer(200, encode(_VERSION))
         if parts and parts[0] == "openapi":
@@ -195,7 +204,12 @@ class Routes:
             case []:
                 paths = ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
                 document = {"paths": paths}
-        return _not_found() if document is None else Answer(200, encode(document))
+        if document is not None:
+            return Answer(200, encode(document))
+        group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2] if len(parts) > 2 else "")
+        if version in self._registry.versions().get(group, []):
+            raise errors.not_served()
+        return _not_found()
 
     def _watch(self, call: Call) -> Stream:
         query = call.query
@@ -263,9 +277,14 @@ def _not_built(target: Target) -> errors.ApiFailure:
     )
 
 
-def _health(name: str, *, verbose: bool) -> Answer:
-    text = f"[+]ping ok\n[+]store ok\n{name} check passed\n" if verbose else "ok"
-    return Answer(200, text.encode(), _TEXT)
+def _health(name: str, *, verbose: bool, broken: tuple[str, ...] = ()) -> Answer:
+    """As the real server words it. Anybody may ask, so the reasons are for the log alone."""
+    if not broken and not verbose:
+        return Answer(200, b"ok", _TEXT)
+    failed = "".join(f"[-]{part} failed: reason withheld\n" for part in broken)
+    verdict = "failed" if broken else "passed"
+    text = f"[+]ping ok\n[+]store ok\n{failed}{name} check {verdict}\n"
+    return Answer(500 if broken else 200, text.encode(), _TEXT)
 
 
 def _not_found() -> Answer:

@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -29,7 +29,7 @@ def _utc_now() -> datetime:
 
 
 class ApiServer:
-    """Serves the Kubernetes API from a store, on loopback."""
+    """Serves the Kubernetes API from a store, on loopback. `/readyz` fails while `broken_parts` names any."""
 
     def __init__(
         self,
@@ -39,11 +39,12 @@ class ApiServer:
         tls: ssl.SSLContext | None,
         logs: LogReader,
         clock: Callable[[], datetime] = _utc_now,
+        broken_parts: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._token = token.encode()
         self._tls = tls
         self._clock = clock
-        self._routes = Routes(store, logs, clock)
+        self._routes = Routes(store, logs, clock, broken_parts)
         self._runner: web.ServerRunner | None = None
         self._writing: set[asyncio.Task[Answer]] = set()
         self._streaming: set[asyncio.Task[None]] = set()

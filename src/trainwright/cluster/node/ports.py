@@ -5,6 +5,7 @@ Standard library only, because supervisors import it.
 
 import errno
 import os
+from contextlib import suppress
 
 _LISTEN = "0A"
 
@@ -51,14 +52,22 @@ def _by_whom(port: int) -> str:
     if inode is None:
         return " by a process that has bound it"
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            links = [os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue  # another user's, or gone meanwhile
-        if f"socket:[{inode}]" in links:
+        if f"socket:[{inode}]" in _open_files(pid):
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
             return f" by process {pid} ({command[:200]})"
     return " by a process of another user"
+
+
+def _open_files(pid: str) -> list[str]:
+    """What the process has open; nothing if it is another user's."""
+    found = []
+    try:
+        for number in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError):  # closed meanwhile, as the listing itself is when it is our own
+                found.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+    except OSError:
+        return []
+    return found
 
 
 def _read(path: str) -> str:

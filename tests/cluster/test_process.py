@@ -1,0 +1,190 @@
+import asyncio
+import re
+import socket
+import ssl
+import stat
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import embedded_cluster
+from trainwright.cluster.controllers.namespaces import Namespaces
+from trainwright.cluster.datadir import AlreadyRunning, DataDir, DataDirError, RememberedPort
+from trainwright.cluster.process import DEFAULT_PORT, ClusterError, EmbeddedCluster
+from trainwright.kube.client import Client
+from trainwright.kube.config import load_kubeconfig
+from trainwright.kube.errors import Unauthorized
+from trainwright.objects.resources import CONFIG_MAPS, NAMESPACES, NODES, SERVICE_ACCOUNTS, STORAGE_CLASSES
+
+
+def port_of(cluster: EmbeddedCluster) -> int:
+    return int(cluster.config.server.rpartition(":")[2])
+
+
+async def test_a_fresh_cluster_has_what_every_cluster_has(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
+        namespaces = {one["metadata"]["name"] for one in (await client.list(NAMESPACES)).items}
+        assert namespaces == {"default", "kube-system", "kube-public", "kube-node-lease"}
+        accounts = {
+            (one["metadata"]["namespace"], one["metadata"]["name"])
+            for one in (await client.list(SERVICE_ACCOUNTS)).items
+        }
+        assert accounts == {(name, "default") for name in namespaces}
+        [storage_class] = (await client.list(STORAGE_CLASSES)).items
+        assert storage_class["metadata"]["name"] == "standard"
+        assert storage_class["metadata"]["annotations"] == {"storageclass.kubernetes.io/is-default-class": "true"}
+
+
+async def test_a_namespace_that_appears_gets_its_account_again_and_again(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
+        first = await appearing_account(client, "team")
+        await client.delete(SERVICE_ACCOUNTS, "default", namespace="team")
+        assert await appearing_account(client, "team") != first
+
+
+async def appearing_account(client: Client, namespace: str) -> str:
+    async with asyncio.timeout(10):
+        async for event in client.watch(SERVICE_ACCOUNTS, namespace=namespace, resource_version="0"):
+            if event.type == "ADDED":
+                return str(event.object["metadata"]["uid"])
+    raise AssertionError("the watch ended")
+
+
+async def test_with_its_node_it_is_ready_for_pods_when_started(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path) as cluster, Client(cluster.config) as client:
+        node = await client.get(NODES, "local")
+        assert {one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"} == {"True"}
+        assert cluster.sandbox in {"overlay", "plain"}
+        assert cluster.notes == [] or "listens on" in cluster.notes[0]
+
+
+async def test_an_unknown_sandbox_is_refused_and_leaves_nothing_running(tmp_path: Path) -> None:
+    cluster = EmbeddedCluster(tmp_path, sandbox="vault")
+    with pytest.raises(ClusterError, match="vault"):
+        await cluster.start()
+    async with embedded_cluster(tmp_path, with_node=False) as again:
+        assert again.config.server
+
+
+async def test_a_restart_keeps_objects_address_and_credentials(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
+        before = cluster.config
+        kept = await client.create(CONFIG_MAPS, {"metadata": {"name": "kept", "namespace": "default"}})
+    async with embedded_cluster(tmp_path, with_node=False) as cluster:
+        assert cluster.config == before
+        async with Client(load_kubeconfig(DataDir(tmp_path).kubeconfig)) as client:
+            assert await client.get(CONFIG_MAPS, "kept") == kept
+
+
+async def test_only_the_token_opens_the_door(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path, with_node=False) as cluster:
+        stranger = type(cluster.config)(server=cluster.config.server, ca_data=cluster.config.ca_data, token="guess")
+        async with Client(stranger) as client:
+            with pytest.raises(Unauthorized):
+                await client.list(NAMESPACES)
+        kubeconfig = DataDir(tmp_path).kubeconfig
+        assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
+
+
+async def test_a_second_cluster_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path, with_node=False) as cluster:
+        with pytest.raises(AlreadyRunning, match=r"already running \(pid \d+\)"):
+            await EmbeddedCluster(tmp_path, with_node=False).start()
+        async with Client(cluster.config) as client:
+            assert (await client.list(NAMESPACES)).items  # the first one has not noticed
+
+
+async def test_two_clusters_side_by_side_get_a_port_each(tmp_path: Path) -> None:
+    async with (
+        embedded_cluster(tmp_path / "one", with_node=False) as one,
+        embedded_cluster(tmp_path / "two", with_node=False) as two,
+    ):
+        assert port_of(one) != port_of(two)
+        assert re.fullmatch(
+            rf"port {DEFAULT_PORT} is taken by .*: the cluster listens on {port_of(two)} instead", two.notes[0]
+        )
+
+
+async def test_a_port_that_was_asked_for_is_that_one_or_none(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = holder.getsockname()[1]
+        with pytest.raises(ClusterError, match=rf"port {taken} is taken by process \d+ .*--port"):
+            await EmbeddedCluster(tmp_path, port=taken, with_node=False).start()
+    async with embedded_cluster(tmp_path, port=taken, with_node=False) as cluster:
+        assert port_of(cluster) == taken
+    # It was chosen once, so it is not given up silently later.
+    with socket.create_server(("127.0.0.1", taken)), pytest.raises(ClusterError, match=f"port {taken} is taken"):
+        await EmbeddedCluster(tmp_path, with_node=False).start()
+
+
+async def test_a_port_nobody_asked_for_is_left_with_a_note_when_it_is_taken(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    data.create()
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        taken = holder.getsockname()[1]
+        data.remember_port(RememberedPort(taken, asked_for=False))
+        async with embedded_cluster(tmp_path, with_node=False) as cluster:
+            assert port_of(cluster) != taken
+            assert f"port {taken} is taken by process" in cluster.notes[0]
+            assert load_kubeconfig(data.kubeconfig).server == cluster.config.server
+
+
+async def test_a_directory_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "format").write_text("99\n")
+    with pytest.raises(DataDirError, match="newer version"):
+        await EmbeddedCluster(tmp_path).start()
+    assert [path.name for path in tmp_path.iterdir()] == ["format"]
+
+
+async def test_the_record_is_there_while_it_is_announced(tmp_path: Path) -> None:
+    data = DataDir(tmp_path)
+    async with embedded_cluster(tmp_path, with_node=False) as cluster:
+        assert data.running() is None
+        cluster.announce(Path("/home/me/.kube/config"))
+        record = data.running()
+        assert record is not None
+        assert (record.server, record.kubeconfig) == (cluster.config.server, "/home/me/.kube/config")
+    assert data.running() is None
+    assert not (tmp_path / "cluster.json").exists()
+
+
+def ask_readiness(cluster: EmbeddedCluster) -> tuple[int, str]:
+    context = ssl.create_default_context(cadata=(cluster.config.ca_data or b"").decode())
+    try:
+        with urllib.request.urlopen(f"{cluster.config.server}/readyz?verbose", context=context, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def test_a_part_that_crashes_shows_in_readiness_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy, crashes = Namespaces.run, 0
+
+    async def crash_once(self: Namespaces) -> None:
+        nonlocal crashes
+        crashes += 1
+        if crashes == 1:
+            raise OSError("disk on fire")
+        await healthy(self)
+
+    monkeypatch.setattr(Namespaces, "run", crash_once)
+    async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
+        code, text = await asyncio.to_thread(ask_readiness, cluster)
+        assert code == 500
+        assert "[-]namespaces failed" in text
+        assert cluster.problems == {"namespaces": "OSError: disk on fire"}
+        # The other parts never noticed, and the broken one works again.
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}})
+        await client.delete(NAMESPACES, "brief")
+        async with asyncio.timeout(10):
+            async for event in client.watch(NAMESPACES, field_selector="metadata.name=brief", resource_version="0"):
+                if event.type == "DELETED":
+                    break
+            else:
+                raise AssertionError("the watch ended")
