@@ -5,7 +5,6 @@ Standard library only, because supervisors import it.
 
 import errno
 import os
-from contextlib import suppress
 
 _LISTEN = "0A"
 
@@ -60,14 +59,19 @@ def _by_whom(port: int) -> str:
 
 def _open_files(pid: str) -> list[str]:
     """What the process has open; nothing if it is another user's."""
-    found = []
     try:
-        for number in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(FileNotFoundError):  # closed meanwhile, as the listing itself is when it is our own
-                found.append(os.readlink(f"/proc/{pid}/fd/{number}"))
+        numbers = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return []
-    return found
+    return [_link(f"/proc/{pid}/fd/{number}") for number in numbers]
+
+
+def _link(path: str) -> str:
+    """Empty if it was closed meanwhile, as the listing of our own files always is."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
 
 
 def _read(path: str) -> str:
