@@ -1,0 +1,353 @@
+"""The engine driven through anything that may happen to a job, with an operator that is killed anywhere.
+
+The watch may lag behind the server by any number of changes, separately for jobs, pods and services, but like a real
+one it never goes back. Status writes from an older version of the job conflict. Every plan may be applied in part or
+twice. After each step the invariants hold; whenever everything has come to rest, the job is as it should be.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.support.jobs import JobBuilder
+from tests.support.world import World, ports_of
+from trainwright.api.job import Job
+from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
+from trainwright.engine.conditions import is_finished, is_true
+from trainwright.objects import Object
+from trainwright.objects.resources import PODS
+
+JOBS = ("one", "two")
+POLICIES = ["Always", "OnFailure", "Never", "ExitCode"]
+MAX_ROUNDS = 25
+
+
+class EngineMachine(RuleBasedStateMachine):
+    plans = Bundle("plans")
+
+    # The world at the beginning
+
+    @initialize(
+        embedded=st.booleans(),
+        masters=st.tuples(st.booleans(), st.booleans()),
+        workers=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+        policy=st.sampled_from(POLICIES),
+        clean=st.sampled_from(["None", "Running", "All"]),
+        limit=st.none() | st.integers(0, 4),
+        deadline=st.none() | st.integers(0, 500),
+        ttl=st.none() | st.integers(0, 500),
+        elastic=st.booleans(),
+    )
+    def begin(
+        self,
+        embedded: bool,
+        masters: tuple[bool, bool],
+        workers: tuple[int, int],
+        policy: str,
+        clean: str,
+        limit: int | None,
+        deadline: int | None,
+        ttl: int | None,
+        elastic: bool,
+    ) -> None:
+        self.world = World(EMBEDDED if embedded else Settings())
+        self.policy, self.clean, self.limit = policy, clean, limit
+        self.counted: dict[str, dict[str, int]] = {name: {} for name in JOBS}
+        run_policy = {
+            "cleanPodPolicy": clean,
+            "backoffLimit": limit,
+            "activeDeadlineSeconds": deadline,
+            "ttlSecondsAfterFinished": ttl,
+        }
+        for name, master, count in zip(JOBS, masters, workers, strict=True):
+            builder = JobBuilder(name).metadata(uid=f"uid-of-{name}").workers(count, policy=policy)
+            builder.run_policy(**{key: value for key, value in run_policy.items() if value is not None})
+            if master:
+                builder.master(policy=policy)
+            if elastic:
+                builder.spec(elasticPolicy={"minReplicas": 1, "maxReplicas": 4})
+            self.world.put_job(builder.raw())
+
+    # The operator
+
+    @rule(target=plans, name=st.sampled_from(JOBS))
+    def look(self, name: str) -> tuple[str, str, Plan | None]:
+        """Plans from what the watch shows; the plan may be applied much later, or never."""
+        version, made = self._decide(name)
+        return name, version, made
+
+    @rule(decided=plans, writes=st.integers(0, 12))
+    def apply(self, decided: tuple[str, str, Plan | None], writes: int) -> None:
+        """Applies a plan until the operator is killed after some writes; perhaps not for the first time."""
+        name, version, made = decided
+        if made is not None:
+            self._apply(name, version, made, writes=writes)
+
+    @rule(name=st.sampled_from(JOBS))
+    def reconcile(self, name: str) -> None:
+        self._reconcile(name)
+
+    @rule(kind=st.sampled_from(["jobs", "pods", "services"]), steps=st.integers(1, 10))
+    def watch_goes_on(self, kind: str, steps: int) -> None:
+        self.world.catch_up(kind, steps)
+
+    # The kubelets
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), end=st.sampled_from([0, 1, 2, 137, 143]))
+    def pod_goes_on(self, data: st.DataObject, end: int) -> None:
+        name = self._a_pod(data)
+        pod = self.world.pods[name]
+        going = "deletionTimestamp" in pod["metadata"]
+        match pod["status"]["phase"]:
+            case "Pending" if not going:
+                self.world.start_pod(name)
+            case "Running":
+                self.world.end_pod(name, end)
+            case _ if going:
+                self.world.remove_pod(name)
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data())
+    def container_restarts(self, data: st.DataObject) -> None:
+        name = self._a_pod(data)
+        if self.world.pods[name]["status"]["phase"] == "Running" and self.policy in {"Always", "OnFailure"}:
+            self.world.restart_container(name)
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data())
+    def pod_is_evicted(self, data: st.DataObject) -> None:
+        name = self._a_pod(data)
+        if self.world.pods[name]["status"]["phase"] in {"Pending", "Running"}:
+            self.world.evict_pod(name)
+
+    # Users and the rest of the world
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data())
+    def user_deletes_pod(self, data: st.DataObject) -> None:
+        name = self._a_pod(data)
+        self.world.delete("pods", name, self.world.pods[name]["metadata"]["uid"])
+
+    @precondition(lambda self: self.world.services)
+    @rule(data=st.data())
+    def user_deletes_service(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.world.services)))
+        self.world.delete("services", name, self.world.services[name]["metadata"]["uid"])
+
+    @rule(name=st.sampled_from(JOBS), suspended=st.booleans())
+    def user_suspends(self, name: str, suspended: bool) -> None:
+        if name in self.world.jobs:
+            spec = self.world.jobs[name]["spec"]
+            self.world.edit_job(name, {**spec, "runPolicy": {**spec["runPolicy"], "suspend": suspended}})
+
+    @rule(name=st.sampled_from(JOBS), count=st.integers(0, 4))
+    def user_scales(self, name: str, count: int) -> None:
+        if name in self.world.jobs:
+            spec = self.world.jobs[name]["spec"]
+            replicas = spec["pytorchReplicaSpecs"]
+            workers = {**replicas["Worker"], "replicas": count}
+            self.world.edit_job(name, {**spec, "pytorchReplicaSpecs": {**replicas, "Worker": workers}})
+
+    @rule(name=st.sampled_from(JOBS))
+    def program_takes_port(self, name: str) -> None:
+        """A program outside the cluster listens where the job's next pod wanted to."""
+        if name in self.world.jobs:
+            self.world.foreign_ports |= ports_of(self.world.jobs[name])
+
+    @rule(seconds=st.integers(-200, 1000))
+    def clock_jumps(self, seconds: int) -> None:
+        self.world.now += timedelta(seconds=seconds)
+
+    # What must be true
+
+    @rule()
+    def everything_comes_to_rest(self) -> None:
+        """The watch catches up, deleted pods go, the operator works: soon there is nothing left to do."""
+        for _ in range(MAX_ROUNDS):
+            self._remove_deleted_pods()
+            self.world.catch_up()
+            wrote = [self._reconcile(name) for name in JOBS]
+            if not any(wrote):
+                break
+        else:
+            raise AssertionError(f"no rest after {MAX_ROUNDS} rounds: {self.world.jobs}")
+        self._check_rest()
+
+    @invariant()
+    def no_rank_has_two_pods(self) -> None:
+        ranks = [_rank(pod) for pod in self._shelf("pods").values()]
+        assert len(ranks) == len(set(ranks))
+
+    @invariant()
+    def jobs_never_share_a_port(self) -> None:
+        held = [ports_of(job) for job in self._shelf("jobs").values()]
+        assert sum(map(len, held)) == len(frozenset().union(*held))
+
+    def teardown(self) -> None:
+        """Whatever happened: if all pods do their work from now on, every job that may run succeeds."""
+        if not hasattr(self, "world"):
+            return
+        for name in JOBS:
+            self.user_suspends(name, suspended=False)
+        for _ in range(MAX_ROUNDS):
+            self.everything_comes_to_rest()
+            for name in list(self.world.pods):
+                if self.world.pods[name]["status"]["phase"] == "Pending":
+                    self.world.start_pod(name)
+            self.everything_comes_to_rest()
+            for name in list(self.world.pods):
+                if self.world.pods[name]["status"]["phase"] == "Running":
+                    self.world.end_pod(name, 0)
+        self.everything_comes_to_rest()
+        for job in self.world.jobs.values():
+            assert is_finished(job["status"]) or _wants_nothing(job), job
+
+    # Helpers
+
+    def _reconcile(self, name: str) -> bool:
+        """One full pass of a healthy operator; True if it wrote anything."""
+        version, made = self._decide(name)
+        if made is None or made.empty:
+            return False
+        self._apply(name, version, made, writes=1_000_000)
+        return True
+
+    def _decide(self, name: str) -> tuple[str, Plan | None]:
+        """What the engine wants, from what the watch shows, and the version of the job that it is about."""
+        seen = self.world.look(name)
+        if seen is None:
+            return "", None
+        job, observed = seen
+        made = plan(job, observed, self.world.settings, self.world.now)
+        self._check_plan(made, job, observed)
+        return job.metadata.resource_version, made
+
+    def _apply(self, name: str, version: str, made: Plan, *, writes: int) -> None:
+        before = self.world.jobs.get(name)
+        self.world.apply(name, made, version, writes=writes)
+        after = self.world.jobs.get(name)
+        if before is not None and after is not None and after is not before:
+            self._check_status(name, before.get("status") or {}, after["status"])
+
+    def _check_plan(self, made: Plan, job: Job, observed: Observed) -> None:
+        names = [(obj["kind"], obj["metadata"]["name"]) for obj in made.creates]
+        assert len(names) == len(set(names))
+        status = made.status or job.raw.get("status") or {}
+        if not is_finished(status):
+            done = _wanted(job.raw) - _not_completed({**job.raw, "status": status})
+            assert not done & {name for _, name in names}, "finished ranks are not started again"
+            return
+        assert not made.creates, "a finished job gets no new pods"
+        gone = {delete.uid for delete in made.deletes if delete.resource is PODS}
+        ended = {pod.metadata.uid for pod in observed.pods if pod.finished}
+        living = {pod.metadata.uid for pod in observed.pods if not pod.finished and not pod.metadata.terminating}
+        assert gone & ended == (gone & ended if self.clean == "All" else set()), "finished pods are kept"
+        assert gone >= (living if self.clean != "None" else set()), "living pods go"
+        assert self.clean != "None" or not made.deletes
+
+    def _check_status(self, name: str, old: Object, new: Object) -> None:
+        kinds = [condition["type"] for condition in new["conditions"]]
+        assert kinds[0] == "Created"
+        assert len(kinds) == len(set(kinds))
+        assert not {"Running", "Restarting"} <= set(kinds)
+        assert not (is_true(new, "Succeeded") and is_true(new, "Failed"))
+        assert is_finished(new) == ("completionTime" in new)
+        if is_finished(new):
+            assert not is_true(new, "Running")
+        if is_finished(old):
+            assert new["conditions"] == old["conditions"], "finished is final"
+            assert new["completionTime"] == old["completionTime"]
+        self._check_restarts(name, new)
+
+    def _check_restarts(self, name: str, new: Object) -> None:
+        """Each pod is counted at most once, and never more than the limit allows."""
+        total = sum((new.get("restarts") or {}).values())
+        if is_true(new, "Suspended"):
+            self.counted[name] = {}
+            return
+        for uid in new.get("replacedPods") or []:
+            pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in self.world.pods.values()}
+            if uid in pods and uid not in self.counted[name]:
+                evicted = self.world.pods[pods[uid]]["status"].get("reason") == "Evicted"
+                self.counted[name][uid] = self.world.restarts_of(pods[uid]) + (0 if evicted else 1)
+        assert total <= sum(self.counted[name].values()), "a failure was counted twice"
+        if self.limit is not None:
+            assert total <= self.limit
+
+    def _check_rest(self) -> None:
+        for name, job in self.world.jobs.items():
+            pods, services = (
+                {key for key, obj in self._shelf(kind).items() if key.rsplit("-", 2)[0] == name}
+                for kind in ("pods", "services")
+            )
+            wanted = _wanted(job)
+            if is_true(job["status"], "Suspended"):
+                assert not pods
+                assert not services
+            elif not is_finished(job["status"]):
+                assert pods - wanted == set(), "pods beyond the number of replicas"
+                assert _not_completed(job) <= pods
+                assert _not_completed(job) <= services
+            elif self.clean == "All":
+                assert not pods
+                assert not services
+            elif self.clean == "Running":
+                assert all(_is_done(self.world.pods[pod]) for pod in pods)
+                assert services <= pods
+
+    def _remove_deleted_pods(self) -> None:
+        for name, pod in list(self.world.pods.items()):
+            if "deletionTimestamp" in pod["metadata"]:
+                self.world.remove_pod(name)
+
+    def _a_pod(self, data: st.DataObject) -> str:
+        name: str = data.draw(st.sampled_from(sorted(self.world.pods)))
+        return name
+
+    def _shelf(self, kind: str) -> dict[str, Object]:
+        shelf: dict[str, Object] = getattr(self.world, kind) if hasattr(self, "world") else {}
+        return shelf
+
+
+def _rank(pod: Object) -> tuple[str, ...]:
+    labels: dict[str, Any] = pod["metadata"]["labels"]
+    keys = ("job-name", "replica-type", "replica-index")
+    return tuple(labels[f"training.kubeflow.org/{key}"] for key in keys)
+
+
+def _is_done(pod: Object) -> bool:
+    return pod["status"]["phase"] in {"Succeeded", "Failed"}
+
+
+def _wanted(job: Object) -> set[str]:
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    return {
+        f"{job['metadata']['name']}-{role.lower()}-{index}"
+        for role, replica in replicas.items()
+        for index in range(replica["replicas"])
+    }
+
+
+def _not_completed(job: Object) -> set[str]:
+    """Wanted ranks that have not finished."""
+    done = set()
+    for role, text in (job["status"].get("completedIndexes") or {}).items():
+        for run in text.split(","):
+            first, _, last = run.partition("-")
+            done |= {f"{job['metadata']['name']}-{role.lower()}-{i}" for i in range(int(first), int(last or first) + 1)}
+    return _wanted(job) - done
+
+
+def _wants_nothing(job: Object) -> bool:
+    """Scaled to no pods at all: nobody can finish, and that is what was asked for."""
+    return "Master" not in job["spec"]["pytorchReplicaSpecs"] and not _wanted(job)
+
+
+EngineMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+test_a_job_survives_anything = EngineMachine.TestCase

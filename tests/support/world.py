@@ -1,0 +1,187 @@
+"""A cluster as small as it can be, for driving the pure engine: objects with versions, a lagging watch, pods that are
+played. It does what a real API server guarantees and not more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tests.support.jobs import NOW
+from trainwright.api.job import Job, read_job
+from trainwright.engine import Delete, Observed, Plan, ServiceView, Settings
+from trainwright.engine.labels import LISTEN_PORTS
+from trainwright.objects import Object
+from trainwright.objects.pods import read_pod
+from trainwright.objects.times import format_time
+
+Shelf = dict[str, Object]
+
+
+@dataclass
+class World:
+    """Objects are never changed in place, so that older states of the world can be kept and seen again."""
+
+    settings: Settings
+    now: datetime = NOW
+    jobs: Shelf = field(default_factory=dict)
+    pods: Shelf = field(default_factory=dict)
+    services: Shelf = field(default_factory=dict)
+    foreign_ports: frozenset[int] = frozenset()
+    _made: int = 0
+
+    def __post_init__(self) -> None:
+        self._past: dict[str, list[Shelf]] = {"jobs": [{}], "pods": [{}], "services": [{}]}
+        self._seen = dict.fromkeys(self._past, 0)
+
+    # What the operator does
+
+    def look(self, name: str) -> tuple[Job, Observed] | None:
+        """The job and its children as a watch that may lag behind shows them; None while it does not show the job."""
+        jobs, pods, services = (self._past[kind][self._seen[kind]] for kind in ("jobs", "pods", "services"))
+        if name not in jobs:
+            return None
+        taken = frozenset().union(
+            self.foreign_ports, *(ports_of(job) for other, job in self.jobs.items() if other != name)
+        )
+        mine = tuple(read_pod(pod) for pod in pods.values() if _is_of(pod, name))
+        views = tuple(msgspec.convert(one, ServiceView) for one in services.values() if _is_of(one, name))
+        return read_job(jobs[name]), Observed(mine, views, taken)
+
+    def apply(self, name: str, decided: Plan, version: str, *, writes: int = 1_000_000) -> bool:
+        """Applies the plan as the operator does, and dies after so many writes; False if it was out of date."""
+        if decided.status is not None and writes > 0:
+            writes -= 1
+            if not self.write_status(name, decided.status, version):
+                return False
+        changes: list[Delete | Object] = [*decided.deletes, *decided.creates]
+        for change in changes[:writes]:
+            if isinstance(change, Delete):
+                self.delete(change.resource.plural, change.name, change.uid)
+            else:
+                self.create(change)
+        if decided.delete_job and writes > len(changes):
+            self.delete_job(name)
+        return True
+
+    def write_status(self, name: str, status: Object, version: str) -> bool:
+        job = self.jobs.get(name)
+        if job is None or job["metadata"]["resourceVersion"] != version:
+            return False
+        self._store_job({**job, "status": status})
+        return True
+
+    def create(self, obj: Object) -> None:
+        kind = "pods" if obj["kind"] == "Pod" else "services"
+        name = obj["metadata"]["name"]
+        if name in self._shelf(kind):
+            return
+        created = {**obj, "metadata": {**obj["metadata"], "uid": f"uid-{self._next()}"}}
+        if kind == "pods":
+            created["status"] = {"phase": "Pending"}
+        self._put(kind, name, created)
+
+    def delete(self, kind: str, name: str, uid: str) -> None:
+        obj = self._shelf(kind).get(name)
+        if obj is None or obj["metadata"]["uid"] != uid:
+            return
+        if kind == "services":
+            self._put(kind, name, None)
+        elif "deletionTimestamp" not in obj["metadata"]:
+            going = {
+                "deletionTimestamp": format_time(self.now + timedelta(seconds=30)),
+                "deletionGracePeriodSeconds": 30,
+            }
+            self._put(kind, name, {**obj, "metadata": {**obj["metadata"], **going}})
+
+    def delete_job(self, name: str) -> None:
+        self._put("jobs", name, None)
+        for kind in ("pods", "services"):
+            for child in [key for key, obj in self._shelf(kind).items() if _is_of(obj, name)]:
+                self._put(kind, child, None)
+
+    def catch_up(self, kind: str | None = None, steps: int = 1_000_000) -> None:
+        """The watch of one kind of objects, or of all, sees that many changes more."""
+        for each in [kind] if kind else list(self._past):
+            self._seen[each] = min(self._seen[each] + steps, len(self._past[each]) - 1)
+
+    # What users do
+
+    def put_job(self, raw: Object) -> None:
+        self._store_job(raw)
+
+    def edit_job(self, name: str, spec: Object) -> None:
+        self._store_job({**self.jobs[name], "spec": spec})
+
+    # What kubelets do
+
+    def start_pod(self, name: str) -> None:
+        """Starts a pending pod; it loses if somebody else has the port that it was given."""
+        ports = (self.pods[name]["metadata"].get("annotations") or {}).get(LISTEN_PORTS, "")
+        if ports and int(ports) in self.foreign_ports:
+            self._set_pod(name, {"phase": "Failed", "reason": "PortTaken"})
+        else:
+            self._set_pod(name, _container_status("Running", {"running": {}}))
+
+    def restart_container(self, name: str) -> None:
+        restarts = self.restarts_of(name) + 1
+        self._set_pod(name, _container_status("Running", {"running": {}}, restarts))
+
+    def end_pod(self, name: str, exit_code: int) -> None:
+        phase = "Failed" if exit_code else "Succeeded"
+        state = {"terminated": {"exitCode": exit_code, "finishedAt": format_time(self.now)}}
+        self._set_pod(name, _container_status(phase, state, self.restarts_of(name)))
+
+    def evict_pod(self, name: str) -> None:
+        self._set_pod(name, {"phase": "Failed", "reason": "Evicted"})
+
+    def remove_pod(self, name: str) -> None:
+        self._put("pods", name, None)
+
+    def restarts_of(self, name: str) -> int:
+        statuses = self.pods[name]["status"].get("containerStatuses") or [{}]
+        return int(statuses[0].get("restartCount", 0))
+
+    # Bookkeeping
+
+    def _set_pod(self, name: str, status: Object) -> None:
+        self._put("pods", name, {**self.pods[name], "status": status})
+
+    def _store_job(self, raw: Object) -> None:
+        metadata = {**raw["metadata"], "resourceVersion": str(self._next())}
+        self._put("jobs", metadata["name"], {**raw, "metadata": metadata})
+
+    def _shelf(self, kind: str) -> Shelf:
+        return {"jobs": self.jobs, "pods": self.pods, "services": self.services}[kind]
+
+    def _put(self, kind: str, name: str, obj: Object | None) -> None:
+        shelf = self._shelf(kind)
+        if obj is None:
+            shelf.pop(name, None)
+        else:
+            shelf[name] = obj
+        self._past[kind].append(dict(shelf))
+
+    def _next(self) -> int:
+        self._made += 1
+        return self._made
+
+
+def ports_of(job: Object) -> frozenset[int]:
+    """The ports that a job which has not finished holds."""
+    status = job.get("status") or {}
+    finished = any(one["type"] in {"Succeeded", "Failed"} and one["status"] == "True" for one in conditions_of(job))
+    return frozenset() if finished else frozenset((status.get("ports") or {}).values())
+
+
+def conditions_of(job: Object) -> list[Object]:
+    return list((job.get("status") or {}).get("conditions") or [])
+
+
+def _is_of(obj: Object, job: str) -> bool:
+    return any(owner["name"] == job for owner in obj["metadata"].get("ownerReferences", []))
+
+
+def _container_status(phase: str, state: Object, restarts: int = 0) -> Object:
+    return {"phase": phase, "containerStatuses": [{"name": "pytorch", "restartCount": restarts, "state": state}]}
