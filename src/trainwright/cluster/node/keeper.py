@@ -244,10 +244,10 @@ class PodKeeper:
         if missing := self._missing_names(pod, resolved, facts):
             return missing
         directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._names.flush()  # the hosts file must be there before anybody mounts it
         if problems := prepare(resolved):
             self._tell_once(pod, [Notice(problem.reason, problem.message) for problem in problems])
             return problems
-        self._names.flush()
         directory.write_pod(resolved.pod)
         self._supervise(pod["metadata"]["uid"], directory)
         self._tell_once(pod, resolved.notices)

@@ -1,0 +1,110 @@
+"""The real kubectl works on the embedded cluster as on any other: what it is asked, what it prints."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.commands import Commands
+
+pytestmark = pytest.mark.timeout(120)
+
+JOB = "training.kubeflow.org/job-name=greeter"
+
+MANIFEST = """
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata:
+  name: greeter
+spec:
+  pytorchReplicaSpecs:
+    Master:
+      replicas: 1
+      template: &template
+        spec:
+          containers:
+            - name: pytorch
+              image: example.com/greeter:1
+              command: [sh, -c, 'echo "rank $RANK of $WORLD_SIZE"; until [ -e GATE ]; do sleep 0.05; done; echo done']
+    Worker:
+      replicas: 2
+      template: *template
+"""
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    """The programs end once this file exists."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def manifest(tmp_path: Path, gate: Path) -> Path:
+    job = yaml.safe_load(MANIFEST.replace("GATE", str(gate)))
+    for replica in job["spec"]["pytorchReplicaSpecs"].values():
+        spec = replica["template"]["spec"] = {**replica["template"]["spec"]}
+        spec["volumes"] = [{"name": "gate", "hostPath": {"path": str(tmp_path)}}]
+        spec["containers"] = [{**spec["containers"][0], "volumeMounts": [{"name": "gate", "mountPath": str(tmp_path)}]}]
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job))
+    return path
+
+
+def test_kubectl_sees_a_job_through_its_life(commands: Commands, manifest: Path, gate: Path) -> None:
+    kubectl = commands.kubectl
+
+    assert kubectl("get", "pytorchjobs") == "No resources found in default namespace.\n"
+    assert kubectl("apply", "-f", str(manifest)) == "pytorchjob.kubeflow.org/greeter created\n"
+    watch = commands.start_kubectl("get", "pytorchjobs", "-w")
+    assert kubectl("apply", "-f", str(manifest)) == "pytorchjob.kubeflow.org/greeter unchanged\n"
+
+    assert "condition met" in kubectl("wait", "--for=condition=Running", "pytorchjob/greeter", "--timeout=60s")
+    kubectl("wait", "--for=condition=Ready", "pod", "-l", JOB, "--timeout=60s")
+
+    everything = kubectl("get", "pytorchjobs,pods,svc,events")
+    assert _row(everything, "pytorchjob.kubeflow.org/greeter")[1] == "Running"
+    for name in ("greeter-master-0", "greeter-worker-0", "greeter-worker-1"):
+        assert _row(everything, f"pod/{name}")[1:4] == ["1/1", "Running", "0"]
+        assert _row(everything, f"service/{name}")[1:5] == ["ClusterIP", "None", "<none>", "23456/TCP"]
+        assert f"Created pod: {name}" in everything
+        assert f"Created service: {name}" in everything
+
+    wide = kubectl("get", "pods", "-l", f"{JOB},training.kubeflow.org/replica-type=worker", "-o", "wide")
+    assert wide.splitlines()[0].split()[:7] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE"]
+    assert [line.split()[0] for line in wide.splitlines()[1:]] == ["greeter-worker-0", "greeter-worker-1"]
+    assert all("127." in line and " local " in line for line in wide.splitlines()[1:])
+    assert kubectl("get", "pods", "-l", "nobody=here") == "No resources found in default namespace.\n"
+
+    as_yaml = yaml.safe_load(kubectl("get", "pytorchjob", "greeter", "-o", "yaml"))
+    assert as_yaml == commands.get("pytorchjob", "greeter")
+    assert [one["type"] for one in as_yaml["status"]["conditions"]] == ["Created", "Running"]
+
+    described = kubectl("describe", "pytorchjob", "greeter")
+    assert "Message:               PyTorchJob greeter is running." in described
+    assert "SuccessfulCreatePod" in described
+
+    logs = commands.start_kubectl("logs", "-f", "greeter-worker-1")
+    assert kubectl("logs", "greeter-master-0") == "rank 0 of 3\n"
+    gate.touch()
+    assert logs.communicate(timeout=60)[0] == "rank 2 of 3\ndone\n"
+
+    assert "condition met" in kubectl("wait", "--for=condition=Succeeded", "pytorchjob/greeter", "--timeout=60s")
+    watch.terminate()
+    seen = [line.split()[1] for line in watch.communicate(timeout=10)[0].splitlines()[1:]]
+    assert [state for state in ("Created", "Running", "Succeeded") if state in seen] == [
+        "Created",
+        "Running",
+        "Succeeded",
+    ]
+    assert "PyTorchJob greeter is successfully completed." in kubectl("get", "events")
+
+    assert (
+        kubectl("delete", "-f", str(manifest)) == 'pytorchjob.kubeflow.org "greeter" deleted from default namespace\n'
+    )
+    kubectl("wait", "--for=delete", "pod", "-l", JOB, "--timeout=60s")
+    assert kubectl("get", "pods,svc") == "No resources found in default namespace.\n"
+
+
+def _row(table: str, name: str) -> list[str]:
+    (row,) = (line.split() for line in table.splitlines() if line.startswith(f"{name} "))
+    return row
