@@ -87,12 +87,9 @@ def _explain(text: str, value: Any, prefix: str) -> FieldError:
 
 
 def _at(value: Any, path: str) -> Any:
-    """The value that the error is about; None where the path goes through the keys of a map."""
-    for step in _STEP.finditer(path):
-        if step["key"] is not None and isinstance(value, dict):
-            value = value.get(step["key"])
-        elif step["index"] is not None and isinstance(value, list):
-            value = value[int(step["index"])]
+    """The value that the error is about, or the map in which it is: the keys of maps are not in the path."""
+    for step in _STEP.finditer(path.partition("[...]")[0]):
+        value = value[int(step["index"])] if step["index"] else value[step["key"]]
     return value if isinstance(value, str | int | float | None) else type(value).__name__
 
 

@@ -1,0 +1,120 @@
+"""The CRD: what the API server is told about the kind."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from trainwright.api.crd import render_crd
+from trainwright.api.kinds import KINDS, PYTORCH, Kind, Role
+from trainwright.objects import Object
+
+FLUTE = Kind(
+    name="FluteJob",
+    plural="flutejobs",
+    framework="flute",
+    replicas_field="fluteReplicaSpecs",
+    roles=(Role("Player"),),
+    container="flute",
+    port_name="flute-port",
+    port=4000,
+    default_restart_policy="Never",
+    columns=("Age", "State"),
+)
+
+
+def version(kind: Kind = PYTORCH) -> Object:
+    (only,) = render_crd(kind)["spec"]["versions"]
+    found: Object = only
+    return found
+
+
+def schema(*path: str) -> Object:
+    part: Object = version()["schema"]["openAPIV3Schema"]
+    for name in path:
+        part = part["properties"][name]
+    return part
+
+
+def walk(part: Any) -> Iterator[Object]:
+    if isinstance(part, dict):
+        yield part
+        for value in part.values():
+            yield from walk(value)
+
+
+def test_names_and_subresources_are_upstreams() -> None:
+    crd = render_crd(PYTORCH)
+    assert crd["metadata"]["name"] == "pytorchjobs.kubeflow.org"
+    assert crd["spec"]["names"] == {
+        "kind": "PyTorchJob",
+        "listKind": "PyTorchJobList",
+        "plural": "pytorchjobs",
+        "singular": "pytorchjob",
+    }
+    assert version()["subresources"] == {
+        "status": {},
+        "scale": {
+            "specReplicasPath": ".spec.pytorchReplicaSpecs.Worker.replicas",
+            "statusReplicasPath": ".status.replicaStatuses.Worker.active",
+            "labelSelectorPath": ".status.replicaStatuses.Worker.selector",
+        },
+    }
+
+
+def test_columns_are_state_then_age() -> None:
+    assert version()["additionalPrinterColumns"] == [
+        {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+
+
+def test_a_kind_without_a_scaled_role_has_no_scale_and_its_own_order_of_columns() -> None:
+    assert version(FLUTE)["subresources"] == {"status": {}}
+    assert [column["name"] for column in version(FLUTE)["additionalPrinterColumns"]] == ["Age", "State"]
+
+
+def test_a_job_is_not_suspended_unless_it_says_so() -> None:
+    assert schema("spec", "runPolicy")["default"] == {}
+    assert schema("spec", "runPolicy", "suspend")["default"] is False
+
+
+def test_only_the_replicas_are_required() -> None:
+    assert schema("spec")["required"] == ["pytorchReplicaSpecs"]
+    assert "required" not in schema("spec", "runPolicy")
+
+
+def test_the_queue_cannot_be_changed() -> None:
+    assert schema("spec", "runPolicy", "schedulingPolicy", "queue")["x-kubernetes-validations"] == [
+        {"rule": "self == oldSelf", "message": "spec.runPolicy.schedulingPolicy.queue is immutable"}
+    ]
+
+
+def test_pod_templates_are_open_but_containers_need_a_name() -> None:
+    replica = schema("spec", "pytorchReplicaSpecs")["additionalProperties"]
+    template = replica["properties"]["template"]
+    pod = template["properties"]["spec"]
+    assert template["x-kubernetes-preserve-unknown-fields"] is True
+    assert pod["required"] == ["containers"]
+    assert pod["properties"]["containers"]["items"]["required"] == ["name"]
+
+
+def test_our_own_status_fields_are_declared() -> None:
+    fields = schema("status")["properties"]
+    assert {"ports", "restarts", "replacedPods", "completedIndexes"} <= fields.keys()
+    assert fields["restarts"]["additionalProperties"] == {"type": "integer", "format": "int32"}
+    assert fields["startTime"] == {"type": "string", "format": "date-time"}
+
+
+def test_the_kinds_own_fields_are_declared() -> None:
+    assert schema("spec", "elasticPolicy", "rdzvConf")["items"]["properties"].keys() == {"key", "value"}
+    assert schema("spec", "nprocPerNode")["type"] == "string"
+
+
+def test_schemas_are_structural_and_small() -> None:
+    for kind in KINDS.values():
+        rendered = render_crd(kind)
+        assert len(json.dumps(rendered)) < 64 * 1024
+        for part in walk(version(kind)["schema"]):
+            assert not {"$ref", "title", "minimum", "maximum"} & part.keys()
+            if "anyOf" in part:
+                assert part["x-kubernetes-int-or-string"] is True

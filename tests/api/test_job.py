@@ -1,0 +1,75 @@
+"""Reading a job: typed, completed, in the kind's order."""
+
+import pytest
+
+from tests.support.jobs import JOB_UID, JobBuilder
+from trainwright.api.errors import InvalidJob
+from trainwright.api.fields import PyTorchFields
+from trainwright.api.job import is_managed_elsewhere
+from trainwright.api.kinds import NoFields
+from trainwright.api.types import JobStatus, RunPolicy
+
+
+def test_a_job_knows_its_names_and_sizes() -> None:
+    job = JobBuilder().workers(2).master().job()
+    assert (job.name, job.namespace, job.metadata.uid) == ("digits", "team", JOB_UID)
+    assert list(job.replicas) == ["Master", "Worker"]
+    assert job.total_replicas == 3
+    assert job.child_name("Worker", 1) == "digits-worker-1"
+    assert job.run_policy == RunPolicy(clean_pod_policy="None")
+    assert job.status == JobStatus()
+
+
+def test_a_status_tells_whether_the_job_has_finished() -> None:
+    conditions = [{"type": "Created", "status": "True"}, {"type": "Running", "status": "False"}]
+    running = JobBuilder().master().status({"conditions": conditions}).job().status
+    assert not running.finished
+    assert running.is_true("Created")
+    assert not running.is_true("Running")
+    assert running.condition("Failed") is None
+    done = JobBuilder().master().status({"conditions": [{"type": "Failed", "status": "True"}]}).job().status
+    assert done.finished
+
+
+def test_a_framework_gets_the_fields_of_its_own_type() -> None:
+    job = JobBuilder().master().job()
+    assert job.own_fields(PyTorchFields).nproc_per_node == "auto"
+    with pytest.raises(TypeError, match="PyTorchJob has PyTorchFields, not NoFields"):
+        job.own_fields(NoFields)
+
+
+@pytest.mark.parametrize(
+    ("manager", "elsewhere"),
+    [
+        (None, False),
+        ("kubeflow.org/training-operator", False),
+        ("", True),
+        ("kueue.x-k8s.io/multikueue", True),
+        ("example.com/other", True),
+    ],
+)
+def test_a_job_with_another_manager_is_not_ours(manager: str | None, elsewhere: bool) -> None:
+    raw = JobBuilder().master().run_policy(managedBy=manager).raw()
+    assert is_managed_elsewhere(raw) is elsewhere
+
+
+def test_a_job_with_another_manager_is_read_but_not_judged() -> None:
+    builder = JobBuilder("Bad_Name").run_policy(managedBy="kueue.x-k8s.io/multikueue").replica("Chief", 3)
+    job = builder.job()
+    assert job.managed_elsewhere
+    assert job.replicas == {}
+
+
+@pytest.mark.parametrize("spec", [None, [], {"runPolicy": 3}])
+def test_managers_are_found_in_broken_objects_too(spec: object) -> None:
+    assert not is_managed_elsewhere({"spec": spec})
+
+
+def test_a_status_of_the_wrong_shape_is_refused_by_name() -> None:
+    with pytest.raises(InvalidJob, match=r"status\.startTime: Invalid value: \"soon\""):
+        JobBuilder().master().status({"startTime": "soon"}).job()
+
+
+def test_a_name_of_the_wrong_type_is_refused_by_name() -> None:
+    with pytest.raises(InvalidJob, match=r"metadata\.annotations: Invalid value: 3: must be object, not int"):
+        JobBuilder().master().metadata(annotations=3).job()

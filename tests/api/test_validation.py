@@ -1,0 +1,249 @@
+"""Which manifests are refused, in upstream's words."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.jobs import JobBuilder, template
+from trainwright.api.errors import ErrorType, InvalidJob, required
+from trainwright.api.job import read_job
+from trainwright.api.kinds import PYTORCH
+from trainwright.api.validation import validate
+from trainwright.objects import Object
+
+CONTAINERS = "spec.pytorchReplicaSpecs[Master].template.spec.containers"
+
+
+def errors(builder: JobBuilder) -> list[str]:
+    return [str(error) for error in validate(builder.raw(), PYTORCH)]
+
+
+def test_a_usual_job_is_accepted() -> None:
+    assert errors(JobBuilder().master().workers(2)) == []
+
+
+def test_a_name_that_is_no_dns_label_is_refused() -> None:
+    (error,) = validate(JobBuilder("0-digits").master().raw(), PYTORCH)
+    assert (error.path, error.type, error.value) == ("metadata.name", ErrorType.INVALID, "0-digits")
+    assert error.detail.startswith("should match: a DNS-1035 label must consist of")
+
+
+def test_a_template_without_containers_gives_both_errors() -> None:
+    assert errors(JobBuilder().master(pod={"spec": {"containers": []}})) == [
+        f"{CONTAINERS}: Required value: must be specified",
+        f"{CONTAINERS}: Required value: must have at least one container with name pytorch",
+    ]
+
+
+def test_an_empty_image_is_refused() -> None:
+    assert errors(JobBuilder().master(pod=template(image=""))) == [
+        f"{CONTAINERS}[0].image: Required value: must be required"
+    ]
+
+
+def test_the_training_container_must_have_its_name() -> None:
+    assert errors(JobBuilder().master(pod=template(name="main"))) == [
+        f"{CONTAINERS}: Required value: must have at least one container with name pytorch"
+    ]
+
+
+@pytest.mark.parametrize("spec", [{}, {"pytorchReplicaSpecs": {}}, {"pytorchReplicaSpecs": {"Master": None}}, None])
+def test_a_job_without_replicas_is_refused(spec: Object | None) -> None:
+    raw = {**JobBuilder().raw(), "spec": spec}
+    assert [str(error) for error in validate(raw, PYTORCH)] == [
+        "spec.pytorchReplicaSpecs: Required value: must be required"
+    ]
+
+
+def test_an_unknown_role_is_refused_with_those_that_exist() -> None:
+    assert errors(JobBuilder().replica("Chief", 1)) == [
+        'spec.pytorchReplicaSpecs[Chief]: Unsupported value: "Chief": supported values: "Master", "Worker"'
+    ]
+
+
+def test_admission_refuses_another_letter_case_but_the_operator_reads_it() -> None:
+    builder = JobBuilder().replica("MASTER", 1)
+    assert errors(builder) == [
+        'spec.pytorchReplicaSpecs[MASTER]: Unsupported value: "MASTER": supported values: "Master", "Worker"'
+    ]
+    assert list(builder.job().replicas) == ["Master"]
+
+
+@pytest.mark.parametrize("count", [0, 2, None])
+def test_there_is_exactly_one_master(count: int | None) -> None:
+    assert errors(JobBuilder().replica("Master", count)) == [
+        "spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1"
+    ]
+
+
+def test_the_operator_completes_a_missing_number_of_masters_but_refuses_two() -> None:
+    assert JobBuilder().replica("Master", None).job().replicas["Master"].count == 1
+    with pytest.raises(InvalidJob, match="must be 1"):
+        JobBuilder().replica("Master", 2).job()
+
+
+def test_admission_wants_a_worker_but_a_job_may_be_scaled_to_none() -> None:
+    builder = JobBuilder().master().workers(0)
+    assert errors(builder) == ["spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"]
+    assert builder.job().replicas["Worker"].count == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "detail"), [(-1, "should be a non-negative integer"), (100_001, "must be less than or equal to 100000")]
+)
+def test_no_engine_runs_an_impossible_number_of_pods(count: int, detail: str) -> None:
+    with pytest.raises(InvalidJob) as refused:
+        JobBuilder().workers(count).job()
+    assert str(refused.value) == f"spec.pytorchReplicaSpecs[Worker].replicas: Invalid value: {count}: {detail}"
+
+
+def test_an_unknown_restart_policy_is_refused() -> None:
+    (error,) = errors(JobBuilder().master(policy="Sometimes"))
+    assert error == (
+        'spec.pytorchReplicaSpecs[Master].restartPolicy: Unsupported value: "Sometimes": '
+        'supported values: "Always", "OnFailure", "Never", "ExitCode"'
+    )
+
+
+@pytest.mark.parametrize("manager", ["kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"])
+def test_known_managers_are_accepted(manager: str) -> None:
+    assert errors(JobBuilder().master().run_policy(managedBy=manager)) == []
+
+
+@pytest.mark.parametrize("manager", ["", "example.com/other"])
+def test_unknown_managers_are_refused(manager: str) -> None:
+    (error,) = errors(JobBuilder().master().run_policy(managedBy=manager))
+    assert error == (
+        f'spec.runPolicy.managedBy: Unsupported value: "{manager}": supported values: '
+        '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"'
+    )
+
+
+def test_elastic_jobs_need_workers() -> None:
+    assert errors(JobBuilder().master().spec(elasticPolicy={})) == [
+        "spec.pytorchReplicaSpecs.Worker: Required value: must be configured if elastic policy is used"
+    ]
+
+
+def test_only_one_of_the_two_fields_for_processes_per_node() -> None:
+    builder = JobBuilder().workers(1).spec(elasticPolicy={"nProcPerNode": 2}, nprocPerNode="2")
+    assert errors(builder) == ["spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"]
+
+
+def test_names_of_children_must_fit_into_63_characters() -> None:
+    assert errors(JobBuilder("x" * 54).master()) == []
+    (error,) = errors(JobBuilder("x" * 54).master().workers(11))
+    child = "x" * 54 + "-worker-10"
+    assert error.startswith(f'metadata.name: Invalid value: "{"x" * 54}": must be shorter by 1 characters: ')
+    assert child in error
+
+
+def test_a_name_that_is_too_long_by_itself_is_reported_once() -> None:
+    (error,) = errors(JobBuilder("x" * 64).master())
+    assert "must be no more than 63 characters" in error
+
+
+def test_errors_come_in_a_fixed_order() -> None:
+    builder = JobBuilder("Bad").run_policy(managedBy="x").spec(elasticPolicy={})
+    builder.replica("Worker", 0).replica("Master", 2)
+    del builder._object["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"]
+    paths = [error.path for error in validate(builder.raw(), PYTORCH)]
+    assert paths == [
+        "metadata.name",
+        "spec.runPolicy.managedBy",
+        "spec.pytorchReplicaSpecs[Worker].template.spec.containers[0].image",
+        "spec.pytorchReplicaSpecs[Worker].replicas",
+        "spec.pytorchReplicaSpecs[Master].replicas",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (["x"], 'spec: Invalid value: "list": must be object, not array'),
+        ({"runPolicy": 3}, "spec.runPolicy: Invalid value: 3: must be object, not int"),
+        (
+            {"runPolicy": {"backoffLimit": "three"}},
+            'spec.runPolicy.backoffLimit: Invalid value: "three": must be int, not str',
+        ),
+        (
+            {"runPolicy": {"backoffLimit": 2**31}},
+            "spec.runPolicy.backoffLimit: Invalid value: 2147483648: expected int <= 2147483647",
+        ),
+        (
+            {"runPolicy": {"schedulingPolicy": {"minResources": {"cpu": []}}}},
+            'spec.runPolicy.schedulingPolicy.minResources[...]: Invalid value: "dict": must be int or str, not array',
+        ),
+        ({"pytorchReplicaSpecs": "all"}, 'spec.pytorchReplicaSpecs: Invalid value: "all": must be object, not str'),
+        (
+            {"pytorchReplicaSpecs": {"Master": 1}},
+            "spec.pytorchReplicaSpecs[Master]: Invalid value: 1: must be object, not int",
+        ),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [{"image": "x"}]}}}}},
+            f"{CONTAINERS}[0].name: Required value: must be specified",
+        ),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [{"name": "a"}, 4]}}}}},
+            f"{CONTAINERS}[1]: Invalid value: 4: must be object, not int",
+        ),
+        (
+            {"elasticPolicy": {"rdzvConf": [{"key": 1}]}},
+            "spec.elasticPolicy.rdzvConf[0].key: Invalid value: 1: must be str, not int",
+        ),
+    ],
+)
+def test_wrong_types_are_named_with_their_field(spec: Any, message: str) -> None:
+    raw = {**JobBuilder().raw(), "spec": spec}
+    assert [str(error) for error in validate(raw, PYTORCH)] == [message]
+    with pytest.raises(InvalidJob) as refused:
+        read_job(raw)
+    assert str(refused.value) == message
+
+
+def test_several_errors_are_printed_as_the_api_server_does() -> None:
+    refused = InvalidJob([required("a", "x"), required("b", "y")])
+    assert str(refused) == "[a: Required value: x, b: Required value: y]"
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+containers = st.lists(
+    st.dictionaries(st.sampled_from(["name", "image", "ports", "env"]), junk | st.just("pytorch"), max_size=4) | junk
+)
+replica = st.fixed_dictionaries(
+    {},
+    optional={
+        "replicas": junk,
+        "restartPolicy": junk,
+        "template": junk | st.fixed_dictionaries({"spec": junk | st.fixed_dictionaries({"containers": containers})}),
+    },
+)
+spec = st.fixed_dictionaries(
+    {},
+    optional={
+        "runPolicy": junk | st.dictionaries(st.sampled_from(["backoffLimit", "suspend", "managedBy"]), junk),
+        "elasticPolicy": junk | st.dictionaries(st.sampled_from(["minReplicas", "rdzvConf", "metrics"]), junk),
+        "nprocPerNode": junk,
+        "pytorchReplicaSpecs": junk | st.dictionaries(st.sampled_from(["Master", "Worker", "worker"]), replica | junk),
+    },
+)
+
+
+@given(spec | junk, junk)
+def test_no_manifest_however_broken_gives_anything_but_a_clear_refusal(spec: Any, status: Any) -> None:
+    raw = {**JobBuilder().raw(), "spec": spec, "status": status}
+    refused = validate(raw, PYTORCH)
+    try:
+        job = read_job(raw)
+    except InvalidJob as refusal:
+        refused += refusal.errors
+        job = None
+    assert refused or job is not None
+    assert all(error.path and error.detail and str(error) for error in refused)
+    assert job is None or job.replicas or job.managed_elsewhere
