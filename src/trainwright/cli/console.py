@@ -11,7 +11,7 @@ import click
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow")
 _COLOUR_CODES = re.compile(r"\x1b\[[0-9;]*m")
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]|\x1b(?!\[[0-9;]*m)")
+_UNSAFE = re.compile(r"[\x00-\x08\x0a-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\[[0-9;]*m)")
 _PLAIN = str.maketrans({"→": "->", "…": "...", "×": "x"})
 
 

@@ -65,7 +65,7 @@ class _Follower:
     def show(self) -> None:
         """Shows what has changed since the last time."""
         for story in self._stories:
-            for warning in story.new_warnings():
+            for warning in story.new_warnings(asyncio.get_running_loop().time()):
                 self._console.say(f"Warning: {self._of(story)}{warning}", colour="yellow")
             phases = story.phases()
             if phases and phases != self._shown_phases.get(story.uid):
@@ -118,7 +118,7 @@ class _Follower:
         if new is None or new.get("type") != "Warning" or old is not None:
             return
         for story in self._stories:
-            story.see_warning(new)
+            story.see_warning(new, asyncio.get_running_loop().time())
 
     def _pod_seen(self, story: JobStory, old: Object | None, new: Object | None) -> None:
         if old is not None and (new is None or new["metadata"]["uid"] != old["metadata"]["uid"]):

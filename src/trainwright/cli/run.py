@@ -67,6 +67,7 @@ def command(
     target = find_target(TargetOptions(context, kubeconfig, data_dir)).in_namespace(namespace)
     if python and not target.embedded:
         raise Problem("--python is for the embedded cluster: elsewhere a pod's Python is that of its image")
+    again = f"trainwright run{target.flags} {shlex.join(files)}"
     console = Console.of()
     Console.of(sys.stderr).say(target.line)
     with problems_reported(target.name), SyncClient(target.config) as client:
@@ -75,9 +76,9 @@ def command(
         if not stories:
             return
         if not follow:
-            console.say(f"follow with: trainwright run {shlex.join(files)}")
+            console.say(f"follow with: {again}")
             return
-        sys.exit(_followed(stories, client, target, files, console, timeout=timeout))
+        sys.exit(_followed(stories, client, target, console, again=again, timeout=timeout))
 
 
 def _applied(
@@ -106,9 +107,9 @@ def _followed(
     stories: list[JobStory],
     client: SyncClient,
     target: Target,
-    files: Sequence[str],
     console: Console,
     *,
+    again: str,
     timeout: float | None,
 ) -> int:
     """Follows the jobs and says how they ended; the exit code."""
@@ -134,7 +135,7 @@ def _followed(
             for line in (*rest, *volume_lines(_volumes(story, client))):
                 console.say(line)
         else:
-            for line in goes_on(story, files=shlex.join(files), kubectl=target.kubectl):
+            for line in goes_on(story, again=again, kubectl=target.kubectl):
                 console.say(line)
     if in_time is None:
         return 130

@@ -19,6 +19,9 @@ ROLE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/repli
 _HOPELESS = frozenset({"ImageHasNoCommand", "InvalidImageName"})
 """Reasons for which a container waits that no waiting mends: the manifest has to change."""
 _UNREMARKABLE = frozenset({"", "ContainerCreating", "PodInitializing"})
+_PASSING = frozenset({"FailedScheduling", "Unschedulable"})
+"""What is usual for a moment, while volumes are being bound, and only worth a word if it lasts."""
+_PATIENCE_SECONDS = 3.0
 _MANY_PODS = 8
 _KEPT_LINES = 200
 
@@ -32,6 +35,14 @@ class _Member:
     pod: Pod
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Warning:
+    about: str
+    reason: str
+    message: str
+    at: float
 
 
 class JobStory:
@@ -49,7 +60,7 @@ class JobStory:
         self._progress_order: tuple[int, int] | None = None
         self._members: dict[str, _Member] = {}
         self._ends: dict[tuple[str, str, str], Ended] = {}
-        self._warnings: dict[str, tuple[str, str]] = {}
+        self._warnings: dict[str, _Warning] = {}
         self._said_warnings: set[tuple[str, str]] = set()
 
     # What was seen
@@ -75,11 +86,11 @@ class JobStory:
         if member := self._members.get(uid):
             member.gone = True
 
-    def see_warning(self, event: Object) -> None:
+    def see_warning(self, event: Object, at: float) -> None:
         """A Warning event of anything; it is shown once it turns out to be about this job."""
-        about = (event.get("involvedObject") or {}).get("uid") or ""
+        about = str((event.get("involvedObject") or {}).get("uid") or "")
         key = str(event["metadata"].get("uid") or event["metadata"].get("name"))
-        self._warnings[f"{about}/{key}"] = (str(event.get("reason", "")), str(event.get("message", "")))
+        self._warnings[key] = _Warning(about, str(event.get("reason", "")), str(event.get("message", "")), at)
 
     def hear(self, pod_uid: str, line: str, at: float) -> None:
         """A line of a pod's output. Progress is that of the first rank that tells any."""
@@ -127,18 +138,19 @@ class JobStory:
             for role, counter in counts.items()
         )
 
-    def new_warnings(self) -> list[str]:
+    def new_warnings(self, at: float) -> list[str]:
         """Warnings about the job or its pods that have not been shown; the same words of several pods only once."""
         known = {self.uid: self.name, **{uid: member.label for uid, member in self._members.items()}}
         fresh = []
-        for key in list(self._warnings):
-            about = key.partition("/")[0]
-            if about not in known:
+        for key, warning in list(self._warnings.items()):
+            if warning.about not in known or (warning.reason in _PASSING and at - warning.at < _PATIENCE_SECONDS):
                 continue
-            reason, message = self._warnings.pop(key)
-            if (reason, message) not in self._said_warnings:
-                self._said_warnings.add((reason, message))
-                fresh.append(f"{known[about]}: {reason}: {message}")
+            del self._warnings[key]
+            if warning.reason in _PASSING and all(member.pod.spec.node_name for member in self._present()):
+                continue  # it has passed
+            if (warning.reason, warning.message) not in self._said_warnings:
+                self._said_warnings.add((warning.reason, warning.message))
+                fresh.append(f"{known[warning.about]}: {warning.reason}: {warning.message}")
         return fresh
 
     def first_failure(self) -> Ended | None:

@@ -36,6 +36,8 @@ class Target:
     embedded: bool
     kubectl: str
     """How to call kubectl for this cluster, for suggestions."""
+    flags: str = ""
+    """What to add to our own commands so that they mean this cluster again."""
 
     @property
     def name(self) -> str:
@@ -90,17 +92,17 @@ def find_target(options: TargetOptions, environment: Mapping[str, str] = os.envi
 
 
 def embedded_cluster(data_dir: DataDir) -> Target:
+    flags = "" if data_dir == DataDir.default() else f" --data-dir {data_dir.path}"
     if data_dir.running() is None:
-        flag = "" if data_dir == DataDir.default() else f" --data-dir {data_dir.path}"
         raise Problem(
-            f"no embedded cluster runs in {data_dir.path}: start it with `trainwright up --detach{flag}`, "
+            f"no embedded cluster runs in {data_dir.path}: start it with `trainwright up --detach{flags}`, "
             "or name another cluster with --context"
         )
     try:
         config = load_kubeconfig(data_dir.kubeconfig, context=CONTEXT)
     except ConfigError as error:
         raise Problem(str(error)) from error
-    return Target(config, embedded=True, kubectl=f"kubectl --kubeconfig {data_dir.kubeconfig}")
+    return Target(config, embedded=True, kubectl=f"kubectl --kubeconfig {data_dir.kubeconfig}", flags=flags)
 
 
 def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
@@ -108,11 +110,12 @@ def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
         config = load_kubeconfig(kubeconfig, context=context)
     except ConfigError as error:
         raise Problem(str(error)) from error
-    file = f" --kubeconfig {kubeconfig}" if kubeconfig else ""
+    flags = f" --kubeconfig {kubeconfig} --context {config.context}" if kubeconfig else f" --context {config.context}"
     return Target(
         config,
         embedded=is_embedded(config, DataDir.default().running()),
-        kubectl=f"kubectl{file} --context {config.context}",
+        kubectl=f"kubectl{flags}",
+        flags=flags,
     )
 
 

@@ -53,11 +53,11 @@ def verdict(story: JobStory, *, now: datetime, kubectl: str) -> list[str]:
             return [f"{story.name} is unfinished after {_duration(story.object, now)}"]
 
 
-def goes_on(story: JobStory, *, files: str, kubectl: str) -> list[str]:
+def goes_on(story: JobStory, *, again: str, kubectl: str) -> list[str]:
     """What to do with a job that runs on after we stopped following it."""
     return [
         f"{story.name} goes on without us",
-        f"  follow it: trainwright run {files}",
+        f"  follow it: {again}",
         f"  end it:    {kubectl} delete {story.kind.singular} {story.name} -n {story.namespace}",
     ]
 

@@ -1,0 +1,31 @@
+"""Counting and naming the states that `status` shows."""
+
+import pytest
+
+from tests.support.jobs import JobBuilder
+from trainwright.cli.status import counted, ready_or_not, state_of
+
+
+@pytest.mark.parametrize(
+    ("conditions", "state"),
+    [
+        ([], "New"),
+        ([("Created", "True")], "Created"),
+        ([("Created", "True"), ("Running", "True")], "Running"),
+        ([("Created", "True"), ("Running", "False"), ("Succeeded", "True")], "Succeeded"),
+    ],
+)
+def test_the_last_true_condition_is_the_state(conditions: list[tuple[str, str]], state: str) -> None:
+    listed = [{"type": kind, "status": status} for kind, status in conditions]
+    assert state_of(JobBuilder().status({"conditions": listed}).raw()) == state
+
+
+def test_the_most_frequent_comes_first() -> None:
+    assert counted(["Running", "Failed", "Running"]) == "2 Running, 1 Failed"
+    assert counted([]) == "none"
+
+
+def test_a_node_is_ready_by_its_condition() -> None:
+    assert ready_or_not({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}) == "Ready"
+    assert ready_or_not({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}) == "NotReady"
+    assert ready_or_not({}) == "NotReady"
