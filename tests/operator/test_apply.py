@@ -17,6 +17,7 @@ from trainwright.kube.store import raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import EVENTS, PODS, SERVICES
+from trainwright.operator.announcing import Announcer
 from trainwright.operator.apply import Applier
 from trainwright.operator.caches import Caches
 from trainwright.operator.crds import install_crds
@@ -56,8 +57,10 @@ class World:
         self.applier = self.applier_of(48)
 
     def applier_of(self, parallel_writes: int) -> Applier:
-        recorders = {PYTORCH.name: self.recorder}
-        return Applier(self.client, self.caches, recorders, parallel_writes=parallel_writes)
+        return Applier(self.client, self.caches, Announcer(self.record), parallel_writes=parallel_writes)
+
+    def record(self, job: Object, event: JobEvent) -> None:
+        self.recorder.record(job, event.type, event.reason, event.message)
 
     async def apply(self, **plan: object) -> tuple[str, ...]:
         return await self.applier.apply(PYTORCH, self.job, Plan(**plan))  # type: ignore[arg-type]  # checked by Plan

@@ -7,12 +7,12 @@ import pytest
 
 from tests.support.jobs import JobBuilder, template
 from trainwright.api.kinds import KINDS, PYTORCH
-from trainwright.engine import Addressing, Settings
+from trainwright.engine import Addressing, JobEvent, Settings
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig
-from trainwright.kube.recorder import EventRecorder
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, SERVICES
+from trainwright.operator.announcing import Announcer
 from trainwright.operator.apply import Applier
 from trainwright.operator.caches import Caches
 from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
@@ -30,12 +30,13 @@ class Bench:
         self.client = client
         self.caches = Caches(KINDS)
         self.now = START
-        recorders = {PYTORCH.name: EventRecorder(client, PYTORCH.controller)}
+        self.told: list[JobEvent] = []
+        announcer = Announcer(lambda _, event: self.told.append(event))
         self._reconciler = Reconciler(
             kinds=KINDS,
             settings=settings,
             caches=self.caches,
-            applier=Applier(client, self.caches, recorders, parallel_writes=8),
+            applier=Applier(client, self.caches, announcer, parallel_writes=8),
             clock=lambda: self.now,
         )
 
@@ -129,6 +130,7 @@ async def test_a_job_that_cannot_run_is_given_up_and_says_why_once(client: Clien
     assert "spec.pytorchReplicaSpecs[Worker].template.spec.containers" in outcome.reason
     again = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
     assert again["metadata"]["resourceVersion"] == refused["metadata"]["resourceVersion"]
+    assert [event.reason for event in bench.told] == ["PyTorchJobFailedValidation"]
 
 
 async def test_an_api_server_that_does_not_answer_is_tried_again(unused_tcp_port: int) -> None:

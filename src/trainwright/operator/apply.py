@@ -5,7 +5,7 @@ changes, and what is missing afterwards is planned again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,9 +13,9 @@ from trainwright.api.kinds import Kind
 from trainwright.engine import Delete, JobEvent, Plan
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
-from trainwright.kube.recorder import EventRecorder
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
+from trainwright.operator.announcing import Announcer
 from trainwright.operator.caches import Caches
 from trainwright.operator.notices import Notices
 
@@ -31,12 +31,10 @@ class Result:
 class Applier:
     """Applies plans of many jobs at once, never more than `parallel_writes` writes at a time over all of them."""
 
-    def __init__(
-        self, client: Client, caches: Caches, recorders: Mapping[str, EventRecorder], *, parallel_writes: int
-    ) -> None:
+    def __init__(self, client: Client, caches: Caches, announcer: Announcer, *, parallel_writes: int) -> None:
         self._client = client
         self._caches = caches
-        self._recorders = recorders
+        self._announcer = announcer
         self._parallel_writes = parallel_writes
         self._slots = asyncio.Semaphore(parallel_writes)
         self._notices = Notices()
@@ -48,14 +46,15 @@ class Applier:
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[str, ...]:
         """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
         that the job has changed since it was read."""
-        if plan.status is not None:
-            await self._write_status(kind, job, plan.status)
-        results = await self._write_children(job, plan)
-        if plan.delete_job:
-            results.append(await self._delete_job(kind, job))
+        with self._announcer.writing():
+            if plan.status is not None:
+                await self._write_status(kind, job, plan.status)
+            results = await self._write_children(job, plan)
+            if plan.delete_job:
+                results.append(await self._delete_job(kind, job))
         told = (result.event for result in results if result.event)
         for event in (*told, *plan.events, *self._notices.news(job["metadata"]["uid"], plan.notices)):
-            self._recorders[kind.name].record(job, event.type, event.reason, event.message)
+            self._announcer.announce(job, event)
         return tuple(result.failure for result in results if result.failure)
 
     async def _write_status(self, kind: Kind, job: Object, status: Object) -> None:

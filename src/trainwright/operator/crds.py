@@ -9,6 +9,7 @@ from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, Conflict, NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
+from trainwright.operator.options import OperatorError
 
 _ESTABLISH_SECONDS = 30
 _POLL_SECONDS = 0.05
@@ -30,9 +31,8 @@ async def install_crds(client: Client, kinds: Iterable[Kind]) -> None:
     definitions = [render_crd(kind) for kind in kinds]
     for definition in definitions:
         await _create_or_replace(client, definition)
-    async with asyncio.timeout(_ESTABLISH_SECONDS):
-        for definition in definitions:
-            await _wait_until_established(client, definition["metadata"]["name"])
+    for definition in definitions:
+        await _wait_until_established(client, definition["metadata"]["name"])
 
 
 async def _create_or_replace(client: Client, definition: Object) -> None:
@@ -55,9 +55,11 @@ async def _create_or_replace(client: Client, definition: Object) -> None:
 
 async def _wait_until_established(client: Client, name: str) -> None:
     # Polled, because it takes but a few milliseconds: less than opening a watch.
-    while True:
-        if _established(await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)):
-            return
+    deadline = asyncio.get_running_loop().time() + _ESTABLISH_SECONDS
+    while not _established(definition := await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)):
+        if asyncio.get_running_loop().time() > deadline:
+            conditions = (definition.get("status") or {}).get("conditions")
+            raise OperatorError(f"{name} was installed but is not served after {_ESTABLISH_SECONDS} s: {conditions}")
         await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainwright.api.kinds import KINDS, Kind
-from trainwright.engine import Addressing, ServiceView, Settings
+from trainwright.engine import Addressing, JobEvent, ServiceView, Settings
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.labels import JOB_NAME
@@ -22,6 +22,7 @@ from trainwright.kube.reflector import Reflector
 from trainwright.objects import Object
 from trainwright.objects.metadata import object_key
 from trainwright.objects.pods import Pod
+from trainwright.operator.announcing import Announcer
 from trainwright.operator.apply import Applier
 from trainwright.operator.caches import Caches
 from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
@@ -46,7 +47,7 @@ class Operator:
         settings: Settings | None = None,
         namespace: str | None = None,
         controller_threads: int = 64,
-        parallel_writes: int = 48,
+        parallel_writes: int = 32,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.ready = asyncio.Event()
@@ -59,7 +60,8 @@ class Operator:
         self._queue = WorkQueue()
         self._caches = Caches(kinds)
         self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
-        self._applier = Applier(client, self._caches, self._recorders, parallel_writes=parallel_writes)
+        self._announcer = Announcer(self._record)
+        self._applier = Applier(client, self._caches, self._announcer, parallel_writes=parallel_writes)
         self._reconciler = Reconciler(
             kinds=kinds,
             frameworks=frameworks,
@@ -87,6 +89,7 @@ class Operator:
                 for task in (synced, *watching):
                     task.cancel()
         finally:
+            self._announcer.flush()
             for recorder in self._recorders.values():
                 await recorder.close()
 
@@ -131,6 +134,9 @@ class Operator:
             case Done():
                 pass
         self._queue.forget(key)
+
+    def _record(self, job: Object, event: JobEvent) -> None:
+        self._recorders[job["kind"]].record(job, event.type, event.reason, event.message)
 
     def _reflectors(self) -> Sequence[Reflector[Any]]:
         watches: list[Reflector[Any]] = [

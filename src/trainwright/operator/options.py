@@ -26,7 +26,7 @@ class OperatorOptions:
     """None: the kubeconfig's current context."""
     controller_threads: int = 64
     """How many jobs are reconciled at the same time."""
-    parallel_writes: int = 48
+    parallel_writes: int = 32
     """How many writes are under way at the same time, over all jobs."""
     pytorch_init_container_image: str = "alpine:3.10"
     """The image in which a worker waits for its master's name."""

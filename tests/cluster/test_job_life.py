@@ -1,0 +1,265 @@
+"""The life of a PyTorchJob, played once on the embedded cluster with real processes and once on a real API server.
+
+Everything that a user can see is compared with what the training-operator v1.9 shows, as literal values.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.stages import Stage, embedded_stage, played_stage
+from tests.support.waiting import eventually
+from trainwright.api.kinds import PYTORCH
+from trainwright.objects import Object
+from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
+
+pytestmark = pytest.mark.timeout(90)
+
+Conditions = list[tuple[str, str, str, str]]
+"""Type, status, reason and message of each."""
+
+REPLICAS = [("life-master-0", "master", "0"), ("life-worker-0", "worker", "0"), ("life-worker-1", "worker", "1")]
+
+CREATED = ("Created", "True", "PyTorchJobCreated", "PyTorchJob life is created.")
+RUNNING = ("Running", "True", "PyTorchJobRunning", "PyTorchJob life is running.")
+RESTARTING = (
+    "Restarting",
+    "True",
+    "PyTorchJobRestarting",
+    "PyTorchJob life is restarting because 1 Worker replica(s) failed.",
+)
+NO_LONGER_RUNNING = ("Running", "False", "PyTorchJobRunning", "PyTorchJob life is running.")
+SUCCEEDED = ("Succeeded", "True", "PyTorchJobSucceeded", "PyTorchJob life is successfully completed.")
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    if request.param == "embedded":
+        async with embedded_stage(tmp_path) as stage:
+            yield stage
+    else:
+        config = request.getfixturevalue("control_plane").config
+        async with played_stage(config, request.getfixturevalue("real_namespace"), tmp_path) as stage:
+            yield stage
+
+
+async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(stage: Stage) -> None:
+    created = await stage.client.create(PYTORCH.resource, manifest(stage))
+    async with condition_history(stage, created) as history:
+        await all_running(stage)
+        await check_pods(stage, owner=created)
+        await check_services(stage, owner=created)
+
+        first = await stage.client.get(PODS, "life-worker-0", namespace=stage.namespace)
+        await stage.end("life-worker-0", exit_code=130)
+        await eventually(
+            lambda: list_named(stage, PODS),
+            lambda pods: pods.get("life-worker-0", first)["metadata"]["uid"] != first["metadata"]["uid"],
+        )
+        await all_running(stage)
+        await check_pods(stage, owner=created)
+
+        await stage.end("life-worker-0", exit_code=0)
+        await eventually(lambda: job(stage), lambda seen: replicas(seen, "Worker").get("succeeded") == 1)
+        await stage.end("life-master-0", exit_code=0)
+        finished = await eventually(lambda: job(stage), lambda seen: "completionTime" in seen["status"])
+        await check_cleaned_up(stage)
+
+    assert history == [
+        [CREATED],
+        [CREATED, RUNNING],
+        [CREATED, RESTARTING],
+        [CREATED, RUNNING],
+        [CREATED, NO_LONGER_RUNNING, SUCCEEDED],
+    ]
+    await check_final_status(stage, finished)
+    await check_events(stage)
+
+    await stage.client.delete(PYTORCH.resource, "life", namespace=stage.namespace)
+    await eventually(lambda: list_named(stage, PODS), lambda left: not left)
+    await eventually(lambda: list_named(stage, SERVICES), lambda left: not left)
+
+
+def manifest(stage: Stage) -> Object:
+    def role(replicas: int, restart_policy: str) -> Object:
+        return {"replicas": replicas, "restartPolicy": restart_policy, "template": stage.template()}
+
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "life", "namespace": stage.namespace},
+        "spec": {
+            "runPolicy": {"cleanPodPolicy": "Running"},
+            "pytorchReplicaSpecs": {"Master": role(1, "OnFailure"), "Worker": role(2, "ExitCode")},
+        },
+    }
+
+
+async def check_pods(stage: Stage, *, owner: Object) -> None:
+    pods = await list_named(stage, PODS)
+    port = await master_port(stage)
+    assert sorted(pods) == [name for name, _, _ in REPLICAS]
+    for rank, (name, role, index) in enumerate(REPLICAS):
+        pod = pods[name]
+        assert pod["metadata"]["labels"] == {
+            **labels(role, index),
+            **({"training.kubeflow.org/job-role": "master"} if role == "master" else {}),
+        }
+        assert pod["metadata"]["ownerReferences"] == [owner_reference(owner)]
+        assert pod["spec"]["restartPolicy"] == ("OnFailure" if role == "master" else "Never")
+        (container,) = pod["spec"]["containers"]
+        assert container["env"] == [
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+            {"name": "MASTER_PORT", "value": str(port)},
+            {"name": "PET_MASTER_PORT", "value": str(port)},
+            {"name": "MASTER_ADDR", "value": "life-master-0"},
+            {"name": "PET_MASTER_ADDR", "value": "life-master-0"},
+            {"name": "WORLD_SIZE", "value": "3"},
+            {"name": "RANK", "value": str(rank)},
+            {"name": "PET_NODE_RANK", "value": str(rank)},
+            {"name": "PET_NPROC_PER_NODE", "value": "auto"},
+            {"name": "PET_NNODES", "value": "3"},
+        ]
+        (exposed,) = container["ports"]
+        assert exposed["name"] == "pytorchjob-port"
+        assert exposed["containerPort"] == (port if role == "master" else 23456)
+
+
+async def check_services(stage: Stage, *, owner: Object) -> None:
+    services = await list_named(stage, SERVICES)
+    port = await master_port(stage)
+    assert sorted(services) == [name for name, _, _ in REPLICAS]
+    for name, role, index in REPLICAS:
+        service = services[name]
+        assert service["metadata"]["labels"] == labels(role, index)
+        assert service["metadata"]["ownerReferences"] == [owner_reference(owner)]
+        assert service["spec"]["clusterIP"] == "None"
+        assert service["spec"]["selector"] == labels(role, index)
+        (exposed,) = service["spec"]["ports"]
+        assert (exposed["name"], exposed["port"]) == ("pytorchjob-port", port if role == "master" else 23456)
+
+
+async def check_cleaned_up(stage: Stage) -> None:
+    """cleanPodPolicy Running: the worker that still ran is gone with its Service, the finished ones stay."""
+    kept = ["life-master-0", "life-worker-0"]
+    await eventually(lambda: list_named(stage, PODS), lambda left: sorted(left) == kept)
+    await eventually(lambda: list_named(stage, SERVICES), lambda left: sorted(left) == kept)
+
+
+async def check_final_status(stage: Stage, finished: Object) -> None:
+    def selector(role: str) -> str:
+        return (
+            "training.kubeflow.org/job-name=life,training.kubeflow.org/operator-name=pytorchjob-controller,"
+            f"training.kubeflow.org/replica-type={role}"
+        )
+
+    status = (await job(stage))["status"]
+    assert status["replicaStatuses"] == {
+        "Master": {"succeeded": 1, "selector": selector("master")},
+        # As upstream counts: who ran when the job succeeded has succeeded.
+        "Worker": {"succeeded": 2, "selector": selector("worker")},
+    }
+    assert status["restarts"] == {"Worker": 1}
+    assert status["completionTime"] == finished["status"]["completionTime"]
+    assert status["startTime"] <= status["completionTime"]
+
+
+async def check_events(stage: Stage) -> None:
+    expected = {
+        *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name, _, _ in REPLICAS),
+        *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name, _, _ in REPLICAS),
+        ("Normal", "ExitedWithCode", f"Pod: {stage.namespace}.life-worker-0 exited with code 130"),
+        ("Warning", "PyTorchJobRestarting", "job life is restarting because Worker replica(s) failed."),
+        ("Warning", "PyTorchJobRestarting", "PyTorchJob life is restarting because 1 Worker replica(s) failed."),
+        ("Normal", "SuccessfulDeletePod", "Deleted pod: life-worker-0"),
+        ("Normal", "ExitedWithCode", f"Pod: {stage.namespace}.life-worker-0 exited with code 0"),
+        ("Normal", "ExitedWithCode", f"Pod: {stage.namespace}.life-master-0 exited with code 0"),
+        ("Normal", "PyTorchJobSucceeded", "PyTorchJob life is successfully completed."),
+        ("Normal", "SuccessfulDeletePod", "Deleted pod: life-worker-1"),
+        ("Normal", "SuccessfulDeleteService", "Deleted service: life-worker-1"),
+    }
+
+    async def seen() -> set[tuple[str, str, str]]:
+        events = await stage.client.list(
+            EVENTS, namespace=stage.namespace, field_selector="involvedObject.kind=PyTorchJob"
+        )
+        assert {event["source"]["component"] for event in events.items} <= {"pytorchjob-controller"}
+        return {(event["type"], event["reason"], event["message"]) for event in events.items}
+
+    # Events follow the writes that they tell of.
+    assert await eventually(seen, lambda events: len(events) >= len(expected)) == expected
+
+
+@asynccontextmanager
+async def condition_history(stage: Stage, created: Object) -> AsyncIterator[list[Conditions]]:
+    """Every list of conditions that the job has shown, in order."""
+    history: list[Conditions] = []
+
+    async def follow() -> None:
+        version = created["metadata"]["resourceVersion"]
+        watch = stage.client.watch(PYTORCH.resource, namespace=stage.namespace, resource_version=version)
+        async for event in watch:
+            conditions = [
+                (one["type"], one["status"], one["reason"], one["message"])
+                for one in event.object.get("status", {}).get("conditions", [])
+            ]
+            if conditions and conditions not in history[-1:]:
+                history.append(conditions)
+
+    following = asyncio.create_task(follow())
+    yield history
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def all_running(stage: Stage) -> None:
+    def running(seen: Object) -> bool:
+        active = {role: replicas(seen, role).get("active") for role in ("Master", "Worker")}
+        return active == {"Master": 1, "Worker": 2} and seen["status"]["conditions"][-1]["type"] == "Running"
+
+    await eventually(lambda: job(stage), running)
+
+
+async def job(stage: Stage) -> Object:
+    return await stage.client.get(PYTORCH.resource, "life", namespace=stage.namespace)
+
+
+def replicas(seen: Object, role: str) -> Object:
+    counts: Object = seen.get("status", {}).get("replicaStatuses", {}).get(role, {})
+    return counts
+
+
+async def list_named(stage: Stage, resource: Resource) -> dict[str, Object]:
+    """Children of the job by name."""
+    found = await stage.client.list(
+        resource, namespace=stage.namespace, label_selector="training.kubeflow.org/job-name=life"
+    )
+    return {item["metadata"]["name"]: item for item in found.items}
+
+
+async def master_port(stage: Stage) -> int:
+    """The declared port, unless the operator had to move it because another program on this machine has it."""
+    return int((await job(stage))["status"].get("ports", {}).get("Master", 23456))
+
+
+def labels(role: str, index: str) -> dict[str, str]:
+    return {
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/job-name": "life",
+        "training.kubeflow.org/replica-type": role,
+        "training.kubeflow.org/replica-index": index,
+    }
+
+
+def owner_reference(owner: Object) -> Object:
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "life",
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

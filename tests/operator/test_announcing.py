@@ -1,0 +1,63 @@
+"""Events follow the writes, but never by more than a moment."""
+
+import asyncio
+
+import pytest
+
+from trainwright.engine import JobEvent
+from trainwright.objects import Object
+from trainwright.operator.announcing import LONGEST_WAIT, Announcer
+
+JOB: Object = {"kind": "PyTorchJob", "metadata": {"name": "job"}}
+
+
+def event(number: int) -> JobEvent:
+    return JobEvent("Normal", "Test", str(number))
+
+
+async def test_without_writes_an_event_goes_out_at_once() -> None:
+    told: list[tuple[Object, JobEvent]] = []
+    announcer = Announcer(lambda about, event: told.append((about, event)))
+    announcer.announce(JOB, event(1))
+    assert told == [(JOB, event(1))]
+
+
+async def test_events_wait_until_the_last_write_is_done_and_keep_their_order() -> None:
+    told: list[str] = []
+    announcer = Announcer(lambda _, event: told.append(event.message))
+    with announcer.writing():
+        with announcer.writing():
+            announcer.announce(JOB, event(1))
+        announcer.announce(JOB, event(2))
+        assert told == []
+    assert told == ["1", "2"]
+
+
+async def test_a_write_that_fails_does_not_hold_events_for_ever() -> None:
+    told: list[str] = []
+    announcer = Announcer(lambda _, event: told.append(event.message))
+
+    def fail() -> None:
+        with announcer.writing():
+            announcer.announce(JOB, event(1))
+            raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        fail()
+    assert told == ["1"]
+
+
+@pytest.mark.looptime
+async def test_however_busy_we_are_events_go_out_after_a_while() -> None:
+    told: list[str] = []
+    announcer = Announcer(lambda _, event: told.append(event.message))
+    with announcer.writing():
+        announcer.announce(JOB, event(1))
+        await asyncio.sleep(LONGEST_WAIT / 2)
+        announcer.announce(JOB, event(2))
+        assert told == []
+        await asyncio.sleep(LONGEST_WAIT / 2 + 0.1)
+        assert told == ["1", "2"]
+        announcer.announce(JOB, event(3))
+        await asyncio.sleep(LONGEST_WAIT + 0.1)
+        assert told == ["1", "2", "3"]

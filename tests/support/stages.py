@@ -1,0 +1,91 @@
+"""Two clusters on which the same play is given: the real API server with a played kubelet, and the embedded cluster
+with real processes. A test that knows only `Stage` passes on both, or has found a difference."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.support.cluster import embedded_cluster
+from tests.support.kubelet import PlayedKubelet
+from tests.support.operating import running_operator
+from trainwright.api.kinds import KINDS
+from trainwright.engine.settings import EMBEDDED
+from trainwright.kube.client import Client
+from trainwright.kube.config import ClusterConfig
+from trainwright.objects import Object
+from trainwright.objects.resources import PODS
+from trainwright.operator import install_crds
+
+# $0 is the directory in which the stage leaves a file with the exit code, named after the rank.
+_PROGRAM = 'until [ -e "$0/$RANK" ]; do sleep 0.02; done; read code < "$0/$RANK"; rm "$0/$RANK"; exit "$code"'
+
+
+class Stage(ABC):
+    """A cluster with a running operator, a namespace on it, and power over how the pods' programs end."""
+
+    def __init__(self, client: Client, namespace: str, directory: Path) -> None:
+        self.client = client
+        self.namespace = namespace
+        self._directory = directory
+
+    @abstractmethod
+    async def end(self, pod: str, *, exit_code: int) -> None:
+        """Lets the program of this pod, which runs, end."""
+
+    def template(self) -> Object:
+        """A pod template for a PyTorchJob whose programs wait for `end`. It is the same on every stage."""
+        directory = str(self._directory)
+        container = {
+            "name": "pytorch",
+            "image": "trainwright/host",
+            "command": ["sh", "-c", _PROGRAM, directory],
+            "volumeMounts": [{"name": "stage", "mountPath": directory}],
+        }
+        volume = {"name": "stage", "hostPath": {"path": directory}}
+        return {"spec": {"containers": [container], "volumes": [volume], "terminationGracePeriodSeconds": 1}}
+
+
+class PlayedStage(Stage):
+    """Nothing runs: a played kubelet reports what the test says."""
+
+    def __init__(self, client: Client, namespace: str, directory: Path, kubelet: PlayedKubelet) -> None:
+        super().__init__(client, namespace, directory)
+        self._kubelet = kubelet
+
+    async def end(self, pod: str, *, exit_code: int) -> None:
+        await self._kubelet.finish(pod, exit_code=exit_code)
+
+
+class EmbeddedStage(Stage):
+    """Real processes, that look for the file which says how to end."""
+
+    async def end(self, pod: str, *, exit_code: int) -> None:
+        found = await self.client.get(PODS, pod, namespace=self.namespace)
+        (rank,) = (env["value"] for env in found["spec"]["containers"][0]["env"] if env["name"] == "RANK")
+        unseen = self._directory / f".{rank}"
+        unseen.write_text(f"{exit_code}\n")
+        unseen.rename(self._directory / rank)
+
+
+@asynccontextmanager
+async def played_stage(config: ClusterConfig, namespace: str, directory: Path) -> AsyncIterator[Stage]:
+    async with Client(config) as client:
+        await install_crds(client, KINDS.values())
+        kubelet = PlayedKubelet(client, namespace=namespace)
+        await kubelet.register()
+        playing = asyncio.create_task(kubelet.run())
+        async with running_operator(client, namespace=namespace):
+            yield PlayedStage(client, namespace, directory, kubelet)
+        playing.cancel()
+        await asyncio.gather(playing, return_exceptions=True)
+
+
+@asynccontextmanager
+async def embedded_stage(directory: Path) -> AsyncIterator[Stage]:
+    (shared := directory / "stage").mkdir()
+    async with embedded_cluster(directory / "data") as cluster, Client(cluster.config) as client:
+        await install_crds(client, KINDS.values())
+        async with running_operator(client, settings=EMBEDDED):
+            yield EmbeddedStage(client, "default", shared)
