@@ -10,13 +10,22 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import embedded_cluster
+from tests.support.waiting import eventually
 from trainwright.cluster.controllers.namespaces import Namespaces
 from trainwright.cluster.datadir import AlreadyRunning, DataDir, DataDirError, RememberedPort
 from trainwright.cluster.process import DEFAULT_PORT, ClusterError, EmbeddedCluster
 from trainwright.kube.client import Client
 from trainwright.kube.config import load_kubeconfig
 from trainwright.kube.errors import Unauthorized
-from trainwright.objects.resources import CONFIG_MAPS, NAMESPACES, NODES, SERVICE_ACCOUNTS, STORAGE_CLASSES
+from trainwright.objects.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    SERVICE_ACCOUNTS,
+    STORAGE_CLASSES,
+)
 
 
 def port_of(cluster: EmbeddedCluster) -> int:
@@ -59,6 +68,37 @@ async def test_with_its_node_it_is_ready_for_pods_when_started(tmp_path: Path) -
         assert {one["status"] for one in node["status"]["conditions"] if one["type"] == "Ready"} == {"True"}
         assert cluster.sandbox in {"overlay", "plain"}
         assert cluster.notes == [] or "listens on" in cluster.notes[0]
+
+
+async def test_what_a_pod_leaves_in_its_claim_outlives_the_pod_and_the_cluster(tmp_path: Path) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "models", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    container = {
+        "name": "main",
+        "image": "trainwright/host",
+        "command": ["sh", "-c", "echo weights > /models/model.pt"],
+        "volumeMounts": [{"name": "models", "mountPath": "/models"}],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "trainer", "namespace": "default"},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}],
+        },
+    }
+    async with embedded_cluster(tmp_path, sandbox="overlay") as cluster, Client(cluster.config) as client:
+        await client.create(PODS, pod)
+        await client.create(PERSISTENT_VOLUME_CLAIMS, claim)
+        await eventually(lambda: client.get(PODS, "trainer"), lambda one: one["status"]["phase"] == "Succeeded")
+    [path] = (tmp_path / "volumes").iterdir()
+    assert (path / "model.pt").read_text() == "weights\n"
 
 
 async def test_an_unknown_sandbox_is_refused_and_leaves_nothing_running(tmp_path: Path) -> None:

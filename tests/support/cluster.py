@@ -6,15 +6,18 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.waiting import eventually
 from trainwright.cluster.datadir import ClusterRecord, DataDir
-from trainwright.cluster.process import EmbeddedCluster
+from trainwright.cluster.process import NODE_NAME, EmbeddedCluster
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig, load_kubeconfig
+from trainwright.kube.errors import NotFound
+from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 
 START_SECONDS = 30
@@ -35,11 +38,16 @@ async def embedded_cluster(directory: Path, **options: Any) -> AsyncIterator[Emb
 async def end_all_pods(config: ClusterConfig) -> None:
     """Pods outlive their cluster on purpose; a test must not leave processes behind."""
     async with Client(config) as client:
-        for pod in (await client.list(PODS)).items:
+
+        async def on_the_node() -> list[Object]:
+            pods = (await client.list(PODS)).items
+            return [pod for pod in pods if pod["spec"].get("nodeName") == NODE_NAME]
+
+        for pod in await on_the_node():
             metadata = pod["metadata"]
-            await client.delete(
-                PODS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
-            )
+            with suppress(NotFound):
+                await client.delete(PODS, metadata["name"], namespace=metadata["namespace"], grace_period_seconds=1)
+        await eventually(on_the_node, lambda left: not left)
 
 
 @dataclass
