@@ -100,7 +100,7 @@ def manifest(stage: Stage) -> Object:
 
 async def check_pods(stage: Stage, *, owner: Object) -> None:
     pods = await list_named(stage, PODS)
-    port = await master_port(stage)
+    port, host = await master_port(stage), stage.peer_address or "life-master-0"
     assert sorted(pods) == [name for name, _, _ in REPLICAS]
     for rank, (name, role, index) in enumerate(REPLICAS):
         pod = pods[name]
@@ -115,8 +115,8 @@ async def check_pods(stage: Stage, *, owner: Object) -> None:
             {"name": "PYTHONUNBUFFERED", "value": "1"},
             {"name": "MASTER_PORT", "value": str(port)},
             {"name": "PET_MASTER_PORT", "value": str(port)},
-            {"name": "MASTER_ADDR", "value": "life-master-0"},
-            {"name": "PET_MASTER_ADDR", "value": "life-master-0"},
+            {"name": "MASTER_ADDR", "value": host},
+            {"name": "PET_MASTER_ADDR", "value": host},
             {"name": "WORLD_SIZE", "value": "3"},
             {"name": "RANK", "value": str(rank)},
             {"name": "PET_NODE_RANK", "value": str(rank)},

@@ -13,7 +13,11 @@ from tests.support.jobs import JobBuilder, template
 from tests.support.kubelet import PlayedKubelet
 from tests.support.operating import running_operator
 from tests.support.waiting import eventually
+from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
+from trainwright.engine.addressing import Addresses
+from trainwright.engine.frameworks.pytorch import PyTorch
+from trainwright.engine.ranks import Rank
 from trainwright.kube.client import Client
 from trainwright.kube.errors import ApiError, Unreachable
 from trainwright.kube.requests import Request, Response
@@ -52,6 +56,25 @@ async def test_a_bad_job_is_shown_as_failed_and_does_not_delay_others(client: Cl
     assert (kind, reason) == ("Warning", "PyTorchJobFailedValidation")
     assert field in message
     assert await pods(client, real_namespace) == {"good-master-0", "good-worker-0", "good-worker-1"}
+
+
+class Cursed(PyTorch):
+    """A framework with an error that shows in one job only."""
+
+    def environment(self, job: Job, rank: Rank, addresses: Addresses) -> list[Object]:
+        if job.name == "cursed":
+            raise ZeroDivisionError
+        return super().environment(job, rank, addresses)
+
+
+async def test_an_error_of_our_own_in_one_job_does_not_stop_others(
+    client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_operator(client, namespace=real_namespace, frameworks={"pytorch": Cursed()}):
+        await submit(client, JobBuilder("cursed", namespace=real_namespace).master())
+        await submit(client, JobBuilder("sane", namespace=real_namespace).master())
+        await eventually(lambda: pods(client, real_namespace), lambda names: names == {"sane-master-0"})
+    assert f"PyTorchJob/{real_namespace}/cursed: unexpected error" in caplog.text
 
 
 async def test_a_settled_job_causes_no_write(control_plane: ControlPlane, client: Client, real_namespace: str) -> None:

@@ -156,3 +156,14 @@ async def test_plans_in_flight_never_choose_the_same_port(client: Client, real_n
     ]
     assert len(set(chosen)) == 8
     assert 23456 in chosen
+
+
+async def test_a_port_on_which_the_node_reports_a_listener_is_not_chosen(client: Client, real_namespace: str) -> None:
+    bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
+    annotations = {"node.trainwright.dev/listening-ports": "22,23456,23457"}
+    bench.caches.nodes.remember({"metadata": {"name": "local", "resourceVersion": "1", "annotations": annotations}})
+    job = await bench.submit(JobBuilder("moved", namespace=real_namespace).master())
+    await bench.look_until_settled(job)
+
+    status = (await client.get(PYTORCH.resource, "moved", namespace=real_namespace))["status"]
+    assert status["ports"] == {"Master": 23458}

@@ -11,7 +11,7 @@ from tests.support.cluster import embedded_cluster
 from tests.support.kubelet import PlayedKubelet
 from tests.support.operating import running_operator
 from trainwright.api.kinds import KINDS
-from trainwright.engine.settings import EMBEDDED
+from trainwright.cli.hosting import settings_for
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig
 from trainwright.objects import Object
@@ -24,6 +24,9 @@ _PROGRAM = 'until [ -e "$0/$RANK" ]; do sleep 0.02; done; read code < "$0/$RANK"
 
 class Stage(ABC):
     """A cluster with a running operator, a namespace on it, and power over how the pods' programs end."""
+
+    peer_address: str | None = None
+    """What stands for the names of peers where pods cannot resolve them."""
 
     def __init__(self, client: Client, namespace: str, directory: Path) -> None:
         self.client = client
@@ -87,5 +90,8 @@ async def embedded_stage(directory: Path) -> AsyncIterator[Stage]:
     (shared := directory / "stage").mkdir()
     async with embedded_cluster(directory / "data") as cluster, Client(cluster.config) as client:
         await install_crds(client, KINDS.values())
-        async with running_operator(client, settings=EMBEDDED):
-            yield EmbeddedStage(client, "default", shared)
+        settings = settings_for(cluster.sandbox)
+        async with running_operator(client, settings=settings):
+            stage = EmbeddedStage(client, "default", shared)
+            stage.peer_address = settings.peer_address
+            yield stage
