@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from trainwright.cli.checking import Item
 from trainwright.cli.problems import Problem
@@ -38,13 +37,16 @@ class Action(Enum):
     REFUSE = "refuse"
 
 
-def plan_job(wanted: Object, present: Object | None, *, replace: bool) -> Action:
-    """What becomes of a job: a finished one makes room, an unfinished one is followed if it is the same."""
+def plan_job(spec: Object | None, present: Object | None, *, replace: bool) -> Action:
+    """What becomes of a job with this spec: a finished one makes room, an unfinished one is followed if it is the same.
+
+    Both specs are the server's own: with its defaults, without nulls.
+    """
     if present is None:
         return Action.CREATE
     if present["metadata"].get("deletionTimestamp") or end_of(present):
         return Action.RUN_AGAIN
-    if _without_nulls(wanted.get("spec")) == _without_nulls(present.get("spec")):
+    if spec == present.get("spec"):
         return Action.FOLLOW
     return Action.REPLACE if replace else Action.REFUSE
 
@@ -107,7 +109,7 @@ def apply_other(item: Item, client: SyncClient) -> str:
 def apply_job(item: Item, wanted: Object, client: SyncClient, *, replace: bool, say: Callable[[str], None]) -> Object:
     """Sees to it that the job runs, and returns it. A Problem if another one of its name is in the way."""
     present = _present(item, client)
-    match plan_job(wanted, present, replace=replace):
+    match plan_job(item.spec, present, replace=replace):
         case Action.FOLLOW:
             say(f"{item.title} is running already: following it")
             assert present is not None  # noqa: S101 (for the type checker: only a present job is followed)
@@ -158,10 +160,3 @@ def _delete(item: Item, present: Object | None, client: SyncClient) -> None:
 def _how_it_ended(present: Object | None) -> str:
     end = end_of(present or {})
     return f"has {end.lower()} before" if end else "is being deleted"
-
-
-def _without_nulls(value: Any) -> Any:
-    """The server does not store nulls."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value

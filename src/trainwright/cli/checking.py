@@ -5,8 +5,8 @@ that a misspelt field, also deep in a pod template, is refused by name.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 
 import msgspec
 
@@ -34,6 +34,8 @@ class Item:
     resource: Resource
     namespace: str | None
     job: Job | None
+    spec: Object | None = None
+    """A job's spec as the server would store it, its defaults filled in."""
 
     @property
     def title(self) -> str:
@@ -55,11 +57,10 @@ def check(documents: Iterable[Document], client: SyncClient, namespace: str) -> 
         except Problem as problem:
             problems.append(problem.message)
     places = _trial_places(items, client)
-    for item in items:
-        problems += _tried(item, client, places)
+    tried = [_tried(item, client, places, problems) for item in items]
     if problems:
         raise Problem("\n  ".join(["nothing was applied:", *problems]) if len(problems) > 1 else problems[0])
-    return items
+    return tried
 
 
 class Catalogue:
@@ -139,28 +140,43 @@ def _trial_places(items: Iterable[Item], client: SyncClient) -> dict[str, str]:
     return places
 
 
-def _tried(item: Item, client: SyncClient, places: Mapping[str, str]) -> Iterator[str]:
-    """What the server says against the object, and against each pod template of a job."""
+def _tried(item: Item, client: SyncClient, places: Mapping[str, str], problems: list[str]) -> Item:
+    """Adds what the server says against the object, and against each pod template of a job; the item with its spec."""
     namespace = places.get(item.namespace or "", item.namespace)
-    obj = {**item.document.object, "metadata": {**item.document.object["metadata"]}}
-    if namespace:
-        obj["metadata"]["namespace"] = namespace
-    title = _title(item.document)
+    complain = partial(_complain, problems, _title(item.document))
+    stored: Object = {}
     try:
-        client.raw("POST", item.resource.path(namespace), params=_TRIAL, body=obj)
+        stored = msgspec.json.decode(
+            client.raw("POST", item.resource.path(namespace), params=_TRIAL, body=_on_trial(item, namespace))
+        )
     except AlreadyExists:
         pass  # what is there already is dealt with when it is applied
     except NotFound as error:
-        where = f"the namespace {namespace} does not exist; create it with `kubectl create namespace {namespace}`"
-        yield f"{title}: {where if namespace and 'namespaces' in error.message else error.message}"
-        return
+        missing = f"the namespace {namespace} does not exist; create it with `kubectl create namespace {namespace}`"
+        complain([missing if namespace and "namespaces" in error.message else error.message])
+        return item
     except (BadRequest, Invalid) as error:
-        yield from (f"{title}: {said}" for said in _refusals(error, _schema(item.resource)))
+        complain(_refusals(error, _schema(item.resource)))
     except ApiError as error:
-        yield f"{title}: {error.message}"
-        return
+        complain([error.message])
+        return item
     if item.job:
-        yield from (f"{title}: {said}" for said in _templates_tried(item.job, client, namespace))
+        complain(_templates_tried(item.job, client, namespace))
+    return replace(item, spec=stored.get("spec"))
+
+
+def _complain(problems: list[str], title: str, said: Iterable[str]) -> None:
+    problems += [f"{title}: {text}" for text in said]
+
+
+def _on_trial(item: Item, namespace: str | None) -> Object:
+    """The object as it is tried: a job under no name, so that one that is there already is not in the way."""
+    metadata = {**item.document.object["metadata"]}
+    if namespace:
+        metadata["namespace"] = namespace
+    if item.job and metadata.pop("name", None):
+        metadata["generateName"] = f"{item.job.name}-"
+    return {**item.document.object, "metadata": metadata}
 
 
 def _templates_tried(job: Job, client: SyncClient, namespace: str | None) -> Iterator[str]:

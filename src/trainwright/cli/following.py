@@ -146,8 +146,9 @@ class _Follower:
         """Shows a container's output to its end, however often the connection breaks."""
         if before:
             await asyncio.wait({before}, timeout=_DRAIN_SECONDS)
-        last = ""
+        position = LogPosition()
         for pause in (0.1, 0.2, 0.5, 1.0, 2.0, 2.0, 2.0):
+            position.resume()
             try:
                 async for raw in self._client.logs(
                     speaker.pod,
@@ -155,11 +156,10 @@ class _Follower:
                     container=speaker.container,
                     follow=True,
                     timestamps=True,
-                    since_time=_moment(last),
+                    since_time=position.moment,
                 ):
                     stamp, line = _stamped(raw)
-                    if stamp > last:
-                        last = stamp
+                    if position.is_new(stamp):
                         self._heard(speaker, line)
                 return
             except Unreachable:
@@ -200,6 +200,41 @@ class _Speaker:
     container: str
 
 
+class LogPosition:
+    """How far a log has been read, so that after a broken connection no line is missed or shown twice.
+
+    Lines that were written at once have equal stamps: how many of the last one have been seen is counted.
+    """
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._seen = 0
+        self._again = 0
+
+    @property
+    def moment(self) -> datetime | None:
+        """From where to read on; None: from the beginning."""
+        with contextlib.suppress(ValueError):
+            return parse_time(self._last) if self._last else None
+        return None
+
+    def resume(self) -> None:
+        """The stream begins anew: with lines of the last stamp, or with even older ones."""
+        self._again = self._seen
+
+    def is_new(self, stamp: str) -> bool:
+        if stamp < self._last:
+            return False
+        if stamp > self._last:
+            self._last, self._seen, self._again = stamp, 1, 0
+            return True
+        if self._again:
+            self._again -= 1
+            return False
+        self._seen += 1
+        return True
+
+
 def _labels(stories: Sequence[JobStory]) -> dict[tuple[str, str], tuple[str, int]]:
     """What stands before each rank's lines, of one width, and the number of its colour."""
     names = {
@@ -224,12 +259,6 @@ def _stamped(raw: bytes) -> tuple[str, str]:
     """A line that was asked for with timestamps, taken apart."""
     stamp, _, line = raw.decode(errors="replace").rstrip("\n").partition(" ")
     return stamp, line
-
-
-def _moment(stamp: str) -> datetime | None:
-    with contextlib.suppress(ValueError):
-        return parse_time(stamp) if stamp else None
-    return None
 
 
 async def _cancelled(tasks: Sequence["asyncio.Task[object] | asyncio.Task[None]"]) -> None:
