@@ -1,0 +1,294 @@
+"""The reflector: whatever happens to lists and streams, the store ends up with what the server has."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.modelserver import ModelServer
+from trainwright.kube.errors import Unreachable
+from trainwright.kube.reflector import Reflector
+from trainwright.kube.requests import Response
+from trainwright.kube.store import Store, raw_metadata
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.resources import CONFIG_MAPS
+
+pytestmark = pytest.mark.looptime
+
+
+class Reflected:
+    """A reflector at work on a model server."""
+
+    def __init__(self, server: ModelServer) -> None:
+        self.server = server
+        self.store: Store[Object] = Store(metadata=raw_metadata)
+        self.changes: list[tuple[str | None, str | None]] = []
+        self.reflector = Reflector(
+            server,
+            CONFIG_MAPS,
+            self.store,
+            convert=lambda obj: obj,
+            on_change=lambda before, after: self.changes.append((_version(before), _version(after))),
+        )
+
+    @property
+    def names(self) -> set[str]:
+        return {item["metadata"]["name"] for item in self.store.all()}
+
+    async def settle(self, seconds: float = 60) -> None:
+        """Lets fake time pass, enough for every pause."""
+        await asyncio.sleep(seconds)
+
+
+@asynccontextmanager
+async def reflecting(server: ModelServer) -> AsyncIterator[Reflected]:
+    reflected = Reflected(server)
+    running = asyncio.create_task(reflected.reflector.run())
+    try:
+        yield reflected
+        assert not running.done()
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_it_lists_then_watches() -> None:
+    server = ModelServer()
+    server.write("a")
+    async with reflecting(server) as reflected:
+        await reflected.reflector.synced()
+        assert reflected.names == {"a"}
+        await reflected.settle()
+        server.write("b")
+        server.write("a", data={"x": "y"})
+        server.delete("b")
+        await reflected.settle()
+        assert reflected.store.get("n/a") == {**server.objects["a"], "apiVersion": "v1", "kind": "ConfigMap"}
+        assert reflected.changes == [(None, "1"), (None, "2"), ("1", "3"), ("2", None)]
+        assert (len(server.lists), len(server.watches)) == (1, 1)
+
+
+async def test_a_long_list_comes_in_pages() -> None:
+    server = ModelServer()
+    for number in range(1201):
+        server.write(f"c{number}")
+    async with reflecting(server) as reflected:
+        await reflected.reflector.synced()
+        assert len(reflected.store) == 1201
+        assert server.lists == [
+            {"limit": "500"},
+            {"limit": "500", "continue": "500"},
+            {"limit": "500", "continue": "1000"},
+        ]
+
+
+async def test_a_stream_that_ends_or_breaks_is_resumed_where_it_was() -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.write("a")
+        await reflected.settle()
+        server.end_streams()
+        server.write("b")
+        await reflected.settle()
+        server.break_streams()
+        server.delete("a")
+        await reflected.settle()
+        assert reflected.names == {"b"}
+        assert [watch.get("resourceVersion") for watch in server.watches] == [None, "1", "2"]
+        assert len(server.lists) == 1
+
+
+async def test_bookmarks_move_the_place_to_resume_from() -> None:
+    server = ModelServer()
+    server.write("a")
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        for _ in range(5):
+            server.bookmark()
+        server.compact()
+        await reflected.settle()
+        server.break_streams()
+        server.write("b")
+        await reflected.settle()
+        assert server.watches[-1]["resourceVersion"] == "6"
+        assert server.watches[-1]["allowWatchBookmarks"] == "true"
+        assert reflected.names == {"a", "b"}
+        assert len(server.lists) == 1
+
+
+async def test_when_history_is_gone_it_lists_again_and_tells_of_what_it_missed() -> None:
+    server = ModelServer()
+    for name in ("gone", "kept", "changed"):
+        server.write(name)
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        reflected.changes.clear()
+        server.troubles += [Unreachable("down")] * 3
+        server.break_streams()
+        server.delete("gone")
+        server.write("changed")
+        server.write("new")
+        server.compact()
+        await reflected.settle(120)
+        assert reflected.names == {"kept", "changed", "new"}
+        assert sorted(reflected.changes, key=str) == [("1", None), ("3", "5"), (None, "6")]
+
+
+@pytest.mark.parametrize("code", [410, 504, 400])
+async def test_a_refused_watch_leads_to_a_new_list(code: int) -> None:
+    server = ModelServer()
+    server.write("a")
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.troubles.append(Response(code, {}, b""))
+        server.end_streams()
+        await reflected.settle()
+        assert len(server.lists) == 2
+        assert server.watching == 1
+
+
+@pytest.mark.parametrize("code", [429, 503])
+async def test_a_busy_server_is_not_asked_for_everything_again(code: int) -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.troubles.append(Response(code, {}, b""))
+        server.break_streams()
+        await reflected.settle()
+        assert (len(server.lists), server.watching) == (1, 1)
+
+
+async def test_pauses_grow_while_nothing_works_and_start_again_after_success(caplog: pytest.LogCaptureFixture) -> None:
+    server = ModelServer()
+    loop = asyncio.get_running_loop()
+    server.troubles += [Unreachable("cannot connect")] * 12
+    started = loop.time()
+    async with reflecting(server) as reflected:
+        await reflected.reflector.synced()
+        assert 60 < loop.time() - started < 200
+        server.write("a")
+        await reflected.settle()
+        server.troubles.append(Unreachable("cannot connect"))
+        server.break_streams()
+        broken, opened = loop.time(), len(server.watches)
+        while len(server.watches) < opened + 2:
+            await asyncio.sleep(0.01)
+        assert loop.time() - broken < 0.2
+    assert [record.message for record in caplog.records if "cannot connect" in record.message] == [
+        "configmaps: cannot connect; trying again"
+    ] * 2
+
+
+async def test_a_server_that_closes_every_stream_at_once_is_not_flooded() -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        await reflected.reflector.synced()
+        for _ in range(600):
+            server.end_streams()
+            await asyncio.sleep(0.1)
+        assert len(server.watches) < 20
+
+
+async def test_half_a_line_is_a_broken_stream() -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.say(b'{"type":"ADDED","obj')
+        server.write("a")
+        await reflected.settle()
+        assert reflected.names == {"a"}
+        assert len(server.lists) == 1
+
+
+async def test_an_event_of_an_unknown_type_is_not_swallowed(caplog: pytest.LogCaptureFixture) -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.say(b'{"type":"MOVED","object":{}}\n')
+        await reflected.settle()
+    assert "a watch event of unknown type 'MOVED'" in caplog.text
+
+
+class ColorView(View, frozen=True):
+    metadata: ObjectMeta
+    color: int = 0
+
+
+@pytest.mark.parametrize("convert", [ColorView, lambda obj: ColorView(metadata=raw_metadata(obj), color=obj["color"])])
+async def test_views_are_made_directly_or_by_a_function(convert: Any) -> None:
+    server = ModelServer()
+    server.write("a", color=1)
+    store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
+    reflector = Reflector(server, CONFIG_MAPS, store, convert=convert)
+    running = asyncio.create_task(reflector.run())
+    await reflector.synced()
+    await asyncio.sleep(1)
+    server.write("a", color=2)
+    await asyncio.sleep(1)
+    running.cancel()
+    [view] = store.all()
+    assert (view.metadata.name, view.metadata.resource_version, view.color) == ("a", "2", 2)
+
+
+@pytest.mark.parametrize(
+    "convert", [ColorView, lambda obj: ColorView(metadata=raw_metadata(obj), color=1 / obj["color"])]
+)
+async def test_an_object_that_cannot_be_read_does_not_hide_the_others(
+    convert: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = ModelServer()
+    server.write("bad", color="red")
+    server.write("good", color=1)
+    store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
+    reflector = Reflector(server, CONFIG_MAPS, store, convert=convert)
+    with caplog.at_level(logging.ERROR):
+        running = asyncio.create_task(reflector.run())
+        await reflector.synced()
+        await asyncio.sleep(1)
+        server.write("bad", color="blue")
+        server.write("good", color=2)
+        await asyncio.sleep(1)
+        running.cancel()
+    assert [view.metadata.name for view in store.all()] == ["good"]
+    assert store.last_version == "4"
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["configmaps n/bad is left out"] * 2
+
+
+def _version(item: Object | None) -> str | None:
+    return item["metadata"]["resourceVersion"] if item else None
+
+
+_actions: dict[str, Callable[[ModelServer], object]] = {
+    "write a": lambda server: server.write("a"),
+    "write b": lambda server: server.write("b"),
+    "delete a": lambda server: server.delete("a") if "a" in server.objects else None,
+    "bookmark": lambda server: server.bookmark(),
+    "compact": lambda server: server.compact(),
+    "end": lambda server: server.end_streams(),
+    "break": lambda server: server.break_streams(),
+    "refuse": lambda server: server.troubles.append(Response(500, {}, b"")),
+    "disappear": lambda server: server.troubles.append(Unreachable("gone")),
+    "wait": lambda server: None,
+}
+
+
+@settings(max_examples=100)
+@given(st.lists(st.sampled_from(sorted(_actions)), max_size=25))
+async def test_after_any_trouble_the_store_holds_what_the_server_has(actions: list[str]) -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        for action in actions:
+            _actions[action](server)
+            await asyncio.sleep(0.05 if action != "wait" else 5)
+        server.troubles.clear()
+        await reflected.settle(120)
+        truth = {name: item["metadata"]["resourceVersion"] for name, item in server.objects.items()}
+        held = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in reflected.store.all()}
+        assert held == truth
