@@ -1,0 +1,102 @@
+"""Jobs that all ask for the same port run side by side, and each trains with the Python that it names."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.cluster import end_all_pods, up_command
+from tests.support.commands import Commands
+from trainwright.objects import Object
+
+# Rank 0 listens on MASTER_PORT until rank 1 has come by; both end well only if they met the peer of their own job.
+MEET = """
+import os, socket, time
+job, rank, address = os.environ["JOB"], os.environ["RANK"], (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+if rank == "0":
+    server = socket.create_server(("", address[1]))
+    peer, _ = server.accept()
+    assert peer.recv(100).decode() == job
+    peer.sendall(job.encode())
+else:
+    while True:
+        try:
+            peer = socket.create_connection(address)
+            break
+        except OSError:
+            time.sleep(0.02)
+    peer.sendall(job.encode())
+    assert peer.recv(100).decode() == job
+print("met", address[1])
+"""
+
+
+def job(name: str, command: list[str], *, workers: int, env: dict[str, str] | None = None) -> Object:
+    container = {
+        "name": "pytorch",
+        "image": "trainwright/host",
+        "command": command,
+        "env": [{"name": key, "value": value} for key, value in (env or {}).items()],
+    }
+    replica = {"restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name},
+        "spec": {
+            "pytorchReplicaSpecs": {
+                "Master": {"replicas": 1, **replica},
+                "Worker": {"replicas": workers, **replica},
+            }
+        },
+    }
+
+
+@pytest.mark.timeout(180)
+def test_ten_jobs_with_the_default_port_run_at_the_same_time(commands: Commands, tmp_path: Path) -> None:
+    names = [f"job-{number}" for number in range(10)]
+    jobs = [job(name, ["python", "-c", MEET], workers=1, env={"JOB": name}) for name in names]
+    commands.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(jobs))
+    for name in names:
+        commands.kubectl("wait", "--for=condition=Succeeded", f"pytorchjob/{name}", "--timeout=100s")
+
+    ports = {name: commands.get("pytorchjob", name)["status"]["ports"]["Master"] for name in names}
+    assert len(set(ports.values())) == 10
+    for name, port in ports.items():
+        assert commands.kubectl("logs", f"{name}-master-0") == f"met {port}\n"
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(180)
+async def test_a_job_trains_with_the_torch_of_another_environment(tmp_path: Path, kubectl_binary: Path) -> None:
+    trainer = _environment(tmp_path / "trainer", lambda name: "trainwright" not in name)
+    bare = _environment(tmp_path / "bare", lambda name: not name.startswith(("torch", "functorch", "numpy")))
+    assert "No module named 'torch'" in _stderr(bare, "import torch")
+
+    program = "import sys, torch; print(sys.prefix, torch.tensor([2.0]).pow(2).item())"
+    manifest = tmp_path / "job.yaml"
+    manifest.write_text(yaml.safe_dump(job("elsewhere", ["python", "-c", program], workers=1)))
+    with up_command(tmp_path, "--python", str(bare)) as up:
+        commands = Commands(up, kubectl_binary)
+        commands.trainwright("run", "--python", str(trainer), str(manifest))
+        assert commands.kubectl("logs", "elsewhere-master-0") == f"{trainer.parents[1]} 4.0\n"
+        await end_all_pods(up.config)
+
+
+def _environment(directory: Path, wanted: Callable[[str], bool]) -> Path:
+    """A virtual environment that shares the wanted packages of this one, without a download; returns its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    for entry in os.scandir(sysconfig.get_path("purelib")):
+        if wanted(entry.name):
+            (packages / entry.name).symlink_to(entry.path)
+    return directory / "bin" / "python"
+
+
+def _stderr(python: Path, program: str) -> str:
+    return subprocess.run([python, "-c", program], capture_output=True, text=True, check=False).stderr
