@@ -35,15 +35,18 @@ NO_LONGER_RUNNING = ("Running", "False", "PyTorchJobRunning", "PyTorchJob life i
 SUCCEEDED = ("Succeeded", "True", "PyTorchJobSucceeded", "PyTorchJob life is successfully completed.")
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
+@pytest.fixture(params=["embedded", "embedded-plain", pytest.param("real", marks=pytest.mark.apiserver)])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    if request.param == "embedded":
-        async with embedded_stage(tmp_path) as stage:
-            yield stage
-    else:
-        config = request.getfixturevalue("control_plane").config
-        async with played_stage(config, request.getfixturevalue("real_namespace"), tmp_path) as stage:
-            yield stage
+    match request.param:
+        case "embedded":
+            chosen = embedded_stage(tmp_path)
+        case "embedded-plain":
+            chosen = embedded_stage(tmp_path, sandbox="plain")
+        case _:
+            config = request.getfixturevalue("control_plane").config
+            chosen = played_stage(config, request.getfixturevalue("real_namespace"), tmp_path)
+    async with chosen as stage:
+        yield stage
 
 
 async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(stage: Stage) -> None:

@@ -144,6 +144,20 @@ async def test_what_was_written_is_known_at_once(world: World) -> None:
     assert job["status"] == STATUS
 
 
+async def test_a_status_write_changes_nothing_but_the_status(world: World) -> None:
+    before = world.job
+    world.job = world.caches.jobs["PyTorchJob"].read(before)
+    assert "managedFields" not in world.job["metadata"]
+
+    await world.apply(status=STATUS)
+    after = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert after["spec"] == before["spec"]
+    assert before["metadata"]["managedFields"][0] in after["metadata"]["managedFields"]
+    for moving in ("managedFields", "resourceVersion"):
+        del before["metadata"][moving], after["metadata"][moving]
+    assert after["metadata"] == before["metadata"]
+
+
 async def test_a_conflict_stops_the_plan_before_any_child_changes(world: World) -> None:
     await world.client.patch(
         PYTORCH.resource, "job", {"metadata": {"annotations": {"a": "b"}}}, namespace=world.namespace

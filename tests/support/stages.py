@@ -86,9 +86,10 @@ async def played_stage(config: ClusterConfig, namespace: str, directory: Path) -
 
 
 @asynccontextmanager
-async def embedded_stage(directory: Path) -> AsyncIterator[Stage]:
+async def embedded_stage(directory: Path, *, sandbox: str | None = None) -> AsyncIterator[Stage]:
+    """At the given level of the sandbox; without one at the strongest that works here."""
     (shared := directory / "stage").mkdir()
-    async with embedded_cluster(directory / "data") as cluster, Client(cluster.config) as client:
+    async with embedded_cluster(directory / "data", sandbox=sandbox) as cluster, Client(cluster.config) as client:
         await install_crds(client, KINDS.values())
         settings = settings_for(cluster.sandbox)
         async with running_operator(client, settings=settings):

@@ -60,7 +60,7 @@ class Applier:
     async def _write_status(self, kind: Kind, job: Object, status: Object) -> None:
         async with self._slots:
             answer = await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
-        self._caches.jobs[kind.name].store.remember(answer)
+        self._caches.jobs[kind.name].remember(answer)
 
     async def _write_children(self, job: Object, plan: Plan) -> list[Result]:
         """Starts the writes in the plan's order. After one failure no further child is created: the next would fail
@@ -71,13 +71,16 @@ class Applier:
         ]
         results: dict[int, Result] = {}
         waiting = iter(enumerate(writes))
+        failed = False
 
         async def work() -> None:
+            nonlocal failed
             for number, write in waiting:
                 async with self._slots:
-                    if number >= len(plan.deletes) and any(result.failure for result in results.values()):
+                    if failed and number >= len(plan.deletes):
                         return
                     results[number] = await write()
+                    failed = failed or results[number].failure is not None
 
         # A few workers for each plan rather than a task for each write: the slots are handed out in turn, so a job of
         # a thousand pods does not make a small one wait for all of them.

@@ -34,11 +34,20 @@ C = TypeVar("C", Pod, ServiceView)
 
 
 class Jobs:
-    """All jobs of one kind, as they are in the API."""
+    """All jobs of one kind, as they are in the API but for the record of who set which field: it is as long as the
+    job itself, nobody here reads it, and the server keeps it when a status is written without it."""
 
     def __init__(self, kind: Kind) -> None:
         self.resource = kind.resource
         self.store: Store[Object] = Store(metadata=raw_metadata)
+
+    def read(self, job: Object) -> Object:
+        metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
+        return {**job, "metadata": metadata}
+
+    def remember(self, answer: Object) -> None:
+        """Takes in the answer to a write."""
+        self.store.remember(self.read(answer))
 
 
 @dataclass(frozen=True)

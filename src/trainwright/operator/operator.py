@@ -144,7 +144,7 @@ class Operator:
                 self._client,
                 jobs.resource,
                 jobs.store,
-                convert=_whole,
+                convert=jobs.read,
                 namespace=self._namespace,
                 on_change=self._on_job_change,
             )
@@ -189,7 +189,3 @@ class Operator:
 async def _all_synced(reflectors: Sequence[Reflector[Any]]) -> None:
     for reflector in reflectors:
         await reflector.synced()
-
-
-def _whole(job: Object) -> Object:
-    return job
