@@ -1,0 +1,226 @@
+"""The client and everything on it against a real kube-apiserver: what a model of ours cannot vouch for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from trainwright.kube.client import Client
+from trainwright.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unauthorized,
+    Unreachable,
+)
+from trainwright.kube.recorder import EventRecorder
+from trainwright.kube.reflector import Reflector
+from trainwright.kube.requests import PatchKind
+from trainwright.kube.store import Store
+from trainwright.kube.sync import SyncClient
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.pods import Pod
+from trainwright.objects.resources import CONFIG_MAPS, EVENTS, PODS
+
+pytestmark = pytest.mark.apiserver
+
+
+class ConfigMap(View, frozen=True):
+    metadata: ObjectMeta
+    data: Mapping[str, str] | None = None
+
+
+def config_map(name: str, **data: str) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Client]:
+    async with Client(replace(control_plane.config, namespace=real_namespace)) as client:
+        yield client
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_the_life_of_an_object(client: Client) -> None:
+    created = await client.create(CONFIG_MAPS, config_map("a", x="1"))
+    assert await client.get(CONFIG_MAPS, "a") == created
+    with pytest.raises(AlreadyExists, match='configmaps "a" already exists'):
+        await client.create(CONFIG_MAPS, config_map("a"))
+    replaced = await client.replace(CONFIG_MAPS, {**created, "data": {"x": "2"}})
+    with pytest.raises(Conflict, match="the object has been modified"):
+        await client.replace(CONFIG_MAPS, {**created, "data": {"x": "3"}})
+    assert int(replaced["metadata"]["resourceVersion"]) > int(created["metadata"]["resourceVersion"])
+    with pytest.raises(Conflict):
+        await client.delete(CONFIG_MAPS, "a", uid="another")
+    answer = await client.delete(CONFIG_MAPS, "a", uid=created["metadata"]["uid"])
+    assert answer["status"] == "Success"
+    with pytest.raises(NotFound, match='configmaps "a" not found'):
+        await client.get(CONFIG_MAPS, "a")
+
+
+async def test_every_kind_of_patch(client: Client) -> None:
+    await client.create(CONFIG_MAPS, config_map("a", x="1", y="1"))
+    await client.patch(CONFIG_MAPS, "a", {"data": {"x": None}})
+    await client.patch(CONFIG_MAPS, "a", [{"op": "add", "path": "/data/z", "value": "1"}], kind=PatchKind.JSON)
+    await client.patch(CONFIG_MAPS, "a", {"data": {"s": "1"}}, kind=PatchKind.STRATEGIC)
+    applied = config_map("a", y="2")
+    with pytest.raises(Conflict, match="conflict with"):
+        await client.patch(CONFIG_MAPS, "a", applied, kind=PatchKind.APPLY, field_manager="me")
+    answer = await client.patch(CONFIG_MAPS, "a", applied, kind=PatchKind.APPLY, field_manager="me", force=True)
+    assert answer["data"] == {"y": "2", "z": "1", "s": "1"}
+
+
+async def test_refusals_have_their_kind(client: Client, control_plane: ControlPlane) -> None:
+    with pytest.raises(Invalid, match="Invalid value"):
+        await client.create(CONFIG_MAPS, config_map("Bad_Name"))
+    async with Client(replace(control_plane.config, token="wrong")) as stranger:
+        with pytest.raises(Unauthorized):
+            await stranger.list(PODS)
+    async with Client(replace(control_plane.config, token=None)) as nobody:
+        with pytest.raises(Forbidden, match="system:anonymous"):
+            await nobody.list(PODS)
+
+
+async def test_a_list_in_pages_is_the_list_in_one_piece(client: Client, real_namespace: str) -> None:
+    await asyncio.gather(*(client.create(CONFIG_MAPS, config_map(f"c{n}")) for n in range(7)))
+    whole = await client.list(CONFIG_MAPS, namespace=real_namespace, limit=0)
+    paged = await client.list(CONFIG_MAPS, namespace=real_namespace, limit=2)
+    assert paged.items == whole.items
+    assert {item["kind"] for item in paged.items} == {"ConfigMap"}
+
+
+async def test_a_stranger_on_the_servers_port_is_not_trusted(control_plane: ControlPlane) -> None:
+    unknown = replace(control_plane.config, ca_data=None)
+    async with Client(unknown) as client:
+        with pytest.raises(Unreachable, match=r"cannot trust the certificate of https://127\.0\.0\.1:\d+: self.signed"):
+            await client.list(PODS)
+    with (
+        SyncClient(unknown) as sync,
+        pytest.raises(Unreachable, match=r"cannot trust .*: self.signed"),
+    ):
+        sync.list(PODS)
+    async with Client(replace(unknown, insecure=True)) as careless:
+        assert (await careless.list(PODS)).resource_version
+
+
+async def test_the_certificate_is_checked_for_the_name_that_is_told(control_plane: ControlPlane) -> None:
+    right = replace(control_plane.config, tls_server_name="kubernetes.default.svc")
+    wrong = replace(control_plane.config, tls_server_name="wrong.example")
+    with SyncClient(right) as sync:
+        assert sync.list(PODS).resource_version
+    with SyncClient(wrong) as sync, pytest.raises(Unreachable, match=r"not valid for 'wrong\.example'"):
+        sync.list(PODS)
+    async with Client(right) as client:
+        assert (await client.list(PODS)).resource_version
+    async with Client(wrong) as client:
+        with pytest.raises(Unreachable, match=r"not valid for 'wrong\.example'"):
+            await client.list(PODS)
+
+
+async def test_a_store_follows_the_server_and_knows_our_own_writes_first(client: Client, real_namespace: str) -> None:
+    await client.create(CONFIG_MAPS, config_map("before"))
+    store: Store[ConfigMap] = Store(metadata=lambda item: item.metadata)
+    changes: list[tuple[str | None, str | None]] = []
+
+    def changed(before: ConfigMap | None, after: ConfigMap | None) -> None:
+        changes.append((_name(before), _name(after)))
+
+    reflector = Reflector(
+        client,
+        CONFIG_MAPS,
+        store,
+        convert=ConfigMap,
+        namespace=real_namespace,
+        field_selector="metadata.name!=kube-root-ca.crt",
+        on_change=changed,
+    )
+    running = asyncio.create_task(reflector.run())
+    try:
+        await reflector.synced()
+        assert changes == [(None, "before")]
+        answer = await client.create(CONFIG_MAPS, config_map("ours", x="1"))
+        store.remember(ConfigMap(metadata=_metadata(answer), data=answer["data"]))
+        ours = store.get(f"{real_namespace}/ours")
+        assert ours
+        assert ours.data == {"x": "1"}
+        await eventually(lambda: (None, "ours") in changes)
+        await client.patch(CONFIG_MAPS, "ours", {"data": {"x": "2"}})
+        await client.delete(CONFIG_MAPS, "before")
+        await eventually(lambda: ("before", None) in changes)
+        assert changes == [(None, "before"), (None, "ours"), ("ours", "ours"), ("before", None)]
+        assert [item.data for item in store.all()] == [{"x": "2"}]
+    finally:
+        running.cancel()
+
+
+async def test_pods_are_read_straight_into_views(client: Client, real_namespace: str) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "x"}]},
+    }
+    await client.create(PODS, pod)
+    store: Store[Pod] = Store(
+        metadata=lambda pod: pod.metadata, indexes={"label": lambda pod: pod.metadata.labels.values()}
+    )
+    reflector = Reflector(client, PODS, store, convert=Pod, namespace=real_namespace, label_selector="a=b")
+    running = asyncio.create_task(reflector.run())
+    try:
+        await reflector.synced()
+        [found] = store.by_index("label", "b")
+        assert (found.name, found.phase) == ("p", "Pending")
+        await client.patch(PODS, "p", {"metadata": {"labels": {"a": None}}})
+        await eventually(lambda: len(store) == 0)
+    finally:
+        running.cancel()
+
+
+async def test_events_are_accepted_and_counted(client: Client, real_namespace: str) -> None:
+    about = await client.create(CONFIG_MAPS, config_map("a"))
+    recorder = EventRecorder(client, "trainwright-test", "here")
+    recorder.record(about, "Normal", "Started", "it began")
+    recorder.record(about, "Warning", "Failed", "it failed " + "x" * 2000)
+    await eventually(lambda: not recorder._outstanding)
+    recorder.record(about, "Normal", "Started", "it began")
+    await recorder.close()
+    selector = f"involvedObject.uid={about['metadata']['uid']}"
+    events = (await client.list(EVENTS, namespace=real_namespace, field_selector=selector)).items
+    assert {(event["reason"], event["count"]) for event in events} == {("Started", 2), ("Failed", 1)}
+    assert all(event["reportingComponent"] == "trainwright-test" for event in events)
+
+
+def test_the_blocking_client_does_the_same(control_plane: ControlPlane, real_namespace: str) -> None:
+    with SyncClient(replace(control_plane.config, namespace=real_namespace)) as client:
+        created = client.create(CONFIG_MAPS, config_map("a", x="1"))
+        listed = client.list(CONFIG_MAPS, namespace=real_namespace, limit=1)
+        assert "a" in [item["metadata"]["name"] for item in listed.items]
+        client.patch(CONFIG_MAPS, "a", {"data": {"x": "2"}})
+        client.delete(CONFIG_MAPS, "a")
+        version = created["metadata"]["resourceVersion"]
+        events = client.watch(
+            CONFIG_MAPS, namespace=real_namespace, field_selector="metadata.name=a", resource_version=version
+        )
+        assert [next(events).type for _ in range(2)] == ["MODIFIED", "DELETED"]
+        events.close()
+
+
+def _name(item: ConfigMap | None) -> str | None:
+    return item.metadata.name if item else None
+
+
+def _metadata(obj: Object) -> ObjectMeta:
+    metadata = obj["metadata"]
+    return ObjectMeta(
+        name=metadata["name"], namespace=metadata["namespace"], resource_version=metadata["resourceVersion"]
+    )
