@@ -349,5 +349,5 @@ def _wants_nothing(job: Object) -> bool:
     return "Master" not in job["spec"]["pytorchReplicaSpecs"] and not _wanted(job)
 
 
-EngineMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None, derandomize=True)
+EngineMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None, derandomize=True)
 test_a_job_survives_anything = EngineMachine.TestCase

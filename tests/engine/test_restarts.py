@@ -135,6 +135,16 @@ def test_deleting_a_pod_by_hand_is_no_failure(policy: str) -> None:
     assert states(killed) == [("Created", "True"), ("Running", "True")]
 
 
+def test_the_first_role_that_fails_for_good_names_the_reason() -> None:
+    builder = JobBuilder().master(policy="Never").workers(1, policy="Never").status(STARTED)
+    made = decide(builder, PodBuilder("Master").failed(1), PodBuilder("Worker", 0).failed(1))
+    message = "PyTorchJob digits is failed because 1 Master replica(s) failed."
+    assert conditions(made)[-1] == ("Failed", "True", "PyTorchJobFailed", message)
+    assert [event for event in events(made) if event[1] == "PyTorchJobFailed"] == [
+        ("Normal", "PyTorchJobFailed", message)
+    ]
+
+
 def test_two_failed_roles_are_both_told() -> None:
     builder = JobBuilder().master().workers(1).status(STARTED)
     made = decide(builder, PodBuilder("Master").failed(1), PodBuilder("Worker", 0).failed(1))

@@ -22,11 +22,12 @@ def suspend(draft: Draft) -> None:
 
 
 def resume(draft: Draft) -> None:
+    """For a job that is marked as suspended and shall run again."""
     job = draft.job
     message = f"{job.kind.name} {job.name} is resumed."
-    if draft.set_condition(SUSPENDED, word="Resumed", message=message, truth=False):
-        draft.status["startTime"] = format_time(draft.now)
-        draft.tell("Normal", draft.reason("Resumed"), message)
+    draft.set_condition(SUSPENDED, word="Resumed", message=message, truth=False)
+    draft.status["startTime"] = format_time(draft.now)
+    draft.tell("Normal", draft.reason("Resumed"), message)
 
 
 def _forget_the_run(draft: Draft) -> None:

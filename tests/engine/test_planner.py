@@ -1,0 +1,128 @@
+"""A job's life as one sequence of plans, and what is left alone."""
+
+from tests.support.jobs import JobBuilder, PodBuilder, at
+from tests.support.planning import STARTED, all_services, conditions, created, decide, events, states
+from trainwright.engine import Plan
+from trainwright.objects import Object
+
+SELECTOR = (
+    "training.kubeflow.org/job-name=digits,training.kubeflow.org/operator-name=pytorchjob-controller,"
+    "training.kubeflow.org/replica-type="
+)
+
+
+def job(status: Object | None = None) -> JobBuilder:
+    return JobBuilder().master().workers(2).status(status)
+
+
+def pods(master: str, *workers: str) -> list[PodBuilder]:
+    built = [PodBuilder("Master"), *(PodBuilder("Worker", index) for index in range(len(workers)))]
+    return [
+        getattr(pod, phase)() if phase != "pending" else pod
+        for pod, phase in zip(built, (master, *workers), strict=True)
+    ]
+
+
+def test_the_first_plan_says_created_and_starts_everything() -> None:
+    made = decide(job())
+    assert made.status == {
+        "conditions": [
+            {
+                "type": "Created",
+                "status": "True",
+                "reason": "PyTorchJobCreated",
+                "message": "PyTorchJob digits is created.",
+                "lastUpdateTime": "2026-11-15T04:00:00Z",
+                "lastTransitionTime": "2026-11-15T04:00:00Z",
+            }
+        ],
+        "startTime": "2026-11-15T04:00:00Z",
+        "replicaStatuses": {
+            "Master": {"selector": f"{SELECTOR}master"},
+            "Worker": {"selector": f"{SELECTOR}worker"},
+        },
+    }
+    assert len(made.creates) == 6
+    assert made.events == ()
+
+
+def test_a_life_from_creation_to_success_settles_after_every_step() -> None:
+    first = decide(job())
+    waiting = decide(job(first.status), *pods("pending", "pending", "pending"), services=all_services())
+    assert waiting.empty
+    running = decide(job(first.status), *pods("running", "running", "pending"), services=all_services(), now=at(5))
+    assert conditions(running)[-1] == ("Running", "True", "PyTorchJobRunning", "PyTorchJob digits is running.")
+    assert running.events == ()
+    assert running.status is not None
+    assert running.status["replicaStatuses"]["Worker"] == {"active": 1, "selector": f"{SELECTOR}worker"}
+    all_up = decide(job(running.status), *pods("running", "running", "running"), services=all_services(), now=at(6))
+    assert all_up.status is not None
+    assert all_up.status["conditions"] == running.status["conditions"]
+    still = decide(job(all_up.status), *pods("running", "running", "running"), services=all_services(), now=at(7))
+    assert still.empty
+    done = decide(job(all_up.status), *pods("succeeded", "running", "succeeded"), services=all_services(), now=at(9))
+    assert done.status is not None
+    assert states(done) == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
+    assert done.status["completionTime"] == "2026-11-15T04:00:09Z"
+    assert done.status["replicaStatuses"] == {
+        "Master": {"succeeded": 1, "selector": f"{SELECTOR}master"},
+        "Worker": {"succeeded": 2, "selector": f"{SELECTOR}worker"},
+    }
+    assert done.status["completedIndexes"] == {"Master": "0", "Worker": "1"}
+    assert events(done) == [
+        ("Normal", "ExitedWithCode", "Pod: team.digits-master-0 exited with code 0"),
+        ("Normal", "ExitedWithCode", "Pod: team.digits-worker-1 exited with code 0"),
+        ("Normal", "PyTorchJobSucceeded", "PyTorchJob digits is successfully completed."),
+    ]
+    assert (done.creates, done.deletes) == ((), ())
+    assert decide(job(done.status), *pods("succeeded", "running", "succeeded"), services=all_services()).empty
+    assert decide(job(done.status)).empty
+
+
+def test_a_pod_that_never_said_its_exit_code_is_not_told() -> None:
+    silent = PodBuilder("Master")
+    silent._object["status"] = {"phase": "Succeeded"}
+    made = decide(job(STARTED), silent)
+    assert events(made) == [("Normal", "PyTorchJobSucceeded", "PyTorchJob digits is successfully completed.")]
+
+
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+    assert decide(job().metadata(deletionTimestamp="2026-11-15T04:00:00Z")) == Plan()
+
+
+def test_a_job_that_somebody_else_manages_is_left_alone() -> None:
+    assert decide(job().run_policy(managedBy="kueue.x-k8s.io/multikueue")) == Plan()
+    assert decide(job().run_policy(managedBy="kueue.x-k8s.io/multikueue").suspend()) == Plan()
+
+
+def test_finished_ranks_are_remembered_when_their_pods_are_gone() -> None:
+    first = decide(job(STARTED), *pods("running", "succeeded", "running"), services=all_services())
+    assert first.status is not None
+    assert first.status["completedIndexes"] == {"Worker": "0"}
+    left = [PodBuilder("Master").running(), PodBuilder("Worker", 1).running()]
+    later = decide(job(first.status), *left)
+    assert created(later) == []
+    assert created(later, "Service") == ["digits-master-0", "digits-worker-1"]
+    assert later.status is None
+    assert first.status["replicaStatuses"]["Worker"]["succeeded"] == 1
+
+
+def test_a_scheduling_policy_without_a_gang_scheduler_is_told_once() -> None:
+    builder = job().run_policy(schedulingPolicy={"minAvailable": 3})
+    told = "spec.runPolicy.schedulingPolicy: pods are scheduled one by one, this operator schedules no gangs"
+    assert events(decide(builder)) == [("Warning", "FieldWithoutEffect", told)]
+    assert events(decide(builder.status(STARTED))) == []
+
+
+def test_another_operators_finished_job_gets_no_new_conditions() -> None:
+    status = {"conditions": [{"type": "Succeeded", "status": "True"}], "completionTime": "2026-11-15T03:00:00Z"}
+    assert decide(job(status)).empty
+
+
+def test_a_role_that_was_removed_from_the_job_takes_its_children_and_numbers_along() -> None:
+    first = decide(job(STARTED), *pods("running", "running", "running"), services=all_services())
+    alone = JobBuilder().master().status(first.status)
+    made = decide(alone, *pods("running", "running", "running"), services=all_services())
+    assert made.status is not None
+    assert made.status["replicaStatuses"].keys() == {"Master"}
+    assert [delete.name for delete in made.deletes] == ["digits-worker-0", "digits-worker-1"] * 2
