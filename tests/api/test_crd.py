@@ -89,6 +89,12 @@ def test_the_queue_cannot_be_changed() -> None:
     ]
 
 
+def test_the_manager_cannot_be_changed() -> None:
+    assert schema("spec", "runPolicy", "managedBy")["x-kubernetes-validations"] == [
+        {"rule": "self == oldSelf", "message": "field is immutable"}
+    ]
+
+
 def test_pod_templates_are_open_but_containers_need_a_name() -> None:
     replica = schema("spec", "pytorchReplicaSpecs")["additionalProperties"]
     template = replica["properties"]["template"]

@@ -18,25 +18,17 @@ _OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 Quantity = Annotated[int | str, Meta(extra_json_schema={"x-kubernetes-int-or-string": True})]
 
 
+def _immutable(message: str) -> dict[str, Any]:
+    """The rule by which the API server refuses another value once there is one."""
+    return {"x-kubernetes-validations": [{"rule": "self == oldSelf", "message": message}]}
+
+
 class SchedulingPolicy(View, frozen=True):
     """How a gang scheduler treats the job's pods as one group."""
 
     min_available: Int32 | None = None
     queue: (
-        Annotated[
-            str,
-            Meta(
-                extra_json_schema={
-                    "x-kubernetes-validations": [
-                        {
-                            "rule": "self == oldSelf",
-                            "message": "spec.runPolicy.schedulingPolicy.queue is immutable",
-                        }
-                    ]
-                }
-            ),
-        ]
-        | None
+        Annotated[str, Meta(extra_json_schema=_immutable("spec.runPolicy.schedulingPolicy.queue is immutable"))] | None
     ) = None
     min_resources: dict[str, Quantity] | None = None
     priority_class: str | None = None
