@@ -58,7 +58,8 @@ class RunPolicy(View, frozen=True):
         Annotated[
             str,
             Meta(
-                description="Who runs the job: kubeflow.org/training-operator (default) or kueue.x-k8s.io/multikueue."
+                description="Who runs the job: kubeflow.org/training-operator (default) or kueue.x-k8s.io/multikueue.",
+                extra_json_schema=_immutable("field is immutable"),
             ),
         ]
         | None
