@@ -37,8 +37,9 @@ def applied(kind: ResourceType, old: Object | None, wish: Object, author: Author
 
     if own is None:
         own = Entry(author.manager, "Apply", kind.resource.api_version, author.subresource, "")
-    if own.paths != wished.keys() or not own.time:
-        own.paths, own.time = set(wished), format_time(author.now)
+    owned = {path for path, value in wished.items() if value is not NODE or path[-1].startswith("k:")}
+    if own.paths != owned or not own.time:
+        own.paths, own.time = owned, format_time(author.now)
     write_entries(merged, [*others, own])
     return merged
 
@@ -57,8 +58,8 @@ def _conflict(disputes: list[tuple[Entry, set[Path]]]) -> ApiFailure:
     texts = []
     for entry, paths in disputes:
         through = f' with subresource "{entry.subresource}"' if entry.subresource else ""
-        when = f" at {entry.time}" if entry.operation == "Update" and entry.time else ""
-        whom = f'"{entry.manager}"{through} using {entry.api_version}{when}'
+        using = f" using {entry.api_version}" if entry.operation == "Update" else ""
+        whom = f'"{entry.manager}"{through}{using}'
         fields = sorted(shown(path) for path in paths)
         causes += [{"reason": "FieldManagerConflict", "message": f"conflict with {whom}", "field": f} for f in fields]
         one = len(fields) == 1
@@ -98,8 +99,8 @@ def _merge_value(old: Any, wish: Any, schema: Schema, kind: ResourceType) -> Any
 
 
 def _remove(obj: Object, withdrawn: set[Path], needed: set[Path], root: Schema, kind: ResourceType) -> None:
-    """Takes out what the manager no longer wishes for and nobody else holds on to, deepest first."""
-    for path in sorted(withdrawn, key=len, reverse=True):
+    """Takes out what the manager no longer wishes for and nobody else holds on to; elements of lists as a whole."""
+    for path in sorted(withdrawn, key=len):
         if any(other[: len(path)] == path for other in needed):
             continue
         _remove_path(obj, path, root, kind)

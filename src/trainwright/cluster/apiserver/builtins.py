@@ -46,7 +46,7 @@ def _row(
     return ResourceType(
         resource=resource,
         singular=resource.kind.lower(),
-        schema=ObjectSchema(definition(resource.kind), definition, custom=False),
+        schema=ObjectSchema(definition(resource.kind), definition, builtin=resource.kind),
         columns=columns,
         short_names=short_names,
         categories=categories,

@@ -44,14 +44,16 @@ class Call:
     def dry_run(self) -> bool:
         value = self.query.get("dryRun", "")
         if value not in {"", "All"}:
-            raise errors.bad_request(f"dryRun: {value!r} is not supported, only All")
+            raise _unsupported(self.method, errors.not_supported("dryRun", [value], ["All"]))
         return value == "All"
 
     @property
     def field_validation(self) -> str:
         value = self.query.get("fieldValidation") or "Warn"
         if value not in {"Strict", "Warn", "Ignore"}:
-            raise errors.bad_request(f"fieldValidation: {value!r} is not one of Strict, Warn, Ignore")
+            raise _unsupported(
+                self.method, errors.not_supported("fieldValidation", value, ["", "Ignore", "Strict", "Warn"])
+            )
         return value
 
     @property
@@ -59,6 +61,13 @@ class Call:
         """The field manager that the client names, else the program that it is."""
         manager = self.query.get("fieldManager") or self.user_agent.partition("/")[0] or "unknown"
         return Author(manager, self.now, self.target.subresource)
+
+
+def _unsupported(method: str, wrong: errors.FieldError) -> errors.ApiFailure:
+    """422 for a query parameter, which belongs to the options of its verb."""
+    kind = {"POST": "CreateOptions", "PUT": "UpdateOptions", "DELETE": "DeleteOptions"}.get(method, "PatchOptions")
+    details = {"group": "meta.k8s.io", "kind": kind, "causes": [wrong.cause()]}
+    return errors.ApiFailure(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {wrong}', details)
 
 
 def status_answer(code: int, details: Object, status: str = "Success") -> Answer:

@@ -1,5 +1,7 @@
 """The value checks of an OpenAPI schema (enum, bounds, pattern, format, combinations) with the real server's texts."""
 
+import base64
+import binascii
 import re
 from collections.abc import Callable
 from typing import Any
@@ -97,6 +99,8 @@ def _text_checks(schema: dict[str, Any]) -> list[Check]:
         checks.append(_text(lambda text: matches(text) is not None, f"should match '{pattern}'"))
     if schema.get("format") == "date-time" and schema.get("type") == "string":
         checks.append(_date_time)
+    if schema.get("format") == "byte":
+        checks.append(_base64)
     return checks
 
 
@@ -114,6 +118,14 @@ def _date_time(value: Any, path: str) -> list[FieldError]:
         parse_time(value)
     except ValueError:
         return [errors.invalid_type(path, value, f'{path} in body must be of type date-time: "{value}"')]
+    return []
+
+
+def _base64(value: Any, path: str) -> list[FieldError]:
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return [errors.invalid_value(path, value, "illegal base64 data")]
     return []
 
 

@@ -32,7 +32,7 @@ def types_of(crd: Object) -> list[ResourceType]:
             ),
             singular=names["singular"],
             list_kind=names["listKind"],
-            schema=ObjectSchema(_root_schema(version), definition, custom=True),
+            schema=ObjectSchema(_root_schema(version), definition),
             columns=custom_columns(version.get("additionalPrinterColumns") or []),
             short_names=tuple(names.get("shortNames") or ()),
             categories=tuple(names.get("categories") or ()),

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.kinds import ResourceType
+from trainwright.cluster.apiserver.store import Removed
 from trainwright.cluster.apiserver.writes import is_ready_to_go
 from trainwright.objects import Object
 from trainwright.objects.resources import NAMESPACES
@@ -46,11 +47,11 @@ def read_delete_options(body: Any, query: dict[str, str]) -> DeleteOptions:
     return DeleteOptions(seconds, propagation, preconditions.get("uid"), preconditions.get("resourceVersion"), dry_run)
 
 
-def deleted_object(kind: ResourceType, obj: Object, options: DeleteOptions, now: datetime) -> Object | None:
-    """The object marked for deletion, `obj` itself when it already is, or None when it can go at once."""
+def deleted_object(kind: ResourceType, obj: Object, options: DeleteOptions, now: datetime) -> Object | Removed:
+    """The object marked for deletion, `obj` itself when it already is, or its removal when nothing holds it."""
     _check_preconditions(kind, obj, options)
     marked = _marked(kind, obj, options, now)
-    return None if is_ready_to_go(marked) else marked
+    return Removed(marked) if is_ready_to_go(marked) else marked
 
 
 def _check_preconditions(kind: ResourceType, obj: Object, options: DeleteOptions) -> None:
@@ -66,6 +67,7 @@ def _check_preconditions(kind: ResourceType, obj: Object, options: DeleteOptions
             failure = errors.conflict(kind.resource, metadata["name"], f"{why}The object might have been {hint}")
             named = f"{kind.resource.kind}.{kind.resource.group}" if kind.resource.group else kind.resource.kind
             failure.message = failure.message.replace(f'on {kind.key} "', f'on {named} "', 1)
+            failure.details = (failure.details or {}) | {"kind": kind.resource.kind}
             raise failure
 
 
@@ -80,7 +82,8 @@ def _marked(kind: ResourceType, obj: Object, options: DeleteOptions, now: dateti
     known = metadata.get("deletionTimestamp")
     if known is None:
         metadata["deletionTimestamp"] = format_time(now + timedelta(seconds=grace))
-        metadata["deletionGracePeriodSeconds"] = grace
+        if kind.resource != NAMESPACES:
+            metadata["deletionGracePeriodSeconds"] = grace
         if kind.counts_generation:
             metadata["generation"] = metadata.get("generation", 0) + 1
     elif (before := metadata.get("deletionGracePeriodSeconds") or 0) > grace and _is_shortened(kind, obj, options):

@@ -156,6 +156,11 @@ def expired(message: str) -> ApiFailure:
     return ApiFailure(410, "Expired", message)
 
 
+def not_served() -> ApiFailure:
+    """404 for a resource that a served group version does not have."""
+    return ApiFailure(404, "NotFound", "the server could not find the requested resource", {})
+
+
 def method_not_allowed() -> ApiFailure:
     message = "the server does not allow this method on the requested resource"
     return ApiFailure(405, "MethodNotAllowed", message, {})

@@ -1,12 +1,12 @@
 """One served resource as a value: names, schema, rules, columns. Everything that serves requests is generic over it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import ApiFailure, FieldError
+from trainwright.cluster.apiserver.decoding import BadFieldType
+from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.schema import (
     Findings,
     Lookup,
@@ -72,10 +72,12 @@ class ScalePaths:
 class ObjectSchema:
     """A kind's schema, compiled when the first object of it arrives."""
 
-    def __init__(self, root: Schema, lookup: Lookup, *, custom: bool) -> None:
+    def __init__(self, root: Schema, lookup: Lookup, *, builtin: str = "") -> None:
+        """`builtin` names the definition of one of Kubernetes' own kinds."""
         self.root = root
         self.lookup = lookup
-        self.custom = custom
+        self.custom = not builtin
+        self._builtin = builtin
         self._walk: Walk | None = None
         self._metadata: Walk | None = None
         self._transitions: Transition | None = None
@@ -87,15 +89,18 @@ class ObjectSchema:
             self._metadata = compile_schema({"$ref": "ObjectMeta"}, self.lookup)
             self._transitions = compile_transitions(self.root) if self.custom else None
         metadata = Findings()
-        if self._metadata is not None:
+        if self._metadata is not None and self.custom:
             self._metadata(obj["metadata"], "metadata", metadata)
         if metadata.errors:
-            raise BadFieldType(metadata.errors[0])
+            wrong = metadata.errors[0]
+            below = replace(wrong, field=wrong.field.removeprefix("metadata."))
+            raise BadFieldType("ObjectMeta", below, self.lookup)
         found = Findings()
         self._walk(obj, "", found)
         if not self.custom and found.errors:
-            raise BadFieldType(found.errors[0])
-        found.unknown = sorted({*metadata.unknown, *found.unknown})
+            raise BadFieldType(self._builtin, found.errors[0], self.lookup)
+        if self.custom:
+            found.unknown = sorted([*metadata.unknown, *found.unknown])
         return found
 
     @property
@@ -105,17 +110,6 @@ class ObjectSchema:
 
     def transition_errors(self, new: Object, old: Object) -> list[FieldError]:
         return self._transitions(new, old, "") if self._transitions else []
-
-
-class BadFieldType(Exception):  # noqa: N818 - says what the field has
-    """A field of Kubernetes' own types holds another JSON type: such an object cannot even be decoded."""
-
-    def __init__(self, error: FieldError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-    def failure(self, resource: Resource) -> ApiFailure:
-        return errors.undecodable(resource, f"{self.error.field}: {self.error.body.split(': ', 2)[-1]}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

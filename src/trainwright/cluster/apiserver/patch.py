@@ -81,7 +81,8 @@ def _replace(document: Any, operation: dict[str, Any]) -> Any:
     holder = _walk(document, path[:-1])
     if isinstance(holder, list):
         holder[_index(holder, path[-1], length=len(holder))] = value
-    elif isinstance(holder, dict) and path[-1] in holder:
+    elif isinstance(holder, dict):
+        # RFC 6902 wants the field to exist; the real server does not, and clients rely on it.
         holder[path[-1]] = value
     else:
         raise PatchError(f"replace operation does not apply: doc is missing key: {_shown(path)}: missing value")

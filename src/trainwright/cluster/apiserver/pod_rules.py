@@ -8,11 +8,13 @@ from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.kinds import Rules
 from trainwright.objects import Object
 from trainwright.objects.names import dns_label_problem, dns_subdomain_problem
+from trainwright.objects.quantities import parse_quantity
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _MODES = {"configMap": "defaultMode", "secret": "defaultMode", "downwardAPI": "defaultMode", "projected": "defaultMode"}
+_ENV_NAME_PROBLEM = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _MUTABLE_ONLY = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -143,10 +145,19 @@ def _container_errors(container: Object, path: str, names: set[str]) -> Iterator
         yield errors.invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")
     if (policy := container["imagePullPolicy"]) not in _PULL_POLICIES:
         yield errors.not_supported(f"{path}.imagePullPolicy", policy, sorted(_PULL_POLICIES))
+    yield from _resource_errors(container["resources"], f"{path}.resources")
     for index, port in enumerate(container.get("ports") or ()):
         yield from _port_errors(port, f"{path}.ports[{index}]")
     for index, variable in enumerate(container.get("env") or ()):
         yield from _env_errors(variable, f"{path}.env[{index}]")
+
+
+def _resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
+    limits = resources.get("limits") or {}
+    for name, wanted in (resources.get("requests") or {}).items():
+        if name in limits and parse_quantity(wanted) > parse_quantity(limits[name]):
+            detail = f"must be less than or equal to {name} limit of {limits[name]}"
+            yield errors.invalid_value(f"{path}.requests", wanted, detail)
 
 
 def _port_errors(port: Object, path: str) -> Iterator[FieldError]:
@@ -163,8 +174,8 @@ def _env_errors(variable: Object, path: str) -> Iterator[FieldError]:
     name = variable.get("name", "")
     if not name:
         yield errors.required(f"{path}.name")
-    elif "=" in name:
-        yield errors.invalid_value(f"{path}.name", name, "a valid environment variable name must not contain '='")
+    elif "=" in name or not name.isprintable() or not name.isascii():
+        yield errors.invalid_value(f"{path}.name", name, _ENV_NAME_PROBLEM)
     source = variable.get("valueFrom")
     if source and variable.get("value"):
         yield errors.invalid_value(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")

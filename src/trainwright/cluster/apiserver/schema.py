@@ -12,6 +12,7 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.checks import JSON_TYPES, json_type, value_checks
 from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.objects import Object
+from trainwright.objects.quantities import QuantityError, format_quantity, parse_quantity
 
 Schema = dict[str, Any]
 Lookup = Callable[[str], Schema]
@@ -76,6 +77,8 @@ def _reference(name: str, lookup: Lookup | None) -> Walk:
 def _own_walk(schema: Schema, lookup: Lookup | None, *, root: bool) -> Walk:
     if is_int_or_string(schema):
         return _typed("integer,string", (int, str))
+    if schema.get("format") == "quantity":
+        return _quantity
     match schema.get("type"):
         case "object":
             return _object(schema, lookup, root=root)
@@ -114,6 +117,16 @@ def _integer(value: Any, path: str, found: Findings) -> Any:
     if not isinstance(value, int) or isinstance(value, bool):
         found.errors.append(wrong_type(path, value, "integer"))
     return value
+
+
+def _quantity(value: Any, path: str, found: Findings) -> Any:
+    """Manifests write quantities as numbers, too; they are kept as text."""
+    try:
+        parse_quantity(value)
+    except QuantityError as error:
+        found.errors.append(errors.invalid_value(path, value, str(error)))
+        return value
+    return value if isinstance(value, str) else format_quantity(parse_quantity(value))
 
 
 def wrong_type(path: str, value: Any, expected: str) -> FieldError:

@@ -121,7 +121,9 @@ class ObjectApi:
         wish = decode_apply(call.body, kind.resource.kind)
         if not isinstance(wish, dict):
             raise errors.bad_request("the body of an apply must be an object")
-        wish.setdefault("metadata", {}).setdefault("name", target.name)
+        if not isinstance(wish.get("metadata"), dict) or not wish["metadata"].get("name"):
+            why = "was undeterminable: name must be provided"
+            raise errors.bad_request(f"the name of the object ({target.name} based on URL) {why}")
         self._check_name(call, wish)
         self._check_namespace(call, wish)
         author = replace(call.author, operation="Apply")
@@ -192,6 +194,7 @@ class ObjectApi:
                 why = f'pod {name} is already assigned to node "{bound}"'
                 failure = errors.conflict(call.target.kind.resource, name, why)
                 failure.message = failure.message.replace("on pods ", "on pods/binding ", 1)
+                failure.details = {"name": name, "kind": "pods/binding"}
                 raise failure
             return bound_pod(pod, str(node), format_time(call.now), body.get("metadata") or {})
 
@@ -214,9 +217,9 @@ class ObjectApi:
             obj = self._present(target, current).obj
             if kind.resource == CUSTOM_RESOURCE_DEFINITIONS:
                 obj = self._held_by_objects(obj)
-            marked = deleted_object(kind, obj, options, call.now)
-            gone = marked is None
-            return Removed(obj) if marked is None else marked
+            deleted = deleted_object(kind, obj, options, call.now)
+            gone = isinstance(deleted, Removed)
+            return deleted
 
         stored = await self._write(call, target.name, decide, target=target, dry_run=options.dry_run or call.dry_run)
         if kind.resource == CUSTOM_RESOURCE_DEFINITIONS and not gone and not options.dry_run:

@@ -2,12 +2,13 @@
 
 import copy
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.decoding import BadFieldType
 from trainwright.cluster.apiserver.errors import FieldError
-from trainwright.cluster.apiserver.kinds import BadFieldType, ResourceType
+from trainwright.cluster.apiserver.kinds import ResourceType
 from trainwright.cluster.apiserver.metadata_rules import drop_server_owned, keep_server_owned, metadata_errors
 from trainwright.cluster.apiserver.ownership import Author, record_update
 from trainwright.cluster.apiserver.schema import Findings
@@ -20,6 +21,11 @@ _UNCHECKED = FieldError(
     "Invalid value: null: some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
+
+
+_BLOCKS_RULES = {
+    "FieldValueRequired", "FieldValueNotSupported", "FieldValueTypeInvalid", "FieldValueTooLong", "FieldValueTooMany",
+}  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -46,15 +52,20 @@ def admitted(kind: ResourceType, body: Any) -> Draft:
             f"the API version in the data ({body.get('apiVersion', '')}) does not match the expected API version "
             f"({resource.api_version})"
         )
+    if body.get("kind") != resource.kind and not kind.custom:
+        raise errors.bad_request(
+            f'{body.get("kind")} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+            f"the path serves {resource.plural}"
+        )
     if body.get("kind") != resource.kind:
         wrong = errors.invalid_value("kind", body.get("kind", ""), f"must be {resource.kind}")
-        raise errors.invalid(resource, _name_of(body), [wrong])
+        raise errors.invalid(replace(resource, kind=str(body.get("kind", ""))), _name_of(body), [wrong])
     if not isinstance(body.setdefault("metadata", {}), dict):
         raise errors.undecodable(resource, "metadata: must be of type object")
     try:
         return Draft(body, kind.schema.admit(body))
     except BadFieldType as error:
-        raise error.failure(resource) from error
+        raise errors.undecodable(resource, str(error)) from error
 
 
 def new_object(kind: ResourceType, draft: Draft, *, namespace: str, uid: str, author: Author) -> Object:
@@ -75,10 +86,9 @@ def new_object(kind: ResourceType, draft: Draft, *, namespace: str, uid: str, au
     if kind.custom and kind.has_status:
         obj.pop("status", None)
     kind.rules.default(obj)
-    _refuse_invalid(kind, obj, [*metadata_errors(obj, kind), *_schema_errors(kind, draft), *_scale_errors(kind, obj)])
-    _refuse_invalid(kind, obj, kind.rules.validate(obj))
-    kind.rules.on_create(obj)
+    _refuse_invalid(kind, obj, _shape_errors(kind, obj, draft) + kind.rules.validate(obj))
     record_update(kind, None, obj, author)
+    kind.rules.on_create(obj)
     return obj
 
 
@@ -103,13 +113,7 @@ def updated_object(kind: ResourceType, draft: Draft, old: Object, author: Author
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     if _comparable(new) == _comparable(old):
         return old
-    found = [
-        *metadata_errors(new, kind),
-        *_schema_errors(kind, draft),
-        *_new_finalizers(new, old),
-        *_scale_errors(kind, new),
-    ]
-    _refuse_invalid(kind, new, found)
+    _refuse_invalid(kind, new, _shape_errors(kind, new, draft) + _new_finalizers(new, old))
     if author.subresource != "status":
         _refuse_invalid(kind, new, [*kind.rules.validate(new), *kind.rules.validate_update(new, old)])
     _refuse_invalid(kind, new, kind.schema.transition_errors(new, old))
@@ -216,9 +220,11 @@ def _comparable(obj: Object) -> Object:
     return obj | {"metadata": metadata}
 
 
-def _schema_errors(kind: ResourceType, draft: Draft) -> list[FieldError]:
-    found = draft.found.errors
-    return [*found, _UNCHECKED] if found and kind.schema.has_rules else found
+def _shape_errors(kind: ResourceType, obj: Object, draft: Draft) -> list[FieldError]:
+    """What metadata and schema say; CEL rules look only at objects that have the right shape."""
+    found = [*metadata_errors(obj, kind), *draft.found.errors]
+    blocked = kind.schema.has_rules and any(one.reason in _BLOCKS_RULES for one in found)
+    return [*found, *_scale_errors(kind, obj), *([_UNCHECKED] if blocked else [])]
 
 
 def _new_finalizers(new: Object, old: Object) -> list[FieldError]:

@@ -1,0 +1,34 @@
+"""The two servers that the conformance tests run against: ours, and the real kube-apiserver."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from tests.support.embedded import running_embedded
+from tests.support.rawapi import RawApi, raw_api
+from trainwright.kube.config import ClusterConfig
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
+def real_server(request: pytest.FixtureRequest) -> tuple[ClusterConfig, str] | None:
+    """How to reach the real server and a namespace on it; None where the embedded one is meant."""
+    if request.param == "embedded":
+        return None
+    plane = request.getfixturevalue("control_plane")
+    return plane.config, request.getfixturevalue("real_namespace")
+
+
+@pytest.fixture
+async def api(real_server: tuple[ClusterConfig, str] | None) -> AsyncIterator[RawApi]:
+    """Whatever a test says through it holds on both servers."""
+    async with AsyncExitStack() as stack:
+        if real_server is None:
+            embedded = await stack.enter_async_context(running_embedded())
+            config, namespace = embedded.config, "default"
+        else:
+            config, namespace = real_server
+        api = await stack.enter_async_context(raw_api(config, namespace))
+        async with asyncio.timeout(18):
+            yield api

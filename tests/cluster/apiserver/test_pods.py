@@ -1,0 +1,164 @@
+"""Pods at the API: defaults, mistakes, status, binding, the end of their life.
+
+Every test here passes unchanged on the embedded server and on the real kube-apiserver.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.support.manifests import bind, pod
+from tests.support.rawapi import STRATEGIC, RawApi
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class TestPods:
+    async def test_defaults_that_everybody_relies_on(self, api: RawApi) -> None:
+        env = [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+        limits: dict[str, Any] = {"limits": {"cpu": 1, "memory": "1Gi"}}
+        spec = {"volumes": [{"name": "v"}, {"name": "c", "configMap": {"name": "x"}}]}
+        reply = await api.post(
+            api.path("pods"), pod(spec=spec, ports=[{"containerPort": 80}], env=env, resources=limits)
+        )
+        assert reply.code == 201, reply.body
+        spec = reply.body["spec"]
+        expected = {
+            "restartPolicy": "Always",
+            "dnsPolicy": "ClusterFirst",
+            "terminationGracePeriodSeconds": 30,
+            "schedulerName": "default-scheduler",
+            "enableServiceLinks": True,
+            "serviceAccountName": "default",
+        }
+        assert {key: spec.get(key) for key in expected} == expected
+        main = spec["containers"][0]
+        assert main["imagePullPolicy"] == "Always"
+        assert main["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+        assert main["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] == "v1"
+        assert main["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+        volumes = {one["name"]: one for one in spec["volumes"]}
+        assert volumes["v"] == {"name": "v", "emptyDir": {}}
+        assert volumes["c"]["configMap"]["defaultMode"] == 420
+        assert reply.body["status"]["phase"] == "Pending"
+        assert reply.body["status"]["qosClass"] == "Guaranteed"
+        assert reply.metadata["generation"] == 1
+
+    async def test_mistakes_are_named_field_by_field(self, api: RawApi) -> None:
+        empty = await api.post(api.path("pods"), {"metadata": {"name": "p"}, "spec": {}})
+        assert (empty.code, empty.message) == (422, 'Pod "p" is invalid: spec.containers: Required value')
+        containers = [
+            {"image": "a"},
+            {"name": "UPPER", "image": ""},
+            {
+                "name": "x",
+                "image": "a",
+                "imagePullPolicy": "foo",
+                "volumeMounts": [{"name": "v", "mountPath": "/a"}],
+                "ports": [{"containerPort": 0}, {"containerPort": 99999, "protocol": "XX"}],
+                "env": [{"value": "a"}, {"name": "a=b"}],
+                "resources": {"limits": {"cpu": 1}, "requests": {"cpu": 2}},
+            },
+        ]
+        reply = await api.post(api.path("pods"), pod(spec={"containers": containers, "restartPolicy": "foo"}))
+        assert reply.code == 422
+        found = {cause["field"]: (cause["reason"], cause["message"]) for cause in reply.body["details"]["causes"]}
+        unsupported = "FieldValueNotSupported"
+        assert found["spec.containers[0].name"] == ("FieldValueRequired", "Required value")
+        assert found["spec.containers[1].name"][1].startswith('Invalid value: "UPPER": a lowercase RFC 1123 label')
+        assert found["spec.containers[1].image"] == ("FieldValueRequired", "Required value")
+        x = "spec.containers[2]"
+        assert found[f"{x}.volumeMounts[0].name"] == ("FieldValueNotFound", 'Not found: "v"')
+        assert found[f"{x}.ports[0].containerPort"] == ("FieldValueRequired", "Required value")
+        assert found[f"{x}.ports[1].containerPort"][1] == "Invalid value: 99999: must be between 1 and 65535, inclusive"
+        assert found[f"{x}.ports[1].protocol"] == (
+            unsupported, 'Unsupported value: "XX": supported values: "SCTP", "TCP", "UDP"',
+        )  # fmt: skip
+        assert found[f"{x}.env[0].name"] == ("FieldValueRequired", "Required value")
+        assert found[f"{x}.env[1].name"][1].startswith('Invalid value: "a=b": a valid environment variable name must')
+        assert found[f"{x}.resources.requests"][1] == 'Invalid value: "2": must be less than or equal to cpu limit of 1'
+        assert found[f"{x}.imagePullPolicy"][0] == unsupported
+        assert found["spec.restartPolicy"] == (
+            unsupported, 'Unsupported value: "foo": supported values: "Always", "OnFailure", "Never"',
+        )  # fmt: skip
+
+    async def test_the_spec_is_fixed_but_for_the_image(self, api: RawApi) -> None:
+        created = (await api.post(api.path("pods"), pod())).body
+        refused = await api.patch(api.path("pods", "p"), {"spec": {"nodeName": "n"}})
+        assert refused.code == 422
+        assert refused.message.startswith(
+            'Pod "p" is invalid: spec: Forbidden: pod updates may not change fields other'
+        )
+        created["spec"]["containers"][0]["image"] = "other"
+        changed = await api.put(api.path("pods", "p"), created)
+        assert (changed.code, changed.metadata["generation"]) == (200, 2)
+
+    async def test_status_and_spec_are_apart(self, api: RawApi) -> None:
+        created = (await api.post(api.path("pods"), pod() | {"status": {"phase": "Running"}})).body
+        assert created["status"]["phase"] == "Pending"
+        ignored = await api.patch(api.path("pods", "p"), {"status": {"phase": "Failed"}})
+        assert ignored.body["status"]["phase"] == "Pending"
+        status = {"phase": "Running", "podIP": "127.64.0.1", "podIPs": [{"ip": "127.64.0.1"}]}
+        body = {"status": status, "spec": {"nodeName": "x"}, "metadata": {"labels": {"seen": "yes"}}}
+        reply = await api.patch(api.path("pods", "p", "status"), body, STRATEGIC)
+        assert reply.code == 200, reply.body
+        assert reply.body["status"]["phase"] == "Running"
+        assert "nodeName" not in reply.body["spec"]
+        assert reply.metadata["generation"] == 1
+
+    async def test_binding_gives_a_node_once(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod())
+        bound = await bind(api)
+        assert (bound.code, bound.body["status"]) == (201, "Success")
+        reply = (await api.get(api.path("pods", "p"))).body
+        assert reply["spec"]["nodeName"] == "n1"
+        assert [(c["type"], c["status"]) for c in reply["status"]["conditions"]] == [("PodScheduled", "True")]
+        again = await bind(api, node="n2")
+        assert (again.code, again.message) == (
+            409, 'Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n1"',
+        )  # fmt: skip
+
+    async def test_a_pod_that_no_node_has_goes_at_once(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod())
+        reply = await api.delete(api.path("pods", "p"))
+        assert (reply.code, reply.body["kind"]) == (200, "Pod")
+        assert (await api.get(api.path("pods", "p"))).code == 404
+
+    async def test_a_bound_pod_waits_for_its_kubelet(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod())
+        await bind(api)
+        first = await api.delete(api.path("pods", "p"))
+        assert first.metadata["deletionGracePeriodSeconds"] == 30
+        assert (await api.delete(api.path("pods", "p"))).metadata["resourceVersion"] == first.metadata[
+            "resourceVersion"
+        ]
+        shorter = await api.delete(api.path("pods", "p"), {"gracePeriodSeconds": 5})
+        assert shorter.metadata["deletionGracePeriodSeconds"] == 5
+        assert shorter.metadata["deletionTimestamp"] < first.metadata["deletionTimestamp"]
+        assert (await api.get(api.path("pods", "p"))).code == 200
+        await api.delete(api.path("pods", "p"), {"gracePeriodSeconds": 0})
+        assert (await api.get(api.path("pods", "p"))).code == 404
+
+    async def test_a_finished_pod_goes_at_once(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod())
+        await bind(api)
+        await api.patch(api.path("pods", "p", "status"), {"status": {"phase": "Succeeded"}})
+        await api.delete(api.path("pods", "p"))
+        assert (await api.get(api.path("pods", "p"))).code == 404
+
+    async def test_eviction_deletes(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod())
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+        reply = await api.post(api.path("pods", "p", "eviction"), body)
+        assert (reply.code, reply.body["status"]) == (201, "Success")
+        assert (await api.get(api.path("pods", "p"))).code == 404
+
+    async def test_a_log_wants_a_known_container(self, api: RawApi) -> None:
+        spec = {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]}
+        await api.post(api.path("pods"), pod(spec=spec))
+        several = await api.get(api.path("pods", "p", "log"))
+        assert (several.code, several.message) == (
+            400, "a container name must be specified for pod p, choose one of: [a b]",
+        )  # fmt: skip
+        unknown = await api.get(f"{api.path('pods', 'p', 'log')}?container=c")
+        assert (unknown.code, unknown.message) == (400, "container c is not valid for pod p")
