@@ -71,8 +71,8 @@ class _Follower:
             if phases and phases != self._shown_phases.get(story.uid):
                 self._shown_phases[story.uid] = phases
                 self._console.say(f"{story.name}: {phases}", colour="bright_black")
-        live = [(story, progress_line(story.progress)) for story in self._stories if not story.outcome]
-        self._console.live("   ".join(f"{story.name}  {line}" for story, line in live if line))
+        live = [(self._of(story), progress_line(story.progress)) for story in self._stories if not story.outcome]
+        self._console.live("   ".join(f"{name}{line}" for name, line in live if line))
 
     # Watching
 

@@ -99,7 +99,7 @@ def _applied(
         if target.embedded:
             wanted = annotated(wanted, item.document.directory, asked=python, active=caller_python())
         created = apply_job(item, wanted, client, replace=replace, say=console.say)
-        stories.append(JobStory(read_job(created), created["metadata"]["uid"]))
+        stories.append(JobStory(read_job(created), created["metadata"]["uid"], python=target.python))
     return stories
 
 

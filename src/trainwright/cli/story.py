@@ -46,14 +46,15 @@ class _Warning:
 
 
 class JobStory:
-    """Fed by `see_*` and `hear`; everything else only looks."""
+    """Fed by `see_*` and `hear`; everything else only looks. `python` is that of pods that name none."""
 
-    def __init__(self, job: Job, uid: str) -> None:
+    def __init__(self, job: Job, uid: str, *, python: str = "") -> None:
         self.kind = job.kind
         self.name = job.name
         self.namespace = job.namespace
         self.uid = uid
         self.object: Object = job.raw
+        self._python = python
         self.deleted = False
         self.labels = [f"{role.label}-{index}" for role in job.kind.roles for index in range(_count(job, role.name))]
         self.progress = Progress(epochs=planned_epochs(_command(job)))
@@ -155,7 +156,8 @@ class JobStory:
 
     def first_failure(self) -> Ended | None:
         with_lines = [
-            replace(end, last_lines=tuple(self._members[uid].lines)) for (uid, _, _), end in self._ends.items()
+            replace(end, last_lines=tuple(self._members[uid].lines), python=end.python or self._python)
+            for (uid, _, _), end in self._ends.items()
         ]
         return first_failure(with_lines)
 

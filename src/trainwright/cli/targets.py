@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from trainwright.cli.problems import Problem
-from trainwright.cluster.datadir import ClusterRecord, DataDir
+from trainwright.cluster.datadir import DataDir
 from trainwright.kube.config import ClusterConfig, ConfigError, load_kubeconfig
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,6 +38,8 @@ class Target:
     """How to call kubectl for this cluster, for suggestions."""
     flags: str = ""
     """What to add to our own commands so that they mean this cluster again."""
+    python: str = ""
+    """The Python of pods whose job names none; empty where images bring theirs."""
 
     @property
     def name(self) -> str:
@@ -93,7 +95,8 @@ def find_target(options: TargetOptions, environment: Mapping[str, str] = os.envi
 
 def embedded_cluster(data_dir: DataDir) -> Target:
     flags = "" if data_dir == DataDir.default() else f" --data-dir {data_dir.path}"
-    if data_dir.running() is None:
+    running = data_dir.running()
+    if running is None:
         raise Problem(
             f"no embedded cluster runs in {data_dir.path}: start it with `trainwright up --detach{flags}`, "
             "or name another cluster with --context"
@@ -102,7 +105,8 @@ def embedded_cluster(data_dir: DataDir) -> Target:
         config = load_kubeconfig(data_dir.kubeconfig, context=CONTEXT)
     except ConfigError as error:
         raise Problem(str(error)) from error
-    return Target(config, embedded=True, kubectl=f"kubectl --kubeconfig {data_dir.kubeconfig}", flags=flags)
+    kubectl = f"kubectl --kubeconfig {data_dir.kubeconfig}"
+    return Target(config, embedded=True, kubectl=kubectl, flags=flags, python=running.python)
 
 
 def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
@@ -111,14 +115,8 @@ def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
     except ConfigError as error:
         raise Problem(str(error)) from error
     flags = f" --kubeconfig {kubeconfig} --context {config.context}" if kubeconfig else f" --context {config.context}"
-    return Target(
-        config,
-        embedded=is_embedded(config, DataDir.default().running()),
-        kubectl=f"kubectl{flags}",
-        flags=flags,
-    )
-
-
-def is_embedded(config: ClusterConfig, running: ClusterRecord | None) -> bool:
-    """The context that `up` wrote into the user's kubeconfig leads to the embedded cluster as well."""
-    return running is not None and running.server == config.server
+    # The context that `up` wrote into the user's kubeconfig leads to the embedded cluster as well.
+    running = DataDir.default().running()
+    embedded = running is not None and running.server == config.server
+    python = running.python if running and embedded else ""
+    return Target(config, embedded=embedded, kubectl=f"kubectl{flags}", flags=flags, python=python)

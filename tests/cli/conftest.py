@@ -1,0 +1,29 @@
+"""One embedded cluster for the tests of commands that need a running one."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.cluster import UpCommand, up_command
+from tests.support.command import Answer, trainwright
+
+Call = Callable[..., Answer]
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCommand]:
+    """`trainwright up`, with a home, a data directory and a kubeconfig of its own; its pods end with it."""
+    with up_command(tmp_path_factory.mktemp("embedded")) as up:
+        yield up
+        trainwright("down", "--data-dir", str(up.data.path), environment=up.environment)
+
+
+@pytest.fixture
+def call(embedded: UpCommand) -> Call:
+    """Calls `trainwright COMMAND …` for that cluster."""
+
+    def call(command: str, *arguments: str, stdin: str | None = None) -> Answer:
+        words = (command, "--data-dir", str(embedded.data.path), *arguments)
+        return trainwright(*words, environment=embedded.environment, stdin=stdin)
+
+    return call
