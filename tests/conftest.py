@@ -1,5 +1,6 @@
 """Fixtures that every part of the suite may ask for: the real control plane and namespaces on it."""
 
+import asyncio
 import itertools
 import os
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from tests.support.controlplane import ControlPlane, binaries, running_control_p
 from trainwright.kube.errors import AlreadyExists
 from trainwright.kube.sync import SyncClient
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
+
+# Else pytest-asyncio makes an event loop before the first test that nobody closes: a warning that stops some later test.
+asyncio.set_event_loop(None)
 
 # A seeded sample runs with every change; `make test-all` explores further.
 settings.register_profile("sample", max_examples=50, derandomize=True, deadline=None, print_blob=True)

@@ -1,0 +1,82 @@
+"""Supervised pods at every level that this machine allows to every kind of user."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from tests.support.supervising import SupervisedPod, User, supervised, users
+from trainwright.cluster.node.probe import Sandbox
+
+_USERS = users()
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where a test's pods run."""
+
+    user: User
+    sandbox: Sandbox
+    node: Path
+    shared: Path
+    """A directory that the user may write to."""
+
+    def run(self, *containers: dict[str, Any], **fields: Any) -> AbstractContextManager[SupervisedPod]:
+        return supervised(self.user, self.node, self.sandbox, *containers, **fields)
+
+
+@pytest.fixture(scope="session")
+def strongest() -> Callable[[User], Sandbox]:
+    found: dict[str, Sandbox] = {}
+
+    def find(user: User) -> Sandbox:
+        if user.name not in found:
+            with TemporaryDirectory() as directory:
+                user.own(Path(directory))
+                found[user.name] = user.sandbox(Path(directory))
+        return found[user.name]
+
+    return find
+
+
+@pytest.fixture(params=_USERS, ids=lambda user: user.name)
+def overlay(request: pytest.FixtureRequest, strongest: Callable[[User], Sandbox]) -> Iterator[Ground]:
+    """For each user. Where overlay does not work the machine says why, and the test fails: it is not left out."""
+    sandbox = strongest(request.param)
+    assert sandbox.level == "overlay", f"overlay does not work here: {sandbox.reason}"
+    with _ground(request.param, sandbox) as found:
+        yield found
+
+
+@pytest.fixture(params=_USERS, ids=lambda user: user.name)
+def plain(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    with _ground(request.param, Sandbox("plain")) as found:
+        yield found
+
+
+@pytest.fixture(
+    params=[(user, level) for user in _USERS for level in ("overlay", "plain")],
+    ids=lambda param: f"{param[0].name}-{param[1]}",
+)
+def ground(request: pytest.FixtureRequest, strongest: Callable[[User], Sandbox]) -> Iterator[Ground]:
+    """For each user at each level."""
+    user, level = request.param
+    sandbox = Sandbox("plain") if level == "plain" else strongest(user)
+    assert sandbox.level == level, f"overlay does not work here: {sandbox.reason}"
+    with _ground(user, sandbox) as found:
+        yield found
+
+
+@contextmanager
+def _ground(user: User, sandbox: Sandbox) -> Iterator[Ground]:
+    with TemporaryDirectory(prefix="trainwright-node-") as directory:  # pytest's own are closed to other users
+        Path(directory).chmod(0o755)
+        node, shared = Path(directory) / "node", Path(directory) / "shared"
+        for path in (node, shared):
+            path.mkdir()
+            user.own(path)
+        yield Ground(user, sandbox, node, shared)
