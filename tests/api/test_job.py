@@ -5,7 +5,7 @@ import pytest
 from tests.support.jobs import JOB_UID, JobBuilder
 from trainwright.api.errors import InvalidJob
 from trainwright.api.fields import PyTorchFields
-from trainwright.api.job import is_managed_elsewhere
+from trainwright.api.job import is_managed_elsewhere, read_job
 from trainwright.api.kinds import NoFields
 from trainwright.api.types import JobStatus, RunPolicy
 
@@ -68,6 +68,13 @@ def test_managers_are_found_in_broken_objects_too(spec: object) -> None:
 def test_a_status_of_the_wrong_shape_is_refused_by_name() -> None:
     with pytest.raises(InvalidJob, match=r"status\.startTime: Invalid value: \"soon\""):
         JobBuilder().master().status({"startTime": "soon"}).job()
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"namespace": "team"}])
+def test_a_job_without_a_name_is_refused(metadata: object) -> None:
+    raw = {**JobBuilder().master().raw(), "metadata": metadata}
+    with pytest.raises(InvalidJob, match=r"metadata(\.name: Required value: must be specified|: Invalid value: null)"):
+        read_job(raw)
 
 
 def test_a_name_of_the_wrong_type_is_refused_by_name() -> None:

@@ -235,9 +235,9 @@ spec = st.fixed_dictionaries(
 )
 
 
-@given(spec | junk, junk)
-def test_no_manifest_however_broken_gives_anything_but_a_clear_refusal(spec: Any, status: Any) -> None:
-    raw = {**JobBuilder().raw(), "spec": spec, "status": status}
+@given(spec | junk, junk, junk)
+def test_no_manifest_however_broken_gives_anything_but_a_clear_refusal(spec: Any, status: Any, labels: Any) -> None:
+    raw = {**JobBuilder().metadata(labels=labels).raw(), "spec": spec, "status": status}
     refused = validate(raw, PYTORCH)
     try:
         job = read_job(raw)

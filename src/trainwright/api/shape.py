@@ -13,6 +13,7 @@ from trainwright.api.errors import FieldError, InvalidJob, invalid, required
 from trainwright.api.kinds import Kind
 from trainwright.api.types import JobStatus, ReplicaSpec, RunPolicy, Template
 from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ def read(value: Any, type_: type[T], path: str) -> T:
 
 def _parts(raw: Object, kind: Kind) -> Iterator[tuple[Any, Any, str]]:
     """The parts that are checked on their own: a map's keys would be lost in the errors of the whole."""
-    yield raw.get("metadata"), _Names, "metadata"
+    yield raw.get("metadata"), _Named, "metadata"
     yield raw.get("status") or {}, JobStatus, "status"
     spec = raw.get("spec") or {}
     yield spec, dict[str, Any], "spec"
@@ -59,12 +60,8 @@ def _parts(raw: Object, kind: Kind) -> Iterator[tuple[Any, Any, str]]:
             yield replica.get("template") or {}, Template, f"{path}[{key}].template"
 
 
-class _Names(msgspec.Struct):
+class _Named(ObjectMeta, frozen=True, kw_only=True):
     name: str
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
 
 
 def _problem(value: Any, type_: type[Any], path: str) -> FieldError | None:

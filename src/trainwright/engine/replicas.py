@@ -22,7 +22,8 @@ def bring_up(draft: Draft) -> None:
     if not ports.are_chosen(draft):
         return
     for role, replica in draft.replicas.items():
-        open_ranks = [Rank(role, index) for index in range(replica.count) if index not in draft.completed(role)]
+        completed = draft.completed(role)
+        open_ranks = [Rank(role, index) for index in range(replica.count) if index not in completed]
         _create_pods(draft, [rank for rank in open_ranks if rank not in draft.children.pods])
         _create_services(draft, [rank for rank in open_ranks if rank not in draft.children.services])
 

@@ -1,0 +1,100 @@
+"""The CRD as the real API server takes it: what it keeps, what it refuses, what it adds."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.jobs import JobBuilder, template
+from trainwright.api.kinds import PYTORCH
+from trainwright.kube.client import Client
+from trainwright.kube.errors import BadRequest, Invalid
+from trainwright.kube.sync import SyncClient
+from trainwright.objects import Object
+from trainwright.operator.crds import install_crds
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def server(control_plane: ControlPlane) -> Iterator[SyncClient]:
+    async def install() -> None:
+        async with Client(control_plane.config) as client:
+            await install_crds(client, [PYTORCH])
+
+    asyncio.run(install())
+    with SyncClient(control_plane.config) as client:
+        yield client
+
+
+def manifest(builder: JobBuilder, namespace: str) -> Object:
+    raw = builder.raw()
+    return {**raw, "metadata": {"name": raw["metadata"]["name"], "namespace": namespace}}
+
+
+def post(server: SyncClient, job: Object, *, validation: str = "Strict") -> Object:
+    path = PYTORCH.resource.path(job["metadata"]["namespace"])
+    answer: Object = json.loads(server.raw("POST", path, params={"fieldValidation": validation}, body=job))
+    return answer
+
+
+def test_a_template_passes_whole_and_a_run_policy_is_added(server: SyncClient, real_namespace: str) -> None:
+    pod = template(futureField={"deep": [1]})
+    pod["metadata"] = {"labels": {"app": "x"}, "annotations": {"a": "b"}}
+    stored = post(server, manifest(JobBuilder().master(pod=pod), real_namespace))
+    assert stored["spec"]["pytorchReplicaSpecs"]["Master"]["template"] == pod
+    assert stored["spec"]["runPolicy"] == {"suspend": False}
+
+
+def test_a_misspelt_field_is_refused_by_name(server: SyncClient, real_namespace: str) -> None:
+    with pytest.raises(BadRequest, match=r'unknown field \\?"spec.runPolicy.backofLimit'):
+        post(server, manifest(JobBuilder().master().run_policy(backofLimit=3), real_namespace))
+
+
+@pytest.mark.parametrize(
+    ("builder", "message"),
+    [
+        (JobBuilder().run_policy(backoffLimit="x").master(), "spec.runPolicy.backoffLimit"),
+        (JobBuilder().master(pod={"spec": {}}), r"template.spec.containers: Required value"),
+        (JobBuilder().master(pod={"spec": {"containers": [{}]}}), r"containers\[0\].name: Required value"),
+        (JobBuilder().workers(-1), "should be a non-negative integer"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(
+    server: SyncClient, real_namespace: str, builder: JobBuilder, message: str
+) -> None:
+    with pytest.raises(Invalid, match=message):
+        post(server, manifest(builder, real_namespace))
+
+
+def test_queue_and_manager_cannot_be_changed(server: SyncClient, real_namespace: str) -> None:
+    builder = JobBuilder().master().run_policy(managedBy="kueue.x-k8s.io/multikueue")
+    post(server, manifest(builder.run_policy(schedulingPolicy={"queue": "a"}), real_namespace))
+    for change, message in (
+        ({"schedulingPolicy": {"queue": "b"}}, "spec.runPolicy.schedulingPolicy.queue is immutable"),
+        ({"managedBy": "kubeflow.org/training-operator"}, "field is immutable"),
+    ):
+        with pytest.raises(Invalid, match=message):
+            server.patch(PYTORCH.resource, "digits", {"spec": {"runPolicy": change}}, namespace=real_namespace)
+
+
+def test_workers_can_be_scaled_and_status_fields_are_kept(server: SyncClient, real_namespace: str) -> None:
+    post(server, manifest(JobBuilder().master().workers(2), real_namespace))
+    server.patch(PYTORCH.resource, "digits", {"spec": {"replicas": 5}}, namespace=real_namespace, subresource="scale")
+    status = {
+        "replicaStatuses": {"Worker": {"active": 2, "selector": "a=b"}},
+        "ports": {"Master": 23456},
+        "restarts": {"Worker": 1},
+        "replacedPods": ["u"],
+        "completedIndexes": {"Worker": "0"},
+        "startTime": "2026-11-15T04:00:00Z",
+    }
+    stored = server.patch(
+        PYTORCH.resource, "digits", {"status": status}, namespace=real_namespace, subresource="status"
+    )
+    assert stored["status"] == status
+    assert stored["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 5
+    scale = server.get(PYTORCH.resource, "digits", namespace=real_namespace, subresource="scale")
+    assert scale["status"] == {"replicas": 2, "selector": "a=b"}
