@@ -15,7 +15,7 @@ from trainwright.kube.errors import AlreadyExists
 from trainwright.kube.sync import SyncClient
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
-# Else pytest-asyncio makes an event loop before the first test that nobody closes: a warning that stops some later test.
+# Else pytest-asyncio makes an event loop before the first test that nobody closes: a warning that fails a later one.
 asyncio.set_event_loop(None)
 
 # A seeded sample runs with every change; `make test-all` explores further.
