@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Call
+from tests.support.calling import command_line
 from tests.support.cluster import UpCommand
-from tests.support.command import command_line
 from tests.support.shelljobs import HOST_IMAGE, shell_job, write_manifest
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.errors import NotFound

@@ -38,16 +38,11 @@ class UpOptions:
     sandbox: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """What `up` can say once everything runs."""
+async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: Callable[[ClusterRecord], None]) -> int:
+    """Runs the cluster until SIGINT, SIGTERM or SIGHUP; how many pods it leaves running.
 
-    record: ClusterRecord
-    notes: tuple[str, ...]
-
-
-async def host(options: UpOptions, on_ready: Callable[[Ready], None]) -> int:
-    """Runs the cluster until SIGINT, SIGTERM or SIGHUP; how many pods it leaves running."""
+    Notes come before others can see that it is ready: whoever waits for that finds them all.
+    """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -57,12 +52,13 @@ async def host(options: UpOptions, on_ready: Callable[[Ready], None]) -> int:
         async with Client(cluster.config, user_agent="trainwright-operator") as client:
             await install_crds(client, KINDS.values())
             async with _operating(client, settings_for(cluster.sandbox)):
-                notes = [*cluster.notes, *introduce(cluster.config, options)]
+                for note in (*cluster.notes, *introduce(cluster.config, options)):
+                    on_note(note)
                 cluster.announce(options.kubeconfig)
                 settle_memory()
                 record = options.data.running()
                 assert record is not None  # noqa: S101 (it has just been written by this very process)
-                on_ready(Ready(record, tuple(notes)))
+                on_ready(record)
                 await stop.wait()
             return await _running_pods(client)
     finally:

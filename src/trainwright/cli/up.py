@@ -128,7 +128,7 @@ def _stay(data: DataDir, wishes: Wishes, *, verbose: bool) -> None:
         raise Problem(f"already up at {running.server} (pid {running.pid}, data directory {data.path}): {_INSTEAD}")
     import asyncio
 
-    from trainwright.cli.hosting import Ready, UpOptions, host
+    from trainwright.cli.hosting import UpOptions, host
     from trainwright.cli.logs import log_to_stderr
     from trainwright.cluster.process import ClusterError
     from trainwright.kube.config import ConfigError
@@ -144,14 +144,15 @@ def _stay(data: DataDir, wishes: Wishes, *, verbose: bool) -> None:
         sandbox=wishes.sandbox,
     )
 
-    def on_ready(ready: Ready) -> None:
-        for note in ready.notes:
-            console.say(f"Note: {note}", colour="yellow")
-        for line in banner(ready.record, data, detached=False):
+    def on_note(note: str) -> None:
+        console.say(f"Note: {note}", colour="yellow")
+
+    def on_ready(record: ClusterRecord) -> None:
+        for line in banner(record, data, detached=False):
             console.say(line)
 
     try:
-        left = asyncio.run(host(options, on_ready))
+        left = asyncio.run(host(options, on_note=on_note, on_ready=on_ready))
     except (DataDirError, ClusterError, ConfigError) as error:
         raise Problem(str(error)) from error
     console.say(stopped(left))
@@ -194,7 +195,7 @@ def _start_detached(data: DataDir, wishes: Wishes, *, verbose: bool) -> None:
     if record.pid != process.pid:
         _already_up(record, data, wishes, console)
         return
-    for line in banner(record, data, detached=True):
+    for line in (*_logged(data, written, only="Note: "), *banner(record, data, detached=True)):
         console.say(line)
 
 
@@ -237,8 +238,11 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", data: DataDir, written
 
 def _log_end(data: DataDir, written: int) -> str:
     """What this start has logged, at most the last lines of it."""
+    shown = [f"  {line.removeprefix('Error: ')}" for line in _logged(data, written)[-_SHOWN_LOG_LINES:]]
+    return "\n".join(shown or [f"  {data.log} says nothing"])
+
+
+def _logged(data: DataDir, written: int, *, only: str = "") -> list[str]:
     with data.log.open("rb") as log:
         log.seek(written)
-        lines = log.read().decode(errors="replace").splitlines()
-    shown = [f"  {line.removeprefix('Error: ')}" for line in lines[-_SHOWN_LOG_LINES:]]
-    return "\n".join(shown or [f"  {data.log} says nothing"])
+        return [line for line in log.read().decode(errors="replace").splitlines() if line.startswith(only)]

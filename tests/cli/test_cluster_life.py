@@ -1,0 +1,198 @@
+"""`up`, `status` and `down` as a user calls them: what they say, what they leave, what they refuse."""
+
+import contextlib
+import os
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.calling import Answer, trainwright
+from tests.support.cluster import UpCommand, up_command
+from tests.support.shelljobs import shell_job, write_manifest
+from trainwright.cluster.datadir import DataDir
+
+pytestmark = pytest.mark.timeout(120)
+
+
+class User:
+    """Somebody with a home of their own, and nothing in it yet."""
+
+    def __init__(self, home: Path) -> None:
+        self.data = DataDir(home / "data")
+        self.kubeconfig = home / "kubeconfig"
+        self.environment = {**os.environ, "HOME": str(home), "KUBECONFIG": str(self.kubeconfig)}
+
+    def call(self, command: str, *arguments: str) -> Answer:
+        words = (command, "--data-dir", str(self.data.path), *arguments)
+        return trainwright(*words, environment=self.environment)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    user = User(tmp_path)
+    yield user
+    user.call("down")
+
+
+@contextlib.contextmanager
+def running(user: User) -> Iterator[UpCommand]:
+    with up_command(user.data.path.parent) as up:
+        yield up
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_a_cluster_says_what_it_is_and_keeps_the_users_context(user: User) -> None:
+    user.kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "work"}))
+    with running(user) as up:
+        _wait_until(lambda: "Stop:   Ctrl-C" in up.log.read_text())
+        banner = up.log.read_text()
+        for part in (up.record.server, up.record.sandbox, up.record.python, str(user.data.path)):
+            assert part in banner
+        config = yaml.safe_load(user.kubeconfig.read_text())
+        assert config["current-context"] == "work"
+        assert [context["name"] for context in config["contexts"]] == ["trainwright"]
+        assert stat.S_IMODE(user.kubeconfig.stat().st_mode) == 0o600
+        status = user.call("status")
+        assert status.code == 0, status.all
+        assert status.out.startswith(f"embedded cluster at {up.record.server} is up\n")
+        assert "  nodes    1 Ready\n" in status.out
+        version = user.call("version", "--server")
+        assert f"embedded cluster at {up.record.server}: v" in version.out, version.all
+
+
+def test_a_second_up_is_refused_unless_nothing_else_is_asked_for(user: User) -> None:
+    with running(user) as up:
+        second = user.call("up")
+        assert second.code == 1
+        assert second.err.startswith(f"Error: already up at {up.record.server} (pid {up.record.pid}")
+        assert "--data-dir" in second.err
+        detached = user.call("up", "--detach")
+        assert detached.code == 0, detached.all
+        assert detached.out.startswith(f"already up at {up.record.server}")
+        other = user.call("up", "--detach", "--port", "1")
+        assert other.code == 1
+        assert "with other settings (--port" in other.err
+        assert "`trainwright down` first" in other.err
+
+
+def test_ctrl_c_leaves_pods_running_and_down_ends_them(user: User, tmp_path: Path) -> None:
+    program = ["sleep", f"9{os.getpid()}"]  # told from any other by the number
+    job = shell_job("long", " ".join(program) + " & wait", policy="OnFailure")
+    with running(user) as up:
+        started = user.call("run", "--no-follow", write_manifest(tmp_path, job))
+        assert started.code == 0, started.all
+        _wait_until(lambda: "1 Running" in user.call("status").out)
+        output = up.stop()
+        assert up.process.returncode == 0, output
+        assert "Stopped; 1 pod keeps running: `trainwright up` finds them again, `trainwright down` ends them" in output
+    gone = user.call("status")
+    assert gone.code == 3
+    assert "`trainwright up --detach" in gone.err
+    assert _runs(program)
+    down = user.call("down")
+    assert down.code == 0, down.all
+    assert down.out == f"No cluster was running in {user.data.path}; ended 1 pod\n"
+    assert not _runs(program)
+
+
+def test_a_detached_cluster_starts_stops_and_is_forgotten(user: User) -> None:
+    started = user.call("up", "--detach")
+    assert started.code == 0, started.all
+    record = user.data.running()
+    assert record is not None
+    assert started.out.startswith(f"trainwright {record.version} is up at {record.server}\n")
+    assert f"trainwright down --data-dir {user.data.path}" in started.out
+
+    kept = user.call("down", "--keep-pods")
+    assert kept.out == "Stopped the cluster; pods keep running, `trainwright up` finds them again\n", kept.all
+    assert user.data.running() is None
+    assert user.data.store.exists()
+
+    unasked = user.call("down", "--purge")
+    assert unasked.code == 1
+    assert "say --yes" in unasked.err
+    purged = user.call("down", "--purge", "--yes")
+    assert purged.code == 0, purged.all
+    assert not user.data.path.exists()
+    assert yaml.safe_load(user.kubeconfig.read_text())["contexts"] == []
+
+
+def test_purge_deletes_nothing_that_is_not_ours(user: User) -> None:
+    user.data.path.mkdir()
+    (user.data.path / "thesis.tex").write_text("precious")
+    answer = user.call("down", "--purge", "--yes")
+    assert answer.code == 1
+    assert "is no data directory of trainwright: nothing is deleted" in answer.err
+    assert (user.data.path / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["--detach"]])
+def test_a_port_that_is_taken_is_named(user: User, taken_port: int, flags: list[str]) -> None:
+    answer = user.call("up", *flags, "--port", str(taken_port))
+    assert answer.code == 1, answer.all
+    assert str(taken_port) in answer.err
+    assert "choose another port with --port" in answer.err
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize("flags", [[], ["--detach"]])
+def test_a_data_directory_of_a_newer_version_is_refused(user: User, flags: list[str]) -> None:
+    user.data.path.mkdir()
+    (user.data.path / "format").write_text("99\n")
+    answer = user.call("up", *flags)
+    assert answer.code == 1, answer.all
+    assert f"{user.data.path}/format says 99" in answer.err
+    assert "newer version" in answer.err
+
+
+def test_a_kubeconfig_that_is_broken_is_named_and_left_as_it_is(user: User) -> None:
+    user.kubeconfig.write_text("clusters: [")
+    started = user.call("up", "--detach")
+    assert started.code == 0, started.all
+    assert f"Note: {user.kubeconfig} could not be changed" in started.out
+    assert user.kubeconfig.read_text() == "clusters: ["
+    user.call("down")
+    asked = user.call("up", "--kubeconfig", str(user.kubeconfig))
+    assert asked.code == 1, asked.all
+    assert f"cannot write the context into {user.kubeconfig}" in asked.err
+
+
+def test_a_python_that_is_not_there_is_refused(user: User) -> None:
+    answer = user.call("up", "--python", "/no/such/python")
+    assert answer.code == 2
+    assert "/no/such/python is not there" in answer.err
+
+
+def test_without_a_cluster_commands_say_how_to_start_one(user: User, tmp_path: Path) -> None:
+    answer = user.call("run", write_manifest(tmp_path, shell_job("early", "true")))
+    assert answer.code == 1
+    assert f"`trainwright up --detach --data-dir {user.data.path}`" in answer.err
+
+
+def _wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _runs(program: list[str]) -> bool:
+    """Whether a process of this machine has exactly this command line."""
+    wanted = b"".join(word.encode() + b"\0" for word in program)
+    for command in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if command.read_bytes() == wanted:
+                return True
+    return False
