@@ -1,0 +1,296 @@
+"""The agent on the embedded API server, with real processes: from a Pod object to its end, through every restart."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.nodes import Node, running_node
+from tests.support.waiting import eventually
+from trainwright.cluster.node.directories import PodDirectory, pod_directories
+from trainwright.objects import Object
+from trainwright.objects.resources import (
+    CONFIG_MAPS,
+    LEASES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    SERVICES,
+)
+
+
+def container(script: str, **fields: Any) -> Object:
+    return {"name": "main", "image": "trainwright/host", "command": ["sh", "-c", script], **fields}
+
+
+@pytest.fixture(params=["overlay", "plain"])
+async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Node]:
+    async with running_node(tmp_path / "node", sandbox=request.param) as running:
+        yield running
+
+
+def main_status(pod: Object) -> Object:
+    status: Object = pod["status"]["containerStatuses"][0]
+    return status
+
+
+async def test_a_pod_runs_and_its_status_tells(node: Node) -> None:
+    await node.create("p", container("echo hello; echo $HOSTNAME"))
+    pod = await node.until_phase("p", "Succeeded")
+    assert main_status(pod)["state"]["terminated"]["exitCode"] == 0
+    assert pod["status"]["podIP"].startswith("127.")
+    assert pod["status"]["hostIP"] == "127.0.0.1"
+    assert node.agent is not None
+    assert pod["metadata"]["annotations"]["node.trainwright.dev/sandbox"] == node.agent.sandbox
+    assert await node.log(pod) == "hello\np\n"
+
+
+async def test_a_failure_has_its_exit_code(node: Node) -> None:
+    await node.create("p", container("exit 3"))
+    pod = await node.until_phase("p", "Failed")
+    assert main_status(pod)["state"]["terminated"]["exitCode"] == 3
+    assert main_status(pod)["state"]["terminated"]["reason"] == "Error"
+
+
+async def test_a_container_is_restarted_by_policy_and_its_previous_log_is_kept(node: Node, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    script = f"test -e {flag} && echo again && exit 0; touch {flag}; echo first; exit 1"
+    await node.create("p", container(script), restartPolicy="OnFailure", annotations={"directory": str(tmp_path)})
+    pod = await node.until_phase("p", "Succeeded")
+    assert main_status(pod)["restartCount"] == 1
+    assert main_status(pod)["lastState"]["terminated"]["exitCode"] == 1
+    assert await node.log(pod) == "again\n"
+    assert await node.log(pod, previous=True) == "first\n"
+
+
+async def test_a_running_pod_is_ready_and_its_log_can_be_followed(node: Node) -> None:
+    await node.create("p", container("echo one; sleep 0.2; echo two"))
+    pod = await node.until_phase("p", "Running")
+    conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
+    assert conditions["Ready"] == conditions["ContainersReady"] == conditions["Initialized"] == "True"
+    assert await node.log(pod, follow=True) == "one\ntwo\n"
+
+
+async def test_deletion_gives_the_program_time_and_then_removes_everything(node: Node, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    script = f"trap 'echo x > {saved}; exit 0' TERM; echo ready; while :; do sleep 0.01; done"
+    created = await node.create("p", container(script), annotations={"directory": str(tmp_path)})
+    pod = await node.until_phase("p", "Running")
+    await eventually(lambda: node.log(pod), lambda text: "ready" in text)
+    await node.delete("p")
+    await node.until_gone("p")
+    assert saved.exists()
+    await eventually(_coroutine(lambda: pod_directories(node.directory)), lambda found: not found)
+    assert created["metadata"]["uid"] not in pod_directories(node.directory)
+
+
+async def test_a_pod_that_ignores_its_end_is_killed_after_the_grace_period(node: Node) -> None:
+    await node.create("p", container("trap '' TERM; while :; do sleep 0.01; done"))
+    await node.until_phase("p", "Running")
+    await node.delete("p", grace_period_seconds=1)
+    await node.until_gone("p")
+
+
+async def test_a_pod_that_is_deleted_at_once_does_not_go_on(node: Node) -> None:
+    await node.create("p", container("sleep 600"))
+    pod = await node.until_phase("p", "Running")
+    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
+    assert supervision is not None
+    os.close(supervision.descriptor)
+    await node.delete("p", grace_period_seconds=0)
+    await eventually(_coroutine(lambda: supervision.identity.alive), lambda alive: not alive)
+
+
+async def test_a_pod_recreated_under_the_same_name_is_another_pod(node: Node) -> None:
+    await node.create("p", container("sleep 600"))
+    first = await node.until_phase("p", "Running")
+    await node.delete("p", grace_period_seconds=0)
+    await node.create("p", container("echo second"))
+    second = await node.until_phase("p", "Succeeded")
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert await node.log(second) == "second\n"
+    await eventually(
+        _coroutine(lambda: set(pod_directories(node.directory))), lambda u: u == {second["metadata"]["uid"]}
+    )
+
+
+async def test_pods_outlive_the_agent_and_are_adopted(node: Node) -> None:
+    assert node.agent is not None
+    level = node.agent.sandbox
+    await node.create("p", container("echo one; sleep 0.5; echo two"))
+    running = await node.until_phase("p", "Running")
+    await node.down()
+    await node.up(sandbox=level)
+    pod = await node.until_phase("p", "Succeeded")
+    assert main_status(pod)["restartCount"] == 0
+    assert main_status(pod)["state"]["terminated"]["startedAt"] == main_status(running)["state"]["running"]["startedAt"]
+    assert pod["status"]["podIP"] == running["status"]["podIP"]
+    assert await node.log(pod) == "one\ntwo\n"
+
+
+async def test_a_pod_that_ended_while_no_agent_ran_is_reported_later(node: Node) -> None:
+    assert node.agent is not None
+    await node.create("p", container("sleep 0.1; exit 4"))
+    running = await node.until_phase("p", "Running")
+    level = node.agent.sandbox
+    await node.down()
+    directory = PodDirectory(node.directory / "pods" / running["metadata"]["uid"])
+    await eventually(_coroutine(lambda: directory.state), lambda state: state and state["finished"])
+    await node.up(sandbox=level)
+    pod = await node.until_phase("p", "Failed")
+    assert main_status(pod)["state"]["terminated"]["exitCode"] == 4
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+async def test_a_pod_whose_supervisor_was_killed_ends_or_starts_again_by_its_policy(node: Node, policy: str) -> None:
+    await node.create("p", container("sleep 600"), restartPolicy=policy)
+    pod = await node.until_phase("p", "Running")
+    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
+    assert supervision is not None
+    supervision.signal(signal.SIGKILL)
+    os.close(supervision.descriptor)
+    if policy == "Never":
+        pod = await node.until_phase("p", "Failed")
+        ended = main_status(pod)["state"]["terminated"]
+    else:
+        pod = await node.until("p", lambda pod: main_status(pod)["restartCount"] == 1)
+        ended = main_status(pod)["lastState"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("ContainerStatusUnknown", 137)
+
+
+async def test_a_pod_that_vanished_while_no_agent_ran_is_ended(node: Node) -> None:
+    assert node.agent is not None
+    level = node.agent.sandbox
+    await node.create("p", container("sleep 600"))
+    pod = await node.until_phase("p", "Running")
+    await node.down()
+    await node.delete("p", grace_period_seconds=0)
+    await node.up(sandbox=level)
+    await eventually(_coroutine(lambda: pod_directories(node.directory)), lambda found: not found)
+    assert pod["metadata"]["uid"] not in pod_directories(node.directory)
+
+
+async def test_a_taken_port_fails_the_pod_and_names_the_holder(node: Node) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        await node.create("p", container("echo never"), annotations={"listen-ports": str(port)})
+        pod = await node.until_phase("p", "Failed")
+    assert pod["status"]["reason"] == "PortTaken"
+    assert f"port {port} is taken by process {os.getpid()}" in pod["status"]["message"]
+
+
+async def test_a_pod_without_a_command_waits_and_says_what_to_do(node: Node) -> None:
+    await node.create("p", {"name": "main", "image": "busybox"})
+    waiting = await node.until_waiting("p")
+    assert waiting["reason"] == "ImageHasNoCommand"
+    assert "add `command:`" in waiting["message"]
+    assert (await node.event("ImageHasNoCommand"))["type"] == "Warning"
+
+
+async def test_what_is_not_honoured_becomes_a_warning(node: Node) -> None:
+    await node.create("p", container("true", image="pytorch:2", resources={"limits": {"cpu": "1"}}))
+    assert "pytorch:2" in (await node.event("UnknownImage"))["message"]
+    assert "resources" in (await node.event("FieldNotHonoured"))["message"]
+    assert (await node.event("Started"))["involvedObject"]["name"] == "p"
+
+
+async def test_a_pod_waits_for_its_config_map_and_for_its_claim(node: Node, tmp_path: Path) -> None:
+    volumes = [
+        {"name": "config", "configMap": {"name": "c"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}},
+    ]
+    mounts = [{"name": "config", "mountPath": "/config"}, {"name": "data", "mountPath": "/data"}]
+    one = container("cp /config/text /data/copy", volumeMounts=mounts)
+    one["command"] = ["sh", "-c", "cp /config/text /data/copy"]
+    await node.create("p", one, volumes=volumes)
+    assert (await node.until_waiting("p"))["reason"] == "FailedMount"
+    metadata = {"name": "c", "namespace": "default"}
+    await node.client.create(
+        CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "x"}}
+    )
+    amount = {"storage": "1Gi"}
+    await node.client.create(
+        PERSISTENT_VOLUMES,
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": "pv"},
+            "spec": {"capacity": amount, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": str(tmp_path / "pv")}},
+        },
+    )
+    claim = await node.client.create(
+        PERSISTENT_VOLUME_CLAIMS,
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "claim", "namespace": "default"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": amount}, "volumeName": "pv"},
+        },
+    )
+    claim["status"] = {"phase": "Bound"}
+    await node.client.replace(PERSISTENT_VOLUME_CLAIMS, claim, subresource="status")
+    await node.until_phase("p", "Succeeded")
+    assert (tmp_path / "pv" / "copy").read_text() == "x"
+
+
+async def test_pods_find_each_other_by_name(node: Node) -> None:
+    """The service comes after the pod that speaks of it, as it may when a controller creates both at once."""
+    script = f"{sys.executable} -c 'import os, socket; print(socket.gethostbyname(os.environ[\"MASTER_ADDR\"]))'"
+    await node.create("job-worker-0", container(script, env=[{"name": "MASTER_ADDR", "value": "job-master-0"}]))
+    await node.create("pod-of-master", container("sleep 600"), metadata={"labels": {"role": "master"}})
+    service = {"selector": {"role": "master"}, "clusterIP": "None", "ports": [{"port": 23456}]}
+    metadata = {"name": "job-master-0", "namespace": "default"}
+    await node.client.create(SERVICES, {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
+    assert node.agent is not None
+    if node.agent.sandbox == "overlay":  # the name may have come after the process had looked
+        await node.until("job-worker-0", lambda pod: pod["status"]["phase"] in {"Succeeded", "Failed"})
+        await node.delete("job-worker-0")
+        await node.until_gone("job-worker-0")
+        await node.create("job-worker-0", container(script, env=[{"name": "MASTER_ADDR", "value": "job-master-0"}]))
+    worker = await node.until_phase("job-worker-0", "Succeeded")
+    master = await node.until_phase("pod-of-master", "Running")
+    assert await node.log(worker) == master["status"]["podIP"] + "\n"
+
+
+async def test_the_node_registers_itself_and_keeps_its_lease(node: Node) -> None:
+    async def found() -> Object:
+        nodes = (await node.client.list(NODES)).items
+        return nodes[0] if nodes else {}
+
+    one = await eventually(found, lambda one: one.get("status", {}).get("conditions"))
+    assert node.agent is not None
+    assert one["metadata"]["name"] == "local"
+    assert one["metadata"]["annotations"]["node.trainwright.dev/sandbox"] == node.agent.sandbox
+    assert {c["type"]: c["status"] for c in one["status"]["conditions"]}["Ready"] == "True"
+    assert int(one["status"]["allocatable"]["cpu"]) >= 1
+    with socket.create_server(("127.0.0.1", 20391)):
+        annotation = "node.trainwright.dev/listening-ports"
+        await eventually(found, lambda one: "20391" in one["metadata"]["annotations"][annotation].split(","))
+
+    async def lease() -> Object:
+        leases = (await node.client.list(LEASES, namespace="kube-node-lease")).items
+        return leases[0] if leases else {}
+
+    kept = await eventually(lease, bool)
+    assert kept["spec"]["holderIdentity"] == "local"
+
+
+async def test_several_pods_at_once_all_run(node: Node) -> None:
+    names = [f"p{number}" for number in range(8)]
+    await asyncio.gather(*(node.create(name, container("echo $HOSTNAME")) for name in names))
+    pods = await asyncio.gather(*(node.until_phase(name, "Succeeded") for name in names))
+    assert len({pod["status"]["podIP"] for pod in pods}) == len(names)
+    assert [await node.log(pod) for pod in pods] == [f"{name}\n" for name in names]
+
+
+def _coroutine(look: Any) -> Any:
+    async def looked() -> Any:
+        return look()
+
+    return looked
