@@ -58,6 +58,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.world = World(EMBEDDED if embedded else Settings())
         self.policy, self.clean, self.limit = policy, clean, limit
         self.counted: dict[str, dict[str, int]] = {name: {} for name in JOBS}
+        self.blameless: set[str] = set()
         run_policy = {
             "cleanPodPolicy": clean,
             "backoffLimit": limit,
@@ -132,6 +133,8 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def user_deletes_pod(self, data: st.DataObject) -> None:
         name = self._a_pod(data)
+        if not _is_done(self.world.pods[name]):
+            self.blameless.add(self.world.pods[name]["metadata"]["uid"])
         self.world.delete("pods", name, self.world.pods[name]["metadata"]["uid"])
 
     @precondition(lambda self: self.world.services)
@@ -260,19 +263,21 @@ class EngineMachine(RuleBasedStateMachine):
         self._check_restarts(name, new)
 
     def _check_restarts(self, name: str, new: Object) -> None:
-        """Each pod is counted at most once, and never more than the limit allows."""
+        """Each pod is counted at most once, no pod that was taken away, and never more than the limit allows."""
         total = sum((new.get("restarts") or {}).values())
         if is_true(new, "Suspended"):
+            assert total == 0
             self.counted[name] = {}
+            self.blameless |= set(new.get("replacedPods") or [])
             return
-        for uid in new.get("replacedPods") or []:
-            pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in self.world.pods.values()}
-            if uid in pods and uid not in self.counted[name]:
-                evicted = self.world.pods[pods[uid]]["status"].get("reason") == "Evicted"
-                self.counted[name][uid] = self.world.restarts_of(pods[uid]) + (0 if evicted else 1)
-        assert total <= sum(self.counted[name].values()), "a failure was counted twice"
-        if self.limit is not None:
-            assert total <= self.limit
+        for pod in self.world.pods.values():
+            uid = pod["metadata"]["uid"]
+            if uid in (new.get("replacedPods") or []) and uid not in self.blameless:
+                evicted = pod["status"].get("reason") == "Evicted"
+                cost = self.world.restarts_of(pod["metadata"]["name"]) + (0 if evicted else 1)
+                self.counted[name].setdefault(uid, cost)
+        assert total <= sum(self.counted[name].values()), "counted twice, or without a failure"
+        assert self.limit is None or total < max(self.limit, 1)
 
     def _check_rest(self) -> None:
         for name, job in self.world.jobs.items():

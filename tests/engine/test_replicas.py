@@ -61,16 +61,11 @@ def test_a_pod_that_goes_is_waited_for() -> None:
     assert created(decide(job(1))) == ["digits-worker-0"]
 
 
-def test_children_with_labels_that_make_no_sense_are_removed() -> None:
-    strange = [
-        PodBuilder("Worker", 0).metadata(labels={}),
-        PodBuilder("Worker", 1).metadata(name="digits-other"),
-        PodBuilder("Chief", 0),
-    ]
-    labels = strange[0]._object["metadata"]["labels"]
-    labels["training.kubeflow.org/replica-type"] = "worker"
-    labels["training.kubeflow.org/replica-index"] = "first"
-    assert deleted(decide(job(2), *strange)) == ["digits-worker-0", "digits-other", "digits-chief-0"]
+def test_a_child_is_known_by_its_name_whatever_its_labels() -> None:
+    relabelled = PodBuilder("Worker", 0).running().metadata(labels={})
+    made = decide(job(2), relabelled, PodBuilder("Worker", 1).metadata(name="digits-other"), PodBuilder("Chief", 0))
+    assert deleted(made) == ["digits-other", "digits-chief-0"]
+    assert created(made) == ["digits-worker-1"]
 
 
 def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:

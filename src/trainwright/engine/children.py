@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trainwright.api.job import Job
-from trainwright.engine.labels import REPLICA_INDEX, REPLICA_TYPE
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.ranks import Rank
 from trainwright.objects.metadata import ObjectMeta
@@ -36,34 +35,28 @@ class Children:
 
 
 def classify(job: Job, observed: Observed) -> Children:
-    pods, surplus_pods, foreign_pods = _sort(job, observed.pods)
-    services, surplus_services, foreign_services = _sort(job, observed.services)
+    wanted = {
+        job.child_name(role, index): Rank(role, index)
+        for role, replica in job.replicas.items()
+        for index in range(replica.count)
+    }
+    pods, surplus_pods, foreign_pods = _sort(job, wanted, observed.pods)
+    services, surplus_services, foreign_services = _sort(job, wanted, observed.services)
     return Children(pods, surplus_pods, foreign_pods, services, surplus_services, foreign_services)
 
 
-def _sort(job: Job, children: Iterable[C]) -> tuple[dict[Rank, C], tuple[C, ...], dict[str, ObjectMeta]]:
-    ranked: dict[Rank, C] = {}
-    surplus: list[C] = []
+def _sort(
+    job: Job, wanted: dict[str, Rank], children: Iterable[C]
+) -> tuple[dict[Rank, C], tuple[C, ...], dict[str, ObjectMeta]]:
+    """A child's name says which rank it is: labels can be edited, names cannot."""
+    ours: dict[str, C] = {}
     foreign: dict[str, ObjectMeta] = {}
     for child in children:
         owner = child.metadata.controller
-        if owner is None or owner.uid != job.metadata.uid:
-            foreign[child.metadata.name] = child.metadata
-        elif (rank := _rank(job, child.metadata)) is None:
-            surplus.append(child)
+        if owner is not None and owner.uid == job.metadata.uid:
+            ours[child.metadata.name] = child
         else:
-            ranked[rank] = child
-    order = {role: place for place, role in enumerate(job.replicas)}
-    in_order = sorted(ranked, key=lambda rank: (order[rank.role], rank.index))
-    return {rank: ranked[rank] for rank in in_order}, tuple(surplus), foreign
-
-
-def _rank(job: Job, metadata: ObjectMeta) -> Rank | None:
-    """The wanted rank that this child is, if it is one."""
-    role = job.kind.role(metadata.labels.get(REPLICA_TYPE, ""))
-    index = metadata.labels.get(REPLICA_INDEX, "")
-    if role is None or role.name not in job.replicas or not index.isdecimal():
-        return None
-    rank = Rank(role.name, int(index))
-    wanted = rank.index < job.replicas[role.name].count and metadata.name == job.child_name(rank.role, rank.index)
-    return rank if wanted else None
+            foreign[child.metadata.name] = child.metadata
+    ranked = {rank: ours[name] for name, rank in wanted.items() if name in ours}
+    surplus = tuple(child for name, child in ours.items() if name not in wanted)
+    return ranked, surplus, foreign

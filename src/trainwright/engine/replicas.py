@@ -42,7 +42,7 @@ def _remove(draft: Draft) -> None:
 
 
 def _is_outdated(draft: Draft, pod: Pod) -> bool:
-    return end_of(pod) is not End.SUCCEEDED and ports.is_outdated(draft, pod.metadata)
+    return ports.is_outdated(draft, pod.metadata) and end_of(pod) is not End.SUCCEEDED
 
 
 def _create_pods(draft: Draft, missing: list[Rank]) -> None:
