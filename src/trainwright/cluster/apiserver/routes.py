@@ -14,7 +14,7 @@ from trainwright.cluster.apiserver.bodies import decode_body
 from trainwright.cluster.apiserver.calls import Answer, Call
 from trainwright.cluster.apiserver.changing import APPLY, patch_media_type
 from trainwright.cluster.apiserver.logs import LogReader, container_of, read_log_options
-from trainwright.cluster.apiserver.openapi import OpenApi
+from trainwright.cluster.apiserver.openapi import OpenApi, v2_document
 from trainwright.cluster.apiserver.registry import Registry
 from trainwright.cluster.apiserver.requests import Target, flag, read_selection, read_target, whole_number
 from trainwright.cluster.apiserver.reviews import answered
@@ -176,10 +176,12 @@ class Routes:
         if path == "/version":
             return Answer(200, encode(_VERSION))
         if parts and parts[0] == "openapi":
-            return self._openapi_page(parts)
+            return self._openapi_page(parts, accept)
         return self._discovery_page(parts, accept)
 
-    def _openapi_page(self, parts: list[str]) -> Answer:
+    def _openapi_page(self, parts: list[str], accept: str) -> Answer:
+        if parts[1:] == ["v2"]:
+            return Answer(200, *v2_document(accept))
         if parts[1:2] != ["v3"]:
             return _not_found()
         document = self._openapi.document("/".join(parts[2:])) if len(parts) > 2 else self._openapi.index()
