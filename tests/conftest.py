@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.controlplane import ControlPlane, binaries, running_control_plane
+from trainwright.api.crd import render_crd
+from trainwright.api.kinds import KINDS
 from trainwright.kube.errors import AlreadyExists
 from trainwright.kube.sync import SyncClient
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
@@ -29,7 +31,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "sample"))
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One real kube-apiserver for the whole run. It fails the tests if it cannot start: nothing is skipped."""
-    with running_control_plane(tmp_path_factory.mktemp("control-plane")) as plane:
+    definitions = [render_crd(kind) for kind in KINDS.values()]
+    with running_control_plane(tmp_path_factory.mktemp("control-plane"), definitions=definitions) as plane:
         yield plane
 
 

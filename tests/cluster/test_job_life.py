@@ -16,7 +16,7 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(180)
 
 Conditions = list[tuple[str, str, str, str]]
 """Type, status, reason and message of each."""
@@ -82,8 +82,9 @@ async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(s
     await check_events(stage)
 
     await stage.client.delete(PYTORCH.resource, "life", namespace=stage.namespace)
-    await eventually(lambda: list_named(stage, PODS), lambda left: not left)
-    await eventually(lambda: list_named(stage, SERVICES), lambda left: not left)
+    # A garbage collector that happens to look for new kinds just now takes its time.
+    await eventually(lambda: list_named(stage, PODS), lambda left: not left, seconds=60)
+    await eventually(lambda: list_named(stage, SERVICES), lambda left: not left, seconds=60)
 
 
 def manifest(stage: Stage) -> Object:

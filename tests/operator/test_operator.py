@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.controlplane import ControlPlane
 from tests.support.jobs import JobBuilder, template
-from tests.support.kubelet import PlayedKubelet
 from tests.support.operating import running_operator
+from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
@@ -189,12 +189,6 @@ async def test_an_operator_that_is_killed_mid_way_goes_on_where_it_was(
 # Helpers
 
 
-async def submit(client: Client, builder: JobBuilder) -> Object:
-    raw = builder.raw()
-    named = {key: raw["metadata"][key] for key in ("name", "namespace")}
-    return await client.create(builder.kind.resource, {**raw, "metadata": named})
-
-
 async def patiently(client: Client, builder: JobBuilder) -> None:
     """Submits as soon as the API server takes it."""
 
@@ -257,16 +251,6 @@ async def settled(operator: Operator) -> None:
         return len(queue) + len(queue._working) + sum(one._outstanding for one in operator._recorders.values())
 
     await eventually(outstanding, lambda count: count == 0)
-
-
-@asynccontextmanager
-async def playing(client: Client, namespace: str) -> AsyncIterator[PlayedKubelet]:
-    kubelet = PlayedKubelet(client, namespace=namespace)
-    await kubelet.register()
-    task = asyncio.create_task(kubelet.run())
-    yield kubelet
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager

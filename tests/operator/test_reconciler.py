@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.jobs import JobBuilder, template
+from tests.support.playing import submit
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Addressing, JobEvent, Settings
 from trainwright.kube.client import Client
@@ -41,9 +42,7 @@ class Bench:
         )
 
     async def submit(self, builder: JobBuilder) -> Object:
-        raw = builder.raw()
-        named = {key: raw["metadata"][key] for key in ("name", "namespace")}
-        job = await self.client.create(PYTORCH.resource, {**raw, "metadata": named})
+        job = await submit(self.client, builder)
         self.caches.jobs[PYTORCH.name].store.remember(job)
         return job
 

@@ -14,13 +14,16 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from trainwright.kube.config import ClusterConfig, load_kubeconfig, merge_into_kubeconfig
+from trainwright.kube.sync import SyncClient
+from trainwright.objects import Object
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60
@@ -93,8 +96,12 @@ def binaries() -> Path:
 
 
 @contextmanager
-def running_control_plane(directory: Path) -> Iterator[ControlPlane]:
-    """Starts the control plane in `directory`, waits until it is ready, and ends it afterwards."""
+def running_control_plane(directory: Path, *, definitions: Sequence[Object] = ()) -> Iterator[ControlPlane]:
+    """Starts the control plane in `directory`, waits until it is ready, and ends it afterwards.
+
+    `definitions` are CustomResourceDefinitions to begin with: the garbage collector finds kinds that are added later
+    only when it looks again, every 30 seconds.
+    """
     assets = binaries()
     token = secrets.token_hex(16)
     client_port, peer_port, api_port = free_ports(3)
@@ -114,6 +121,8 @@ def running_control_plane(directory: Path) -> Iterator[ControlPlane]:
 
         kubeconfig = directory / "kubeconfig"
         merge_into_kubeconfig(kubeconfig, name="real", server=server, ca_data=ca_data, token=token)
+        config = load_kubeconfig(kubeconfig)
+        _define(config, definitions)
         daemons.append(
             Daemon(
                 assets / "kube-controller-manager",
@@ -121,10 +130,17 @@ def running_control_plane(directory: Path) -> Iterator[ControlPlane]:
                 log=directory / "controller-manager.log",
             )
         )
-        yield ControlPlane(load_kubeconfig(kubeconfig), kubeconfig, assets / "kubectl", apiserver, etcd)
+        yield ControlPlane(config, kubeconfig, assets / "kubectl", apiserver, etcd)
     finally:
         for daemon in reversed(daemons):
             daemon.close()
+
+
+def _define(config: ClusterConfig, definitions: Sequence[Object]) -> None:
+    client = SyncClient(config)
+    for definition in definitions:
+        client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    client.close()
 
 
 def _etcd_flags(directory: Path, client_port: int, peer_port: int) -> list[str]:

@@ -1,7 +1,6 @@
 """Two clusters on which the same play is given: the real API server with a played kubelet, and the embedded cluster
 with real processes. A test that knows only `Stage` passes on both, or has found a difference."""
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 from tests.support.cluster import embedded_cluster
 from tests.support.kubelet import PlayedKubelet
 from tests.support.operating import running_operator
+from tests.support.playing import playing
 from trainwright.api.kinds import KINDS
 from trainwright.cli.hosting import settings_for
 from trainwright.kube.client import Client
@@ -76,13 +76,8 @@ class EmbeddedStage(Stage):
 async def played_stage(config: ClusterConfig, namespace: str, directory: Path) -> AsyncIterator[Stage]:
     async with Client(config) as client:
         await install_crds(client, KINDS.values())
-        kubelet = PlayedKubelet(client, namespace=namespace)
-        await kubelet.register()
-        playing = asyncio.create_task(kubelet.run())
-        async with running_operator(client, namespace=namespace):
+        async with playing(client, namespace) as kubelet, running_operator(client, namespace=namespace):
             yield PlayedStage(client, namespace, directory, kubelet)
-        playing.cancel()
-        await asyncio.gather(playing, return_exceptions=True)
 
 
 @asynccontextmanager

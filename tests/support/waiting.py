@@ -7,6 +7,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_SHOWN = 2000
+
 
 async def eventually(look: Callable[[], Awaitable[T]], done: Callable[[T], object], *, seconds: float = 30) -> T:
     """What `look` sees once `done` says yes to it. Between looks it yields a moment, never longer than needed."""
@@ -16,5 +18,5 @@ async def eventually(look: Callable[[], Awaitable[T]], done: Callable[[T], objec
         if done(seen):
             return seen
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s; seen last: {seen}")
+            raise AssertionError(f"not within {seconds} s; seen last: {str(seen)[:_SHOWN]}")
         await asyncio.sleep(0.02)

@@ -1,0 +1,28 @@
+"""What a test does to a cluster whose pods are played: submit jobs, and let a kubelet look after their pods."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.support.jobs import JobBuilder
+from tests.support.kubelet import PlayedKubelet
+from trainwright.kube.client import Client
+from trainwright.objects import Object
+
+
+async def submit(client: Client, builder: JobBuilder) -> Object:
+    """Creates the job; what the server gives to it, such as its uid, is the server's."""
+    raw = builder.raw()
+    named = {key: raw["metadata"][key] for key in ("name", "namespace")}
+    return await client.create(builder.kind.resource, {**raw, "metadata": named})
+
+
+@asynccontextmanager
+async def playing(client: Client, namespace: str) -> AsyncIterator[PlayedKubelet]:
+    """Within the block every pod of the namespace is bound, started and, once deleted, let go."""
+    kubelet = PlayedKubelet(client, namespace=namespace)
+    await kubelet.register()
+    task = asyncio.create_task(kubelet.run())
+    yield kubelet
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
