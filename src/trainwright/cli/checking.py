@@ -56,6 +56,8 @@ def check(documents: Iterable[Document], client: SyncClient, namespace: str) -> 
             items.append(Item(document, resource, target, _job(document, resource, target)))
         except Problem as problem:
             problems.append(problem.message)
+        except InvalidJob as refused:
+            problems += [f"{_title(document)}: {error}" for error in refused.errors]
     places = _trial_places(items, client)
     tried = [_tried(item, client, places, problems) for item in items]
     if problems:
@@ -119,10 +121,7 @@ def _job(document: Document, resource: Resource, namespace: str | None) -> Job |
         return None
     metadata = {**document.object["metadata"], "namespace": namespace}
     metadata.setdefault("name", f"{metadata.get('generateName')}xxxxx")
-    try:
-        return read_job({**document.object, "metadata": metadata})
-    except InvalidJob as refused:
-        raise Problem("\n  ".join(f"{_title(document)}: {error}" for error in refused.errors)) from refused
+    return read_job({**document.object, "metadata": metadata})
 
 
 # Trying on the server
