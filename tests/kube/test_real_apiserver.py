@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,16 @@ def config_map(name: str, **data: str) -> Object:
 async def client(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Client]:
     async with Client(replace(control_plane.config, namespace=real_namespace)) as client:
         yield client
+
+
+@asynccontextmanager
+async def running(reflector: Reflector[Any]) -> AsyncIterator[None]:
+    task = asyncio.create_task(reflector.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
@@ -127,6 +139,18 @@ async def test_the_certificate_is_checked_for_the_name_that_is_told(control_plan
             await client.list(PODS)
 
 
+async def test_a_proxy_is_asked_for_a_tunnel(control_plane: ControlPlane) -> None:
+    async with tunnelling_proxy() as (url, asked):
+        config = replace(control_plane.config, proxy_url=url.replace("//", "//ada:pw@"))
+        async with Client(config) as client:
+            assert (await client.list(PODS)).resource_version
+        with SyncClient(config) as sync:
+            assert (await asyncio.to_thread(sync.list, PODS)).resource_version
+    target = control_plane.config.server.removeprefix("https://")
+    assert [request.partition(" HTTP/")[0] for request in asked] == [f"CONNECT {target}"] * 2
+    assert all("Proxy-Authorization: Basic YWRhOnB3" in request for request in asked)
+
+
 async def test_a_store_follows_the_server_and_knows_our_own_writes_first(client: Client, real_namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("before"))
     store: Store[ConfigMap] = Store(metadata=lambda item: item.metadata)
@@ -144,8 +168,7 @@ async def test_a_store_follows_the_server_and_knows_our_own_writes_first(client:
         field_selector="metadata.name!=kube-root-ca.crt",
         on_change=changed,
     )
-    running = asyncio.create_task(reflector.run())
-    try:
+    async with running(reflector):
         await reflector.synced()
         assert changes == [(None, "before")]
         answer = await client.create(CONFIG_MAPS, config_map("ours", x="1"))
@@ -159,8 +182,6 @@ async def test_a_store_follows_the_server_and_knows_our_own_writes_first(client:
         await eventually(lambda: ("before", None) in changes)
         assert changes == [(None, "before"), (None, "ours"), ("ours", "ours"), ("before", None)]
         assert [item.data for item in store.all()] == [{"x": "2"}]
-    finally:
-        running.cancel()
 
 
 async def test_pods_are_read_straight_into_views(client: Client, real_namespace: str) -> None:
@@ -175,15 +196,12 @@ async def test_pods_are_read_straight_into_views(client: Client, real_namespace:
         metadata=lambda pod: pod.metadata, indexes={"label": lambda pod: pod.metadata.labels.values()}
     )
     reflector = Reflector(client, PODS, store, convert=Pod, namespace=real_namespace, label_selector="a=b")
-    running = asyncio.create_task(reflector.run())
-    try:
+    async with running(reflector):
         await reflector.synced()
         [found] = store.by_index("label", "b")
         assert (found.name, found.phase) == ("p", "Pending")
         await client.patch(PODS, "p", {"metadata": {"labels": {"a": None}}})
         await eventually(lambda: len(store) == 0)
-    finally:
-        running.cancel()
 
 
 async def test_events_are_accepted_and_counted(client: Client, real_namespace: str) -> None:
@@ -213,6 +231,34 @@ def test_the_blocking_client_does_the_same(control_plane: ControlPlane, real_nam
         )
         assert [next(events).type for _ in range(2)] == ["MODIFIED", "DELETED"]
         events.close()
+
+
+@asynccontextmanager
+async def tunnelling_proxy() -> AsyncIterator[tuple[str, list[str]]]:
+    """A proxy that does nothing but CONNECT; with its address come the requests that it got."""
+    asked: list[str] = []
+    open_writers: list[asyncio.StreamWriter] = []
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = (await reader.readuntil(b"\r\n\r\n")).decode()
+        asked.append(request)
+        host, _, port = request.split()[1].partition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        open_writers.extend((writer, far_writer))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(pipe(reader, far_writer), pipe(far_reader, writer), return_exceptions=True)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", asked
+        for writer in open_writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in open_writers), return_exceptions=True)
 
 
 def _name(item: ConfigMap | None) -> str | None:

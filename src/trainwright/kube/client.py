@@ -222,7 +222,7 @@ class Client:
         except _TROUBLE as error:
             raise requests.unreachable(self.config.server, _failure(error), _reason(error)) from error
         finally:
-            opened.close()
+            _hang_up(opened)
         for line in splitter.end():
             yield line
 
@@ -276,6 +276,13 @@ class Client:
 
 
 _TROUBLE = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+def _hang_up(opened: aiohttp.ClientResponse) -> None:
+    """A stream that is left early needs no farewell; waiting for the server's could outlive the event loop."""
+    if opened.connection is not None and opened.connection.transport is not None:
+        opened.connection.transport.abort()
+    opened.close()
 
 
 def _failure(error: Exception) -> Failure:
