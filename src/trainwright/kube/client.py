@@ -92,12 +92,23 @@ class Client:
         return requests.object_list(resource, pager)
 
     async def create(
-        self, resource: Resource, obj: Object, *, namespace: str | None = None, subresource: str | None = None
+        self,
+        resource: Resource,
+        obj: Object,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        strict: bool = False,
     ) -> Object:
-        namespace = requests.namespace_of(resource, obj, namespace, self.config.namespace)
-        return requests.read_object(
-            await self.send(requests.create_request(resource, obj, namespace=namespace, subresource=subresource))
+        """With `strict` a field that the server does not know is an error; else it is dropped without a word."""
+        request = requests.create_request(
+            resource,
+            obj,
+            namespace=requests.namespace_of(resource, obj, namespace, self.config.namespace),
+            subresource=subresource,
+            strict=strict,
         )
+        return requests.read_object(await self.send(request))
 
     async def replace(self, resource: Resource, obj: Object, *, subresource: str | None = None) -> Object:
         namespace = requests.namespace_of(resource, obj, None, self.config.namespace)

@@ -108,11 +108,16 @@ def get_request(resource: Resource, name: str, *, namespace: str | None, subreso
 
 
 def create_request(
-    resource: Resource, obj: Object, *, namespace: str | None, subresource: str | None = None
+    resource: Resource, obj: Object, *, namespace: str | None, subresource: str | None = None, strict: bool = False
 ) -> Request:
-    """POST to the collection, or to a subresource of the object that `obj` names (pods/NAME/binding)."""
+    """POST to the collection, or to a subresource of the object that `obj` names (pods/NAME/binding).
+
+    `strict`: fields that the server does not know are an error instead of being dropped.
+    """
     name = obj["metadata"]["name"] if subresource else None
-    return Request("POST", _path(resource, namespace, name, subresource), body=encode(obj), repeatable=False)
+    params = (("fieldValidation", "Strict"),) if strict else ()
+    path = _path(resource, namespace, name, subresource)
+    return Request("POST", path, params=params, body=encode(obj), repeatable=False)
 
 
 def replace_request(

@@ -93,7 +93,8 @@ class Applier:
         views = self._caches.children(child["kind"])
         kind, name = child["kind"], child["metadata"]["name"]
         try:
-            answer = await self._client.create(views.resource, child)
+            # The CRD leaves templates open, so this is where a misspelt field in one shows.
+            answer = await self._client.create(views.resource, child, strict=True)
         except AlreadyExists as error:
             return await self._claim(job, kind, name, error)
         except (ApiError, Unreachable) as error:
