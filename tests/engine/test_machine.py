@@ -39,8 +39,8 @@ class EngineMachine(RuleBasedStateMachine):
         policy=st.sampled_from(POLICIES),
         clean=st.sampled_from(["None", "Running", "All"]),
         limit=st.none() | st.integers(0, 4),
-        deadline=st.none() | st.integers(0, 500),
-        ttl=st.none() | st.integers(0, 500),
+        deadline=st.sampled_from([None, None, None, 0, 60, 5000]),
+        ttl=st.sampled_from([None, None, 0, 60, 5000]),
         elastic=st.booleans(),
     )
     def begin(
@@ -113,6 +113,24 @@ class EngineMachine(RuleBasedStateMachine):
             case _ if going:
                 self.world.remove_pod(name)
 
+    @rule()
+    def all_pods_start(self) -> None:
+        """The usual case: nothing stands in the way, and soon everything runs."""
+        self.everything_comes_to_rest()
+        for name, pod in list(self.world.pods.items()):
+            if pod["status"]["phase"] == "Pending":
+                self.world.start_pod(name)
+
+    @precondition(lambda self: self.world.pods)
+    @rule(data=st.data(), end=st.sampled_from([0, 1, 137]))
+    def pod_ends_and_the_operator_sees_it(self, data: st.DataObject, end: int) -> None:
+        name = self._a_pod(data)
+        if self.world.pods[name]["status"]["phase"] == "Running":
+            self.world.end_pod(name, end)
+        self.world.catch_up()
+        for job in JOBS:
+            self._reconcile(job)
+
     @precondition(lambda self: self.world.pods)
     @rule(data=st.data())
     def container_restarts(self, data: st.DataObject) -> None:
@@ -130,12 +148,16 @@ class EngineMachine(RuleBasedStateMachine):
     # Users and the rest of the world
 
     @precondition(lambda self: self.world.pods)
-    @rule(data=st.data())
-    def user_deletes_pod(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), end=st.sampled_from([None, 0, 1, 143]))
+    def user_deletes_pod(self, data: st.DataObject, end: int | None) -> None:
+        """The program may take the signal in one way or another."""
         name = self._a_pod(data)
+        ran = self.world.pods[name]["status"]["phase"] == "Running"
         if not _is_done(self.world.pods[name]):
             self.blameless.add(self.world.pods[name]["metadata"]["uid"])
         self.world.delete("pods", name, self.world.pods[name]["metadata"]["uid"])
+        if ran and end is not None:
+            self.world.end_pod(name, end)
 
     @precondition(lambda self: self.world.services)
     @rule(data=st.data())
@@ -163,7 +185,7 @@ class EngineMachine(RuleBasedStateMachine):
         if name in self.world.jobs:
             self.world.foreign_ports |= ports_of(self.world.jobs[name])
 
-    @rule(seconds=st.integers(-200, 1000))
+    @rule(seconds=st.integers(-100, 200))
     def clock_jumps(self, seconds: int) -> None:
         self.world.now += timedelta(seconds=seconds)
 

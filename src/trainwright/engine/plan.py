@@ -3,7 +3,7 @@
 If the status write conflicts, the rest is dropped and the job is looked at again.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from trainwright.objects import Object
@@ -37,7 +37,7 @@ class Plan:
     deletes: tuple[Delete, ...] = ()
     events: tuple[JobEvent, ...] = ()
     """They tell of a change that this plan makes, so each is emitted exactly when the plan has been applied."""
-    notices: tuple[JobEvent, ...] = field(default=())
+    notices: tuple[JobEvent, ...] = ()
     """They tell how things are (an image that cannot be pulled, a name that is taken), in every plan as long as it is
     so. Who applies plans emits each once and need not remember it beyond its own life."""
     wake_at: datetime | None = None
