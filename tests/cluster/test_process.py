@@ -93,7 +93,7 @@ async def test_what_a_pod_leaves_in_its_claim_outlives_the_pod_and_the_cluster(t
             "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}],
         },
     }
-    async with embedded_cluster(tmp_path, sandbox="overlay") as cluster, Client(cluster.config) as client:
+    async with embedded_cluster(tmp_path) as cluster, Client(cluster.config) as client:
         await client.create(PODS, pod)
         await client.create(PERSISTENT_VOLUME_CLAIMS, claim)
         await eventually(lambda: client.get(PODS, "trainer"), lambda one: one["status"]["phase"] == "Succeeded")

@@ -180,6 +180,17 @@ async def test_many_dependents_at_once_leave_none_behind(embedded: Arena) -> Non
     await eventually(left, lambda names: not names)
 
 
+async def test_a_dependent_that_is_seen_before_its_owner_is_not_garbage(embedded: Arena) -> None:
+    async def pair(number: int) -> Object:
+        owner = await make(embedded, f"owner-{number}", resource=SECRETS)
+        return await make(embedded, f"child-{number}", owner | {"apiVersion": "v1", "kind": "Secret"})
+
+    children = await asyncio.gather(*(pair(number) for number in range(80)))
+    absent = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "never-was", "uid": "u"}}
+    await gone(embedded, await make(embedded, "canary", absent))  # the collector is through with what came before
+    assert all(await asyncio.gather(*(exists(embedded, child) for child in children)))
+
+
 async def test_a_deleted_namespace_takes_everything_in_it_along(arena: Arena) -> None:
     name = f"{arena.namespace}-inner"
     await arena.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

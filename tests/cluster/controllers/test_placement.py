@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 from trainwright.cluster.controllers.placement import (
     Bind,
     Claim,
+    Occupancy,
     SchedulableNode,
     SchedulablePod,
     Wait,
+    occupied,
     place,
     requested,
 )
+from trainwright.objects.quantities import add_amounts
 
 NOT_HELPFUL = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
 NO_VICTIMS = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
@@ -51,7 +54,10 @@ def decide(
     *others: SchedulablePod,
     claims: dict[str, Claim] | None = None,
 ) -> Bind | Wait:
-    return place(wanted, nodes=[on or node()], bound={"local": others}, claims=claims or {})
+    occupancy = Occupancy()
+    for other in others:
+        occupancy.put(other.metadata.name, "local", other)
+    return place(wanted, nodes=[on or node()], used=occupancy.totals, claims=claims or {})
 
 
 def message(decision: Bind | Wait) -> str:
@@ -64,7 +70,7 @@ def test_a_plain_pod_goes_to_the_node_without_a_word() -> None:
 
 
 def test_without_a_node_pods_wait() -> None:
-    assert place(pod(), nodes=[], bound={}, claims={}) == Wait("Unschedulable", "no nodes available to schedule pods")
+    assert place(pod(), nodes=[], used={}, claims={}) == Wait("Unschedulable", "no nodes available to schedule pods")
 
 
 def test_gates_hold_a_pod_back() -> None:
@@ -247,3 +253,29 @@ def test_however_pods_come_the_gpus_that_are_handed_out_never_exceed_those_there
         else:
             assert sum(requested(one)["nvidia.com/gpu"] for one in bound) + count > there
     assert sum(requested(one)["nvidia.com/gpu"] for one in bound) <= there
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2"]), st.integers(min_value=0, max_value=5)),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_sums_stay_those_of_the_pods_that_are_there(steps: list[tuple[str, str, int]]) -> None:
+    occupancy = Occupancy()
+    there: dict[str, tuple[str, SchedulablePod]] = {}
+    for key, where, amount in steps:
+        if where:
+            there[key] = (where, pod(key, requests={"cpu": f"{amount}00m"}))
+            occupancy.put(key, *there[key])
+        else:
+            there.pop(key, None)
+            occupancy.drop(key)
+    assert all(key in occupancy for key in there)
+    for where in ("n1", "n2"):
+        expected = add_amounts(occupied(one) for at, one in there.values() if at == where)
+        found = occupancy.totals.get(where, {})
+        assert {name: found.get(name, 0) for name in ("cpu", "pods")} == {
+            name: expected.get(name, 0) for name in ("cpu", "pods")
+        }

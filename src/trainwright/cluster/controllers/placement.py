@@ -25,6 +25,9 @@ SHARED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
+Amounts = Mapping[str, Fraction]
+_SLOT = "pods"
+
 
 class Requirements(View, frozen=True):
     requests: dict[str, Any] | None = None
@@ -150,20 +153,62 @@ class Wait:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """One resource of which a node has less than its pods, this one included, request."""
+
+    wanted: Fraction
+    total: Fraction
+    allocatable: Fraction
+
+
+class Occupancy:
+    """What the pods of each node occupy: kept as sums, because every placement asks for them."""
+
+    def __init__(self) -> None:
+        self._shares: dict[str, tuple[str, Amounts]] = {}
+        self._totals: dict[str, dict[str, Fraction]] = {}
+
+    @property
+    def totals(self) -> Mapping[str, Amounts]:
+        """By node."""
+        return self._totals
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._shares
+
+    def put(self, key: str, node: str, pod: SchedulablePod) -> None:
+        """The pod of this key occupies its share of the node, and of no other."""
+        self.drop(key)
+        try:
+            amounts = occupied(pod)
+        except QuantityError:
+            # Who named its node itself was never checked; what it cannot say must not keep others from starting.
+            amounts = {}
+        self._shares[key] = (node, amounts)
+        self._totals[node] = add_amounts([self._totals.get(node, {}), amounts])
+
+    def drop(self, key: str) -> None:
+        node, amounts = self._shares.pop(key, ("", {}))
+        if amounts:
+            released = {name: -amount for name, amount in amounts.items()}
+            self._totals[node] = add_amounts([self._totals[node], released])
+
+
 def place(
     pod: SchedulablePod,
     *,
     nodes: Sequence[SchedulableNode],
-    bound: Mapping[str, Sequence[SchedulablePod]],
+    used: Mapping[str, Amounts],
     claims: Mapping[str, Claim],
 ) -> Bind | Wait:
-    """Where the pod goes, or why not yet. `bound`: each node's unfinished pods; `claims`: those of the namespace."""
+    """Where the pod goes, or why not yet. `used`: what each node's pods occupy; `claims`: those of the namespace."""
     if pod.spec.scheduling_gates:
         return Wait("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
     if not nodes:
         return Wait("Unschedulable", "no nodes available to schedule pods")
     try:
-        requested(pod)
+        wanted = occupied(pod)
     except QuantityError as error:
         return Wait("Unschedulable", f"resources of pod {pod.metadata.name}: {error}")
     if problem := _claim_problem(pod, claims):
@@ -171,10 +216,10 @@ def place(
     problems: dict[str, int] = {}
     helpless = 0
     for node in nodes:
-        others = bound.get(node.metadata.name, ())
-        found, preemptible = _node_problems(pod, node, others)
+        short = shortages(wanted, parse_amounts(node.status.allocatable), used.get(node.metadata.name, {}))
+        found, preemptible = _node_problems(pod, node, short)
         if not found:
-            return Bind(node.metadata.name, _cautions(pod, node, others))
+            return Bind(node.metadata.name, _cautions(pod, node, short))
         helpless += not preemptible
         for text in found:
             problems[text] = problems.get(text, 0) + 1
@@ -182,10 +227,15 @@ def place(
     return _unschedulable(len(nodes), lines, helpless=helpless)
 
 
-def requested(pod: SchedulablePod) -> dict[str, Fraction]:
+def occupied(pod: SchedulablePod) -> Amounts:
+    """What the pod takes from its node: what it requests, and a slot for itself."""
+    return {**requested(pod), _SLOT: Fraction(1)}
+
+
+def requested(pod: SchedulablePod) -> Amounts:
     """What the pod needs: its containers together, or an init container if that alone needs more; plus overhead."""
-    sidecars: list[dict[str, Fraction]] = []
-    peaks: list[dict[str, Fraction]] = []
+    sidecars: list[Amounts] = []
+    peaks: list[Amounts] = []
     for container in pod.spec.init_containers:
         amounts = _requests(container)
         if container.restart_policy == "Always":  # it runs on beside everything after it
@@ -197,7 +247,7 @@ def requested(pod: SchedulablePod) -> dict[str, Fraction]:
     return add_amounts([largest_amounts([together, *peaks]), parse_amounts(pod.spec.overhead or {})])
 
 
-def _requests(container: Container) -> dict[str, Fraction]:
+def _requests(container: Container) -> Amounts:
     """A limit without a request is one: the real API server fills it in."""
     return parse_amounts({**(container.resources.limits or {}), **(container.resources.requests or {})})
 
@@ -222,24 +272,19 @@ def _claim_problem(pod: SchedulablePod, claims: Mapping[str, Claim]) -> str | No
     return None
 
 
-def _node_problems(
-    pod: SchedulablePod, node: SchedulableNode, others: Sequence[SchedulablePod]
-) -> tuple[list[str], bool]:
+def _node_problems(pod: SchedulablePod, node: SchedulableNode, short: Mapping[str, Shortage]) -> tuple[list[str], bool]:
     """The first filter's complaints, in the real scheduler's words and order, and whether fewer pods would help."""
-    if node.spec.unschedulable and not _tolerates(
-        pod, Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-    ):
+    cordon = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+    if node.spec.unschedulable and not _tolerates(pod, cordon):
         return ["node(s) were unschedulable"], False
     for taint in _taints(node):
         if not _tolerates(pod, taint):
             return [f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"], False
     if not _selects(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"], False
-    short = _shortages(pod, node, others, strict=True)
-    problems = ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
-    allocatable = parse_amounts(node.status.allocatable)
-    wanted = _with_slot(requested(pod))
-    return problems, all(wanted[name] <= allocatable.get(name, 0) for name in short)
+    strict = {name: shortage for name, shortage in short.items() if name not in SHARED_RESOURCES}
+    problems = ["Too many pods" if name == _SLOT else f"Insufficient {name}" for name in strict]
+    return problems, all(shortage.wanted <= shortage.allocatable for shortage in strict.values())
 
 
 def _taints(node: SchedulableNode) -> Iterable[Taint]:
@@ -309,42 +354,25 @@ def _expression_matches(expression: Mapping[str, Any], labels: Mapping[str, str]
             return False
 
 
-def _shortages(
-    pod: SchedulablePod, node: SchedulableNode, others: Sequence[SchedulablePod], *, strict: bool
-) -> dict[str, tuple[Fraction, Fraction]]:
-    """(sum of requests, allocatable) of each strict, or each shared, resource that this pod would overdraw."""
-    allocatable = parse_amounts(node.status.allocatable)
-    used = add_amounts(_with_slot(_readable_requests(other)) for other in others)
-    short = {}
-    for name, amount in _with_slot(requested(pod)).items():
-        if amount == 0 or (name in SHARED_RESOURCES) == strict or (name == "pods" and name not in allocatable):
-            continue
-        total, limit = used.get(name, Fraction(0)) + amount, allocatable.get(name, Fraction(0))
-        if total > limit:
-            short[name] = (total, limit)
-    return short
+def shortages(wanted: Amounts, allocatable: Amounts, used: Amounts) -> dict[str, Shortage]:
+    """What a node would be short of. One that does not say how many pods it takes takes any number."""
+    nothing = Fraction(0)
+    return {
+        name: Shortage(amount, total, limit)
+        for name, amount in wanted.items()
+        if amount and (name != _SLOT or name in allocatable)
+        if (total := used.get(name, nothing) + amount) > (limit := allocatable.get(name, nothing))
+    }
 
 
-def _readable_requests(pod: SchedulablePod) -> dict[str, Fraction]:
-    """Who named its node itself was never checked; what it cannot say must not keep others from starting."""
-    try:
-        return requested(pod)
-    except QuantityError:
-        return {}
+def _cautions(pod: SchedulablePod, node: SchedulableNode, short: Mapping[str, Shortage]) -> tuple[Caution, ...]:
+    return (*_overcommitment(node, short), *_ignored_scheduler(pod), *_ignored_affinity(pod))
 
 
-def _with_slot(amounts: dict[str, Fraction]) -> dict[str, Fraction]:
-    return {**amounts, "pods": Fraction(1)}
-
-
-def _cautions(pod: SchedulablePod, node: SchedulableNode, others: Sequence[SchedulablePod]) -> tuple[Caution, ...]:
-    return (*_overcommitment(pod, node, others), *_ignored_scheduler(pod), *_ignored_affinity(pod))
-
-
-def _overcommitment(pod: SchedulablePod, node: SchedulableNode, others: Sequence[SchedulablePod]) -> Iterable[Caution]:
-    short = _shortages(pod, node, others, strict=False)
+def _overcommitment(node: SchedulableNode, short: Mapping[str, Shortage]) -> Iterable[Caution]:
     amounts = ", ".join(
-        f"{format_quantity(total)} {name} of {format_quantity(limit)}" for name, (total, limit) in sorted(short.items())
+        f"{format_quantity(shortage.total)} {name} of {format_quantity(shortage.allocatable)}"
+        for name, shortage in sorted(short.items())
     )
     if amounts:
         text = (

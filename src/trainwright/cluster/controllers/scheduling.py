@@ -8,13 +8,14 @@ from trainwright.cluster.controllers.loop import run_controller
 from trainwright.cluster.controllers.placement import (
     Bind,
     Claim,
+    Occupancy,
     SchedulableNode,
     SchedulablePod,
     Wait,
     place,
 )
 from trainwright.kube.client import Client
-from trainwright.kube.errors import NotFound
+from trainwright.kube.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.queue import WorkQueue
 from trainwright.kube.recorder import EventRecorder
 from trainwright.kube.reflector import Reflector
@@ -23,7 +24,7 @@ from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from trainwright.objects.times import format_time
 
-_BY_NODE = "node"
+_BY_NODE, _BY_NAMESPACE = "node", "namespace"
 _WITHOUT_NODE = ""
 
 
@@ -39,9 +40,11 @@ class Scheduler:
         self._queue = WorkQueue()
         self._pods = Store[SchedulablePod](metadata=lambda pod: pod.metadata, indexes={_BY_NODE: _node_of})
         self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
-        self._claims = Store[Claim](metadata=lambda claim: claim.metadata)
-        # By key: pods that we have bound, until the watch shows it. Their resources are spoken for already.
-        self._assumed: dict[str, tuple[str, SchedulablePod]] = {}
+        self._claims = Store[Claim](
+            metadata=lambda claim: claim.metadata, indexes={_BY_NAMESPACE: lambda claim: (claim.metadata.namespace,)}
+        )
+        # Includes pods that we have bound but the watch has not shown so: their resources are spoken for already.
+        self._occupancy = Occupancy()
 
     async def run(self) -> None:
         client, claims = self._client, PERSISTENT_VOLUME_CLAIMS
@@ -56,11 +59,13 @@ class Scheduler:
         pod = after or before
         if pod is None:
             return
-        if after is None or after.spec.node_name:
-            self._assumed.pop(_key(pod), None)
+        key = _key(pod)
         if after is not None and after.waits_for_a_node:
-            self._queue.add(_key(after))
-        elif _occupies(before) and not _occupies(after):
+            self._queue.add(key)
+        elif after is not None and after.spec.node_name and not after.finished:
+            self._occupancy.put(key, after.spec.node_name, after)
+        elif key in self._occupancy:
+            self._occupancy.drop(key)
             self._try_all_again()
 
     def _node_changed(self, before: SchedulableNode | None, after: SchedulableNode | None) -> None:
@@ -79,28 +84,18 @@ class Scheduler:
 
     async def _schedule(self, key: str) -> None:
         pod = self._pods.get(key)
-        if pod is None or not pod.waits_for_a_node or key in self._assumed:
+        if pod is None or not pod.waits_for_a_node or key in self._occupancy:
             return
-        decision = self._place(pod)
+        decision = place(
+            pod, nodes=self._nodes.all(), used=self._occupancy.totals, claims=self._claims_in(pod.metadata.namespace)
+        )
         if isinstance(decision, Wait):
             await self._explain(pod, decision)
         else:
             await self._bind(pod, decision)
 
-    def _place(self, pod: SchedulablePod) -> Bind | Wait:
-        bound = {
-            node.metadata.name: [
-                *filter(_occupies, self._pods.by_index(_BY_NODE, node.metadata.name)),
-                *(other for name, other in self._assumed.values() if name == node.metadata.name),
-            ]
-            for node in self._nodes.all()
-        }
-        claims = {
-            claim.metadata.name: claim
-            for claim in self._claims.all()
-            if claim.metadata.namespace == pod.metadata.namespace
-        }
-        return place(pod, nodes=self._nodes.all(), bound=bound, claims=claims)
+    def _claims_in(self, namespace: str) -> dict[str, Claim]:
+        return {claim.metadata.name: claim for claim in self._claims.by_index(_BY_NAMESPACE, namespace)}
 
     async def _bind(self, pod: SchedulablePod, decision: Bind) -> None:
         metadata = pod.metadata
@@ -111,14 +106,14 @@ class Scheduler:
             "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
         }
         # Before the request, not after it: other pods are placed while it is on its way.
-        self._assumed[_key(pod)] = (decision.node, pod)
+        self._occupancy.put(_key(pod), decision.node, pod)
         try:
             await self._client.create(PODS, binding, namespace=metadata.namespace, subresource="binding")
         except NotFound:
-            self._assumed.pop(_key(pod), None)
+            self._occupancy.drop(_key(pod))
             return
-        except BaseException:
-            self._assumed.pop(_key(pod), None)
+        except (ApiError, Unreachable):
+            self._occupancy.drop(_key(pod))  # if it was bound after all, the watch will tell
             raise
         about = _reference(pod)
         text = f"Successfully assigned {metadata.namespace}/{metadata.name} to {decision.node}"
@@ -155,11 +150,6 @@ class Scheduler:
 
 def _node_of(pod: SchedulablePod) -> tuple[str]:
     return (pod.spec.node_name,)
-
-
-def _occupies(pod: SchedulablePod | None) -> bool:
-    """Whether the pod holds resources of a node."""
-    return pod is not None and bool(pod.spec.node_name) and not pod.finished
 
 
 def _matters(node: SchedulableNode) -> object:
