@@ -101,10 +101,14 @@ def test_volumes_in_memory_are_shared_and_gone_with_the_pod(overlay: Any) -> Non
     assert list(path.iterdir()) == []
 
 
-def test_a_working_directory_is_made(overlay: Any) -> None:
-    with overlay.run(container("pwd", cwd="/usr/share/trainwright-test/work")) as pod:
+@pytest.mark.parametrize("cwd", ["/usr/share/trainwright-test/work", "/usr/share/volume/deep/below"])
+def test_a_working_directory_is_made_beside_volumes_and_in_them(overlay: Any, cwd: str) -> None:
+    (overlay.shared / "data").write_text("seen")
+    mounts = [mount(overlay.shared, "/usr/share/volume")]
+    with overlay.run(container("pwd; cat /usr/share/volume/data", cwd=cwd, mounts=mounts)) as pod:
         pod.wait()
-    assert pod.output() == ["/usr/share/trainwright-test/work"]
+    assert pod.output() == [cwd, "seen"]
+    assert not Path(cwd).exists()
 
 
 def test_a_restarted_container_finds_a_fresh_file_system(overlay: Any) -> None:

@@ -3,9 +3,14 @@
 Standard library only.
 """
 
+from __future__ import annotations
+
 import json
 import os
-from typing import Any
+
+TYPE_CHECKING = False  # typing itself would cost every pod four milliseconds
+if TYPE_CHECKING:
+    from typing import Any
 
 _REQUIRED: Any = object()
 

@@ -89,8 +89,7 @@ def _run_trial(directory: str, own_users: bool) -> None:
 
     def inside() -> None:
         mounts: list[dict[str, object]] = [{"source": volume, "target": target, "readOnly": False}]
-        sandbox.enter_container(directory, scratch=scratch, mounts=mounts, own_users=own_users)
-        sandbox.leave_host()
+        sandbox.enter_container(directory, scratch=scratch, mounts=mounts, working_directory="/", own_users=own_users)
         with open(f"{target}/written", "xb"):
             pass
 

@@ -79,11 +79,13 @@ def own_processes(directory: str) -> str | None:
     return proc
 
 
-def enter_container(directory: str, *, scratch: str, mounts: list[dict[str, object]], own_users: bool) -> None:
+def enter_container(
+    directory: str, *, scratch: str, mounts: list[dict[str, object]], working_directory: str, own_users: bool
+) -> None:
     """Gives this process, a child of process 1, the root directory of one container.
 
     `scratch` is a fresh directory for what the container writes outside its volumes. Each mount has a `source` on the
-    host, a `target` and `readOnly`; targets need not exist on the host.
+    host, a `target` and `readOnly`; neither targets nor the working directory need exist on the host.
     """
     sources = {str(mount["target"]): os.path.realpath(str(mount["source"])) for mount in mounts}
     for source in sources.values():
@@ -102,28 +104,22 @@ def enter_container(directory: str, *, scratch: str, mounts: list[dict[str, obje
     _pivot_root(root, root + _OLD_ROOT)
     ordered = sorted(mounts, key=lambda mount: str(mount["target"]).count("/"))
     targets = [str(mount["target"]) for mount in ordered]
-    for target in targets:
-        # One below another mount is made inside it, later; all others now, because a layer hides mounts below it.
-        if not any(target.startswith(other.rstrip("/") + "/") for other in targets):
-            _make_mount_point(target, like=_OLD_ROOT + sources[target], layers=layers)
+    # What lies below a mount is made inside it, later; all else now, because a layer hides mounts that lie below it.
+    for target in filter(lambda target: not _below(target, targets), targets):
+        _make_mount_point(target, like=_OLD_ROOT + sources[target], layers=layers)
+    if not _below(working_directory, targets):
+        _make_directories(working_directory, layers)
     for mount, target in zip(ordered, targets, strict=True):
         source = _OLD_ROOT + sources[target]
         _make_mount_point(target, like=source, layers=layers)
         _bind(source, target)
         if mount.get("readOnly"):
             _make_read_only(target)
-
-
-def leave_host() -> None:
-    """The last step of `enter_container`, when nothing of the host's own view is needed any more."""
+    if not os.path.isdir(working_directory):
+        os.makedirs(working_directory)
     os.chdir("/")
     _check(_libc.umount2(_OLD_ROOT.encode(), _MNT_DETACH), "detach the host's root")
     os.rmdir(_OLD_ROOT)
-
-
-def make_directory(path: str, *, own_users: bool) -> None:
-    """Makes a working directory that neither the host nor a volume has; before `leave_host`."""
-    _make_directories(path, _Layers(own_users))
 
 
 def adopt_orphans() -> None:
@@ -226,6 +222,10 @@ def _mount_points() -> dict[str, list[str]]:
             if inner and top not in _NEVER_LAYERED and rest.split()[0] not in _PSEUDO_FILE_SYSTEMS:
                 below.setdefault(top, []).append(point)
     return {top: sorted(set(points)) for top, points in below.items()}
+
+
+def _below(path: str, targets: list[str]) -> bool:
+    return any(path.startswith(target.rstrip("/") + "/") for target in targets)
 
 
 def _make_mount_point(target: str, *, like: str, layers: _Layers) -> None:

@@ -6,6 +6,8 @@ things stand), `supervisor.json` (who supervises) and `logs/`. Standard library 
 such process per pod, and its start is part of every pod's start.
 """
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os
@@ -13,11 +15,14 @@ import select
 import signal
 import sys
 import time
-from typing import Any
 
-from trainwright.cluster.node import lifecycle, ports, probe, processes, sandbox
+from trainwright.cluster.node import lifecycle, ports, processes, sandbox
 from trainwright.cluster.node.files import read_json, remove_tree, write_json
 from trainwright.cluster.node.output import Pipe
+
+TYPE_CHECKING = False  # typing itself would cost every pod four milliseconds
+if TYPE_CHECKING:
+    from typing import Any
 
 ALREADY_SUPERVISED = 75
 """Exit status of a supervisor that found another one on the same pod."""
@@ -27,6 +32,8 @@ _START_FAILED = 128
 
 def main(arguments: list[str]) -> None:
     if arguments[0] == "--probe":
+        from trainwright.cluster.node import probe  # late: pods have no use for it
+
         sys.stdout.write(json.dumps(probe.try_overlay(arguments[1])))
         return
     directory = os.path.abspath(arguments[0])
@@ -253,12 +260,13 @@ class Supervisor:
     def _enter(self, container: Container) -> None:
         cwd = container.spec["cwd"]
         if self._pod["sandbox"] == sandbox.OVERLAY:
-            own_users = self._pod["ownUsers"]
             sandbox.enter_container(
-                self._directory, scratch=str(container.scratch), mounts=container.spec["mounts"], own_users=own_users
+                self._directory,
+                scratch=str(container.scratch),
+                mounts=container.spec["mounts"],
+                working_directory=cwd,
+                own_users=self._pod["ownUsers"],
             )
-            sandbox.make_directory(cwd, own_users=own_users)
-            sandbox.leave_host()
         try:
             os.chdir(cwd)
         except OSError as error:
