@@ -6,18 +6,16 @@ that a misspelt field, also deep in a pod template, is refused by name.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 
 import msgspec
 
-from trainwright.api.crd import render_crd
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import Job, read_job
 from trainwright.api.kinds import GROUP, KINDS
 from trainwright.cli.manifests import Document
 from trainwright.cli.problems import Problem
-from trainwright.cli.spelling import Schema, did_you_mean, nearest, unknown_fields
-from trainwright.cluster.apiserver.builtin_schemas import definition
+from trainwright.cli.spelling import did_you_mean, nearest, unknown_fields
 from trainwright.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 from trainwright.kube.sync import SyncClient
 from trainwright.objects import Object
@@ -155,7 +153,7 @@ def _tried(item: Item, client: SyncClient, places: Mapping[str, str], problems: 
         complain([missing if namespace and "namespaces" in error.message else error.message])
         return item
     except (BadRequest, Invalid) as error:
-        complain(_refusals(error, _schema(item.resource)))
+        complain(_refusals(error, item.resource))
     except ApiError as error:
         complain([error.message])
         return item
@@ -192,17 +190,17 @@ def _templates_tried(job: Job, client: SyncClient, namespace: str | None) -> Ite
         except (BadRequest, Invalid) as error:
             if isinstance(error, Invalid) or unknown_fields(error.message):
                 place = f"spec.{job.kind.replicas_field}[{replica.role.name}].template."
-                yield from _refusals(error, definition(PODS.kind), place)
+                yield from _refusals(error, PODS, place)
         except ApiError:
             # Rights, quotas and admission of pods are the operator's affair, not that of whoever brings the job.
             continue
 
 
-def _refusals(error: ApiError, schema: Schema | None, place: str = "") -> Iterator[str]:
+def _refusals(error: ApiError, resource: Resource, place: str = "") -> Iterator[str]:
     """The server's complaints one by one, each with its full path and, for a misspelt field, what may be meant."""
     fields = unknown_fields(error.message)
     for path in fields:
-        near = did_you_mean(path, schema, definition) if schema else None
+        near = _meant(path, resource)
         hint = f"did you mean `{near}`?" if near else "remove it, or check its place and indentation"
         yield f"unknown field `{place}{path}`: {hint}"
     if fields:
@@ -214,13 +212,17 @@ def _refusals(error: ApiError, schema: Schema | None, place: str = "") -> Iterat
         yield error.message
 
 
-@cache
-def _schema(resource: Resource) -> Schema | None:
+def _meant(path: str, resource: Resource) -> str | None:
+    # Imported here: schemas are only needed to explain a mistake.
+    from trainwright.api.crd import render_crd
+    from trainwright.cluster.apiserver.builtin_schemas import definition
+
+    if resource in BUILT_IN:
+        return did_you_mean(path, definition(resource.kind), definition)
     if resource in _our_resources():
         version: Object = render_crd(KINDS[resource.kind])["spec"]["versions"][0]
-        schema: Schema = version["schema"]["openAPIV3Schema"]
-        return schema
-    return definition(resource.kind) if resource in BUILT_IN else None
+        return did_you_mean(path, version["schema"]["openAPIV3Schema"], definition)
+    return None
 
 
 def _title(document: Document) -> str:
