@@ -1,6 +1,5 @@
 """From a request's patch or Scale to the object that it wants: the step before an update's own rules."""
 
-import copy
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
@@ -8,6 +7,7 @@ from trainwright.cluster.apiserver.errors import ApiFailure
 from trainwright.cluster.apiserver.kinds import ResourceType, ScalePaths
 from trainwright.cluster.apiserver.patch import PatchError, TestFailed, json_patch, merge_patch
 from trainwright.cluster.apiserver.strategic import strategic_patch
+from trainwright.cluster.apiserver.tables import copied
 from trainwright.objects import Object
 
 APPLY = "application/apply-patch+yaml"
@@ -47,7 +47,7 @@ def changed_by_patch(kind: ResourceType, obj: Object, patch: Any, media: str) ->
     if not isinstance(changed, dict):
         raise errors.bad_request("the patch leaves no object")
     # The walk that admits an object completes it in place, and a patch shares its unchanged parts with the stored one.
-    return copy.deepcopy(changed)
+    return copied(changed)
 
 
 def scale_of(paths: ScalePaths, obj: Object) -> Object:
@@ -70,7 +70,7 @@ def with_scale(paths: ScalePaths, obj: Object, scale: Object) -> Object:
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise errors.bad_request(f"Scale: spec.replicas must be of type integer, not {replicas!r}")
-    changed = copy.deepcopy(obj)
+    changed = copied(obj)
     holder = changed
     for key in paths.replicas[:-1]:
         holder = holder.setdefault(key, {})

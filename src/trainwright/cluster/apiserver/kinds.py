@@ -56,6 +56,7 @@ class Rules:
     default: Callable[[Object], None] = _nothing
     on_create: Callable[[Object], None] = _nothing
     on_update: Callable[[Object, Object], None] = _nothing_changes
+    on_status_update: Callable[[Object, Object], None] = _nothing_changes
     validate: Callable[[Object], list[FieldError]] = _no_errors
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_update_errors
 

@@ -88,10 +88,11 @@ def _on_create(pod: Object) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": _quality_of_service(pod["spec"])}
 
 
-def _on_update(new: Object, old: Object) -> None:
+def _on_status_update(new: Object, old: Object) -> None:
+    """A kubelet that does not say the class does not take it away."""
     quality = (old.get("status") or {}).get("qosClass")
     if quality:
-        new.setdefault("status", {}).setdefault("qosClass", quality)
+        new["status"] = {"qosClass": quality} | (new.get("status") or {})
 
 
 def _quality_of_service(spec: Object) -> str:
@@ -254,7 +255,7 @@ def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
 POD_RULES = Rules(
     default=_default,
     on_create=_on_create,
-    on_update=_on_update,
+    on_status_update=_on_status_update,
     validate=_validate,
     validate_update=_validate_update,
 )

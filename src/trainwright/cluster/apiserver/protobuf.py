@@ -31,7 +31,7 @@ def decode_envelope(raw: bytes) -> Object:
                 "write a manifest (kubectl create … --dry-run=client -o yaml) and send it with kubectl apply -f"
             )
         return {"apiVersion": names.get(1, ""), "kind": kind} | read(list(_fields(envelope.get(2, b""))))
-    except (IndexError, KeyError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise errors.bad_request(f"the body is not valid Kubernetes protobuf: {error}") from error
 
 

@@ -24,6 +24,10 @@ _OPEN_PATHS = {"/healthz", "/livez", "/readyz", "/version"}
 """Answered without a token, as by the real server: they tell nothing but that it is there."""
 
 
+_GOODBYE_SECONDS = 1.0
+"""How long a stream may take to end by itself when the server stops."""
+
+
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
@@ -64,12 +68,18 @@ class ApiServer:
     async def stop(self) -> None:
         """Ends streams cleanly, finishes writes, and stops listening. The store is its owner's to close."""
         self._routes.stop_watches()
+        if self._streaming:
+            await asyncio.wait(self._streaming, timeout=_GOODBYE_SECONDS)
         tasks = [*self._streaming, *([self._housekeeping] if self._housekeeping else [])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *self._writing, return_exceptions=True)
         if self._runner:
             await self._runner.cleanup()
+
+    async def forget_old_events(self) -> None:
+        """What happens every minute by itself."""
+        await self._routes.expire_events()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:

@@ -19,6 +19,9 @@ from trainwright.objects import Object
 HISTORY = 4096
 """How many changes per resource a watch may lag behind before it has to list again."""
 
+_FRESH = 64
+"""How many of them are kept ready to send."""
+
 Key = tuple[str, str]
 """Namespace (empty for objects of the whole cluster) and name."""
 
@@ -40,6 +43,10 @@ class Stored:
             self._obj = msgspec.json.decode(self.raw)
         return self._obj
 
+    def forget(self) -> None:
+        """Keeps the bytes alone, a fraction of the decoded object's memory."""
+        self._obj = None
+
 
 @dataclass(slots=True)
 class Change:
@@ -51,6 +58,14 @@ class Change:
     removed: bool = False
     encoded: dict[object, bytes] = field(default_factory=dict)
     """Watch lines by representation: encoded once, handed to every watcher."""
+
+    def shrink(self) -> None:
+        """What no watcher is likely to ask for any more is made again if one does."""
+        self.encoded.clear()
+        if self.old is not None:
+            self.old.forget()
+        if self.removed:
+            self.new.forget()
 
 
 @dataclass(slots=True)
@@ -207,6 +222,8 @@ class ObjectStore:
         else:
             table.objects[change.new.key] = change.new
         table.history.append(change)
+        if len(table.history) > _FRESH:
+            table.history[-_FRESH - 1].shrink()
         if len(table.history) > HISTORY:
             table.floor = table.history.popleft().version
         self._visible = change.version

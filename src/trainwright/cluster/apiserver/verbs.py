@@ -5,8 +5,6 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-import msgspec
-
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.apply import applied
 from trainwright.cluster.apiserver.bodies import Body, decode_apply, decode_body, decode_json
@@ -21,7 +19,7 @@ from trainwright.cluster.apiserver.ownership import Author
 from trainwright.cluster.apiserver.registry import Registry
 from trainwright.cluster.apiserver.requests import Target, read_selection
 from trainwright.cluster.apiserver.store import Decide, ObjectStore, Removed, Stored
-from trainwright.cluster.apiserver.tables import encode, in_version, object_body
+from trainwright.cluster.apiserver.tables import copied, encode, in_version, object_body
 from trainwright.cluster.apiserver.writes import (
     Draft,
     admitted,
@@ -134,8 +132,8 @@ class ObjectApi:
             nonlocal created
             created = current is None
             old = None if current is None else in_version(kind, current.obj)
-            merged = applied(kind, old, msgspec.json.decode(msgspec.json.encode(wish)), author, force=force)
-            draft = self._admit(call, Body(msgspec.json.decode(msgspec.json.encode(merged))))
+            merged = applied(kind, old, copied(wish), author, force=force)
+            draft = self._admit(call, Body(copied(merged)))
             if current is None:
                 self._check_lifecycle(target, target.name)
                 return self._new(call, draft, author)

@@ -5,7 +5,7 @@ Every event is encoded once per representation; a watcher that reads too slowly 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -59,7 +59,7 @@ class Watch:
         self._stopped = True
         self._wake.set()
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    async def lines(self) -> AsyncGenerator[bytes, None]:
         """Chunks of whole lines, until the timeout, `stop`, or an error event."""
         try:
             async for chunk in self._lines():

@@ -1,6 +1,5 @@
 """What a create or an update makes of the object that a client sent: pure functions; refusals are ApiFailures."""
 
-import copy
 import json
 from dataclasses import dataclass, replace
 from typing import Any
@@ -104,6 +103,7 @@ def updated_object(kind: ResourceType, draft: Draft, old: Object, author: Author
     if author.subresource == "status":
         _take_status_alone(kind, draft, old)
         new = draft.obj
+        kind.rules.on_status_update(new, old)
     else:
         if kind.has_status:
             _keep(new, old, "status")
@@ -189,7 +189,7 @@ def _check_preconditions(kind: ResourceType, new: Object, old: Object, *, patch:
 def _take_status_alone(kind: ResourceType, draft: Draft, old: Object) -> None:
     """Through /status, Kubernetes' own kinds also take labels and annotations; custom resources take nothing else."""
     sent = draft.obj
-    metadata = copy.deepcopy(old["metadata"])
+    metadata = dict(old["metadata"])
     taken = ("managedFields",) if kind.custom else ("managedFields", "labels", "annotations", "finalizers")
     for field in taken:
         if field in sent["metadata"]:
