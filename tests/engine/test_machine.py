@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -21,6 +22,8 @@ from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.engine.conditions import is_finished, is_true
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
+
+pytestmark = pytest.mark.timeout(180)  # seconds of pure computing, more under coverage on a busy machine
 
 JOBS = ("one", "two")
 POLICIES = ["Always", "OnFailure", "Never", "ExitCode"]
