@@ -179,6 +179,14 @@ async def test_a_directory_of_a_newer_version_is_refused(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["format"]
 
 
+async def test_a_damaged_store_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_text("this is no database\n" * 100)
+    with pytest.raises(ClusterError, match=r"store\.db: .*--data-dir"):
+        await EmbeddedCluster(tmp_path, with_node=False).start()
+    assert (tmp_path / "store.db").read_text().startswith("this is no database")
+    DataDir(tmp_path).lock().release()  # nothing is left running that would hold it
+
+
 async def test_the_record_is_there_while_it_is_announced(tmp_path: Path) -> None:
     data = DataDir(tmp_path)
     async with embedded_cluster(tmp_path, with_node=False) as cluster:

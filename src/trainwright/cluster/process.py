@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trainwright
 from trainwright.cluster import pki
+from trainwright.cluster.apiserver.journal import StoreError
 from trainwright.cluster.apiserver.server import ApiServer
 from trainwright.cluster.apiserver.store import ObjectStore
 from trainwright.cluster.bootstrap import bootstrap
@@ -127,7 +128,10 @@ class EmbeddedCluster:
     async def _start(self) -> None:
         tls, authority = pki.server_context(self._data.pki)
         token = self._data.token()
-        store = ObjectStore(self._data.store)
+        try:
+            store = ObjectStore(self._data.store)
+        except StoreError as error:
+            raise ClusterError(str(error)) from error
         self._parts.callback(store.close)
         logs = PodLogs(self._data.node)
 
@@ -139,13 +143,12 @@ class EmbeddedCluster:
         self._config = ClusterConfig(server=url, ca_data=authority, token=token, context=CONTEXT)
         merge_into_kubeconfig(self._data.kubeconfig, name=CONTEXT, server=url, ca_data=authority, token=token)
         client = await self._parts.enter_async_context(Client(self._config, user_agent="trainwright-cluster"))
-        self._parts.push_async_callback(self._supervisor.stop)
+        self._start_controllers(client)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(bootstrap(client))
                 if self._with_node:
                     tasks.create_task(self._start_node(client))
-                self._start_controllers(client)
         except ExceptionGroup as several:
             raise several.exceptions[0] from several
 
@@ -188,6 +191,7 @@ class EmbeddedCluster:
         volume_events = EventRecorder(client, "persistentvolume-controller")
         for recorder in (scheduler_events, volume_events):
             self._parts.push_async_callback(recorder.close)
+        self._parts.push_async_callback(self._supervisor.stop)
         # A part that is started again starts afresh: each time a new object, with new stores.
         self._supervisor.start("scheduling", lambda: Scheduler(client, scheduler_events).run())
         self._supervisor.start("volumes", lambda: Volumes(client, volume_events, self._data.volumes).run())
@@ -216,9 +220,9 @@ class EmbeddedCluster:
 
 
 def settle_memory() -> None:
-    """To be called once everything has started: what was loaded until now is left out of garbage collection.
+    """To be called once everything has started: what is there by now stays, so the collector need not look at it again.
 
-    Many small, long-lived objects make the default collector run for nothing; this is a fifth of a start's work later.
+    Its default thresholds are made for programs with fewer live objects; big lists cost twice the time with them.
     """
     gc.collect()
     gc.freeze()
