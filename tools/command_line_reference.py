@@ -9,8 +9,8 @@ HEAD = """\
 
 Made by `tools/command_line_reference.py` from the commands themselves; `trainwright COMMAND --help` says the same.
 
-Commands mean the embedded cluster unless `--context`, `--kubeconfig` or `TRAINWRIGHT_CONTEXT` says otherwise, and a command
-that changes something prints its target first."""
+Commands mean the embedded cluster unless `--context`, `--kubeconfig` or `TRAINWRIGHT_CONTEXT` says otherwise, and a
+command that changes something prints its target first."""
 
 
 def main() -> None:

@@ -1,11 +1,14 @@
-"""Reading on in a log after its stream broke: every line once."""
+"""Reading on in a log after its stream broke: every line once. Trouble with the cluster: every kind once."""
 
+import io
+import logging
 from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.following import LogPosition
+from trainwright.cli.console import Console
+from trainwright.cli.following import LogPosition, TroubleShown
 
 
 def stamp(second: int) -> str:
@@ -46,3 +49,12 @@ def test_broken_streams_lose_and_repeat_nothing(seconds: list[int], breaks: list
                 seen.append(number)
         reached = max(reached, min(end, len(log)))
     assert seen == list(range(len(log)))
+
+
+def test_the_same_trouble_of_several_watches_is_shown_once() -> None:
+    stream = io.StringIO()
+    handler = TroubleShown(Console(stream, tty=False, colours=False))
+    for watch in ("pods", "events"):
+        text = f"{watch}: cannot connect to https://127.0.0.1:26443; trying again"
+        handler.handle(logging.LogRecord("trainwright.kube", logging.WARNING, "", 1, text, None, None))
+    assert stream.getvalue() == "Warning: cannot connect to https://127.0.0.1:26443; trying again\n"

@@ -73,6 +73,22 @@ def test_a_directory_of_a_newer_version_is_refused_untouched(data: DataDir) -> N
     assert (data.path / "format").read_text() == "2\n"
 
 
+def test_a_directory_with_other_things_in_it_is_neither_filled_nor_closed(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o755)
+    (home / "thesis.tex").write_text("")
+    with pytest.raises(DataDirError, match=r"home is not empty and no data directory .*thesis\.tex.*--data-dir"):
+        DataDir(home).create()
+    assert [path.name for path in home.iterdir()] == ["thesis.tex"]
+    assert mode(home) == 0o755
+
+
+def test_a_first_start_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
+    (tmp_path / ".format.abc").write_text("")
+    DataDir(tmp_path).create()
+    assert (tmp_path / "format").read_text() == "1\n"
+
+
 def test_somebody_elses_directory_is_refused(data: DataDir) -> None:
     (data.path / "format").write_text("ext4\n")
     with pytest.raises(DataDirError, match=r"says 'ext4', not a number: .*--data-dir"):

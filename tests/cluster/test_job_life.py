@@ -104,7 +104,7 @@ def manifest(stage: Stage) -> Object:
 
 async def check_pods(stage: Stage, *, owner: Object) -> None:
     pods = await list_named(stage, PODS)
-    port, host = await master_port(stage), stage.peer_address or "life-master-0"
+    port, host = await master_port(stage), "life-master-0"
     assert sorted(pods) == [name for name, _, _ in REPLICAS]
     for rank, (name, role, index) in enumerate(REPLICAS):
         pod = pods[name]

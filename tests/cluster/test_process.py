@@ -180,6 +180,7 @@ async def test_a_directory_of_a_newer_version_is_refused(tmp_path: Path) -> None
 
 
 async def test_a_damaged_store_is_named_and_left_as_it_is(tmp_path: Path) -> None:
+    DataDir(tmp_path).create()
     (tmp_path / "store.db").write_text("this is no database\n" * 100)
     with pytest.raises(ClusterError, match=r"store\.db: .*--data-dir"):
         await EmbeddedCluster(tmp_path, with_node=False).start()

@@ -156,12 +156,10 @@ def test_image_patience_and_pause_of_the_waiting_container_are_settings() -> Non
     assert "sleep 0.25;" in waiting["command"][2]
 
 
-def test_where_peers_have_no_names_they_have_an_address_and_nobody_waits() -> None:
-    settings = Settings(peer_address="127.0.0.1")
-    builder = JobBuilder().master().workers(1)
-    found = child(decide(builder, settings=settings), "digits-worker-0")
-    assert dict(env(found))["MASTER_ADDR"] == "127.0.0.1"
-    assert init_containers(builder, "digits-worker-0", settings) == []
+def test_where_nothing_enforces_limits_the_waiting_container_has_none() -> None:
+    settings = Settings(init_container=InitContainer(limited=False))
+    (waiting,) = init_containers(JobBuilder().master().workers(1), "digits-worker-0", settings)
+    assert "resources" not in waiting
 
 
 def test_the_masters_success_is_the_jobs() -> None:

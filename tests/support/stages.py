@@ -25,9 +25,6 @@ _PROGRAM = 'until [ -e "$0/$RANK" ]; do sleep 0.02; done; read code < "$0/$RANK"
 class Stage(ABC):
     """A cluster with a running operator, a namespace on it, and power over how the pods' programs end."""
 
-    peer_address: str | None = None
-    """What stands for the names of peers where pods cannot resolve them."""
-
     def __init__(self, client: Client, namespace: str, directory: Path) -> None:
         self.client = client
         self.namespace = namespace
@@ -86,8 +83,5 @@ async def embedded_stage(directory: Path, *, sandbox: str | None = None) -> Asyn
     (shared := directory / "stage").mkdir()
     async with embedded_cluster(directory / "data", sandbox=sandbox) as cluster, Client(cluster.config) as client:
         await install_crds(client, KINDS.values())
-        settings = settings_for(cluster.sandbox)
-        async with running_operator(client, settings=settings):
-            stage = EmbeddedStage(client, "default", shared)
-            stage.peer_address = settings.peer_address
-            yield stage
+        async with running_operator(client, settings=settings_for(cluster.sandbox)):
+            yield EmbeddedStage(client, "default", shared)

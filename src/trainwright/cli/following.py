@@ -5,6 +5,8 @@ What was seen goes to the jobs' stories; what they answer goes to the console, a
 
 import asyncio
 import contextlib
+import itertools
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,17 +28,21 @@ JOB_NAME = "training.kubeflow.org/job-name"
 _TICK_SECONDS = 0.15
 _DRAIN_SECONDS = 5.0
 _LINGER_SECONDS = 0.5
+_LEARN_SECONDS = 2.0
 
 
 async def follow(client: Client, stories: Sequence[JobStory], console: Console, *, timeout: float | None) -> bool:
     """Returns when every job is over and its logs are shown: True, or False if that took longer than `timeout`."""
     follower = _Follower(client, stories, console)
+    trouble = TroubleShown(console)
+    logging.getLogger("trainwright").addHandler(trouble)
     try:
         async with asyncio.timeout(timeout):
             await follower.run()
     except TimeoutError:
         return False
     finally:
+        logging.getLogger("trainwright").removeHandler(trouble)
         follower.show()
         console.live("")
     return True
@@ -147,7 +153,7 @@ class _Follower:
         if before:
             await asyncio.wait({before}, timeout=_DRAIN_SECONDS)
         position = LogPosition()
-        for pause in (0.1, 0.2, 0.5, 1.0, 2.0, 2.0, 2.0):
+        for pause in itertools.chain((0.1, 0.2, 0.5, 1.0), itertools.repeat(2.0)):
             position.resume()
             try:
                 async for raw in self._client.logs(
@@ -177,6 +183,7 @@ class _Follower:
 
     async def _drain(self) -> None:
         """Lets the logs of containers that have ended come to their end; others run on, without us."""
+        await self._learn_of_failures()
         ended = {pod.metadata.uid for story in self._stories for _, pod in story.pods() if pod.finished}
         finished = [task for (uid, _, _), task in self._logs.items() if uid in ended]
         others = [task for task in self._logs.values() if task not in finished]
@@ -184,6 +191,15 @@ class _Follower:
             await asyncio.wait(finished, timeout=_DRAIN_SECONDS)
         if others:
             await asyncio.wait(others, timeout=_LINGER_SECONDS)
+
+    async def _learn_of_failures(self) -> None:
+        """A job may be seen to fail a moment before the pod is that it failed for: they come by different watches."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LEARN_SECONDS
+        while loop.time() < deadline and any(
+            story.outcome == "Failed" and story.first_failure() is None for story in self._stories
+        ):
+            await asyncio.sleep(_TICK_SECONDS)
 
     def _of(self, story: JobStory) -> str:
         return f"{story.name}: " if len(self._stories) > 1 else ""
@@ -198,6 +214,21 @@ class _Speaker:
     uid: str
     pod: str
     container: str
+
+
+class TroubleShown(logging.Handler):
+    """Shows what the watches log about a cluster that does not answer; the same trouble of several of them once."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+        self._shown: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _, _, trouble = record.getMessage().partition(": ")  # before it stands which watch it was
+        if trouble and trouble not in self._shown:
+            self._shown.add(trouble)
+            self._console.say(f"Warning: {trouble}", colour="yellow")
 
 
 class LogPosition:

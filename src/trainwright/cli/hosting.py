@@ -66,8 +66,8 @@ async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: 
 
 
 def settings_for(sandbox: str) -> Settings:
-    """Without a sandbox pods have no /etc/hosts of their own: they are told addresses instead of names."""
-    return EMBEDDED if sandbox != "plain" else replace(EMBEDDED, peer_address="127.0.0.1")
+    """Without a sandbox no name resolves in a pod: the node replaces names before the start, so nobody waits."""
+    return EMBEDDED if sandbox != "plain" else replace(EMBEDDED, init_container=None)
 
 
 def introduce(config: ClusterConfig, options: UpOptions) -> list[str]:

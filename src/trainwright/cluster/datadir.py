@@ -98,6 +98,7 @@ class DataDir:
         """Makes the directory, or checks that it is one that this version can use."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._check_ownership()
             # Others must not even list it: it holds a token, and what jobs wrote.
             self.path.chmod(0o700)
         except FileExistsError as error:
@@ -109,6 +110,18 @@ class DataDir:
         self._check_format()
         for directory in (self.node, self.volumes):
             directory.mkdir(exist_ok=True, mode=0o700)
+
+    def _check_ownership(self) -> None:
+        """A directory that was there before us, say somebody's home, is neither closed to others nor filled."""
+        if (self.path / "format").exists():
+            return
+        # A start that was killed may have left its unfinished `format`.
+        foreign = [path for path in self.path.iterdir() if not path.name.startswith(".format.")]
+        if foreign:
+            raise DataDirError(
+                f"{self.path} is not empty and no data directory of trainwright (it has {foreign[0].name}, but no "
+                "`format`): choose another --data-dir"
+            )
 
     def _check_format(self) -> None:
         path = self.path / "format"

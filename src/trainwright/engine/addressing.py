@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from trainwright.api.defaults import default_container
 from trainwright.api.job import Job
 from trainwright.engine.ranks import Rank
-from trainwright.engine.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
     job: Job
-    settings: Settings
     chosen: Mapping[str, int]
     """Ports by role, where they were chosen for this job; empty where declared ones are used."""
 
     def host(self, rank: Rank) -> str:
-        return self.settings.peer_address or self.job.child_name(rank.role, rank.index)
+        return self.job.child_name(rank.role, rank.index)
 
     def port(self, role: str, declared: int) -> int:
         return self.chosen.get(role, declared)

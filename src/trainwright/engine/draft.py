@@ -56,7 +56,7 @@ class Draft:
 
     @property
     def addresses(self) -> Addresses:
-        return Addresses(self.job, self.settings, self.ports)
+        return Addresses(self.job, self.ports)
 
     def name_of(self, rank: Rank) -> str:
         return self.job.child_name(rank.role, rank.index)

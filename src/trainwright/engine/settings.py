@@ -18,6 +18,8 @@ class InitContainer:
     image: str = "alpine:3.10"
     max_tries: int = 100
     pause_seconds: float = 2
+    limited: bool = True
+    """With upstream's requests and limits; without, where nothing would enforce them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +29,10 @@ class Settings:
     """None: workers start at once."""
     port_range: range = range(20000, 32768)
     """Where `HostPorts` looks for a port when the declared one is taken: below Linux' ephemeral range."""
-    peer_address: str | None = None
-    """Where names of peers cannot be resolved (a node without private /etc/hosts): the address that stands for all."""
 
 
 EMBEDDED = Settings(
     addressing=Addressing.HOST_PORTS,
-    init_container=InitContainer(image="trainwright/host", max_tries=1000, pause_seconds=0.2),
+    init_container=InitContainer(image="trainwright/host", max_tries=1000, pause_seconds=0.2, limited=False),
 )
 """The settings for a cluster whose pods are processes on this machine."""

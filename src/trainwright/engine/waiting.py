@@ -6,19 +6,24 @@ from trainwright.objects import Object
 
 
 def init_container(draft: Draft, rank: Rank) -> Object | None:
-    """None where nobody waits: no peer, switched off, or peers without names."""
+    """None where nobody waits: no peer, or switched off."""
     settings = draft.settings.init_container
     peer = draft.framework.waits_for(draft.job, rank)
-    if settings is None or peer is None or draft.settings.peer_address is not None:
+    if settings is None or peer is None:
         return None
     host = draft.addresses.host(peer)
-    return {
+    container: Object = {
         "name": _free_name(draft, rank),
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
-        "resources": {"requests": {"cpu": "50m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "20Mi"}},
         "command": ["sh", "-c", _script(host, settings.max_tries, settings.pause_seconds)],
     }
+    if settings.limited:
+        container["resources"] = {
+            "requests": {"cpu": "50m", "memory": "10Mi"},
+            "limits": {"cpu": "100m", "memory": "20Mi"},
+        }
+    return container
 
 
 def _script(host: str, tries: int, pause: float) -> str:

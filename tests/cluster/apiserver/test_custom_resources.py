@@ -206,6 +206,17 @@ class TestCustomResources:
         sneaky = await api.patch(f"{path}/split/status", {"metadata": {"labels": {"a": "z"}}, "status": {"size": 3}})
         assert sneaky.metadata["labels"] == {"a": "b"}
 
+    async def test_each_endpoint_judges_what_it_writes(self, api: RawApi) -> None:
+        path = await install(api, definition())
+        created = await api.post(path, widget("judged") | {"status": 5})
+        assert created.code == 201, created.body
+        wrong = await api.patch(f"{path}/judged/status", {"status": 5})
+        assert (wrong.code, wrong.body["details"]["causes"][0]["field"]) == (422, "status")
+        assert (await api.patch(f"{path}/judged", {"status": 5, "spec": {"size": 4}})).code == 200
+        stored = (await api.get(f"{path}/judged")).body
+        reply = await api.put(f"{path}/judged/status", stored | {"spec": {"size": 99}, "status": {"size": 1}})
+        assert (reply.code, reply.body["spec"]["size"], reply.body["status"]) == (200, 4, {"size": 1})
+
     async def test_scale(self, api: RawApi) -> None:
         path = await install(api, definition())
         await api.post(path, widget("scaled"))

@@ -1,7 +1,7 @@
 """The field tables of Kubernetes' own kinds, read once from the file that `tools/builtin-schemas` writes."""
 
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 import msgspec
 
@@ -15,7 +15,7 @@ def definition(name: str) -> Schema:
 
 @cache
 def _definitions() -> dict[str, Schema]:
-    text = resources.files(__package__).joinpath("builtin_schemas.json").read_bytes()
+    text = Path(__file__).with_suffix(".json").read_bytes()
     definitions: dict[str, Schema] = msgspec.json.decode(text)
     # Written as string or number, kept as string.
     definitions["Quantity"] = {"type": "string", "format": "quantity"}

@@ -1,6 +1,7 @@
 """What a create or an update makes of the object that a client sent: pure functions; refusals are ApiFailures."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ _UNCHECKED = FieldError(
 )
 
 
+_STATUS_PATH = re.compile(r"status(\.|\[|$)")
 _BLOCKS_RULES = {
     "FieldValueRequired", "FieldValueNotSupported", "FieldValueTypeInvalid", "FieldValueTooLong", "FieldValueTooMany",
 }  # fmt: skip
@@ -59,7 +61,9 @@ def admitted(kind: ResourceType, body: Any) -> Draft:
     if body.get("kind") != resource.kind:
         wrong = errors.invalid_value("kind", body.get("kind", ""), f"must be {resource.kind}")
         raise errors.invalid(replace(resource, kind=str(body.get("kind", ""))), _name_of(body), [wrong])
-    if not isinstance(body.setdefault("metadata", {}), dict):
+    if body.get("metadata") is None:
+        body["metadata"] = {}
+    if not isinstance(body["metadata"], dict):
         raise errors.undecodable(resource, "metadata: must be of type object")
     try:
         return Draft(body, kind.schema.admit(body))
@@ -113,7 +117,7 @@ def updated_object(kind: ResourceType, draft: Draft, old: Object, author: Author
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     if _comparable(new) == _comparable(old):
         return old
-    _refuse_invalid(kind, new, _shape_errors(kind, new, draft) + _new_finalizers(new, old))
+    _refuse_invalid(kind, new, _shape_errors(kind, new, draft, author.subresource) + _new_finalizers(new, old))
     if author.subresource != "status":
         _refuse_invalid(kind, new, [*kind.rules.validate(new), *kind.rules.validate_update(new, old)])
     _refuse_invalid(kind, new, kind.schema.transition_errors(new, old))
@@ -220,9 +224,13 @@ def _comparable(obj: Object) -> Object:
     return obj | {"metadata": metadata}
 
 
-def _shape_errors(kind: ResourceType, obj: Object, draft: Draft) -> list[FieldError]:
-    """What metadata and schema say; CEL rules look only at objects that have the right shape."""
-    found = [*metadata_errors(obj, kind), *draft.found.errors]
+def _shape_errors(kind: ResourceType, obj: Object, draft: Draft, subresource: str = "") -> list[FieldError]:
+    """What metadata and schema say about the part that is written; CEL rules look only at objects of the right shape."""
+    written = draft.found.errors
+    if kind.has_status:
+        in_status = subresource == "status"
+        written = [one for one in written if bool(_STATUS_PATH.match(one.field)) is in_status]
+    found = [*metadata_errors(obj, kind), *written]
     blocked = kind.schema.has_rules and any(one.reason in _BLOCKS_RULES for one in found)
     return [*found, *_scale_errors(kind, obj), *([_UNCHECKED] if blocked else [])]
 
