@@ -67,7 +67,7 @@ class EmbeddedCluster:
         python: Path | None = None,
         with_node: bool = True,
     ) -> None:
-        self._data = DataDir(directory)
+        self._data = DataDir(directory.absolute())
         self._port = port
         self._sandbox = sandbox
         self._python = python or Path(sys.executable)
