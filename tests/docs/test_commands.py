@@ -32,8 +32,13 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, 
         subprocess.run([bin_directory / "trainwright", "down"], env=env, check=False, capture_output=True)
 
     for step, (code, output) in zip(steps, results, strict=True):
-        assert code == 0, f"$ {step.command}\n{output}"
-        assert not step.expected.strip() or shows(step.expected, output), f"$ {step.command}\n{output}\n{step.expected}"
+        # Notes are about the machine that the page is tried on: a port that is taken there, for example.
+        printed = "".join(line for line in output.splitlines(keepends=True) if not line.startswith("Note: "))
+        if code != 0 or (step.expected.strip() and not shows(step.expected, printed)):
+            pytest.fail(
+                f"$ {step.command}\nended with {code} and printed\n{output}\nThe page shows\n{step.expected}",
+                pytrace=False,
+            )
 
 
 def test_three_dots_stand_for_anything_and_the_rest_must_be_there() -> None:
