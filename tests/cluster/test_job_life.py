@@ -214,9 +214,11 @@ async def condition_history(stage: Stage, created: Object) -> AsyncIterator[list
                 history.append(conditions)
 
     following = asyncio.create_task(follow())
-    yield history
-    following.cancel()
-    await asyncio.gather(following, return_exceptions=True)
+    try:
+        yield history
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
 
 
 async def all_running(stage: Stage) -> None:

@@ -276,9 +276,11 @@ async def pod_uids(client: Client, namespace: str) -> AsyncIterator[dict[str, se
             seen[event.object["metadata"]["name"]].add(event.object["metadata"]["uid"])
 
     task = asyncio.create_task(follow())
-    yield seen
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    try:
+        yield seen
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def operator_process(plane: ControlPlane, namespace: str) -> asyncio.subprocess.Process:

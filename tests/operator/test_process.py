@@ -149,6 +149,8 @@ async def relay(port: int, target: int) -> AsyncIterator[None]:
             connections.add(task)
 
     listening = await asyncio.start_server(connect, "127.0.0.1", port)
-    yield
-    listening.close()
-    await asyncio.gather(*connections, return_exceptions=True)
+    try:
+        yield
+    finally:
+        listening.close()
+        await asyncio.gather(*connections, return_exceptions=True)

@@ -23,6 +23,8 @@ async def playing(client: Client, namespace: str) -> AsyncIterator[PlayedKubelet
     kubelet = PlayedKubelet(client, namespace=namespace)
     await kubelet.register()
     task = asyncio.create_task(kubelet.run())
-    yield kubelet
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    try:
+        yield kubelet
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
