@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.supervising import container
-from trainwright.cluster.node.probe import Sandbox, SandboxError, choose
+from trainwright.cluster.node.probe import Sandbox, SandboxError, choose, find_sandbox
 
 
 def mount(source: Path, target: str, *, read_only: bool = False) -> dict[str, Any]:
@@ -153,6 +153,11 @@ def test_the_strongest_level_that_works_is_taken() -> None:
 def test_a_forced_level_that_does_not_work_is_an_error_with_the_reason() -> None:
     with pytest.raises(SandboxError, match=r"overlay does not work on this machine: directly: no.*or use plain"):
         choose("overlay", FAILS)
+
+
+def test_a_python_that_cannot_be_run_is_named(tmp_path: Path) -> None:
+    found = find_sandbox(str(tmp_path), forced=None, python="/no/such/python")
+    assert found == Sandbox("plain", reason="/no/such/python cannot be run: No such file or directory")
 
 
 def test_an_unknown_level_is_named() -> None:

@@ -194,6 +194,17 @@ def test_a_pod_dies_with_its_supervisor(ground: Any, marker: str) -> None:
         until_gone(marker)
 
 
+def test_a_pod_ends_when_its_directory_is_gone(ground: Any, marker: str) -> None:
+    script = f"sleep {marker} & while test ! -e {ground.shared}/flag; do sleep 0.01; done"
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    with ground.run(container(script, mounts=mounts), container("exec sleep 600", name="other")) as pod:
+        pod.until(lambda pod: processes_with(marker) and pod.state["containers"])
+        pod.directory.rename(ground.shared / "moved")
+        (ground.shared / "flag").touch()
+        assert pod.process.wait(10) is not None
+        until_gone(marker)
+
+
 def test_a_lost_pod_is_taken_up_again_by_its_restart_policy(ground: Any, marker: str) -> None:
     with ground.run(container(f"exec sleep {marker}"), restartPolicy="OnFailure") as pod:
         pod.until(lambda pod: pod.state["containers"])

@@ -1,4 +1,4 @@
-"""The small files by which agent and supervisor speak to each other: whole or not at all, also through a power failure.
+"""How agent and supervisor speak to each other: by small files, each whole or not at all, and a word that there is one.
 
 Standard library only.
 """
@@ -31,6 +31,30 @@ def write_json(path: str, value: dict[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(f"{path}.new", path)
+
+
+def own_identity() -> dict[str, Any]:
+    """By what the agent finds this process again: its number, and since when it has it."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    return {"pid": os.getpid(), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
+
+
+def poke(node_directory: str, uid: str) -> None:
+    """Tells the agent to look at the pod. If nobody listens, it will look when it comes back."""
+    import socket  # late: by now the pod's first container runs
+
+    # The directory's descriptor, because the path of a socket may not be longer than 107 characters.
+    node = os.open(node_directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
+            agent.sendto(uid.encode(), f"/proc/self/fd/{node}/agent.sock")
+    except OSError:
+        pass
+    finally:
+        os.close(node)
 
 
 def remove_tree(path: str) -> None:

@@ -266,7 +266,7 @@ class PodKeeper:
         names = ", ".join(sorted(missing))
         if time.monotonic() - self._first_seen[uid] < _SECONDS_FOR_NAMES:
             self._waiting_for_names.add(uid)
-            return (Problem(reason="WaitingForNames", message=f"no pod or service has the name {names} yet"),)
+            return (Problem(reason=lifecycle.STILL_STARTING, message=""),)  # usual among peers that start together
         text = f"started although nothing has the name {names}; at sandbox plain it will not be known later either"
         self._tell_once(pod, [Notice("UnresolvedName", text)])
         return ()

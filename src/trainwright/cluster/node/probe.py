@@ -64,14 +64,13 @@ def try_overlay(directory: str) -> dict[str, Any]:
 def _ask_child(directory: str, python: str) -> dict[str, Any]:
     import subprocess  # late: the child itself does without
 
-    done = subprocess.run(
-        [python, "-I", "-S", PROGRAM, "--probe", directory],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    command = [python, "-I", "-S", PROGRAM, "--probe", directory]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
+        )
+    except OSError as error:
+        return {"works": False, "reason": f"{python} cannot be run: {error.strerror}"}
     try:
         finding: dict[str, Any] = json.loads(done.stdout)
     except ValueError:

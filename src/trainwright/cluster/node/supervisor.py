@@ -17,7 +17,7 @@ import sys
 import time
 
 from trainwright.cluster.node import lifecycle, ports, processes, sandbox
-from trainwright.cluster.node.files import read_json, remove_tree, write_json
+from trainwright.cluster.node.files import own_identity, poke, read_json, remove_tree, write_json
 from trainwright.cluster.node.output import Pipe
 
 TYPE_CHECKING = False  # typing itself would cost every pod four milliseconds
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this process and the pod's first have ended
     except BlockingIOError:
         sys.exit(ALREADY_SUPERVISED)
-    write_json(os.path.join(directory, "supervisor.json"), _identity())
+    write_json(os.path.join(directory, "supervisor.json"), own_identity())
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     if pod["sandbox"] == sandbox.PLAIN:
         sandbox.adopt_orphans()
@@ -131,7 +131,14 @@ class Supervisor:
         return [Container(spec, record, init=init) for spec, record in zip(specs, records, strict=True)]
 
     def run(self) -> None:
-        """Until nothing of the pod is left to run."""
+        """Until nothing of the pod is left to run. Whatever goes wrong here, no process is left without supervision."""
+        try:
+            self._run()
+        except BaseException:
+            processes.end_all_below(process_one=self._process_one)
+            raise
+
+    def _run(self) -> None:
         if self._process_one:
             self._proc = sandbox.own_processes(self._directory)
         wakeup = self._listen_to_signals()
@@ -414,21 +421,6 @@ class Supervisor:
         poke(os.path.dirname(os.path.dirname(self._directory)), str(self._pod["uid"]))
 
 
-def poke(node_directory: str, uid: str) -> None:
-    """Tells the agent to look at the pod. If nobody listens, it will look when it comes back."""
-    import socket  # late: by now the pod's first container runs
-
-    # The directory's descriptor, because the path of a socket may not be longer than 107 characters.
-    node = os.open(node_directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
-            agent.sendto(uid.encode(), f"/proc/self/fd/{node}/agent.sock")
-    except OSError:
-        pass
-    finally:
-        os.close(node)
-
-
 def _execute(argv: list[str], env: dict[str, str]) -> None:
     try:
         os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
@@ -438,14 +430,6 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
         raise OSError(error.errno, f'exec: "{argv[0]}": {missing}') from error
     except OSError as error:
         raise OSError(error.errno, f'exec: "{argv[0]}": {_lower(error)}') from error
-
-
-def _identity() -> dict[str, Any]:
-    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-        text = file.read()
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot = file.read().strip()
-    return {"pid": os.getpid(), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
 
 
 def _now() -> str:
