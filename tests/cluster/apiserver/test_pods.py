@@ -82,6 +82,13 @@ class TestPods:
             unsupported, 'Unsupported value: "foo": supported values: "Always", "OnFailure", "Never"',
         )  # fmt: skip
 
+    async def test_names_are_unique(self, api: RawApi) -> None:
+        twice = [{"name": "x", "image": "a"}, {"name": "x", "image": "b"}]
+        reply = await api.post(api.path("pods"), pod(spec={"containers": twice}))
+        assert (reply.code, reply.message) == (
+            422, 'Pod "p" is invalid: spec.containers[1].name: Duplicate value: "x"',
+        )  # fmt: skip
+
     async def test_the_spec_is_fixed_but_for_the_image(self, api: RawApi) -> None:
         created = (await api.post(api.path("pods"), pod())).body
         refused = await api.patch(api.path("pods", "p"), {"spec": {"nodeName": "n"}})

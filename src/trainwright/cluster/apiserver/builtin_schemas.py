@@ -19,4 +19,7 @@ def _definitions() -> dict[str, Schema]:
     definitions: dict[str, Schema] = msgspec.json.decode(text)
     # Written as string or number, kept as string.
     definitions["Quantity"] = {"type": "string", "format": "quantity"}
+    # OpenAPI cannot say these two; without them a CRD's `items` could hold anything.
+    definitions["JSONSchemaPropsOrArray"] = {"$ref": "JSONSchemaProps"}
+    definitions["JSONSchemaPropsOrBool"] = {"format": "schema-or-boolean", "schema": {"$ref": "JSONSchemaProps"}}
     return definitions

@@ -49,6 +49,11 @@ def json_type(value: Any) -> str:
             return "object"
 
 
+def text_checks(schema: dict[str, Any]) -> list[Check]:
+    """What decoding alone demands of a text: times and base64 are read while the object is."""
+    return _text_checks(schema)
+
+
 def value_checks(schema: dict[str, Any]) -> list[Check]:
     """The checks that `schema` itself asks for, beyond its type and its fields."""
     checks: list[Check] = []

@@ -21,13 +21,16 @@ def _decoder_message(root: str, error: FieldError, lookup: Lookup) -> str:
     """`json: cannot unmarshal string into Go struct field Container.spec.containers.tty of type bool`."""
     if error.reason == "FieldValueInvalid":
         return _QUANTITY if "quantity" in error.body else error.body.split(": ", 2)[-1]
+    if error.reason != "FieldValueTypeInvalid":
+        return str(error)
     given = error.body.split('"')[1]
     given = {"boolean": "bool", "integer": "number"}.get(given, given)
     owner, names = root, []
     schema: Schema = {"$ref": root}
     for part in _PART.findall(error.field):
-        resolved = lookup(schema["$ref"]) if "$ref" in schema else schema
+        schema = schema.get("schema", schema)
         owner = schema.get("$ref", owner)
+        resolved = lookup(owner) if "$ref" in schema else schema
         if part.startswith("["):
             schema = resolved.get("items", {})
             continue

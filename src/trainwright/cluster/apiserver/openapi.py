@@ -117,7 +117,8 @@ def _referring(schema: Schema, schemas: dict[str, Schema]) -> Schema:
         return {"allOf": [{"$ref": _PREFIX + name}]} | {key: value for key, value in schema.items() if key != "$ref"}
     made: Schema = {}
     for key, value in schema.items():
-        made[key] = _referring_part(key, value, schemas)
+        if key != "schema":  # ours alone: what stands beside a boolean
+            made[key] = _referring_part(key, value, schemas)
     return made
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.checks import JSON_TYPES, json_type, value_checks
+from trainwright.cluster.apiserver.checks import JSON_TYPES, json_type, text_checks, value_checks
 from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.objects import Object
 from trainwright.objects.quantities import QuantityError, format_quantity, parse_quantity
@@ -45,7 +45,8 @@ def compile_schema(schema: Schema, lookup: Lookup | None = None, *, root: bool =
     if "$ref" in schema:
         return _reference(schema["$ref"], lookup)
     own = _own_walk(schema, lookup, root=root)
-    checks = value_checks(schema)
+    # Kubernetes' own kinds are decoded here; what their values may be is for their rules to say.
+    checks = value_checks(schema) if lookup is None else text_checks(schema)
     if not checks:
         return own
 
@@ -77,8 +78,11 @@ def _reference(name: str, lookup: Lookup | None) -> Walk:
 def _own_walk(schema: Schema, lookup: Lookup | None, *, root: bool) -> Walk:
     if is_int_or_string(schema):
         return _typed("integer,string", (int, str))
-    if schema.get("format") == "quantity":
-        return _quantity
+    match schema.get("format"):
+        case "quantity":
+            return _quantity
+        case "schema-or-boolean":
+            return _or_boolean(compile_schema(schema["schema"], lookup))
     match schema.get("type"):
         case "object":
             return _object(schema, lookup, root=root)
@@ -117,6 +121,10 @@ def _integer(value: Any, path: str, found: Findings) -> Any:
     if not isinstance(value, int) or isinstance(value, bool):
         found.errors.append(wrong_type(path, value, "integer"))
     return value
+
+
+def _or_boolean(walk: Walk) -> Walk:
+    return lambda value, path, found: value if isinstance(value, bool) else walk(value, path, found)
 
 
 def _quantity(value: Any, path: str, found: Findings) -> Any:

@@ -225,7 +225,7 @@ def _comparable(obj: Object) -> Object:
 
 
 def _shape_errors(kind: ResourceType, obj: Object, draft: Draft, subresource: str = "") -> list[FieldError]:
-    """What metadata and schema say about the part that is written; CEL rules look only at objects of the right shape."""
+    """What metadata and schema say about the part that is written; CEL rules look only at what has the right shape."""
     written = draft.found.errors
     if kind.has_status:
         in_status = subresource == "status"
