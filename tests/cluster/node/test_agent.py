@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.nodes import Node, running_node
+from tests.support.supervising import processes_with
 from tests.support.waiting import eventually
 from trainwright.cluster.node.directories import PodDirectory, pod_directories
 from trainwright.objects import Object
@@ -162,6 +164,19 @@ async def test_a_pod_whose_supervisor_was_killed_ends_or_starts_again_by_its_pol
         pod = await node.until("p", lambda pod: main_status(pod)["restartCount"] == 1)
         ended = main_status(pod)["lastState"]["terminated"]
     assert (ended["reason"], ended["exitCode"]) == ("ContainerStatusUnknown", 137)
+
+
+async def test_no_process_of_a_pod_outlives_its_loss(node: Node) -> None:
+    marker = f"{1000 + os.getpid()}.{time.monotonic_ns()}"
+    await node.create("p", container(f"sleep {marker} & wait"))
+    pod = await node.until_phase("p", "Running")
+    await eventually(_coroutine(lambda: processes_with(marker)), lambda found: len(found) == 2)
+    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
+    assert supervision is not None
+    supervision.signal(signal.SIGKILL)
+    os.close(supervision.descriptor)
+    await node.until_phase("p", "Failed")
+    await eventually(_coroutine(lambda: processes_with(marker)), lambda found: not found)
 
 
 async def test_a_pod_that_vanished_while_no_agent_ran_is_ended(node: Node) -> None:

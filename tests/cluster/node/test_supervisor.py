@@ -11,25 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.supervising import SupervisedPod, container, supervised_again
+from tests.support.supervising import SupervisedPod, container, processes_with, supervised_again
 from trainwright.cluster.node import lifecycle
 from trainwright.cluster.node.files import read_json, write_json
 from trainwright.cluster.node.supervisor import ALREADY_SUPERVISED
-
-
-def processes_with(marker: str) -> list[int]:
-    """Processes of this machine whose command line has the marker."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-                zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-            except OSError:
-                continue
-            if marker.encode() in command and not zombie:
-                found.append(int(entry.name))
-    return found
 
 
 def until_gone(marker: str) -> None:

@@ -22,8 +22,9 @@ from trainwright.cluster.node.hosts import unknown_names
 from trainwright.cluster.node.namebook import NameBook
 from trainwright.cluster.node.prepare import prepare
 from trainwright.cluster.node.probe import Sandbox
+from trainwright.cluster.node.processes import end_orphans
 from trainwright.cluster.node.registration import HOST_ADDRESS, Machine
-from trainwright.cluster.node.resolve import SANDBOX_ANNOTATION, Facts, Notice, Problem, Resolved, resolve
+from trainwright.cluster.node.resolve import SANDBOX_ANNOTATION, Facts, Notice, Problem, Resolved, hostname, resolve
 from trainwright.cluster.node.sandbox import PLAIN
 from trainwright.cluster.node.status import empty_state, pod_status, same_status, transitions
 from trainwright.cluster.node.volumes import needed_objects
@@ -198,10 +199,13 @@ class PodKeeper:
     def _lose(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
         """The supervisor is gone without a last word: the machine was restarted, or somebody killed it."""
         policy = lifecycle.NEVER if deleting else pod["spec"].get("restartPolicy") or lifecycle.ALWAYS
-        resumable = directory.pod is not None
+        started = directory.pod
         state = directory.state or empty_state(pod)
+        for record in [*state["initContainers"], *state["containers"]] if started else []:
+            if "running" in record["state"] and record.get("process"):
+                end_orphans(record["process"], variable=f"HOSTNAME={hostname(pod)}")
         now = lifecycle.timestamp(time.time_ns())
-        state = lifecycle.lost(state, policy if resumable else lifecycle.NEVER, now)
+        state = lifecycle.lost(state, policy if started else lifecycle.NEVER, now)
         directory.write_state(state)
         if not state["finished"]:
             self._supervise(pod["metadata"]["uid"], directory)

@@ -46,6 +46,24 @@ def end_session(session: int, proc: str) -> None:
             kill(pid, signal.SIGKILL)
 
 
+def end_orphans(session: int, *, variable: str) -> None:
+    """Kills what is left of a container whose supervisor is gone, as only at `plain` something can be.
+
+    A number may be in use again: only processes that have this variable of the container are meant.
+    """
+    for pid, (_, its_session) in listed("/proc").items():
+        if its_session == session and variable.encode() in _environment(pid):
+            kill(pid, signal.SIGKILL)
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []
+
+
 def end_all_below(*, process_one: bool) -> None:
     """Kills every process below this one, and reaps them."""
     while True:

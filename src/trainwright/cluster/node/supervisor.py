@@ -340,7 +340,8 @@ class Supervisor:
             return
         self._close_report(container)
         if not container.report_text.partition(b"\n")[2]:
-            container.record = {**container.record, "state": lifecycle.running(container.started_at)}
+            state = lifecycle.running(container.started_at)
+            container.record = {**container.record, "state": state, "process": container.host_process}
             self._changed = True
 
     def _close_report(self, container: Container) -> None:
