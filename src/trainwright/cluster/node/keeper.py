@@ -125,7 +125,9 @@ class PodKeeper:
             self._queue.add(uid)
 
     def poke(self, uid: str) -> None:
-        self._queue.add(uid)
+        """A word from the supervisor of this pod; of a pod that is not known here it would name a directory."""
+        if self.store.by_index("uid", uid):
+            self._queue.add(uid)
 
     async def _work(self) -> None:
         while True:
