@@ -10,6 +10,7 @@ from tests.support.controlplane import ControlPlane
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Delete, JobEvent, Observed, Plan
 from trainwright.kube.client import Client
+from trainwright.kube.config import ClusterConfig
 from trainwright.kube.errors import Conflict, NotFound
 from trainwright.kube.recorder import EventRecorder
 from trainwright.kube.requests import Request, Response
@@ -243,6 +244,21 @@ async def test_a_job_past_its_time_is_deleted(world: World) -> None:
     with pytest.raises(NotFound):
         await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
     assert await world.events() == [("Normal", "SuccessfulDeletePod", "Deleted job: job")]
+
+
+async def test_every_write_that_fails_is_told(world: World, unused_tcp_port: int) -> None:
+    config = ClusterConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
+    async with CountingClient(config, retries=False) as nobody:
+        told: list[JobEvent] = []
+        announcer = Announcer(lambda _, event: told.append(event))
+        applier = Applier(nobody, world.caches, announcer, parallel_writes=8)
+        plan = Plan(deletes=(Delete(PODS, "a", "uid"), Delete(SERVICES, "b", "uid")), delete_job=True)
+        failures = await applier.apply(PYTORCH, world.job, plan)
+
+    assert [event.reason for event in told] == ["FailedDeletePod", "FailedDeleteService", "FailedDeletePod"]
+    assert {event.type for event in told} == {"Warning"}
+    assert list(failures) == [event.message for event in told]
+    assert all(f"Error deleting: cannot connect to {config.server}" in failure for failure in failures)
 
 
 async def test_writes_of_all_plans_together_are_bounded(world: World) -> None:
