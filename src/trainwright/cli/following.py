@@ -57,6 +57,7 @@ class _Follower:
         self._logs: dict[tuple[str, str, int], asyncio.Task[None]] = {}
         self._shown_phases: dict[str, str] = {}
         self._tasks: list[asyncio.Task[object]] = []
+        self._pod_news = asyncio.Event()
 
     async def run(self) -> None:
         try:
@@ -132,6 +133,7 @@ class _Follower:
         if new is not None:
             story.see_pod(new)
             self._stream_logs(story, new)
+        self._pod_news.set()
 
     # Logs
 
@@ -194,12 +196,11 @@ class _Follower:
 
     async def _learn_of_failures(self) -> None:
         """A job may be seen to fail a moment before the pod is that it failed for: they come by different watches."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _LEARN_SECONDS
-        while loop.time() < deadline and any(
-            story.outcome == "Failed" and story.first_failure() is None for story in self._stories
-        ):
-            await asyncio.sleep(_TICK_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEARN_SECONDS):
+                while any(story.outcome == "Failed" and not story.first_failure() for story in self._stories):
+                    self._pod_news.clear()
+                    await self._pod_news.wait()
 
     def _of(self, story: JobStory) -> str:
         return f"{story.name}: " if len(self._stories) > 1 else ""
