@@ -109,6 +109,21 @@ async def test_a_settled_job_causes_no_write(control_plane: ControlPlane, client
         assert counted.writes == before
 
 
+async def test_restarts_by_the_kubelet_count_against_the_backoff_limit(client: Client, real_namespace: str) -> None:
+    async with playing(client, real_namespace) as kubelet, running_operator(client, namespace=real_namespace):
+        builder = JobBuilder("tired", namespace=real_namespace).master().workers(1, policy="OnFailure")
+        await submit(client, builder.run_policy(backoffLimit=3, cleanPodPolicy="All"))
+        await running(client, real_namespace, "tired")
+        await kubelet.start("tired-worker-0", restarts=3)
+        failed = await eventually(
+            lambda: job(client, real_namespace, "tired"), lambda seen: "completionTime" in seen["status"]
+        )
+        await eventually(lambda: pods(client, real_namespace), lambda left: not left)
+    assert failed["status"]["conditions"][-1]["message"] == (
+        "Job tired has failed because it has reached the specified backoff limit"
+    )
+
+
 async def test_only_the_given_namespace_is_looked_after(client: Client, real_namespace: str) -> None:
     other = f"{real_namespace}-other"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})

@@ -90,8 +90,7 @@ class Operator:
                     task.cancel()
         finally:
             self._announcer.flush()
-            for recorder in self._recorders.values():
-                await recorder.close()
+            await asyncio.gather(*(recorder.close() for recorder in self._recorders.values()))
 
     async def _work_until_stopped(self) -> None:
         async with asyncio.TaskGroup() as group:

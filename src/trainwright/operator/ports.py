@@ -5,6 +5,7 @@ Pure bookkeeping: the operator tells it of plans in flight, and hands its answer
 
 from collections.abc import Collection, Iterable
 
+from trainwright.engine.conditions import is_finished
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta
 
@@ -42,7 +43,7 @@ def ports_of_others(jobs: Iterable[Object], *, besides: str, live: Collection[st
     held = (
         ports_in(job.get("status"))
         for job in jobs
-        if (uid := job["metadata"].get("uid")) != besides and (uid in live or not _finished(job))
+        if (uid := job["metadata"].get("uid")) != besides and (uid in live or not is_finished(job.get("status") or {}))
     )
     return frozenset().union(*held)
 
@@ -51,8 +52,3 @@ def listening_ports(nodes: Iterable[ObjectMeta]) -> frozenset[int]:
     """What the Nodes report. An annotation that somebody garbled counts for the numbers that it still holds."""
     words = (word for node in nodes for word in node.annotations.get(LISTENING_PORTS, "").split(","))
     return frozenset(int(word) for word in map(str.strip, words) if word.isdecimal())
-
-
-def _finished(job: Object) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(one.get("type") in {"Succeeded", "Failed"} and one.get("status") == "True" for one in conditions)
