@@ -88,12 +88,18 @@ class RawApi:
         """The events of a watch, until the server ends it."""
         async with self._session.get(self._server + path, headers={"Accept": accept}) as response:
             assert response.status == 200, await response.text()
+            connection = response.connection
             # Lines of any length: aiohttp's own line reader gives up at 64 KiB.
             rest = b""
-            async for chunk in response.content.iter_any():
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in filter(None, lines):
-                    yield json.loads(line)
+            try:
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in filter(None, lines):
+                        yield json.loads(line)
+            finally:
+                # A stream that is left in the middle would wait for the server's goodbye after the test is over.
+                if connection is not None and connection.transport is not None:
+                    connection.transport.abort()
 
 
 @asynccontextmanager
