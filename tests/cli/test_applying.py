@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.jobs import JobBuilder
-from trainwright.cli.applying import Action, annotated, caller_python, end_of, in_order, plan_job
+from trainwright.cli.applying import Action, annotated, caller_python, differing_fields, end_of, in_order, plan_job
 from trainwright.cli.checking import Item
 from trainwright.cli.manifests import Document
 from trainwright.objects import Object
+from trainwright.objects.instructions import DIRECTORY, PYTHON
 from trainwright.objects.resources import CONFIG_MAPS, NAMESPACES, PERSISTENT_VOLUME_CLAIMS, Resource
 
 WANTED = JobBuilder().master().workers(2).raw()
 OTHER = JobBuilder().master().workers(3).raw()
-PYTHON, DIRECTORY = "node.trainwright.dev/python", "node.trainwright.dev/directory"
 
 
 def with_condition(job: Object, kind: str, status: str = "True") -> Object:
@@ -89,3 +89,18 @@ def test_the_active_environment_has_a_python(variable: str, tmp_path: Path) -> N
 def test_an_environment_that_is_gone_is_none(tmp_path: Path) -> None:
     assert caller_python({"VIRTUAL_ENV": str(tmp_path)}) is None
     assert caller_python({}) is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "fields"),
+    [
+        ({"a": 1}, {"a": 1, "added": "by the server"}, []),
+        ({"a": None}, {}, []),
+        (None, {"a": 1}, []),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1, "c": 3}}, ["spec.a.c"]),
+        ({"list": [1]}, {"list": [1, 2]}, ["spec.list"]),
+        ({"a": 1}, None, ["spec"]),
+    ],
+)
+def test_differences_are_named_by_field(wanted: object, present: object, fields: list[str]) -> None:
+    assert differing_fields(wanted, present, "spec") == fields

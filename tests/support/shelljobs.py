@@ -6,8 +6,7 @@ from typing import Any
 import yaml
 
 from trainwright.objects import Object
-
-HOST_IMAGE = "trainwright/host"
+from trainwright.objects.instructions import HOST_IMAGE
 
 
 def shell_job(

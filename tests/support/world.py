@@ -11,8 +11,8 @@ import msgspec
 from tests.support.jobs import NOW
 from trainwright.api.job import Job, read_job
 from trainwright.engine import Delete, Observed, Plan, ServiceView, Settings
-from trainwright.engine.labels import LISTEN_PORTS
 from trainwright.objects import Object
+from trainwright.objects.instructions import LISTEN_PORTS
 from trainwright.objects.pods import read_pod
 from trainwright.objects.times import format_time
 

@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from trainwright.cli.checking import Item
 from trainwright.cli.problems import Problem
 from trainwright.kube.errors import NotFound
+from trainwright.kube.requests import PatchKind
 from trainwright.kube.sync import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.instructions import DIRECTORY, PYTHON
 from trainwright.objects.resources import (
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -21,8 +24,6 @@ from trainwright.objects.resources import (
     STORAGE_CLASSES,
 )
 
-PYTHON = "node.trainwright.dev/python"
-DIRECTORY = "node.trainwright.dev/directory"
 _FIRST = (NAMESPACES, STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
 _KEPT = frozenset(_FIRST)
 """What holds data or other objects: if it is there, it stays as it is."""
@@ -93,17 +94,43 @@ def caller_python(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def apply_other(item: Item, client: SyncClient) -> str:
-    """Creates or updates an object that is no job; what became of it, in kubectl's words."""
-    wanted = item.document.object
-    present = _present(item, client)
-    if present is None:
+    """Creates or updates an object that is no job; what became of it, in kubectl's words.
+
+    It is applied by the server, which knows what an earlier manifest said: fields that are gone from it go.
+    """
+    wanted, present = item.document.object, _present(item, client)
+    if not wanted["metadata"].get("name"):
         client.create(item.resource, wanted, namespace=item.namespace)
         return f"{item.title} created"
-    if item.resource in _KEPT:
-        return f"{item.title} unchanged"
-    changed = client.patch(item.resource, item.document.name, wanted, namespace=item.namespace)
-    same = changed["metadata"]["resourceVersion"] == present["metadata"]["resourceVersion"]
+    if present is not None and item.resource in _KEPT:
+        changed = ", ".join(differing_fields(wanted.get("spec"), present.get("spec"), "spec"))
+        return f"{item.title} unchanged" + (
+            f": it is kept although the manifest has another {changed}" if changed else ""
+        )
+    applied = client.patch(
+        item.resource,
+        item.document.name,
+        wanted,
+        namespace=item.namespace,
+        kind=PatchKind.APPLY,
+        field_manager="trainwright",
+        force=True,
+    )
+    if present is None:
+        return f"{item.title} created"
+    same = applied["metadata"]["resourceVersion"] == present["metadata"]["resourceVersion"]
     return f"{item.title} {'unchanged' if same else 'configured'}"
+
+
+def differing_fields(wanted: Any, present: Any, path: str) -> list[str]:
+    """Where the object that is there is not what a manifest says; what only the server says is no difference."""
+    if isinstance(wanted, dict) and isinstance(present, dict):
+        return [
+            field
+            for key, value in wanted.items()
+            for field in differing_fields(value, present.get(key), f"{path}.{key}")
+        ]
+    return [] if wanted is None or wanted == present else [path]
 
 
 def apply_job(item: Item, wanted: Object, client: SyncClient, *, replace: bool, say: Callable[[str], None]) -> Object:

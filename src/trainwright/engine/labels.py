@@ -10,10 +10,6 @@ REPLICA_TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 JOB_ROLE = "training.kubeflow.org/job-role"
 
-NODE_INSTRUCTIONS = "node.trainwright.dev/"
-"""Annotations of the job that start so are instructions for the node, and are copied to its pods."""
-LISTEN_PORTS = "node.trainwright.dev/listen-ports"
-"""The ports that the node tries just before it starts the pod."""
 PORTS = "trainwright.dev/ports"
 """The ports that a child was made for; a child made for others than the job's present ones is out of date."""
 

@@ -2,11 +2,11 @@
 
 from trainwright.api.defaults import default_container
 from trainwright.engine.draft import Draft
-from trainwright.engine.labels import JOB_ROLE, LISTEN_PORTS, NODE_INSTRUCTIONS, PORTS, rank_labels
+from trainwright.engine.labels import JOB_ROLE, PORTS, rank_labels
 from trainwright.engine.ports import format_ports
 from trainwright.engine.ranks import Rank
 from trainwright.engine.waiting import init_container
-from trainwright.objects import Object
+from trainwright.objects import Object, instructions
 from trainwright.objects.metadata import controller_reference
 
 
@@ -47,11 +47,11 @@ def _metadata(draft: Draft, rank: Rank, template: Object) -> Object:
 
 def _annotations(draft: Draft, rank: Rank) -> dict[str, str]:
     job_annotations = draft.job.metadata.annotations
-    annotations = {key: value for key, value in job_annotations.items() if key.startswith(NODE_INSTRUCTIONS)}
+    annotations = {key: value for key, value in job_annotations.items() if key.startswith(instructions.PREFIX)}
     if draft.ports:
         annotations[PORTS] = format_ports(draft.ports)
         if rank.index == 0 and rank.role in draft.ports:
-            annotations[LISTEN_PORTS] = str(draft.ports[rank.role])
+            annotations[instructions.LISTEN_PORTS] = str(draft.ports[rank.role])
     return annotations
 
 

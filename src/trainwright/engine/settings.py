@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trainwright.objects.instructions import HOST_IMAGE
+
 
 class Addressing(StrEnum):
     CLUSTER_DNS = "ClusterDNS"
@@ -33,6 +35,6 @@ class Settings:
 
 EMBEDDED = Settings(
     addressing=Addressing.HOST_PORTS,
-    init_container=InitContainer(image="trainwright/host", max_tries=1000, pause_seconds=0.2, limited=False),
+    init_container=InitContainer(image=HOST_IMAGE, max_tries=1000, pause_seconds=0.2, limited=False),
 )
 """The settings for a cluster whose pods are processes on this machine."""

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from trainwright.objects.instructions import PYTHON
 from trainwright.objects.pods import ContainerStatus, Pod, Terminated
 from trainwright.objects.times import parse_time
 
@@ -36,7 +37,6 @@ class Ended:
         return f"{code} ({name})" if name else code
 
 
-PYTHON_ANNOTATION = "node.trainwright.dev/python"
 _USUAL_REASONS = frozenset({"", "Error", "Completed"})
 
 
@@ -47,7 +47,7 @@ def failures_of(pod: Pod, rank: str, last_lines: Sequence[str]) -> list[Ended]:
     if not ends and pod.phase == "Failed":
         # Evicted, port taken, deadline: the pod failed and no container says so.
         reason, message = pod.status.reason, pod.status.message
-        python = pod.metadata.annotations.get(PYTHON_ANNOTATION, "")
+        python = pod.metadata.annotations.get(PYTHON, "")
         return [Ended(rank, pod.name, "", 1, reason, message, "", tuple(last_lines), python)]
     return ends
 
@@ -128,7 +128,7 @@ def _ended(pod: Pod, rank: str, status: ContainerStatus, end: Terminated, last_l
         message=end.message,
         finished_at=end.finished_at or "",
         last_lines=tuple(last_lines),
-        python=pod.metadata.annotations.get(PYTHON_ANNOTATION, ""),
+        python=pod.metadata.annotations.get(PYTHON, ""),
     )
 
 

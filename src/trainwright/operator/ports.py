@@ -7,10 +7,8 @@ from collections.abc import Collection, Iterable
 
 from trainwright.engine.conditions import is_finished
 from trainwright.objects import Object
+from trainwright.objects.instructions import LISTENING_PORTS
 from trainwright.objects.metadata import ObjectMeta
-
-LISTENING_PORTS = "node.trainwright.dev/listening-ports"
-"""The annotation in which a Node reports the ports that somebody listens on: `22,8080`."""
 
 
 class PortReservations:

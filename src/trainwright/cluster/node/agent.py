@@ -20,7 +20,6 @@ from trainwright.cluster.node.namebook import NameBook
 from trainwright.cluster.node.probe import SandboxError, find_sandbox
 from trainwright.cluster.node.registration import (
     LEASE_NAMESPACE,
-    LISTENING_ANNOTATION,
     format_ports,
     lease,
     node_metadata,
@@ -34,6 +33,7 @@ from trainwright.kube.recorder import EventRecorder
 from trainwright.kube.reflector import Reflector
 from trainwright.kube.store import Store, raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.instructions import LISTENING_PORTS
 from trainwright.objects.resources import LEASES, NODES, PODS, SERVICES
 
 __all__ = ["NodeAgent", "SandboxError"]
@@ -199,7 +199,7 @@ class NodeAgent:
     async def _report_ports(self) -> None:
         ports = reported_ports()
         if ports != self._ports:
-            annotations = {LISTENING_ANNOTATION: format_ports(ports)}
+            annotations = {LISTENING_PORTS: format_ports(ports)}
             await self._client.patch(NODES, self._name, {"metadata": {"annotations": annotations}})
             self._ports = ports
 

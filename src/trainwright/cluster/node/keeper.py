@@ -24,7 +24,7 @@ from trainwright.cluster.node.prepare import prepare
 from trainwright.cluster.node.probe import Sandbox
 from trainwright.cluster.node.processes import end_orphans
 from trainwright.cluster.node.registration import HOST_ADDRESS, Machine
-from trainwright.cluster.node.resolve import SANDBOX_ANNOTATION, Facts, Notice, Problem, Resolved, hostname, resolve
+from trainwright.cluster.node.resolve import Facts, Notice, Problem, Resolved, hostname, resolve
 from trainwright.cluster.node.sandbox import PLAIN
 from trainwright.cluster.node.status import empty_state, pod_status, same_status, transitions
 from trainwright.cluster.node.volumes import needed_objects
@@ -34,6 +34,7 @@ from trainwright.kube.queue import QueueShutDown, WorkQueue
 from trainwright.kube.recorder import EventRecorder
 from trainwright.kube.store import Store, raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.instructions import SANDBOX
 from trainwright.objects.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
 
 log = logging.getLogger(__name__)
@@ -315,8 +316,8 @@ class PodKeeper:
         metadata = pod["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
         try:
-            if (metadata.get("annotations") or {}).get(SANDBOX_ANNOTATION) != self._place.sandbox.level:
-                note = {"uid": uid, "annotations": {SANDBOX_ANNOTATION: self._place.sandbox.level}}
+            if (metadata.get("annotations") or {}).get(SANDBOX) != self._place.sandbox.level:
+                note = {"uid": uid, "annotations": {SANDBOX: self._place.sandbox.level}}
                 pod = await self._client.patch(PODS, name, {"metadata": note}, namespace=namespace)
             if not same_status(before, status):
                 change = {"metadata": {"uid": uid}, "status": status}

@@ -5,12 +5,11 @@ import stat
 from pathlib import Path
 
 from trainwright.cluster.node.resolve import (
-    DIRECTORY_ANNOTATION,
-    PYTHON_ANNOTATION,
     Problem,
     Resolved,
 )
 from trainwright.cluster.node.volumes import Volume
+from trainwright.objects.instructions import DIRECTORY, PYTHON
 
 _EXPECTED = {
     "Directory": (stat.S_ISDIR, "directory"),
@@ -25,10 +24,10 @@ def prepare(resolved: Resolved) -> tuple[Problem, ...]:
     """Whatever fails becomes a problem that the pod shows; it is tried again."""
     problems = []
     if not os.access(resolved.python, os.X_OK):
-        text = f"the pod's Python {resolved.python} is not there or not executable: correct {PYTHON_ANNOTATION}"
+        text = f"the pod's Python {resolved.python} is not there or not executable: correct {PYTHON}"
         problems.append(Problem(reason="PythonNotFound", message=text))
     if resolved.shared_directory and not Path(resolved.shared_directory).is_dir():
-        text = f"annotation {DIRECTORY_ANNOTATION}: {resolved.shared_directory} is not a directory on this machine"
+        text = f"annotation {DIRECTORY}: {resolved.shared_directory} is not a directory on this machine"
         problems.append(Problem(reason="DirectoryNotFound", message=text))
     for volume in resolved.volumes:
         try:

@@ -11,11 +11,10 @@ from pathlib import Path
 from trainwright import __version__
 from trainwright.cluster.node.ports import first_ephemeral_port, read_listening
 from trainwright.cluster.node.probe import Sandbox
-from trainwright.cluster.node.resolve import SANDBOX_ANNOTATION
 from trainwright.objects import Object
+from trainwright.objects.instructions import LISTENING_PORTS, SANDBOX
 from trainwright.objects.times import format_micro_time, format_time
 
-LISTENING_ANNOTATION = "node.trainwright.dev/listening-ports"
 LEASE_NAMESPACE = "kube-node-lease"
 HOST_ADDRESS = "127.0.0.1"
 LEASE_SECONDS = 40
@@ -69,7 +68,7 @@ def node_metadata(name: str, machine: Machine, *, sandbox: Sandbox, ports: Itera
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine.architecture,
     }
-    annotations = {SANDBOX_ANNOTATION: sandbox.level, LISTENING_ANNOTATION: format_ports(ports)}
+    annotations = {SANDBOX: sandbox.level, LISTENING_PORTS: format_ports(ports)}
     return {"name": name, "labels": labels, "annotations": annotations}
 
 

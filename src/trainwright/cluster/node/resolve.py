@@ -18,14 +18,7 @@ from trainwright.cluster.node.hosts import replace_names
 from trainwright.cluster.node.sandbox import OVERLAY, PRIVATE_DIRECTORIES
 from trainwright.cluster.node.volumes import UnsupportedVolume, Volume, plan_volumes
 from trainwright.objects import Object
-
-PYTHON_ANNOTATION = "node.trainwright.dev/python"
-DIRECTORY_ANNOTATION = "node.trainwright.dev/directory"
-LISTEN_PORTS_ANNOTATION = "node.trainwright.dev/listen-ports"
-SANDBOX_ANNOTATION = "node.trainwright.dev/sandbox"
-
-HOST_IMAGE = "trainwright/host"
-"""The image that is the host's own files, by name."""
+from trainwright.objects.instructions import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, PYTHON
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -81,7 +74,7 @@ def resolve(pod: Object, facts: Facts, sources: Sources) -> Resolved | tuple[Pro
     except UnsupportedVolume as unsupported:
         return (Problem(reason="UnsupportedVolume", message=str(unsupported)),)
     annotations = pod["metadata"].get("annotations") or {}
-    ports = _listen_ports(annotations.get(LISTEN_PORTS_ANNOTATION, ""))
+    ports = _listen_ports(annotations.get(LISTEN_PORTS, ""))
     problems = [*_annotation_problems(annotations, ports), *_container_problems(pod)]
     if problems:
         return tuple(problems)
@@ -118,7 +111,7 @@ def resolve(pod: Object, facts: Facts, sources: Sources) -> Resolved | tuple[Pro
         },
         volumes=tuple(volumes.values()),
         python=_python(annotations, facts),
-        shared_directory=annotations.get(DIRECTORY_ANNOTATION),
+        shared_directory=annotations.get(DIRECTORY),
         notices=tuple(notices),
     )
 
@@ -164,7 +157,7 @@ class _ContainerResolver:
         mounts = [self._mount(mount, variables) for mount in self._spec.get("volumeMounts") or []]
         words = [*self._spec["command"], *(self._spec.get("args") or [])]
         argv = [self._adapt_path(expand(word, variables)) for word in words]
-        shared = self._annotations.get(DIRECTORY_ANNOTATION)
+        shared = self._annotations.get(DIRECTORY)
         cwd = self._adapt_path(self._spec.get("workingDir") or shared or "/")
         if not self._overlay:
             self._note_unused()
@@ -221,7 +214,7 @@ class _ContainerResolver:
         mounts = [{"source": self._facts.hosts_file, "target": "/etc/hosts", "readOnly": True}]
         python = _python(self._annotations, self._facts)
         kept = {_installation(python): True}
-        if shared := self._annotations.get(DIRECTORY_ANNOTATION):
+        if shared := self._annotations.get(DIRECTORY):
             kept[posixpath.normpath(shared)] = False
         for path, only_if_hidden in kept.items():
             hidden = any(path.startswith(f"{private}/") for private in PRIVATE_DIRECTORIES)
@@ -273,9 +266,9 @@ def _container_problems(pod: Object) -> list[Problem]:
 def _annotation_problems(annotations: Mapping[str, str], ports: list[int] | None) -> list[Problem]:
     problems = []
     if ports is None:
-        text = f"annotation {LISTEN_PORTS_ANNOTATION}: {annotations[LISTEN_PORTS_ANNOTATION]!r}: write 23456 or 80,443"
+        text = f"annotation {LISTEN_PORTS}: {annotations[LISTEN_PORTS]!r}: write 23456 or 80,443"
         problems.append(Problem(reason="InvalidAnnotation", message=text))
-    for name in (PYTHON_ANNOTATION, DIRECTORY_ANNOTATION):
+    for name in (PYTHON, DIRECTORY):
         path = annotations.get(name, "/absolute")
         if not path.startswith("/") or posixpath.normpath(path) == "/":
             text = f"annotation {name}: {path!r}: write an absolute path below /"
@@ -298,7 +291,7 @@ def _field_notices(pod: Object, facts: Facts, annotations: Mapping[str, str]) ->
 
 
 def _python(annotations: Mapping[str, str], facts: Facts) -> str:
-    return annotations.get(PYTHON_ANNOTATION) or facts.python
+    return annotations.get(PYTHON) or facts.python
 
 
 def _installation(python: str) -> str:
