@@ -5,9 +5,9 @@ import pytest
 from tests.support.jobs import JOB_UID, JobBuilder
 from trainwright.api.errors import InvalidJob
 from trainwright.api.fields import PyTorchFields
-from trainwright.api.job import is_managed_elsewhere, read_job
-from trainwright.api.kinds import NoFields
-from trainwright.api.types import JobStatus, RunPolicy
+from trainwright.api.job import is_managed_elsewhere, read_job, salvage_job
+from trainwright.api.kinds import PYTORCH, NoFields
+from trainwright.api.types import RunPolicy
 
 
 def test_a_job_knows_its_names_and_sizes() -> None:
@@ -17,18 +17,6 @@ def test_a_job_knows_its_names_and_sizes() -> None:
     assert job.total_replicas == 3
     assert job.child_name("Worker", 1) == "digits-worker-1"
     assert job.run_policy == RunPolicy(clean_pod_policy="None")
-    assert job.status == JobStatus()
-
-
-def test_a_status_tells_whether_the_job_has_finished() -> None:
-    conditions = [{"type": "Created", "status": "True"}, {"type": "Running", "status": "False"}]
-    running = JobBuilder().master().status({"conditions": conditions}).job().status
-    assert not running.finished
-    assert running.is_true("Created")
-    assert not running.is_true("Running")
-    assert running.condition("Failed") is None
-    done = JobBuilder().master().status({"conditions": [{"type": "Failed", "status": "True"}]}).job().status
-    assert done.finished
 
 
 def test_a_framework_gets_the_fields_of_its_own_type() -> None:
@@ -75,6 +63,21 @@ def test_a_job_without_a_name_is_refused(metadata: object) -> None:
     raw = {**JobBuilder().master().raw(), "metadata": metadata}
     with pytest.raises(InvalidJob, match=r"metadata(\.name: Required value: must be specified|: Invalid value: null)"):
         read_job(raw)
+
+
+def test_of_a_refused_job_everything_is_saved_that_makes_sense_on_its_own() -> None:
+    raw = JobBuilder().run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=9, backoffLimit="many").raw()
+    job = salvage_job({**raw, "status": {"conditions": "none"}}, PYTORCH, InvalidJob([]))
+    assert (job.name, job.namespace, job.metadata.uid) == ("digits", "team", JOB_UID)
+    assert job.run_policy == RunPolicy(clean_pod_policy="All", ttl_seconds_after_finished=9)
+    assert job.replicas == {}
+    assert job.raw["status"] == {}
+
+
+@pytest.mark.parametrize("spec", [None, [], {"runPolicy": 3}, {"runPolicy": {"cleanPodPolicy": 3}}])
+def test_nothing_is_too_broken_to_be_saved(spec: object) -> None:
+    job = salvage_job({**JobBuilder().raw(), "spec": spec}, PYTORCH, InvalidJob([]))
+    assert job.run_policy == RunPolicy(clean_pod_policy="None")
 
 
 def test_a_name_of_the_wrong_type_is_refused_by_name() -> None:

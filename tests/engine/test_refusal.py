@@ -1,13 +1,16 @@
-"""A job that cannot be run fails at once and says which field is wrong."""
+"""A job that cannot be run fails at once, says which field is wrong, and is cleaned up like any other."""
+
+from collections.abc import Iterable
+from datetime import datetime
 
 import pytest
 
-from tests.support.jobs import NOW, JobBuilder
-from tests.support.planning import conditions, events
+from tests.support.jobs import NOW, JobBuilder, PodBuilder, at
+from tests.support.planning import DNS, STARTED, all_services, conditions, deleted, events
 from trainwright.api.errors import InvalidJob
-from trainwright.api.job import read_job
+from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import PYTORCH
-from trainwright.engine import Plan, refuse
+from trainwright.engine import Observed, Plan, ServiceView, plan
 from trainwright.objects import Object
 
 MESSAGE = (
@@ -15,10 +18,11 @@ MESSAGE = (
 )
 
 
-def refused(raw: Object) -> Plan:
+def refused(raw: Object, *pods: PodBuilder, services: Iterable[ServiceView] = (), now: datetime = NOW) -> Plan:
     with pytest.raises(InvalidJob) as invalid:
         read_job(raw)
-    return refuse(raw, PYTORCH, invalid.value, NOW)
+    observed = Observed(tuple(pod.pod() for pod in pods), tuple(services))
+    return plan(salvage_job(raw, PYTORCH, invalid.value), observed, DNS, now)
 
 
 def broken() -> JobBuilder:
@@ -49,3 +53,31 @@ def test_jobs_that_go_or_are_not_ours_are_not_judged() -> None:
 def test_a_status_that_cannot_be_read_is_written_anew() -> None:
     made = refused({**JobBuilder().master().raw(), "status": {"conditions": "none"}})
     assert [kind for kind, *_ in conditions(made)] == ["Created", "Failed"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "gone"),
+    [("None", []), ("Running", ["digits-master-0"]), ("All", ["digits-master-0", "digits-worker-0"])],
+)
+def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_as_it_says(policy: str, gone: list[str]) -> None:
+    pods = (PodBuilder("Master").running(), PodBuilder("Worker", 0).succeeded())
+    edited = broken().run_policy(cleanPodPolicy=policy).status(STARTED)
+    made = refused(edited.raw(), *pods, services=all_services(1))
+    assert conditions(made)[-1] == ("Failed", "True", "PyTorchJobFailedValidation", MESSAGE)
+    assert deleted(made) == deleted(made, "services") == gone
+    assert made.creates == ()
+
+
+def test_it_goes_when_its_time_after_the_end_is_over() -> None:
+    made = refused(broken().run_policy(ttlSecondsAfterFinished=60).raw())
+    assert (made.delete_job, made.wake_at) == (False, at(60))
+    again = broken().run_policy(ttlSecondsAfterFinished=60).status(made.status).raw()
+    assert refused(again, now=at(60)).delete_job
+
+
+def test_a_job_that_succeeded_before_it_was_broken_stays_so() -> None:
+    verdict = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-11-15T04:00:00Z"}
+    status = {**STARTED, "conditions": [*STARTED["conditions"], verdict], "completionTime": "2026-11-15T04:00:00Z"}
+    made = refused(broken().run_policy(ttlSecondsAfterFinished=60).status(status).raw())
+    assert made.empty
+    assert made.wake_at == at(60)

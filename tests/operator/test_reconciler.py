@@ -120,7 +120,7 @@ async def test_a_job_that_cannot_run_is_given_up_and_says_why_once(client: Clien
     bench = Bench(client)
     job = await bench.submit(JobBuilder("bad", namespace=real_namespace).workers(1, pod=template(name="other")))
 
-    assert isinstance(await bench.look(job), GiveUp)
+    assert isinstance(await bench.look_until_settled(job), GiveUp)
     refused = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
     assert refused["status"]["conditions"][-1]["type"] == "Failed"
 

@@ -6,15 +6,18 @@ from trainwright.objects import Object
 
 def with_defaults(spec: Object, kind: Kind) -> Object:
     """The spec as the engine wants it; shares every part that needs no change with the original."""
-    run_policy = {**(spec.get("runPolicy") or {})}
-    if run_policy.get("cleanPodPolicy") is None:
-        run_policy["cleanPodPolicy"] = "None"
+    run_policy = complete_run_policy(spec.get("runPolicy") or {})
     replicas = canonical_roles(spec.get(kind.replicas_field) or {}, kind)
     completed = {
         name: _complete_replica(replica or {}, role, kind) if (role := kind.role(name)) else replica
         for name, replica in replicas.items()
     }
     return kind.complete({**spec, "runPolicy": run_policy, kind.replicas_field: completed})
+
+
+def complete_run_policy(run_policy: Object) -> Object:
+    policy = run_policy.get("cleanPodPolicy")
+    return {**run_policy, "cleanPodPolicy": "None" if policy is None else policy}
 
 
 def canonical_roles(replicas: Object, kind: Kind) -> Object:

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import msgspec
 
-from trainwright.api.defaults import with_defaults
+from trainwright.api.defaults import complete_run_policy, with_defaults
 from trainwright.api.errors import InvalidJob
 from trainwright.api.kinds import KINDS, OPERATOR, Kind, Role
-from trainwright.api.shape import shape_errors
+from trainwright.api.shape import is_readable, shape_errors
 from trainwright.api.types import JobStatus, RunPolicy
 from trainwright.api.validation import unworkable
 from trainwright.objects import Object
@@ -38,7 +38,8 @@ class Job:
     replicas: Mapping[str, Replica]
     """By role name, in the kind's order: the deciding role first."""
     fields: View
-    status: JobStatus
+    problem: str = ""
+    """Why the job cannot be run, if it cannot; then `replicas` is empty and `fields` says nothing."""
 
     @property
     def name(self) -> str:
@@ -88,7 +89,26 @@ def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
         run_policy=msgspec.convert(spec["runPolicy"], RunPolicy),
         replicas=_replicas(spec[kind.replicas_field], kind),
         fields=msgspec.convert(spec, kind.fields),
-        status=msgspec.convert(raw.get("status") or {}, JobStatus),
+    )
+
+
+def salvage_job(raw: Object, kind: Kind, invalid: InvalidJob) -> Job:
+    """What still holds of a job that `read_job` refused: whose it is, and how to clean up after it.
+
+    Of the run policy every field counts that is right in itself; a status that makes no sense is as good as none.
+    """
+    spec = raw.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    fields = policy.items() if isinstance(policy, dict) else ()
+    readable = {field: value for field, value in fields if is_readable({field: value}, RunPolicy)}
+    return Job(
+        kind=kind,
+        raw=raw if is_readable(raw.get("status") or {}, JobStatus) else {**raw, "status": {}},
+        metadata=msgspec.convert(raw["metadata"], ObjectMeta),
+        run_policy=msgspec.convert(complete_run_policy(readable), RunPolicy),
+        replicas={},
+        fields=kind.fields(),
+        problem=str(invalid),
     )
 
 

@@ -28,8 +28,8 @@ def shape_errors(raw: Object, kind: Kind) -> list[FieldError]:
     return [error for part in _parts(raw, kind) if (error := _problem(*part)) is not None]
 
 
-def is_readable_status(raw: Object) -> bool:
-    return _problem(raw.get("status") or {}, JobStatus, "status") is None
+def is_readable(value: Any, type_: type[Any]) -> bool:
+    return _problem(value, type_, "") is None
 
 
 def read(value: Any, type_: type[T], path: str) -> T:

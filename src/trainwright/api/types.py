@@ -146,14 +146,3 @@ class JobStatus(View, frozen=True):
     completed_indexes: Annotated[
         dict[str, str] | None, Meta(description="Ranks of each role that have finished, such as 0,2-4.")
     ] = None
-
-    def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.conditions or () if condition.type == kind), None)
-
-    def is_true(self, kind: str) -> bool:
-        found = self.condition(kind)
-        return found is not None and found.status == "True"
-
-    @property
-    def finished(self) -> bool:
-        return self.is_true("Succeeded") or self.is_true("Failed")

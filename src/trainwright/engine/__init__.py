@@ -3,7 +3,6 @@
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.plan import Delete, JobEvent, Plan
 from trainwright.engine.planner import plan
-from trainwright.engine.refusal import refuse
 from trainwright.engine.settings import EMBEDDED, Addressing, InitContainer, Settings
 
 __all__ = [
@@ -17,5 +16,4 @@ __all__ = [
     "ServiceView",
     "Settings",
     "plan",
-    "refuse",
 ]

@@ -91,11 +91,12 @@ class Draft:
         """Sets the condition with the reason `<Kind><word>`; False if nothing changed."""
         return set_condition(self.status, kind, reason=self.reason(word), message=message, now=self.now, truth=truth)
 
-    def finish(self, kind: str, *, message: str, event: str = "Normal") -> None:
-        """Succeeded or Failed, with the time and the event that belong to it."""
-        if self.set_condition(kind, word=kind, message=message):
+    def finish(self, kind: str, *, message: str, word: str = "", event: str = "Normal") -> None:
+        """Succeeded or Failed, with the time and the event that belong to it; `word` is the kind's own unless given."""
+        word = word or kind
+        if self.set_condition(kind, word=word, message=message):
             self.status.setdefault("completionTime", format_time(self.now))
-            self.tell(event, self.reason(kind), message)
+            self.tell(event, self.reason(word), message)
 
     def put(self, field: str, value: object) -> None:
         """Sets a field of the status; an empty value removes it."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from trainwright.api.job import Job
-from trainwright.engine import cleanup, limits, ports, problems, replicas, restarts, status, suspend
+from trainwright.engine import cleanup, limits, ports, problems, refusal, replicas, restarts, status, suspend
 from trainwright.engine.conditions import SUSPENDED, is_finished, is_true
 from trainwright.engine.draft import Draft
 from trainwright.engine.framework import Framework
@@ -27,6 +27,8 @@ def plan(
         return Plan()
     draft = Draft(job, observed, settings, framework=frameworks[job.kind.framework], now=now)
     status.mark_created(draft)
+    if job.problem:
+        refusal.refuse(draft)
     if is_finished(draft.status):
         cleanup.settle(draft)
     elif job.run_policy.suspend:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from trainwright.api.errors import InvalidJob
-from trainwright.api.job import read_job
+from trainwright.api.job import Job, read_job, salvage_job
 from trainwright.api.kinds import Kind
-from trainwright.engine import Addressing, Plan, Settings, plan, refuse
+from trainwright.engine import Addressing, Plan, Settings, plan
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.kube.errors import ApiError, Conflict, NotFound, Unreachable
@@ -47,24 +47,26 @@ class Reconciler:
         if job is None or job["metadata"].get("deletionTimestamp"):
             return Done()  # its children go by garbage collection
         kind, now = self._kinds[kind_name], self._clock()
-        try:
-            decided = self._decide(job, now)
-        except InvalidJob as error:
-            trouble = await self._carry_out(kind, job, refuse(job, kind, error, now))
-            return trouble or GiveUp(str(error))
+        typed = self._read(job, kind)
+        decided = self._decide(typed, now)
         if trouble := await self._carry_out(kind, job, decided):
             return trouble
         if decided.status is not None or decided.creates or decided.deletes:
             return Again(0)  # what comes next follows from what has just been done
         if decided.wake_at is not None:
             return Again(max(0.0, (decided.wake_at - now).total_seconds()))
-        return Done()
+        return GiveUp(typed.problem) if typed.problem else Done()
 
-    def _decide(self, job: Object, now: datetime) -> Plan:
-        typed = read_job(job, self._kinds)
-        uid = typed.metadata.uid
-        observed = self._caches.observe(typed.metadata, taken_ports=self._taken_ports(uid))
-        decided = plan(typed, observed, self._settings, now, frameworks=self._frameworks)
+    def _read(self, job: Object, kind: Kind) -> Job:
+        try:
+            return read_job(job, self._kinds)
+        except InvalidJob as error:
+            return salvage_job(job, kind, error)
+
+    def _decide(self, job: Job, now: datetime) -> Plan:
+        uid = job.metadata.uid
+        observed = self._caches.observe(job.metadata, taken_ports=self._taken_ports(uid))
+        decided = plan(job, observed, self._settings, now, frameworks=self._frameworks)
         # Nothing is awaited between looking at the ports and here, so no other plan can have chosen the same.
         self._reservations.reserve(uid, decided.status)
         return decided
