@@ -112,7 +112,7 @@ def test_a_detached_cluster_starts_stops_and_is_forgotten(user: User) -> None:
     assert started.code == 0, started.all
     record = user.data.running()
     assert record is not None
-    assert started.out.startswith(f"trainwright {record.version} is up at {record.server}\n")
+    assert f"trainwright {record.version} is up at {record.server}\n" in started.out
     assert f"trainwright down --data-dir {user.data.path}" in started.out
 
     kept = user.call("down", "--keep-pods")

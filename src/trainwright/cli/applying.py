@@ -103,10 +103,8 @@ def apply_other(item: Item, client: SyncClient) -> str:
         client.create(item.resource, wanted, namespace=item.namespace)
         return f"{item.title} created"
     if present is not None and item.resource in _KEPT:
-        changed = ", ".join(differing_fields(wanted.get("spec"), present.get("spec"), "spec"))
-        return f"{item.title} unchanged" + (
-            f": it is kept although the manifest has another {changed}" if changed else ""
-        )
+        other = ", ".join(differing_fields(wanted.get("spec"), present.get("spec"), "spec"))
+        return f"{item.title} kept, although the manifest has another {other}" if other else f"{item.title} unchanged"
     applied = client.patch(
         item.resource,
         item.document.name,
