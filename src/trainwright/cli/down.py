@@ -12,9 +12,9 @@ import click
 
 from trainwright.cli.ending import end_pods
 from trainwright.cli.problems import Problem
-from trainwright.cli.targets import CONTEXT, data_dir_at, data_dir_option
+from trainwright.cli.targets import data_dir_at, data_dir_option
 from trainwright.cli.up import user_kubeconfig
-from trainwright.cluster.datadir import ClusterRecord, DataDir
+from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir
 from trainwright.cluster.identity import ProcessIdentity
 from trainwright.kube.config import ConfigError, load_kubeconfig, remove_from_kubeconfig
 

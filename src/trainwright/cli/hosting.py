@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwright.api.kinds import KINDS
-from trainwright.cli.targets import CONTEXT
-from trainwright.cluster.datadir import ClusterRecord, DataDir
+from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir
 from trainwright.cluster.process import EmbeddedCluster, settle_memory
 from trainwright.engine import Settings
 from trainwright.engine.settings import EMBEDDED

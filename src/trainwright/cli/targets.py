@@ -12,13 +12,10 @@ from typing import Any, TypeVar
 import click
 
 from trainwright.cli.problems import Problem
-from trainwright.cluster.datadir import DataDir
+from trainwright.cluster.datadir import CONTEXT, DataDir
 from trainwright.kube.config import ClusterConfig, ConfigError, load_kubeconfig
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-CONTEXT = "trainwright"
-"""The name of the embedded cluster's context, in its own kubeconfig and in the user's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ import click
 from trainwright import __version__
 from trainwright.cli.console import Console
 from trainwright.cli.problems import Problem
-from trainwright.cli.targets import CONTEXT, data_dir_at, data_dir_option
+from trainwright.cli.targets import data_dir_at, data_dir_option
 from trainwright.cli.values import python_path
-from trainwright.cluster.datadir import ClusterRecord, DataDir, DataDirError
+from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir, DataDirError
 
 _READY_SECONDS = 60.0
 _SHOWN_LOG_LINES = 15

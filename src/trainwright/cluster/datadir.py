@@ -18,6 +18,9 @@ from trainwright.cluster.identity import ProcessIdentity, identify
 FORMAT = 1
 """What this version writes. It is raised when an older version could no longer read the directory."""
 
+CONTEXT = "trainwright"
+"""The name of the cluster's context, in its own kubeconfig and in the user's."""
+
 
 class DataDirError(Exception):
     """The directory cannot be used; one line that names the file, the reason and the fix."""

@@ -23,7 +23,7 @@ from trainwright.cluster.controllers.namespaces import Namespaces
 from trainwright.cluster.controllers.scheduling import Scheduler
 from trainwright.cluster.controllers.serviceaccounts import ServiceAccounts
 from trainwright.cluster.controllers.volumes import Volumes
-from trainwright.cluster.datadir import ClusterRecord, DataDir, RememberedPort, this_process
+from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir, RememberedPort, this_process
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.logs import PodLogs
 from trainwright.cluster.node.ports import why_taken
@@ -34,7 +34,6 @@ from trainwright.kube.recorder import EventRecorder
 from trainwright.objects.resources import NODES
 from trainwright.objects.times import parse_time
 
-CONTEXT = "trainwright"
 HOST = "127.0.0.1"
 DEFAULT_PORT = 26443
 """Below the ports that the kernel gives out by itself, so that it is usually still free at the next start."""
