@@ -83,16 +83,20 @@ class World:
         return [pod["metadata"]["name"] for pod in (await self.client.list(PODS, namespace=self.namespace)).items]
 
     def pod(self, name: str, **metadata: object) -> Object:
-        owners = [controller_reference(self.job)]
+        ours = {
+            "namespace": self.namespace,
+            "labels": {"training.kubeflow.org/job-name": "job"},
+            "ownerReferences": [controller_reference(self.job)],
+        }
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": self.namespace, "ownerReferences": owners, **metadata},
+            "metadata": {"name": name, **ours, **metadata},
             "spec": {"containers": [{"name": "pytorch", "image": "example.com/train:1"}]},
         }
 
     def service(self, name: str) -> Object:
-        metadata = {**self.pod(name)["metadata"], "labels": {"a": "b"}}
+        metadata = self.pod(name)["metadata"]
         return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": "None"}}
 
 
@@ -159,6 +163,15 @@ async def test_a_status_write_changes_nothing_but_the_status(world: World) -> No
     assert after["metadata"] == before["metadata"]
 
 
+async def test_a_status_of_which_the_server_keeps_nothing_is_a_failure(world: World) -> None:
+    assert await world.apply(status=STATUS) == ()
+    world.job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+
+    (failure,) = await world.apply(status={**STATUS, "undeclared": 1}, creates=(world.pod("job-worker-0"),))
+    assert "CustomResourceDefinition" in failure
+    assert await world.pods() == ["job-worker-0"]
+
+
 async def test_a_conflict_stops_the_plan_before_any_child_changes(world: World) -> None:
     await world.client.patch(
         PYTORCH.resource, "job", {"metadata": {"annotations": {"a": "b"}}}, namespace=world.namespace
@@ -176,6 +189,18 @@ async def test_a_child_that_is_there_already_is_taken_as_created(world: World) -
     (known,) = world.observed.pods
     assert known.name == "job-worker-0"
     assert await world.events() == []
+
+
+async def test_a_child_that_lost_its_label_cannot_be_watched_and_is_reported(world: World) -> None:
+    await world.client.create(PODS, world.pod("job-worker-0", labels={}))
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
+    assert failure == (
+        'Error creating: pods "job-worker-0" already exists without the label training.kubeflow.org/job-name: '
+        "put it back"
+    )
+    assert await world.events() == [("Warning", "FailedCreatePod", failure)]
+    assert world.observed.pods == ()
 
 
 async def test_an_object_of_somebody_else_is_left_alone_and_reported(world: World) -> None:

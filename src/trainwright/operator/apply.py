@@ -11,6 +11,7 @@ from functools import partial
 
 from trainwright.api.kinds import Kind
 from trainwright.engine import Delete, JobEvent, Plan
+from trainwright.engine.labels import JOB_NAME
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
@@ -46,10 +47,11 @@ class Applier:
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[str, ...]:
         """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
         that the job has changed since it was read."""
+        results: list[Result] = []
         with self._announcer.writing():
             if plan.status is not None:
-                await self._write_status(kind, job, plan.status)
-            results = await self._write_children(job, plan)
+                results.append(await self._write_status(kind, job, plan.status))
+            results += await self._write_children(job, plan)
             if plan.delete_job:
                 results.append(await self._delete_job(kind, job))
         told = (result.event for result in results if result.event)
@@ -57,10 +59,17 @@ class Applier:
             self._announcer.announce(job, event)
         return tuple(result.failure for result in results if result.failure)
 
-    async def _write_status(self, kind: Kind, job: Object, status: Object) -> None:
+    async def _write_status(self, kind: Kind, job: Object, status: Object) -> Result:
         async with self._slots:
             answer = await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
         self._caches.jobs[kind.name].remember(answer)
+        if answer["metadata"]["resourceVersion"] != job["metadata"]["resourceVersion"]:
+            return Result()
+        # A plan writes a status only if it is another one. Without this the same plan would follow at once, for ever.
+        return Result(
+            failure="the server keeps nothing of what is new in the status: its CustomResourceDefinition does not "
+            "declare our fields; install ours with `trainwright operator --install-crds`"
+        )
 
     async def _write_children(self, job: Object, plan: Plan) -> list[Result]:
         """Starts the writes in the plan's order. After one failure no further child is created: the next would fail
@@ -110,8 +119,11 @@ class Applier:
             answer = await self._client.get(views.resource, name, namespace=job["metadata"]["namespace"])
         except (ApiError, Unreachable) as problem:
             return Result(failure=f"{error}; looking at it: {problem}")
-        owner = views.read(answer).metadata.controller
+        metadata = views.read(answer).metadata
+        owner = metadata.controller
         if owner and owner.uid == job["metadata"]["uid"]:
+            if JOB_NAME not in metadata.labels:
+                return _failed("Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back")
             views.remember(answer)
             return Result()
         if owner and (owner.kind, owner.name) == (job["kind"], job["metadata"]["name"]):
