@@ -40,6 +40,17 @@ def test_a_token_file_that_is_gone_is_named(tmp_path: Path) -> None:
         credentials.headers()
 
 
+def test_a_token_file_that_is_gone_for_a_moment_ends_nothing(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    credentials = Credentials(ClusterConfig(server=SERVER, token_file=token))
+    assert credentials.headers() == {"Authorization": "Bearer one"}
+    token.unlink()
+    assert credentials.headers() == {"Authorization": "Bearer one"}
+    token.write_text("another\n")
+    assert credentials.headers() == {"Authorization": "Bearer another"}
+
+
 def test_plain_http_has_no_tls() -> None:
     assert tls_context(ClusterConfig(server="http://127.0.0.1:1")) is None
 

@@ -12,7 +12,10 @@ from trainwright.kube.config import ClusterConfig, ConfigError
 
 
 class Credentials:
-    """The headers that say who we are. A token file is read again whenever it has been rotated."""
+    """The headers that say who we are. A token file is read again whenever it has been rotated.
+
+    While it cannot be read, the last token that it held goes on: a process that runs must not end because of a moment.
+    """
 
     def __init__(self, config: ClusterConfig) -> None:
         self._token_file = config.token_file
@@ -32,6 +35,8 @@ class Credentials:
                 return
             token = path.read_text().strip()
         except OSError as error:
+            if self._file_stamp:
+                return
             raise ConfigError(f"cannot read the token file {path}: {error.strerror}") from None
         self._file_stamp = stamp
         self._headers = {"Authorization": f"Bearer {token}"}
