@@ -1,5 +1,7 @@
 """HostPorts: every listener on the machine has a port of its own, chosen before the first pod."""
 
+import pytest
+
 from tests.support.jobs import JobBuilder, PodBuilder, at, service, template, view_service
 from tests.support.planning import child, created, decide, deleted, env, events, notices, states
 from trainwright.engine import EMBEDDED, Addressing, Plan, ServiceView, Settings
@@ -88,6 +90,18 @@ def test_a_port_that_was_taken_away_is_replaced_and_nothing_is_counted() -> None
     assert created(third) == ["digits-master-0", "digits-worker-0"]
     assert third.status is None or "restarts" not in third.status
     assert dict(env(child(third, "digits-worker-0")))["MASTER_PORT"] == "23457"
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Never", "ExitCode"])
+def test_who_failed_because_a_peer_lost_its_port_is_not_to_blame(policy: str) -> None:
+    builder = JobBuilder().master().workers(1, policy=policy).run_policy(backoffLimit=0).status(status_with(23456))
+    lost = [pod("Master", 23456).failed(None).reason("PortTaken"), pod("Worker", 23456).failed(1)]
+    first = decide(builder, *lost, services=services(23456), settings=EMBEDDED)
+    assert chosen(first) == {"Master": 23457}
+    second = decide(builder.status(first.status), *lost, services=services(23456), settings=EMBEDDED)
+    assert deleted(second) == ["digits-master-0", "digits-worker-0"]
+    assert events(second) == []
+    assert second.status is None or "restarts" not in second.status
 
 
 def test_a_rank_that_has_finished_is_not_started_again_for_another_port() -> None:

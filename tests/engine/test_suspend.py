@@ -49,6 +49,13 @@ def test_suspending_takes_all_children_away_whatever_the_cleaning_policy() -> No
     assert all("active" not in numbers for numbers in made.status["replicaStatuses"].values())
 
 
+def test_pods_that_go_one_by_one_are_not_worth_a_write_each() -> None:
+    first = decide(job(running()).suspend(), *pods())
+    assert first.status is not None
+    assert first.status["replacedPods"] == ["digits-master-0-uid", "digits-worker-0-uid"]
+    assert decide(job(first.status).suspend(), PodBuilder("Worker", 0).running().terminating()).empty
+
+
 def test_a_suspended_job_settles_when_its_pods_are_gone() -> None:
     first = decide(job(running()).suspend(), *pods())
     gone = decide(job(first.status).suspend())

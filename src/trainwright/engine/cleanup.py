@@ -9,7 +9,7 @@ from trainwright.objects.pods import Pod
 def settle(draft: Draft) -> None:
     if is_true(draft.status, SUCCEEDED):
         _count_all_as_succeeded(draft)
-    draft.put("replacedPods", None)
+    draft.replaced.clear()
     policy = draft.job.run_policy.clean_pod_policy
     if policy != "None":
         _delete_children(draft, only_unfinished=policy == "Running")

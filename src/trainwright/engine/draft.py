@@ -11,11 +11,13 @@ from trainwright.engine.children import classify
 from trainwright.engine.conditions import set_condition
 from trainwright.engine.ends import PORT_TAKEN, End, end_of
 from trainwright.engine.framework import Framework
+from trainwright.engine.labels import PORTS, format_ports
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.plan import Delete, JobEvent, Plan
 from trainwright.engine.ranks import Rank, format_indexes, parse_indexes
 from trainwright.engine.settings import Addressing, Settings
 from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES
 from trainwright.objects.times import format_time
@@ -32,6 +34,8 @@ class Draft:
         self.now = now
         self.children = classify(job, observed)
         self.status: Object = copy.deepcopy(job.raw.get("status") or {})
+        self.replaced: set[str] = set(self.status.get("replacedPods") or ())
+        """UIDs of pods whose end is accounted for already, and that only have to go."""
         self.creates: list[Object] = []
         self.delete_job = False
         self._deletes: dict[tuple[str, str], Delete] = {}
@@ -62,8 +66,7 @@ class Draft:
         return self.job.child_name(rank.role, rank.index)
 
     def is_replaced(self, pod: Pod) -> bool:
-        """This pod's end is accounted for already; it only has to go."""
-        return pod.metadata.uid in (self.status.get("replacedPods") or ())
+        return pod.metadata.uid in self.replaced
 
     def completed(self, role: str) -> set[int]:
         """The ranks of the role that have finished, whether their pods still exist or not."""
@@ -73,13 +76,20 @@ class Draft:
     def lost_its_port(self, pod: Pod) -> bool:
         return self.host_ports and pod.phase == "Failed" and pod.status.reason == PORT_TAKEN
 
+    def is_outdated(self, child: ObjectMeta) -> bool:
+        """Whether the child was made for other ports than the job has now."""
+        return self.host_ports and child.annotations.get(PORTS, "") != format_ports(self.ports)
+
     @cached_property
     def failures(self) -> dict[Rank, Pod]:
-        """Failed pods that nothing has been done about yet."""
+        """Failed pods that nothing has been done about yet. Who was given the wrong ports is not to blame."""
         return {
             rank: pod
             for rank, pod in self.children.pods.items()
-            if end_of(pod) is End.FAILED and not self.is_replaced(pod) and not self.lost_its_port(pod)
+            if end_of(pod) is End.FAILED
+            and not self.is_replaced(pod)
+            and not self.lost_its_port(pod)
+            and not self.is_outdated(pod.metadata)
         }
 
     # What shall be
@@ -131,6 +141,7 @@ class Draft:
         self._wake_at = moment if self._wake_at is None else min(self._wake_at, moment)
 
     def plan(self) -> Plan:
+        self.put("replacedPods", sorted(self.replaced))
         changed = self.status != (self.job.raw.get("status") or {})
         return Plan(
             status=self.status if changed else None,

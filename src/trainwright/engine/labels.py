@@ -1,5 +1,7 @@
 """The labels and annotations that tie children to their job. Names and values are upstream's, other tools read them."""
 
+from collections.abc import Mapping
+
 from trainwright.api.job import Job
 from trainwright.engine.ranks import Rank
 from trainwright.objects.selectors import format_labels
@@ -12,6 +14,11 @@ JOB_ROLE = "training.kubeflow.org/job-role"
 
 PORTS = "trainwright.dev/ports"
 """The ports that a child was made for; a child made for others than the job's present ones is out of date."""
+
+
+def format_ports(ports: Mapping[str, int]) -> str:
+    """Ports by role as the annotation `PORTS` says them."""
+    return ",".join(f"{role}={port}" for role, port in sorted(ports.items()))
 
 
 def rank_labels(job: Job, rank: Rank) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from trainwright.api.defaults import default_container
 from trainwright.engine.draft import Draft
-from trainwright.engine.labels import JOB_ROLE, PORTS, rank_labels
-from trainwright.engine.ports import format_ports
+from trainwright.engine.labels import JOB_ROLE, PORTS, format_ports, rank_labels
 from trainwright.engine.ranks import Rank
 from trainwright.engine.waiting import init_container
 from trainwright.objects import Object, instructions

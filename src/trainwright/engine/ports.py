@@ -1,13 +1,11 @@
 """`HostPorts`: on one machine every listener needs a port of its own. The declared one is taken while it is free, so
 that a single job sees what it would see anywhere."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from itertools import chain
 
 from trainwright.engine.draft import Draft
-from trainwright.engine.labels import PORTS
-from trainwright.objects.metadata import ObjectMeta
 
 LOOK_AGAIN = timedelta(seconds=5)
 
@@ -41,20 +39,11 @@ def are_chosen(draft: Draft) -> bool:
     return not draft.host_ports or draft.framework.listeners(draft.job).keys() == draft.ports.keys()
 
 
-def format_ports(ports: Mapping[str, int]) -> str:
-    return ",".join(f"{role}={port}" for role, port in sorted(ports.items()))
-
-
-def is_outdated(draft: Draft, child: ObjectMeta) -> bool:
-    """Whether the child was made for other ports than the job has now."""
-    return draft.host_ports and child.annotations.get(PORTS, "") != format_ports(draft.ports)
-
-
 def _roles_without_port(draft: Draft) -> set[str]:
     return {
         rank.role
         for rank, pod in draft.children.pods.items()
-        if draft.lost_its_port(pod) and not draft.is_replaced(pod) and not is_outdated(draft, pod.metadata)
+        if draft.lost_its_port(pod) and not draft.is_replaced(pod) and not draft.is_outdated(pod.metadata)
     }
 
 

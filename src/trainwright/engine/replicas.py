@@ -10,7 +10,6 @@ from trainwright.engine.pods import render_pod
 from trainwright.engine.ranks import Rank
 from trainwright.engine.services import render_service
 from trainwright.objects.metadata import ObjectMeta
-from trainwright.objects.pods import Pod
 
 LOOK_AGAIN = timedelta(seconds=5)
 
@@ -34,15 +33,11 @@ def _remove(draft: Draft) -> None:
     for service in draft.children.surplus_services:
         draft.delete_service(service)
     for pod in draft.children.pods.values():
-        if draft.is_replaced(pod) or _is_outdated(draft, pod):
+        if draft.is_replaced(pod) or (draft.is_outdated(pod.metadata) and end_of(pod) is not End.SUCCEEDED):
             draft.delete_pod(pod)
     for service in draft.children.services.values():
-        if ports.is_outdated(draft, service.metadata):
+        if draft.is_outdated(service.metadata):
             draft.delete_service(service)
-
-
-def _is_outdated(draft: Draft, pod: Pod) -> bool:
-    return ports.is_outdated(draft, pod.metadata) and end_of(pod) is not End.SUCCEEDED
 
 
 def _create_pods(draft: Draft, missing: list[Rank]) -> None:

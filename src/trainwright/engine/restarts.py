@@ -50,5 +50,4 @@ def _account(draft: Draft, replaced: dict[Rank, Pod]) -> None:
     for rank, pod in replaced.items():
         restarts[rank.role] = restarts.get(rank.role, 0) + cost(pod)
     draft.put("restarts", {role: count for role, count in restarts.items() if count})
-    uids = [pod.metadata.uid for pod in replaced.values()]
-    draft.put("replacedPods", [*(draft.status.get("replacedPods") or ()), *uids])
+    draft.replaced |= {pod.metadata.uid for pod in replaced.values()}

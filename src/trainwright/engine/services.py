@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from trainwright.api.defaults import default_container
 from trainwright.engine.draft import Draft
-from trainwright.engine.labels import PORTS, rank_labels
+from trainwright.engine.labels import PORTS, format_ports, rank_labels
 from trainwright.engine.pods import chosen_ports
-from trainwright.engine.ports import format_ports
 from trainwright.engine.ranks import Rank
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference

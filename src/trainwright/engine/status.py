@@ -30,8 +30,7 @@ def mark_started(draft: Draft) -> None:
 
 def record_ends(draft: Draft) -> None:
     """Remembers who has finished, forgets replaced pods that are gone, and tells each pod's exit code once."""
-    present = {pod.metadata.uid for pod in draft.children.all_pods}
-    draft.put("replacedPods", [uid for uid in draft.status.get("replacedPods") or () if uid in present])
+    draft.replaced &= {pod.metadata.uid for pod in draft.children.all_pods}
     completed = {role: draft.completed(role) for role in draft.replicas}
     for rank, pod in draft.children.pods.items():
         fresh = end_of(pod) is End.SUCCEEDED and not draft.is_replaced(pod) and rank.index not in completed[rank.role]
