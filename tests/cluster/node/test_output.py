@@ -1,10 +1,13 @@
 """Container output as log lines, and back."""
 
+import os
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.node.logs import Renderer
-from trainwright.cluster.node.output import LONGEST_PIECE, Lines
+from trainwright.cluster.node.output import LONGEST_PIECE, Lines, Pipe
 
 STAMP = "2026-11-15T04:05:06.123456789Z"
 
@@ -24,6 +27,29 @@ def test_a_long_line_is_cut_into_pieces() -> None:
     first, second = written.splitlines()
     assert first == f"{STAMP} stderr P ".encode() + b"x" * LONGEST_PIECE
     assert second == f"{STAMP} stderr F xxxxxy".encode()
+
+
+def test_a_full_disk_costs_the_log_some_lines_and_the_program_nothing(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    log = os.open("/dev/full", os.O_WRONLY)
+    pipe = Pipe(reader, log, "stdout")
+    os.write(writer, b"one\n")
+    assert pipe.pump(STAMP)
+    room = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    os.dup2(room, log)
+    for text in (b"two\n", b"three\n"):
+        os.write(writer, text)
+        assert pipe.pump(STAMP)
+    os.close(writer)
+    pipe.close(STAMP)
+    for descriptor in (log, room):
+        os.close(descriptor)
+    missing = len(f"{STAMP} stdout F one\n")
+    assert (tmp_path / "log").read_text().splitlines() == [
+        f"{STAMP} stdout F [{missing} bytes of the log are missing here: the disk was full]",
+        f"{STAMP} stdout F two",
+        f"{STAMP} stdout F three",
+    ]
 
 
 BYTES = st.binary(max_size=40) | st.sampled_from([b"\n", b"x" * LONGEST_PIECE, b"\n\n", b"P F stdout \n"])

@@ -5,6 +5,7 @@ Standard library only.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 _REQUIRED: Any = object()
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What a full disk answers: a reason to wait, none to end a pod."""
 
 
 def read_json(path: str, default: Any = _REQUIRED) -> Any:
@@ -42,8 +46,11 @@ def own_identity() -> dict[str, Any]:
     return {"pid": os.getpid(), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
 
 
-def poke(node_directory: str, uid: str) -> None:
-    """Tells the agent to look at the pod. If nobody listens, it will look when it comes back."""
+def poke(node_directory: str, uid: str) -> bool:
+    """Tells the agent to look at the pod; False if so many others do at this moment that it has to be told again.
+
+    If nobody listens, the agent will look when it comes back.
+    """
     import socket  # late: by now the pod's first container runs
 
     # The directory's descriptor, because the path of a socket may not be longer than 107 characters.
@@ -51,10 +58,13 @@ def poke(node_directory: str, uid: str) -> None:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
             agent.sendto(uid.encode(), f"/proc/self/fd/{node}/agent.sock")
+    except BlockingIOError:  # the kernel keeps but ten such messages by default
+        return False
     except OSError:
         pass
     finally:
         os.close(node)
+    return True
 
 
 def remove_tree(path: str) -> None:

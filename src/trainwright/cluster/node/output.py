@@ -5,6 +5,8 @@
 
 import os
 
+from trainwright.cluster.node.files import NO_ROOM
+
 LONGEST_PIECE = 16 * 1024
 """A line is cut into pieces of this size, as container runtimes do."""
 
@@ -44,7 +46,9 @@ class Pipe:
         os.set_blocking(reader, False)
         self.reader = reader
         self._log = log
+        self._stream = stream
         self._lines = Lines(stream)
+        self._lost = 0
 
     def pump(self, stamp: str) -> bool:
         """Moves what has come; False when the stream has ended."""
@@ -54,7 +58,7 @@ class Pipe:
             return True
         if not data:
             return False
-        write_all(self._log, self._lines.feed(data, stamp))
+        self._write(self._lines.feed(data, stamp), stamp)
         return True
 
     def close(self, stamp: str) -> None:
@@ -66,15 +70,34 @@ class Pipe:
                 break
             if not data:
                 break
-            write_all(self._log, self._lines.feed(data, stamp))
-        write_all(self._log, self._lines.finish(stamp))
+            self._write(self._lines.feed(data, stamp), stamp)
+        self._write(self._lines.finish(stamp), stamp)
         os.close(self.reader)
+
+    def _write(self, data: bytes, stamp: str) -> None:
+        """A full disk costs the log some lines, which it says as soon as it can; the program goes on."""
+        note = f"[{self._lost} bytes of the log are missing here: the disk was full]"
+        told = f"{stamp} {self._stream} F {note}\n".encode() if self._lost and data else b""
+        try:
+            write_all(self._log, told + data)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            self._lost += len(data)
+        else:
+            self._lost = 0 if data else self._lost
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+    """All of it, or nothing of it and an OSError: half a line would spoil the next."""
+    view, written = memoryview(data), 0
+    try:
+        while view[written:]:
+            written += os.write(descriptor, view[written:])
+    except OSError:
+        if written:
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise
 
 
 def _pieces(line: bytes) -> list[bytes]:

@@ -17,7 +17,7 @@ import sys
 import time
 
 from trainwright.cluster.node import lifecycle, ports, processes, sandbox
-from trainwright.cluster.node.files import own_identity, poke, read_json, remove_tree, write_json
+from trainwright.cluster.node.files import NO_ROOM, own_identity, poke, read_json, remove_tree, write_json
 from trainwright.cluster.node.output import Pipe
 
 TYPE_CHECKING = False  # typing itself would cost every pod four milliseconds
@@ -28,6 +28,8 @@ ALREADY_SUPERVISED = 75
 """Exit status of a supervisor that found another one on the same pod."""
 
 _START_FAILED = 128
+_HANDLED = {signal.SIGTERM, signal.SIGCHLD}
+_SECONDS_TO_TELL_AGAIN = 0.1
 
 
 def main(arguments: list[str]) -> None:
@@ -44,7 +46,7 @@ def main(arguments: list[str]) -> None:
     except BlockingIOError:
         sys.exit(ALREADY_SUPERVISED)
     write_json(os.path.join(directory, "supervisor.json"), own_identity())
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     if pod["sandbox"] == sandbox.PLAIN:
         sandbox.adopt_orphans()
         Supervisor(directory, pod, process_one=False).run()
@@ -67,7 +69,7 @@ def _watch_over_process_one(directory: str, pod: dict[str, Any]) -> None:
         Supervisor(directory, pod, process_one=True).run()
         os._exit(0)
     while True:
-        if signal.sigwait({signal.SIGTERM, signal.SIGCHLD}) == signal.SIGTERM:
+        if signal.sigwait(_HANDLED) == signal.SIGTERM:
             processes.kill(child, signal.SIGTERM)
         elif os.waitpid(child, os.WNOHANG)[0]:
             return
@@ -118,6 +120,8 @@ class Supervisor:
         self._finished = False
         self._stopping = False
         self._changed = False
+        self._tell_at: float | None = None
+        """When to write or tell again what could not be, in monotonic seconds."""
         self._proc: str | None = "/proc"
         self._poll = select.poll()
 
@@ -145,9 +149,9 @@ class Supervisor:
         self._look_for_stop()
         while True:
             self._advance()
-            if self._changed:
+            if self._changed or self._tell_at is not None:
                 self._record()
-            if self._finished:
+            if self._finished and not self._changed:
                 return
             for descriptor, _ in self._poll.poll(self._timeout()):
                 if descriptor == wakeup:
@@ -198,7 +202,7 @@ class Supervisor:
 
     def _timeout(self) -> float | None:
         """Milliseconds until time alone changes something."""
-        moments = [self._kill_at] if self._stopping else [self._next_due()]
+        moments = [self._tell_at, self._kill_at if self._stopping else self._next_due()]
         known = [moment for moment in moments if moment is not None]
         return max(0.0, min(known) - time.monotonic()) * 1000 + 1 if known else None
 
@@ -227,15 +231,19 @@ class Supervisor:
         os.makedirs(logs, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         container.log = os.open(os.path.join(logs, f"{restart}.log"), flags, 0o600)
+        _remove_file(os.path.join(logs, f"{restart - 2}.log"))  # as the kubelet: this run's and the previous one's
         container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{restart}")
         if self._pod["sandbox"] == sandbox.OVERLAY:
             os.makedirs(container.scratch)
         (out, out_end), (err, err_end), (report, report_end) = os.pipe(), os.pipe(), os.pipe()
         container.started, container.started_at = time.monotonic(), _now()
         container.report_text = b""
+        # Until the child has no handlers of ours any more: it would take a signal that is meant for the program.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         container.process = os.fork()
         if container.process == 0:
             self._become(container, out_end, err_end, report_end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         for descriptor in (out_end, err_end, report_end):
             os.close(descriptor)
         container.pipes = [Pipe(out, container.log, "stdout"), Pipe(err, container.log, "stderr")]
@@ -261,6 +269,8 @@ class Supervisor:
             _execute(container.spec["argv"], container.spec["env"])
         except OSError as error:
             os.write(report, (error.strerror or str(error)).encode())
+        except ValueError as error:  # a zero byte in an argument or variable
+            os.write(report, str(error).encode())
         finally:
             os._exit(_START_FAILED)
 
@@ -285,9 +295,9 @@ class Supervisor:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGCHLD):
+        for number in _HANDLED:
             signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGCHLD})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
         self._poll.register(reader, select.POLLIN)
         return reader
 
@@ -409,6 +419,23 @@ class Supervisor:
     # Telling it
 
     def _record(self) -> None:
+        """Nothing of it gets lost: what a full disk or a busy agent does not take is tried again."""
+        now = time.monotonic()
+        if self._tell_at is not None and now < self._tell_at:
+            return
+        if self._changed:
+            try:
+                self._write_state()
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                self._tell_at = now + _SECONDS_TO_TELL_AGAIN
+                return
+        self._changed = False
+        told = poke(os.path.dirname(os.path.dirname(self._directory)), str(self._pod["uid"]))
+        self._tell_at = None if told else now + _SECONDS_TO_TELL_AGAIN
+
+    def _write_state(self) -> None:
         state = {
             "sandbox": self._pod["sandbox"],
             "finished": self._finished,
@@ -418,8 +445,6 @@ class Supervisor:
             "containers": [container.record for container in self._mains],
         }
         write_json(os.path.join(self._directory, "state.json"), state)
-        self._changed = False
-        poke(os.path.dirname(os.path.dirname(self._directory)), str(self._pod["uid"]))
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> None:
@@ -431,6 +456,13 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
         raise OSError(error.errno, f'exec: "{argv[0]}": {missing}') from error
     except OSError as error:
         raise OSError(error.errno, f'exec: "{argv[0]}": {_lower(error)}') from error
+
+
+def _remove_file(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def _now() -> str:
