@@ -16,6 +16,7 @@ from tests.support.nodes import Node, running_node
 from tests.support.supervising import processes_with
 from tests.support.waiting import eventually
 from trainwright.cluster.node.directories import PodDirectory, pod_directories
+from trainwright.cluster.node.files import write_json
 from trainwright.objects import Object
 from trainwright.objects.resources import (
     CONFIG_MAPS,
@@ -97,6 +98,50 @@ async def test_a_pod_that_ignores_its_end_is_killed_after_the_grace_period(node:
     await node.until_phase("p", "Running")
     await node.delete("p", grace_period_seconds=1)
     await node.until_gone("p")
+
+
+async def test_a_pod_whose_end_was_written_down_but_not_told_ends_all_the_same(node: Node) -> None:
+    """The agent was killed between the two."""
+    await node.create("p", container("sleep 600"))
+    pod = await node.until_phase("p", "Running")
+    await node.down()
+    write_json(str(node.directory / "pods" / pod["metadata"]["uid"] / "stop.json"), {"grace": 30.0})
+    await node.delete("p", grace_period_seconds=30)
+    assert node.agent is not None
+    await node.up(sandbox=node.agent.sandbox)
+    await node.until_gone("p")
+
+
+async def test_a_supervisor_of_an_earlier_agent_in_this_process_is_reaped(node: Node) -> None:
+    await node.create("p", container("sleep 600"))
+    pod = await node.until_phase("p", "Running")
+    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
+    assert supervision is not None
+    os.close(supervision.descriptor)
+    await node.down()
+    assert node.agent is not None
+    await node.up(sandbox=node.agent.sandbox)
+    await node.delete("p", grace_period_seconds=1)
+    await node.until_gone("p")
+    entry = Path(f"/proc/{supervision.identity.pid}")
+    await eventually(_coroutine(entry.exists), lambda there: not there)
+
+
+async def test_a_supervisor_that_breaks_at_once_is_told_of(tmp_path: Path) -> None:
+    async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=Path("/bin/false")) as node:
+        await node.create("p", container("echo never"))
+        event = await node.event("FailedCreatePodSandBox")
+        assert event["message"] == "the supervisor ended: it has not said why"
+        assert event["involvedObject"]["name"] == "p"
+
+
+async def test_a_supervisor_that_cannot_be_started_is_told_of(tmp_path: Path) -> None:
+    missing = tmp_path / "no-python"
+    async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=missing) as node:
+        await node.create("p", container("echo never"))
+        waiting = await node.until_waiting("p")
+        assert waiting["reason"] == "FailedCreatePodSandBox"
+        assert "No such file or directory" in waiting["message"]
 
 
 async def test_a_pod_that_is_deleted_at_once_does_not_go_on(node: Node) -> None:

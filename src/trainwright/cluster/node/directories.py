@@ -15,21 +15,21 @@ from trainwright.cluster.node.probe import PROGRAM
 class Supervision:
     """A supervisor that runs. Its end is announced once, through the event loop."""
 
-    def __init__(self, identity: ProcessIdentity, descriptor: int, *, ours: bool) -> None:
+    def __init__(self, identity: ProcessIdentity, descriptor: int) -> None:
         self.identity = identity
         self.descriptor = descriptor
-        self._ours = ours
+        self.stop_seconds: float | None = None
+        """How long this agent has given the pod to end; None if it has not told it to."""
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.descriptor, number)
 
     def reap(self) -> None:
-        """Once it has ended: a child of ours leaves its exit status behind."""
+        """Once it has ended: a child of this process, whoever started it, leaves its exit status behind."""
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self.descriptor, os.WEXITED | os.WNOHANG)
         os.close(self.descriptor)
-        if self._ours:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(self.identity.pid, os.WNOHANG)
 
 
 class PodDirectory:
@@ -50,10 +50,17 @@ class PodDirectory:
         return (self.path / "supervisor.json").exists()
 
     @property
-    def stop_seconds(self) -> float | None:
-        """How long the pod was given when it was told to end; None if it was not."""
-        stop = self._read("stop.json")
-        return None if stop is None else float(stop["grace"])
+    def told_to_stop(self) -> bool:
+        return (self.path / "stop.json").exists()
+
+    @property
+    def last_words(self) -> str:
+        """The last line that a supervisor wrote about itself: why it broke, if it did."""
+        try:
+            lines = (self.path / "supervisor.log").read_text(errors="replace").splitlines()
+        except FileNotFoundError:
+            lines = []
+        return lines[-1] if lines else "it has not said why"
 
     def write_pod(self, pod: dict[str, Any]) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,7 +88,7 @@ class PodDirectory:
         )
         descriptor = os.pidfd_open(child)
         identity = identify(child) or ProcessIdentity(child, 0, "")  # it may have ended already: the pidfd will tell
-        return Supervision(identity, descriptor, ours=True)
+        return Supervision(identity, descriptor)
 
     def find_supervision(self) -> Supervision | None:
         """The supervisor that was started by an earlier agent, if exactly that process still runs."""
@@ -89,6 +96,8 @@ class PodDirectory:
         if found is None:
             return None
         identity = ProcessIdentity(int(found["pid"]), int(found["startTicks"]), str(found["bootId"]))
+        if not identity.alive:  # its number may be a thread's by now, which the next call would not take
+            return None
         try:
             descriptor = os.pidfd_open(identity.pid)
         except ProcessLookupError:
@@ -96,11 +105,13 @@ class PodDirectory:
         if not identity.alive:  # asked after the descriptor was opened, so that both mean the same process
             os.close(descriptor)
             return None
-        return Supervision(identity, descriptor, ours=False)
+        return Supervision(identity, descriptor)
 
     def stop(self, supervision: Supervision, seconds: float) -> None:
+        """Harmless when repeated. An earlier agent may have been killed between the two steps."""
         write_json(str(self.path / "stop.json"), {"grace": seconds})
         supervision.signal(signal.SIGTERM)
+        supervision.stop_seconds = seconds
 
     def remove(self) -> None:
         remove_tree(str(self.path))

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,7 +35,14 @@ from trainwright.kube.recorder import EventRecorder
 from trainwright.kube.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.instructions import SANDBOX
-from trainwright.objects.resources import CONFIG_MAPS, PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, SECRETS
+from trainwright.objects.resources import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    SECRETS,
+    Resource,
+)
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +85,7 @@ class PodKeeper:
         self._supervisions: dict[str, Supervision] = {}
         self._first_seen: dict[str, float] = {}
         self._waiting_for_names: set[str] = set()
-        self._noticed: set[str] = set()
+        self._noticed: dict[str, set[Notice]] = {}
         self._workers: list[asyncio.Task[None]] = []
         self.store: Store[Object] = Store(
             metadata=raw_metadata, indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])]}
@@ -150,7 +157,7 @@ class PodKeeper:
 
     async def _sync(self, uid: str) -> None:
         pods = self.store.by_index("uid", uid)
-        directory = PodDirectory(self._place.directory / "pods" / uid)
+        directory = self._directory_of(uid)
         supervision = self._supervisions.get(uid) or self._adopt(uid, directory)
         if not pods:
             await self._clear(uid, directory, supervision)
@@ -165,7 +172,12 @@ class PodKeeper:
             elif directory.supervised_before or _has_run(pod):
                 self._lose(pod, directory, deleting=deleting)
             elif not deleting:
-                problems = await self._try_start(pod, directory)
+                try:
+                    problems = await self._try_start(pod, directory)
+                except OSError as error:  # the disk is full, no process can be started
+                    text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+                    problems = (Problem(reason="FailedCreatePodSandBox", message=text),)
+                    self._tell_problems(pod, problems)
                 if not problems:
                     self._queue.add_after(uid, _SECONDS_TO_FIRST_WORD)
                     return
@@ -177,6 +189,9 @@ class PodKeeper:
             pod = await self._mirror(pod, state, problems)
         if deleting and uid not in self._supervisions:
             await self._confirm_deletion(pod)
+
+    def _directory_of(self, uid: str) -> PodDirectory:
+        return PodDirectory(self._place.directory / "pods" / uid)
 
     # Supervisors
 
@@ -194,7 +209,14 @@ class PodKeeper:
         supervision = self._supervisions.pop(uid)
         asyncio.get_running_loop().remove_reader(supervision.descriptor)
         supervision.reap()
-        self._queue.add(uid)
+        directory = self._directory_of(uid)
+        if directory.supervised_before:
+            self._queue.add(uid)
+            return
+        # It broke before it did anything, and so will the next one, perhaps: not at once.
+        for pod in self.store.by_index("uid", uid):
+            self._tell_once(pod, [Notice("FailedCreatePodSandBox", f"the supervisor ended: {directory.last_words}")])
+        self._queue.add_after(uid, _SECONDS_BETWEEN_TRIES)
 
     def _supervise(self, uid: str, directory: PodDirectory) -> None:
         self._watch(uid, directory.supervise(self._place.supervisor_python))
@@ -217,11 +239,11 @@ class PodKeeper:
         grace = pod["metadata"].get("deletionGracePeriodSeconds")
         if grace is None:
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
-        told = directory.stop_seconds
-        if told is not None and told <= grace:
+        if supervision.stop_seconds is not None and supervision.stop_seconds <= grace:
             return
+        told_before = directory.told_to_stop
         directory.stop(supervision, float(grace))
-        if told is None:
+        if not told_before:
             names = ", ".join(container["name"] for container in pod["spec"]["containers"])
             self._recorder.record(pod, "Normal", "Killing", f"Stopping container {names}")
 
@@ -246,14 +268,14 @@ class PodKeeper:
         )
         resolved = resolve(pod, facts, sources)
         if not isinstance(resolved, Resolved):
-            self._tell_once(pod, [Notice(problem.reason, problem.message) for problem in resolved])
+            self._tell_problems(pod, resolved)
             return resolved
         if missing := self._missing_names(pod, resolved, facts):
             return missing
         directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._names.flush()  # the hosts file must be there before anybody mounts it
         if problems := prepare(resolved):
-            self._tell_once(pod, [Notice(problem.reason, problem.message) for problem in problems])
+            self._tell_problems(pod, problems)
             return problems
         directory.write_pod(resolved.pod)
         self._supervise(pod["metadata"]["uid"], directory)
@@ -281,26 +303,38 @@ class PodKeeper:
     async def _sources(self, pod: Object) -> Sources:
         config_maps, secrets, claims = needed_objects(pod)
         namespace = pod["metadata"]["namespace"]
-        found_claims = {name: await self._find(PERSISTENT_VOLUME_CLAIMS, name, namespace) for name in claims}
-        bound = {claim["spec"].get("volumeName") for claim in found_claims.values() if claim} - {None, ""}
-        return Sources(
-            config_maps=_existing({name: await self._find(CONFIG_MAPS, name, namespace) for name in config_maps}),
-            secrets=_existing({name: await self._find(SECRETS, name, namespace) for name in secrets}),
-            claims=_existing(found_claims),
-            volumes=_existing({name: await self._find(PERSISTENT_VOLUMES, name, None) for name in bound}),
+        found_maps, found_secrets, found_claims = await asyncio.gather(
+            self._find(CONFIG_MAPS, config_maps, namespace),
+            self._find(SECRETS, secrets, namespace),
+            self._find(PERSISTENT_VOLUME_CLAIMS, claims, namespace),
         )
+        bound = {claim["spec"].get("volumeName") for claim in found_claims.values()} - {None, ""}
+        volumes = await self._find(PERSISTENT_VOLUMES, bound, None)
+        return Sources(config_maps=found_maps, secrets=found_secrets, claims=found_claims, volumes=volumes)
 
-    async def _find(self, resource: Any, name: str, namespace: str | None) -> Object | None:
-        try:
-            return await self._client.get(resource, name, namespace=namespace)
-        except NotFound:
-            return None
+    async def _find(self, resource: Resource, names: set[str], namespace: str | None) -> dict[str, Object]:
+        """Those that exist, by name."""
+        ordered = sorted(names)
+        answers = await asyncio.gather(
+            *(self._client.get(resource, name, namespace=namespace) for name in ordered), return_exceptions=True
+        )
+        found = {}
+        for name, answer in zip(ordered, answers, strict=True):
+            if isinstance(answer, NotFound):
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            found[name] = answer
+        return found
 
-    def _tell_once(self, pod: Object, notices: Any) -> None:
+    def _tell_problems(self, pod: Object, problems: Iterable[Problem]) -> None:
+        self._tell_once(pod, [Notice(problem.reason, problem.message) for problem in problems])
+
+    def _tell_once(self, pod: Object, notices: Iterable[Notice]) -> None:
+        told = self._noticed.setdefault(pod["metadata"]["uid"], set())
         for notice in notices:
-            key = f"{pod['metadata']['uid']} {notice.reason} {notice.message}"
-            if key not in self._noticed:
-                self._noticed.add(key)
+            if notice not in told:
+                told.add(notice)
                 self._recorder.record(pod, "Warning", notice.reason, notice.message)
 
     # Telling the API
@@ -315,13 +349,14 @@ class PodKeeper:
         )
         metadata = pod["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
+        level = self._place.sandbox.level
+        noted = (metadata.get("annotations") or {}).get(SANDBOX) == level
+        if noted and same_status(before, status):
+            return pod
+        # The status endpoint takes annotations along: one write tells both.
+        change = {"metadata": {"uid": uid, "annotations": {SANDBOX: level}}, "status": status}
         try:
-            if (metadata.get("annotations") or {}).get(SANDBOX) != self._place.sandbox.level:
-                note = {"uid": uid, "annotations": {SANDBOX: self._place.sandbox.level}}
-                pod = await self._client.patch(PODS, name, {"metadata": note}, namespace=namespace)
-            if not same_status(before, status):
-                change = {"metadata": {"uid": uid}, "status": status}
-                pod = await self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
+            pod = await self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
         except (NotFound, Conflict):
             return pod  # deleted, or replaced by another pod of the same name: the watch will say so
         self.store.remember(pod)
@@ -341,13 +376,13 @@ class PodKeeper:
     async def _clear(self, uid: str, directory: PodDirectory, supervision: Supervision | None) -> None:
         """The API has no such pod any more."""
         if supervision is not None:
-            if directory.stop_seconds != 0:
+            if supervision.stop_seconds != 0:
                 directory.stop(supervision, 0)
             return
         self._names.leave(uid)
         self._first_seen.pop(uid, None)
         self._waiting_for_names.discard(uid)
-        self._noticed = {key for key in self._noticed if not key.startswith(uid)}
+        self._noticed.pop(uid, None)
         if directory.path.exists():
             await asyncio.to_thread(directory.remove)
 
@@ -360,7 +395,3 @@ def _has_run(pod: Object) -> bool:
     status = pod.get("status") or {}
     known = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
     return any(one.get("containerID") for one in known)
-
-
-def _existing(found: dict[str, Object | None]) -> dict[str, Object]:
-    return {name: value for name, value in found.items() if value is not None}
