@@ -118,10 +118,17 @@ def test_a_permanent_exit_code_fails_the_job() -> None:
     assert deleted(made) == []
 
 
-def test_the_masters_success_wins_over_a_worker_that_failed_at_the_same_time() -> None:
-    builder = JobBuilder().master().workers(1, policy="Never").status(STARTED)
+@pytest.mark.parametrize("limits", [{}, {"backoffLimit": 0}, {"backoffLimit": 1}, {"activeDeadlineSeconds": 0}])
+@pytest.mark.parametrize("policy", ["OnFailure", "Never", "ExitCode"])
+def test_the_masters_success_wins_over_all_that_goes_wrong_at_the_same_time(
+    policy: str, limits: dict[str, int]
+) -> None:
+    builder = JobBuilder().master().workers(1, policy=policy).run_policy(**limits).status(STARTED)
     made = decide(builder, PodBuilder("Master").succeeded(), PodBuilder("Worker", 0).failed(1))
     assert states(made) == [("Created", "True"), ("Succeeded", "True")]
+    assert made.status is not None
+    assert "restarts" not in made.status
+    assert [reason for _, reason, _ in events(made)] == ["ExitedWithCode", "ExitedWithCode", "PyTorchJobSucceeded"]
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Never", "ExitCode"])

@@ -47,10 +47,14 @@ def _run(draft: Draft) -> None:
     if ports.choose(draft):
         return  # the choice must be on record before the first pod is made for it
     status.record_ends(draft)
-    limits.enforce(draft)
-    restarts.replace_failed(draft)
-    replicas.bring_up(draft)
-    status.judge(draft)
+    tallies = status.count(draft)
+    if draft.framework.succeeded(draft.job, tallies):
+        status.succeed(draft)  # whatever else has happened at the same time
+    else:
+        limits.enforce(draft)
+        restarts.replace_failed(draft)
+        replicas.bring_up(draft)
+        status.judge(draft, tallies)
     if is_finished(draft.status):
         draft.drop_changes_to_children()
         cleanup.settle(draft)

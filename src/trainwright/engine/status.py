@@ -1,5 +1,7 @@
 """What the job's status says: its start, the ranks that have finished, how many pods stand where, and the verdict."""
 
+from collections.abc import Mapping
+
 from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, is_finished
 from trainwright.engine.draft import Draft
 from trainwright.engine.ends import End, end_of, exit_code, is_active
@@ -41,15 +43,21 @@ def record_ends(draft: Draft) -> None:
     draft.complete(completed)
 
 
-def judge(draft: Draft) -> None:
-    """Counts the pods and sets the condition that follows from the counts, the deciding role first."""
-    job, framework = draft.job, draft.framework
+def count(draft: Draft) -> dict[str, Tally]:
+    """How the pods of each role stand; the numbers go into the status."""
     tallies = {role: _tally(draft, role) for role in draft.replicas}
     draft.put("replicaStatuses", {role: _replica_status(draft, role, tally) for role, tally in tallies.items()})
+    return tallies
+
+
+def succeed(draft: Draft) -> None:
+    draft.finish(SUCCEEDED, message=draft.framework.succeeded_message(draft.job))
+
+
+def judge(draft: Draft, tallies: Mapping[str, Tally]) -> None:
+    """Sets the condition that follows from the numbers of a job that has not succeeded, the deciding role first."""
+    job, framework = draft.job, draft.framework
     if is_finished(draft.status):
-        return
-    if framework.succeeded(job, tallies):
-        draft.finish(SUCCEEDED, message=framework.succeeded_message(job))
         return
     if tallies[framework.decider(job)].active > 0:
         draft.set_condition(RUNNING, word="Running", message=framework.running_message(job))
