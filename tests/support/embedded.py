@@ -4,7 +4,7 @@ import datetime
 import ipaddress
 import ssl
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -26,15 +26,19 @@ class RecordedLogs:
         self.texts: dict[str, bytes] = {}
         self.asked: list[LogOptions] = []
 
-    async def read(self, pod: Object, container: str, options: LogOptions) -> AsyncIterator[bytes]:
+    def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         self.asked.append(options)
         metadata = pod["metadata"]
         if options.previous:
             raise LogUnavailable(f'previous terminated container "{container}" in pod "{metadata["name"]}" not found')
         text = self.texts.get(f"{metadata['namespace']}/{metadata['name']}/{container}", b"")
         lines = text.splitlines(keepends=True)
-        for line in lines[-options.tail_lines :] if options.tail_lines else lines:
-            yield line
+        return _each(lines[-options.tail_lines :] if options.tail_lines else lines)
+
+
+async def _each(lines: list[bytes]) -> AsyncGenerator[bytes, None]:
+    for line in lines:
+        yield line
 
 
 @dataclass(frozen=True)

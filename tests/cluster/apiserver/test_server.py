@@ -31,7 +31,7 @@ async def api(embedded: Embedded) -> AsyncIterator[RawApi]:
 
 
 class TestEdge:
-    @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic abc", "Bearer"])
+    @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic abc", "Bearer", "Bearer \udcff"])
     async def test_without_the_token_there_is_nothing(self, embedded: Embedded, authorization: str | None) -> None:
         headers = {"Authorization": authorization} if authorization else {}
         connector = aiohttp.TCPConnector(ssl=False)
@@ -105,6 +105,10 @@ class TestPodSubresources:
         asked = embedded.logs.asked[-1]
         assert (asked.tail_lines, asked.timestamps, asked.limit_bytes) == (1, True, 9)
         assert asked.since == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+        for follow in ("", "&follow=true"):  # with no output to wait for, the refusal comes at once all the same
+            refused = await api.get(f"{api.path('pods', 'p', 'log')}?previous=true{follow}")
+            assert refused.code == 400
+            assert refused.message == 'previous terminated container "main" in pod "p" not found'
         bad = await api.get(f"{api.path('pods', 'p', 'log')}?sinceTime=yesterday")
         assert (bad.code, "sinceTime" in bad.message) == (400, True)
         assert (await api.get(api.path("pods", "nosuch", "log"))).code == 404

@@ -1,6 +1,7 @@
 """What one watcher gets, without a network between: selection, slowness, bookmarks, old versions."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -8,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.embedded import RecordedLogs
 from trainwright.cluster.apiserver import store as store_module
 from trainwright.cluster.apiserver import watch as watch_module
+from trainwright.cluster.apiserver.calls import Call
 from trainwright.cluster.apiserver.registry import Registry
-from trainwright.cluster.apiserver.requests import Form, read_selection
+from trainwright.cluster.apiserver.requests import Form, Target, read_selection
+from trainwright.cluster.apiserver.routes import Routes, Stream
 from trainwright.cluster.apiserver.store import ObjectStore
 from trainwright.cluster.apiserver.watch import Watch, WatchOptions
 from trainwright.objects.resources import CONFIG_MAPS
@@ -117,3 +121,20 @@ async def test_every_watcher_gets_the_same_bytes() -> None:
     assert await anext(one) is await anext(two)
     await one.aclose()
     await two.aclose()
+
+
+async def test_a_watch_whose_client_went_before_its_first_line_is_forgotten() -> None:
+    store, now = ObjectStore(None), datetime(2026, 1, 1, tzinfo=UTC)
+    routes = Routes(store, RecordedLogs(), lambda: now)
+    stream = routes.read(Call(Target(KIND), "GET", {"watch": "true"}, now))
+    assert isinstance(stream, Stream)
+    before = watches_of(store)
+    await stream.close()
+    del stream
+    assert (len(before), watches_of(store)) == (1, [])
+
+
+def watches_of(store: ObjectStore) -> list[int]:
+    """Those that anybody still holds: each would take in every change to come."""
+    gc.collect()
+    return [id(one) for one in gc.get_objects() if type(one) is Watch and store in gc.get_referents(one)]

@@ -1,6 +1,6 @@
 """How the log endpoint reads what containers wrote: a protocol that the node fulfils, and the reading of a request."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -12,9 +12,9 @@ from trainwright.objects.times import parse_time
 
 
 class LogReader(Protocol):
-    """Reads one container's log as chunks of text; raises LogUnavailable before the first one if it cannot."""
+    """Reads one container's log as chunks of text; if it cannot, the call itself raises LogUnavailable."""
 
-    def read(self, pod: Object, container: str, options: LogOptions) -> AsyncIterator[bytes]: ...
+    def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]: ...
 
 
 def read_log_options(query: Mapping[str, str], now: datetime) -> LogOptions:

@@ -22,8 +22,7 @@ from trainwright.cluster.apiserver.store import Change, ObjectStore, Stored
 from trainwright.cluster.apiserver.tables import encode
 from trainwright.cluster.apiserver.verbs import ObjectApi
 from trainwright.cluster.apiserver.watch import Watch, WatchOptions
-from trainwright.objects import Object
-from trainwright.objects.logs import LogOptions, LogUnavailable
+from trainwright.objects.logs import LogUnavailable
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NAMESPACES, PODS
 from trainwright.objects.times import parse_time
 
@@ -54,11 +53,12 @@ class Stream:
 
     chunks: AsyncGenerator[bytes, None]
     content_type: str
-    waits_for_first: bool = False
-    """The status is not known before the first chunk."""
+    release: Callable[[], None] = lambda: None
+    """What the generator cannot do itself at its end, as it may never have begun."""
 
     async def close(self) -> None:
         await self.chunks.aclose()
+        self.release()
 
 
 class Routes:
@@ -233,14 +233,12 @@ class Routes:
         )
         watch = Watch(self._store, call.target.kind, options, self._clock)
         self._watches.add(watch)
-        return Stream(self._watched(watch), "application/json")
 
-    async def _watched(self, watch: Watch) -> AsyncGenerator[bytes, None]:
-        try:
-            async for chunk in watch.lines():
-                yield chunk
-        finally:
+        def release() -> None:
+            watch.close()
             self._watches.discard(watch)
+
+        return Stream(watch.lines(), "application/json", release)
 
     def _log(self, call: Call) -> Stream:
         pod = self._store.get(PODS.qualified_plural, call.target.scope, call.target.name)
@@ -248,21 +246,16 @@ class Routes:
             raise errors.not_found(PODS, call.target.name)
         options = read_log_options(call.query, call.now)
         container = container_of(pod.obj, call.query.get("container", ""))
-        return Stream(_log_chunks(self._logs, pod.obj, container, options), _TEXT, waits_for_first=not options.follow)
+        try:
+            return Stream(self._logs.read(pod.obj, container, options), _TEXT)
+        except LogUnavailable as error:
+            raise errors.bad_request(str(error)) from error
 
     def _definition_changed(self, change: Change) -> None:
         if change.removed:
             self._registry.forget(change.new.key[1])
         else:
             self._registry.define(change.new.obj)
-
-
-async def _log_chunks(logs: LogReader, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-    try:
-        async for chunk in logs.read(pod, container, options):
-            yield chunk
-    except LogUnavailable as error:
-        raise errors.bad_request(str(error)) from error
 
 
 def _event_time(stored: Stored) -> datetime:

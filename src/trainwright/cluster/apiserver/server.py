@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -101,7 +101,8 @@ class ApiServer:
         if request.path in _OPEN_PATHS:
             return
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), self._token):
+        given = token.strip().encode(errors="surrogateescape")  # a header may hold any byte
+        if scheme.lower() != "bearer" or not hmac.compare_digest(given, self._token):
             raise errors.unauthorized()
 
     async def _answer(self, request: web.BaseRequest, body: bytes) -> Answer | Stream:
@@ -138,23 +139,15 @@ class ApiServer:
         if task is not None:
             self._streaming.add(task)
         try:
-            first = await anext(stream.chunks, None) if stream.waits_for_first else b""
             await response.prepare(request)
-            if first is not None:
-                await _send(response, first, stream.chunks)
+            async for chunk in stream.chunks:
+                await response.write(chunk)
             await response.write_eof()
         finally:
             await stream.close()
             if task is not None:
                 self._streaming.discard(task)
         return response
-
-
-async def _send(response: web.StreamResponse, first: bytes, chunks: AsyncIterator[bytes]) -> None:
-    if first:
-        await response.write(first)
-    async for chunk in chunks:
-        await response.write(chunk)
 
 
 async def _read(request: web.BaseRequest) -> bytes:

@@ -5,7 +5,7 @@ Every event is encoded once per representation; a watcher that reads too slowly 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -59,15 +59,12 @@ class Watch:
         self._stopped = True
         self._wake.set()
 
+    def close(self) -> None:
+        """No more changes are taken in. To be called in any case: lines that nobody ever read do not end by it."""
+        self._unsubscribe()
+
     async def lines(self) -> AsyncGenerator[bytes, None]:
         """Chunks of whole lines, until the timeout, `stop`, or an error event."""
-        try:
-            async for chunk in self._lines():
-                yield chunk
-        finally:
-            self._unsubscribe()
-
-    async def _lines(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         deadline = None if self._options.timeout is None else loop.time() + self._options.timeout
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,34 +23,15 @@ class PodLogs:
     def __init__(self, directory: Path) -> None:
         self._pods = directory / "pods"
 
-    async def read(self, pod: Object, container: str, options: LogOptions) -> AsyncIterator[bytes]:
-        """Raises LogUnavailable before the first piece, never later."""
+    def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        """Raises LogUnavailable at once, never later."""
         directory = self._pods / str(pod["metadata"]["uid"])
         instance = _instance(directory, pod, container, options)
         path = directory / "logs" / container / f"{instance}.log"
-        try:
-            file = path.open("rb")
-        except FileNotFoundError:
+        if not path.exists():
             name = pod["metadata"]["name"]
-            raise LogUnavailable(f'the log of container "{container}" in pod "{name}" does not exist') from None
-        with file:
-            if options.tail_lines is not None:
-                file.seek(_tail_offset(file, options.tail_lines))
-            renderer = Renderer(timestamps=options.timestamps, since=options.since)
-            left = options.limit_bytes
-            while left is None or left > 0:
-                # The order matters: what an ended container wrote was there before its end was recorded.
-                ended = not options.follow or _ended(directory, container, instance)
-                for piece in _rendered(file, renderer):
-                    part = piece if left is None else piece[:left]
-                    yield part
-                    if left is not None:
-                        left -= len(part)
-                        if left <= 0:
-                            return
-                if ended:
-                    return
-                await asyncio.sleep(_PAUSE)
+            raise LogUnavailable(f'the log of container "{container}" in pod "{name}" does not exist')
+        return _pieces(path, options, ended=lambda: _ended(directory, container, instance))
 
 
 class Renderer:
@@ -80,12 +61,36 @@ class Renderer:
         return head + text + b"\n"
 
 
-def _rendered(file: BinaryIO, renderer: Renderer) -> list[bytes]:
-    pieces = []
+async def _pieces(path: Path, options: LogOptions, *, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+    left = options.limit_bytes
+    renderer = Renderer(timestamps=options.timestamps, since=options.since)
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return  # the pod was removed in this moment
+    with file:
+        if options.tail_lines is not None:
+            file.seek(_tail_offset(file, options.tail_lines))
+        while left is None or left > 0:
+            # The order matters: what an ended container wrote was there before its end was recorded.
+            last = not options.follow or ended()
+            for piece in _rendered(file, renderer):
+                part = piece if left is None else piece[:left]
+                yield part
+                if left is not None:
+                    left -= len(part)
+                    if left <= 0:
+                        return
+                await asyncio.sleep(0)  # others have their turn: a log may be gigabytes long
+            if last:
+                return
+            await asyncio.sleep(_PAUSE)
+
+
+def _rendered(file: BinaryIO, renderer: Renderer) -> Iterator[bytes]:
     while data := file.read(_BLOCK):
         if piece := renderer.feed(data):
-            pieces.append(piece)
-    return pieces
+            yield piece
 
 
 def _instance(directory: Path, pod: Object, container: str, options: LogOptions) -> int:
