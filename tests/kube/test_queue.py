@@ -89,6 +89,17 @@ async def test_adding_a_key_at_once_does_not_cancel_its_later_time() -> None:
     assert [await next_key(queue), now() - started] == ["a", 5]
 
 
+async def test_a_later_time_can_be_taken_back() -> None:
+    queue = WorkQueue()
+    queue.add_after("a", 5)
+    queue.add_after("b", 6)
+    queue.cancel("a")
+    queue.cancel("never added")
+    started = now()
+    assert [await next_key(queue), now() - started] == ["b", 6]
+    assert await nothing_now(queue)
+
+
 async def test_a_time_that_has_passed_is_now() -> None:
     queue = WorkQueue()
     queue.add_after("a", -1)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder, template
+from tests.support.jobs import JobBuilder, PodBuilder, template
 from tests.support.operating import running_operator
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
@@ -158,6 +158,28 @@ async def test_a_taken_name_is_reported_and_the_job_goes_on_when_it_is_free(
         await eventually(lambda: owned_pods(client, real_namespace), lambda names: "late-worker-0" in names)
 
 
+async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client: Client) -> None:
+    operator = Operator(client)
+    replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "u", "controller": True}
+    for child in (
+        PodBuilder(job="ours"),
+        PodBuilder(job="nobodys").owner(None),
+        PodBuilder(job="strangers").metadata(ownerReferences=[replica_set]),
+    ):
+        operator._on_child_change(None, child.pod())
+    woken = [await operator._queue.get() for _ in range(3)]
+    assert woken == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
+
+
+async def test_a_job_that_is_gone_leaves_no_timer_behind(client: Client, real_namespace: str) -> None:
+    async with running_operator(client, namespace=real_namespace) as operator:
+        builder = JobBuilder("patient", namespace=real_namespace).master()
+        await submit(client, builder.run_policy(activeDeadlineSeconds=10**6))
+        await eventually(lambda: timers(operator), lambda keys: keys == {f"PyTorchJob/{real_namespace}/patient"})
+        await client.delete(PYTORCH.resource, "patient", namespace=real_namespace)
+        await eventually(lambda: timers(operator), lambda keys: not keys)
+
+
 async def test_a_stopped_operator_has_told_of_all_it_did(client: Client, real_namespace: str) -> None:
     async with running_operator(client, namespace=real_namespace):
         await submit(client, JobBuilder("brief", namespace=real_namespace).master().workers(8))
@@ -268,6 +290,10 @@ async def running(client: Client, namespace: str, name: str) -> None:
 
 async def touched(operator: Operator) -> int:
     return sum(bool(pod.metadata.annotations) for pod in operator._caches.pods.store.all())
+
+
+async def timers(operator: Operator) -> set[str]:
+    return set(operator._queue._timers)
 
 
 async def settled(operator: Operator) -> None:

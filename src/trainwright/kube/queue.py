@@ -68,6 +68,10 @@ class WorkQueue:
         self.add_after(key, pause)
         return pause
 
+    def cancel(self, key: str) -> None:
+        """Takes back the later time that the key was to be added at, if there is one."""
+        self._cancel_timer(key)
+
     def forget(self, key: str) -> None:
         """The key has been worked on with success: its next retry starts with the shortest pause."""
         self._failures.pop(key, None)

@@ -130,8 +130,9 @@ class Operator:
                 self._queue.add_after(key, seconds)
             case GiveUp(reason):
                 log.warning("%s: giving up: %s", key, reason)
+                self._queue.cancel(key)
             case Done():
-                pass
+                self._queue.cancel(key)  # the deadline of a job that is gone may be months away
         self._queue.forget(key)
 
     def _record(self, job: Object, event: JobEvent) -> None:
@@ -170,7 +171,7 @@ class Operator:
         job = after or before
         if job is not None:
             self._queue.add(f"{job['kind']}/{object_key(job)}")
-        if after is None and before is not None:
+        if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             self._applier.forget(before)
 
     def _on_child_change(self, before: Pod | ServiceView | None, after: Pod | ServiceView | None) -> None:
@@ -179,10 +180,12 @@ class Operator:
             return
         metadata = child.metadata
         owner = metadata.controller
-        name = owner.name if owner else metadata.labels.get(JOB_NAME, "")
+        if owner and owner.kind in self._kinds:
+            self._queue.add(f"{owner.kind}/{metadata.namespace}/{owner.name}")
+            return
         # An object of somebody else may hold a name that a job of any kind waits for.
-        for kind in (owner.kind,) if owner and owner.kind in self._kinds else self._kinds:
-            self._queue.add(f"{kind}/{metadata.namespace}/{name}")
+        for kind in self._kinds:
+            self._queue.add(f"{kind}/{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}")
 
 
 async def _all_synced(reflectors: Sequence[Reflector[Any]]) -> None:
