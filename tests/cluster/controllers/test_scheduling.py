@@ -177,14 +177,28 @@ async def test_a_pod_waits_for_its_claim_and_goes_when_it_is_bound(embedded: Are
         await make_pod(embedded, "user", name, volumes=[volume])
         waiting = await pod_that(embedded, "user", scheduled)
         assert 'persistentvolumeclaim "data" not found' in scheduled(waiting)["message"]
-        claim = {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {"name": "data", "namespace": "default"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-        }
-        await embedded.client.create(PERSISTENT_VOLUME_CLAIMS, claim)
+        await embedded.client.create(PERSISTENT_VOLUME_CLAIMS, claim())
         await pod_that(embedded, "user", placed)
+
+
+async def test_a_claim_that_comes_with_its_pod_is_no_trouble(embedded: Arena) -> None:
+    async with node(embedded) as name:
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+        await make_pod(embedded, "user", name, volumes=[volume])
+        await embedded.client.create(PERSISTENT_VOLUME_CLAIMS, claim())
+        await pod_that(embedded, "user", placed)
+        # Events about one pod arrive in their order: a complaint would be there before this one.
+        events = await eventually(lambda: events_about(embedded, "user"), lambda seen: "Scheduled" in seen)
+        assert events.keys() == {"Scheduled"}
+
+
+def claim() -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
 
 
 async def test_gates_are_respected_and_another_scheduler_is_named(embedded: Arena) -> None:

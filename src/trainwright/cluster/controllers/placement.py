@@ -24,6 +24,7 @@ SHARED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 """What processes can share when it runs short; all other resources (GPUs, pod slots) are counted strictly."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
+SCHEDULING_GATED = "SchedulingGated"
 
 Amounts = Mapping[str, Fraction]
 _SLOT = "pods"
@@ -204,7 +205,7 @@ def place(
 ) -> Bind | Wait:
     """Where the pod goes, or why not yet. `used`: what each node's pods occupy; `claims`: those of the namespace."""
     if pod.spec.scheduling_gates:
-        return Wait("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+        return Wait(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
     if not nodes:
         return Wait("Unschedulable", "no nodes available to schedule pods")
     try:

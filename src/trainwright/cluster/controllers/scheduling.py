@@ -1,11 +1,13 @@
 """The scheduler: gives each pending pod its node through the binding subresource, or says on the pod why it waits."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from trainwright.cluster.controllers.loop import run_controller
 from trainwright.cluster.controllers.placement import (
+    SCHEDULING_GATED,
     Bind,
     Claim,
     Occupancy,
@@ -26,6 +28,8 @@ from trainwright.objects.times import format_time
 
 _BY_NODE, _BY_NAMESPACE = "node", "namespace"
 _WITHOUT_NODE = ""
+_PATIENCE = 1.0
+"""Seconds that a pod may wait before its author is told: what comes a moment later, say its claim, is no trouble."""
 
 
 class Scheduler:
@@ -45,6 +49,8 @@ class Scheduler:
         )
         # Includes pods that we have bound but the watch has not shown so: their resources are spoken for already.
         self._occupancy = Occupancy()
+        self._waiting_since: dict[str, float] = {}
+        """Of pods that had no place yet, by uid, in the event loop's time."""
 
     async def run(self) -> None:
         client, claims = self._client, PERSISTENT_VOLUME_CLAIMS
@@ -60,6 +66,10 @@ class Scheduler:
         if pod is None:
             return
         key = _key(pod)
+        if before is not None and (
+            after is None or after.metadata.uid != before.metadata.uid or not after.waits_for_a_node
+        ):
+            self._waiting_since.pop(before.metadata.uid, None)
         if after is not None and after.waits_for_a_node:
             self._queue.add(key)
         elif after is not None and after.spec.node_name and not after.finished:
@@ -89,10 +99,19 @@ class Scheduler:
         decision = place(
             pod, nodes=self._nodes.all(), used=self._occupancy.totals, claims=self._claims_in(pod.metadata.namespace)
         )
-        if isinstance(decision, Wait):
-            await self._explain(pod, decision)
-        else:
+        if isinstance(decision, Bind):
             await self._bind(pod, decision)
+        elif (patience := self._patience(pod, decision)) > 0:
+            self._queue.add_after(key, patience)
+        else:
+            await self._explain(pod, decision)
+
+    def _patience(self, pod: SchedulablePod, decision: Wait) -> float:
+        """For how many seconds the pod's author need not be told yet."""
+        if decision.reason == SCHEDULING_GATED:
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        return self._waiting_since.setdefault(pod.metadata.uid, now) + _PATIENCE - now
 
     def _claims_in(self, namespace: str) -> dict[str, Claim]:
         return {claim.metadata.name: claim for claim in self._claims.by_index(_BY_NAMESPACE, namespace)}
@@ -144,7 +163,7 @@ class Scheduler:
             await self._client.patch(PODS, metadata.name, patch, namespace=metadata.namespace, subresource="status")
         except NotFound:
             return
-        if decision.reason != "SchedulingGated":  # its author knows; upstream records no event either
+        if decision.reason != SCHEDULING_GATED:  # its author knows; upstream records no event either
             self._recorder.record(_reference(pod), "Warning", "FailedScheduling", decision.message)
 
 
