@@ -216,6 +216,19 @@ async def test_an_event_of_an_unknown_type_is_not_swallowed(caplog: pytest.LogCa
     assert "a watch event of unknown type 'MOVED'" in caplog.text
 
 
+@pytest.mark.parametrize("event", ['{"type":"BOOKMARK","object":{"metadata":3}}', '{"type":"ERROR","object":[]}'])
+async def test_an_event_that_makes_no_sense_does_not_end_it(event: str, caplog: pytest.LogCaptureFixture) -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.say(f"{event}\n".encode())
+        await reflected.settle()
+        server.write("a")
+        await reflected.settle()
+        assert reflected.names == {"a"}
+    assert "trying again" in caplog.text
+
+
 class ColorView(View, frozen=True):
     metadata: ObjectMeta
     color: int = 0

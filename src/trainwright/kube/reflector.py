@@ -83,7 +83,7 @@ class Reflector(Generic[T]):
                 log.info("%s: listing again: %s", self._resource.qualified_plural, error)
             except (Unreachable, TooManyRequests, Unavailable) as error:
                 self._complain(error)
-            except ApiError as error:
+            except (ApiError, msgspec.DecodeError) as error:
                 # Perhaps our version means nothing to the server any more: only a list is sure to lead on.
                 self._listed = False
                 self._complain(error)
