@@ -97,11 +97,13 @@ async def test_crds_are_installed_and_brought_up_to_date_on_demand(
         await prepare(control_plane.config, absent, options)
         assert (await client.list(kind.resource)).items == []
 
-        old = {"spec": {"names": {"shortNames": ["old"]}}}
+        label = {"app.kubernetes.io/managed-by": "Helm"}
+        old = {"metadata": {"labels": label}, "spec": {"names": {"shortNames": ["old"]}}}
         await client.patch(CUSTOM_RESOURCE_DEFINITIONS, name, old)
         await prepare(control_plane.config, absent, options)
         renewed = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
         assert "shortNames" not in renewed["spec"]["names"]
+        assert renewed["metadata"]["labels"] == label
         await client.delete(CUSTOM_RESOURCE_DEFINITIONS, name)
 
 

@@ -45,9 +45,8 @@ async def _create_or_replace(client: Client, definition: Object) -> None:
             pass
         try:
             present = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
-            version = present["metadata"]["resourceVersion"]
-            update = {**definition, "metadata": {**definition["metadata"], "resourceVersion": version}}
-            await client.replace(CUSTOM_RESOURCE_DEFINITIONS, update)
+            # Labels and annotations are those of whoever installed it, a Helm chart for example.
+            await client.replace(CUSTOM_RESOURCE_DEFINITIONS, {**present, "spec": definition["spec"]})
             return
         except (Conflict, NotFound):
             continue  # somebody else changed it in between
