@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from trainwright.api.job import Job, Replica
@@ -21,6 +21,8 @@ from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES
 from trainwright.objects.times import format_time
+
+_LOOK_AGAIN = timedelta(seconds=5)
 
 
 class Draft:
@@ -139,6 +141,10 @@ class Draft:
 
     def wake(self, moment: datetime) -> None:
         self._wake_at = moment if self._wake_at is None else min(self._wake_at, moment)
+
+    def look_again(self) -> None:
+        """For what somebody else has to change, and no event of ours would tell."""
+        self.wake(self.now + _LOOK_AGAIN)
 
     def plan(self) -> Plan:
         self.put("replacedPods", sorted(self.replaced))

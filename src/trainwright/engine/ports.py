@@ -2,12 +2,9 @@
 that a single job sees what it would see anywhere."""
 
 from collections.abc import Iterable
-from datetime import timedelta
 from itertools import chain
 
 from trainwright.engine.draft import Draft
-
-LOOK_AGAIN = timedelta(seconds=5)
 
 
 def choose(draft: Draft) -> bool:
@@ -60,4 +57,4 @@ def _report_none_free(draft: Draft, role: str) -> None:
         "NoFreePort",
         f"No port from {ports.start} to {ports.stop - 1} is free for {role}: end a job or a program that listens there",
     )
-    draft.wake(draft.now + LOOK_AGAIN)
+    draft.look_again()

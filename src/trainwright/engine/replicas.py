@@ -1,7 +1,5 @@
 """Every rank has one pod and one service: makes those that are missing, removes those that are too many or outdated."""
 
-from datetime import timedelta
-
 from trainwright.engine import ports
 from trainwright.engine.conditions import is_finished
 from trainwright.engine.draft import Draft
@@ -10,8 +8,6 @@ from trainwright.engine.pods import render_pod
 from trainwright.engine.ranks import Rank
 from trainwright.engine.services import render_service
 from trainwright.objects.metadata import ObjectMeta
-
-LOOK_AGAIN = timedelta(seconds=5)
 
 
 def bring_up(draft: Draft) -> None:
@@ -67,7 +63,7 @@ def _create_services(draft: Draft, missing: list[Rank]) -> None:
 def _wait_for(draft: Draft, kind: str, blocker: ObjectMeta) -> None:
     """The name is somebody else's. We never fight over it; a child of this job's predecessor goes by itself."""
     job, owner = draft.job, blocker.controller
-    draft.wake(draft.now + LOOK_AGAIN)
+    draft.look_again()
     is_predecessors = owner is not None and (owner.kind, owner.name) == (job.kind.name, job.name)
     if not blocker.terminating and not is_predecessors:
         draft.notice(
