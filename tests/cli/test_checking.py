@@ -1,5 +1,6 @@
 """Manifests on trial: everything that is wrong is found, on the real API server, before anything is applied."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -100,6 +101,38 @@ class TestOnTheRealServer:
         [line] = refusal(client, real_namespace, job)
         place = "spec.pytorchReplicaSpecs[Master].template.spec.containers[0].volumeMounts[0].name"
         assert line.startswith(f"job.yaml:1: PyTorchJob wrong: {place}: Not found")
+
+    def test_a_value_of_the_wrong_type_is_found_in_the_template(self, client: SyncClient, real_namespace: str) -> None:
+        job = shell_job("wrong", "true", "true")
+        roles = job["spec"]["pytorchReplicaSpecs"]
+        roles["Master"]["template"]["spec"]["containers"][0]["env"] = [{"name": "EPOCHS", "value": 3}]
+        roles["Worker"]["template"]["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "many"}}
+        _, number, quantity = refusal(client, real_namespace, job)
+        place = (
+            "job.yaml:1: PyTorchJob wrong: spec.pytorchReplicaSpecs[Master].template.spec.containers[0].env[0].value"
+        )
+        assert number == f"  {place}: must be text, not 3: put it in quotes"
+        assert quantity.startswith("  job.yaml:1: PyTorchJob wrong: spec.pytorchReplicaSpecs[Worker].template: ")
+        assert "quantities must match" in quantity
+
+    @pytest.mark.parametrize(
+        ("right", "wrong", "path"),
+        [
+            ("spec", "sepc", "sepc"),
+            ("pytorchReplicaSpecs", "pytorchReplicasSpecs", "spec.pytorchReplicasSpecs"),
+            ("template", "tempalte", "spec.pytorchReplicaSpecs.Master.tempalte"),
+            ("containers", "conatiners", "spec.pytorchReplicaSpecs[Master].template.spec.conatiners"),
+            ("labels", "lables", "metadata.lables"),
+        ],
+    )
+    def test_what_is_missing_because_it_is_misspelt_is_named(
+        self, client: SyncClient, real_namespace: str, right: str, wrong: str, path: str
+    ) -> None:
+        job = shell_job("wrong", "true")
+        job["metadata"]["labels"] = {"team": "a"}
+        spelt = json.loads(json.dumps(job).replace(f'"{right}"', f'"{wrong}"'))
+        text = "\n".join(refusal(client, real_namespace, spelt))
+        assert f"job.yaml:1: PyTorchJob wrong: unknown field `{path}`: did you mean `{right}`?" in text
 
     def test_our_own_rules_speak_first(self, client: SyncClient, real_namespace: str) -> None:
         job = shell_job("wrong", "true")

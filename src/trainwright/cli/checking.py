@@ -12,8 +12,9 @@ import msgspec
 
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import Job, read_job
-from trainwright.api.kinds import GROUP, KINDS
+from trainwright.api.kinds import GROUP, KINDS, Kind
 from trainwright.cli.manifests import Document
+from trainwright.cli.misfits import misfit
 from trainwright.cli.problems import Problem
 from trainwright.cli.spelling import did_you_mean, nearest, unknown_fields
 from trainwright.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
@@ -22,6 +23,7 @@ from trainwright.objects import Object
 from trainwright.objects.resources import BUILT_IN, NAMESPACES, PODS, Resource
 
 _TRIAL = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "trainwright"}
+_UNKNOWN_FIELD = "unknown field"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,16 @@ def check(documents: Iterable[Document], client: SyncClient, namespace: str) -> 
     for document in documents:
         try:
             resource = catalogue.resource(document)
-            target = (document.namespace or namespace) if resource.namespaced else None
-            items.append(Item(document, resource, target, _job(document, resource, target)))
         except Problem as problem:
             problems.append(problem.message)
+            continue
+        target = (document.namespace or namespace) if resource.namespaced else None
+        try:
+            items.append(Item(document, resource, target, _job(document, resource, target)))
         except InvalidJob as refused:
-            problems += [f"{_title(document)}: {error}" for error in refused.errors]
+            # What is missing may only be misspelt: that is said first.
+            said = [*_misspellings(document, resource, target, client), *map(str, refused.errors)]
+            _complain(problems, _title(document), said)
     places = _trial_places(items, client)
     tried = [_tried(item, client, places, problems) for item in items]
     if problems:
@@ -153,12 +159,12 @@ def _tried(item: Item, client: SyncClient, places: Mapping[str, str], problems: 
         complain([missing if namespace and "namespaces" in error.message else error.message])
         return item
     except (BadRequest, Invalid) as error:
-        complain(_refusals(error, item.resource))
+        complain(_refusals(error, item.resource, item.document.object))
     except ApiError as error:
         complain([error.message])
         return item
     if item.job:
-        complain(_templates_tried(item.job, client, namespace))
+        complain(_templates_tried(item.document, item.job.kind, client, namespace))
     return replace(item, spec=stored.get("spec"))
 
 
@@ -176,40 +182,66 @@ def _on_trial(item: Item, namespace: str | None) -> Object:
     return {**item.document.object, "metadata": metadata}
 
 
-def _templates_tried(job: Job, client: SyncClient, namespace: str | None) -> Iterator[str]:
+def _misspellings(document: Document, resource: Resource, namespace: str | None, client: SyncClient) -> Iterator[str]:
+    """The unknown fields of a job that is not fit to be tried otherwise."""
+    obj = {**document.object, "metadata": {"generateName": "trial-"}}
+    try:
+        client.raw("POST", resource.path(namespace), params=_TRIAL, body=obj)
+    except ApiError as error:
+        if unknown_fields(error.message):
+            yield from _refusals(error, resource, obj)
+    for said in _templates_tried(document, KINDS[resource.kind], client, namespace):
+        if said.startswith(_UNKNOWN_FIELD):
+            yield said
+
+
+def _templates_tried(document: Document, kind: Kind, client: SyncClient, namespace: str | None) -> Iterator[str]:
     """A job's schema leaves pod templates open; as a pod, each of them is checked to the last field."""
-    for replica in job.replicas.values():
+    for place, spec in _templates(document.object, kind):
         pod = {
             "apiVersion": PODS.api_version,
             "kind": PODS.kind,
-            "metadata": {"generateName": f"{job.name}-", "namespace": namespace},
-            "spec": replica.template.get("spec") or {},
+            "metadata": {"generateName": "trial-", "namespace": namespace},
+            "spec": spec,
         }
         try:
             client.raw("POST", PODS.path(namespace), params=_TRIAL, body=pod)
         except (BadRequest, Invalid) as error:
-            if isinstance(error, Invalid) or unknown_fields(error.message):
-                place = f"spec.{job.kind.replicas_field}[{replica.role.name}].template."
-                yield from _refusals(error, PODS, place)
+            undecodable = f"cannot be handled as a {PODS.kind}" in error.message
+            if isinstance(error, Invalid) or undecodable or unknown_fields(error.message):
+                yield from _refusals(error, PODS, pod, place)
         except ApiError:
             # Rights, quotas and admission of pods are the operator's affair, not that of whoever brings the job.
             continue
 
 
-def _refusals(error: ApiError, resource: Resource, place: str = "") -> Iterator[str]:
+def _templates(job: Object, kind: Kind) -> Iterator[tuple[str, Object]]:
+    """Where the job's pod templates stand and the pod specs in them, as far as the job makes sense."""
+    replicas = (job.get("spec") or {}).get(kind.replicas_field)
+    for role, replica in replicas.items() if isinstance(replicas, dict) else ():
+        template = replica.get("template") if isinstance(replica, dict) else None
+        spec = template.get("spec") if isinstance(template, dict) else None
+        if isinstance(spec, dict):
+            yield f"spec.{kind.replicas_field}[{role}].template.", spec
+
+
+def _refusals(error: ApiError, resource: Resource, obj: Object, place: str = "") -> Iterator[str]:
     """The server's complaints one by one, each with its full path and, for a misspelt field, what may be meant."""
     fields = unknown_fields(error.message)
     for path in fields:
         near = _meant(path, resource)
         hint = f"did you mean `{near}`?" if near else "remove it, or check its place and indentation"
-        yield f"unknown field `{place}{path}`: {hint}"
+        yield f"{_UNKNOWN_FIELD} `{place}{path}`: {hint}"
     if fields:
         return
     causes: list[Object] = (error.status.get("details") or {}).get("causes") or []
     for cause in causes:
         yield f"{place}{cause.get('field', '')}: {cause.get('message', '')}"
-    if not causes:
-        yield error.message
+    if causes:
+        return
+    told = misfit(error.message, obj)
+    whole = f"{place.rstrip('.')}: " if place else ""
+    yield f"{place}{told}" if told else f"{whole}{error.message}"
 
 
 def _meant(path: str, resource: Resource) -> str | None:
@@ -221,7 +253,10 @@ def _meant(path: str, resource: Resource) -> str | None:
         return did_you_mean(path, definition(resource.kind), definition)
     if resource in _our_resources():
         version: Object = render_crd(KINDS[resource.kind])["spec"]["versions"][0]
-        return did_you_mean(path, version["schema"]["openAPIV3Schema"], definition)
+        schema = version["schema"]["openAPIV3Schema"]
+        # A CRD does not spell out the metadata that all kinds share.
+        shared = {**schema["properties"], "metadata": {"$ref": "ObjectMeta"}}
+        return did_you_mean(path, {**schema, "properties": shared}, definition)
     return None
 
 

@@ -14,8 +14,10 @@ from typing import Any
 import yaml
 
 from trainwright.cli.problems import Problem
+from trainwright.cli.spelling import nearest
 from trainwright.objects import Object
 
+_NO_MISSPELLINGS = {"apiVersion", "kind", "metadata", "spec", "namespace", "generateName"}
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_VALUES = 200_000
 _DEEPEST = 64
@@ -210,7 +212,8 @@ def _items(value: Any, where: str) -> Iterable[Object]:
         raise Problem(f"{where}: an object with apiVersion, kind and metadata is wanted, not {_shown(value)}")
     for field in ("apiVersion", "kind"):
         if not value.get(field):
-            raise Problem(f"{where}: the object has no `{field}`: every manifest says apiVersion, kind and metadata")
+            meant = _meant(field, value) or ": every manifest says apiVersion, kind and metadata"
+            raise Problem(f"{where}: the object has no `{field}`{meant}")
         if not isinstance(value[field], str):
             raise Problem(f"{where}: `{field}` must be text, not {_shown(value[field])}")
     if value["kind"] == "List":
@@ -225,7 +228,8 @@ def _items(value: Any, where: str) -> Iterable[Object]:
 def _check_metadata(value: Object, where: str) -> None:
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
-        raise Problem(f"{where}: {value['kind']} has no `metadata.name`")
+        meant = _meant("name", metadata) if isinstance(metadata, dict) else _meant("metadata", value)
+        raise Problem(f"{where}: {value['kind']} has no `metadata.name`{meant}")
     for field in ("name", "generateName", "namespace"):
         if not isinstance(metadata.get(field, ""), str | None):
             raise Problem(f"{where}: `metadata.{field}` must be text, not {_shown(metadata[field])}: put it in quotes")
@@ -234,6 +238,12 @@ def _check_metadata(value: Object, where: str) -> None:
             if not isinstance(text, str):
                 raise Problem(f"{where}: `metadata.{field}.{key}` must be text, not {_shown(text)}: put it in quotes")
     _mapping(value.get("spec"), "spec", where)
+
+
+def _meant(field: str, obj: Object) -> str:
+    """Which key of the object may be the missing field, misspelt."""
+    near = nearest(field, obj.keys() - _NO_MISSPELLINGS)
+    return f": did you mean it by `{near}`?" if near else ""
 
 
 def _mapping(value: Any, path: str, where: str) -> Object:
