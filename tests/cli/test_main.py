@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -37,6 +38,15 @@ def test_every_command_has_help_that_begins_as_the_list_says(name: str) -> None:
     result = CliRunner().invoke(cli, [name, "--help"])
     assert result.exit_code == 0
     assert COMMANDS[name] in result.output
+
+
+def test_ctrl_c_ends_a_command_with_the_exit_code_that_shells_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(click.Command, "invoke", lambda command, ctx: interrupted())
+    result = CliRunner().invoke(cli, ["version"])
+    assert (result.exit_code, result.stderr) == (130, "Interrupted\n")
 
 
 def test_a_misspelt_command_is_recognised() -> None:

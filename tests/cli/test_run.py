@@ -180,6 +180,18 @@ def test_a_running_job_is_followed_replaced_or_left_alone(call: Call, tmp_path: 
     assert "[master-0] instead" in replaced.out
 
 
+def test_a_job_in_the_way_of_one_stops_all(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    call("run", "--no-follow", write_manifest(tmp_path, shell_job("way", "sleep 600")))
+    answer = call("run", write_manifest(tmp_path, CLAIM, shell_job("first", "true"), shell_job("way", "sleep 1")))
+    assert answer.code == 1, answer.all
+    assert answer.out == ""
+    assert "way is running with another spec" in answer.err
+    with SyncClient(embedded.config) as client:
+        with pytest.raises(NotFound):
+            client.get(PYTORCH.resource, "first", namespace="default")
+        client.delete(PYTORCH.resource, "way", namespace="default")
+
+
 def test_ctrl_c_leaves_the_job_running(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, shell_job("left", "echo begun; sleep 600"))
     words = command_line("run", "--data-dir", str(embedded.data.path), manifest)

@@ -5,7 +5,7 @@ What to do about a job that is there already is decided by `plan_job`, a functio
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,14 @@ def differing_fields(wanted: Any, present: Any, path: str) -> list[str]:
     return [] if wanted is None or wanted == present else [path]
 
 
+def refuse_others(items: Iterable[Item], client: SyncClient, *, replace: bool) -> None:
+    """A Problem that names every job in whose place another one runs: then nothing of these manifests is applied."""
+    jobs = [item for item in items if item.job]
+    refused = [item for item in jobs if plan_job(item.spec, _present(item, client), replace=replace) is Action.REFUSE]
+    if refused:
+        raise Problem("\n".join(map(_running_otherwise, refused)))
+
+
 def apply_job(item: Item, wanted: Object, client: SyncClient, *, replace: bool, say: Callable[[str], None]) -> Object:
     """Sees to it that the job runs, and returns it. A Problem if another one of its name is in the way."""
     present = _present(item, client)
@@ -140,10 +148,7 @@ def apply_job(item: Item, wanted: Object, client: SyncClient, *, replace: bool, 
             assert present is not None  # noqa: S101 (for the type checker: only a present job is followed)
             return present
         case Action.REFUSE:
-            raise Problem(
-                f"{item.title} is running with another spec: run again with --replace to end it and start this one, "
-                "or give this one another name"
-            )
+            raise Problem(_running_otherwise(item))
         case Action.RUN_AGAIN:
             say(f"{item.title} {_how_it_ended(present)}: deleting it to run it again")
             _delete(item, present, client)
@@ -155,6 +160,13 @@ def apply_job(item: Item, wanted: Object, client: SyncClient, *, replace: bool, 
     created = client.create(item.resource, wanted, namespace=item.namespace)
     say(f"{item.title} created")
     return created
+
+
+def _running_otherwise(item: Item) -> str:
+    return (
+        f"{item.title} is running with another spec: run again with --replace to end it and start this one, "
+        "or give this one another name"
+    )
 
 
 def _present(item: Item, client: SyncClient) -> Object | None:

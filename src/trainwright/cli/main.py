@@ -16,6 +16,8 @@ COMMANDS = {
     "version": "Print the version.",
 }
 """In the order in which a newcomer needs them; `trainwright.cli.NAME` defines each as `command`."""
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended, as shells know it."""
 
 
 class LazyGroup(click.Group):
@@ -32,6 +34,13 @@ class LazyGroup(click.Group):
         command = importlib.import_module(f"trainwright.cli.{cmd_name}").command
         assert isinstance(command, click.Command)  # noqa: S101 (for the type checker)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted", err=True)
+            ctx.exit(INTERRUPTED)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -15,6 +15,7 @@ from trainwright.cli.applying import (
     apply_other,
     caller_python,
     in_order,
+    refuse_others,
 )
 from trainwright.cli.checking import Item, check
 from trainwright.cli.console import Console
@@ -72,6 +73,7 @@ def command(
     Console.of(sys.stderr).say(target.line)
     with problems_reported(target.name), SyncClient(target.config) as client:
         items = in_order(check(documents, client, target.config.namespace))
+        refuse_others(items, client, replace=replace)
         stories = _applied(items, client, target, python=python, replace=replace, console=console)
         if not stories:
             return
@@ -113,18 +115,8 @@ def _followed(
     timeout: float | None,
 ) -> int:
     """Follows the jobs and says how they ended; the exit code."""
-    # Imported while the pods are starting: what was needed so far was loaded in a fraction of the time.
-    import asyncio
-
-    from trainwright.cli.following import follow
-    from trainwright.kube.client import Client
-
-    async def session() -> bool:
-        async with Client(target.config) as followed:
-            return await follow(followed, stories, console, timeout=timeout)
-
     try:
-        in_time = asyncio.run(session())
+        in_time = _follow(stories, target, console, timeout=timeout)
     except KeyboardInterrupt:
         in_time = None
     for story in stories:
@@ -142,6 +134,20 @@ def _followed(
     if not in_time:
         return 124
     return max(EXIT_CODES.get(story.outcome or "", 1) for story in stories)
+
+
+def _follow(stories: list[JobStory], target: Target, console: Console, *, timeout: float | None) -> bool:
+    # Imported while the pods are starting: what was needed so far was loaded in a fraction of the time.
+    import asyncio
+
+    from trainwright.cli.following import follow
+    from trainwright.kube.client import Client
+
+    async def session() -> bool:
+        async with Client(target.config) as client:
+            return await follow(client, stories, console, timeout=timeout)
+
+    return asyncio.run(session())
 
 
 def _volumes(story: JobStory, client: SyncClient) -> Iterator[tuple[str, str, str]]:
