@@ -110,9 +110,10 @@ def test_a_job_that_finished_and_was_deleted_has_finished() -> None:
     assert told.outcome == "Succeeded"
 
 
-def test_an_image_without_a_command_never_starts() -> None:
+@pytest.mark.parametrize("reason", ["ImageHasNoCommand", "UnsupportedVolume"])
+def test_what_no_waiting_mends_never_starts(reason: str) -> None:
     told = story()
-    told.see_pod(PodBuilder("Worker", 1).waiting("ImageHasNoCommand", "add `command:`").raw())
+    told.see_pod(PodBuilder("Worker", 1).waiting(reason, "change it").raw())
     assert told.outcome == "Stuck"
     assert told.stuck is not None
     assert told.stuck[0] == "worker-1"

@@ -16,7 +16,7 @@ from trainwright.objects.pods import Pod, Waiting, read_pod
 
 ROLE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 
-_HOPELESS = frozenset({"ImageHasNoCommand", "InvalidImageName"})
+_HOPELESS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
 """Reasons for which a container waits that no waiting mends: the manifest has to change."""
 _UNREMARKABLE = frozenset({"", "ContainerCreating", "PodInitializing"})
 _PASSING = frozenset({"FailedScheduling", "Unschedulable"})
