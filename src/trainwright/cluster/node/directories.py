@@ -62,12 +62,14 @@ class PodDirectory:
             lines = []
         return lines[-1] if lines else "it has not said why"
 
-    def write_pod(self, pod: dict[str, Any]) -> None:
+    def create(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write_pod(self, pod: dict[str, Any]) -> None:
         write_json(str(self.path / "pod.json"), pod)
 
     def write_state(self, state: dict[str, Any]) -> None:
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.create()
         write_json(str(self.path / "state.json"), state)
 
     def supervise(self, python: str = sys.executable) -> Supervision:

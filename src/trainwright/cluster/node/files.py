@@ -29,11 +29,13 @@ def read_json(path: str, default: Any = _REQUIRED) -> Any:
         return default
 
 
-def write_json(path: str, value: dict[str, Any]) -> None:
+def write_json(path: str, value: dict[str, Any], *, durable: bool = True) -> None:
+    """`durable`: on the disk on return. What means nothing after a loss of power need not be, and is quicker so."""
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     os.rename(f"{path}.new", path)
 
 

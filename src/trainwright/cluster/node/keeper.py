@@ -272,12 +272,10 @@ class PodKeeper:
             return resolved
         if missing := self._missing_names(pod, resolved, facts):
             return missing
-        directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._names.flush()  # the hosts file must be there before anybody mounts it
-        if problems := prepare(resolved):
+        if problems := await asyncio.to_thread(_lay_out, directory, resolved):  # waits for the disk
             self._tell_problems(pod, problems)
             return problems
-        directory.write_pod(resolved.pod)
         self._supervise(pod["metadata"]["uid"], directory)
         self._tell_once(pod, resolved.notices)
         return ()
@@ -385,6 +383,15 @@ class PodKeeper:
         self._noticed.pop(uid, None)
         if directory.path.exists():
             await asyncio.to_thread(directory.remove)
+
+
+def _lay_out(directory: PodDirectory, resolved: Resolved) -> tuple[Problem, ...]:
+    """Puts on the disk what the supervisor needs; its orders last, when all else is there."""
+    directory.create()
+    problems = prepare(resolved)
+    if not problems:
+        directory.write_pod(resolved.pod)
+    return problems
 
 
 def _finished(pod: Object) -> bool:

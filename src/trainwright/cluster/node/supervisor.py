@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this process and the pod's first have ended
     except BlockingIOError:
         sys.exit(ALREADY_SUPERVISED)
-    write_json(os.path.join(directory, "supervisor.json"), own_identity())
+    write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # ends with the boot anyway
     signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
     if pod["sandbox"] == sandbox.PLAIN:
         sandbox.adopt_orphans()
