@@ -49,6 +49,34 @@ def test_a_pod_with_a_subdomain_has_its_full_name() -> None:
     ]  # fmt: skip
 
 
+LABELS = st.dictionaries(st.sampled_from("jri"), st.sampled_from("01"), max_size=3)
+NAMESPACE = st.sampled_from(["a", "b"])
+
+
+@given(st.lists(st.tuples(NAMESPACE, LABELS), max_size=6), st.lists(st.tuples(NAMESPACE, LABELS), max_size=6))
+def test_a_service_names_exactly_the_pods_that_have_all_its_labels(
+    pods: list[tuple[str, dict[str, str]]], selectors: list[tuple[str, dict[str, str]]]
+) -> None:
+    peers = [
+        Peer(namespace=namespace, name=f"pod-{number}", address=f"127.64.0.{number + 1}", labels=labels)
+        for number, (namespace, labels) in enumerate(pods)
+    ]
+    services = [
+        ServiceName(namespace=namespace, name=f"service-{number}", selector=selector)
+        for number, (namespace, selector) in enumerate(selectors)
+    ]
+    names = names_seen_from("elsewhere", peers, services)
+    found = {(address, name) for address, known in names.items() for name in known if name.endswith(".svc")}
+    assert found == {
+        (peer.address, f"{service.name}.{service.namespace}.svc")
+        for peer in peers
+        for service in services
+        if service.selector
+        and service.namespace == peer.namespace
+        and service.selector.items() <= dict(peer.labels).items()
+    }
+
+
 @given(st.lists(st.text("ab-", min_size=1, max_size=4), min_size=1, max_size=40))
 def test_addresses_are_unique_and_in_their_network(keys: list[str]) -> None:
     taken: list[str] = []

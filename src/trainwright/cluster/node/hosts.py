@@ -3,7 +3,7 @@
 import hashlib
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 _NETWORK = ipaddress.ip_network("127.64.0.0/10")
@@ -52,17 +52,34 @@ def choose_address(key: str, taken: Iterable[str]) -> str:
 def names_seen_from(namespace: str, peers: Iterable[Peer], services: Iterable[ServiceName]) -> dict[str, list[str]]:
     """Address -> names, as a pod of this namespace uses them: short names are those of its own namespace alone."""
     found: dict[str, list[str]] = {}
-    services = sorted(services, key=lambda service: (service.namespace, service.name))
-    for peer in sorted(peers, key=lambda peer: (peer.namespace, peer.name)):
+    ordered = sorted(peers, key=lambda peer: (peer.namespace, peer.name))
+    for peer, selecting in zip(ordered, _selecting(ordered, services), strict=True):
         names = found.setdefault(peer.address, [])
         if peer.namespace == namespace:
             names.append(peer.name)
         if peer.subdomain:
             names += _qualified(f"{peer.hostname or peer.name}.{peer.subdomain}", peer.namespace, namespace)
-        for service in services:
-            if service.selects(peer):
-                names += _qualified(service.name, service.namespace, namespace)
+        for service in selecting:
+            names += _qualified(service.name, service.namespace, namespace)
     return {address: list(dict.fromkeys(names)) for address, names in found.items() if names}
+
+
+def _selecting(peers: Sequence[Peer], services: Iterable[ServiceName]) -> list[list[ServiceName]]:
+    """The services of each peer, by name. Not each is compared with each: hundreds of both change many times a second.
+
+    Only peers that have the rarest of a service's labels are looked at.
+    """
+    having: dict[tuple[str, str, str], list[int]] = {}
+    for index, peer in enumerate(peers):
+        for key, value in peer.labels.items():
+            having.setdefault((peer.namespace, key, value), []).append(index)
+    selecting: list[list[ServiceName]] = [[] for _ in peers]
+    for service in sorted(services, key=lambda service: (service.namespace, service.name)):
+        candidates = [having.get((service.namespace, *label), []) for label in service.selector.items()]
+        for index in min(candidates, key=len, default=[]):
+            if service.selects(peers[index]):
+                selecting[index].append(service)
+    return selecting
 
 
 def render_hosts(names: Mapping[str, list[str]], machine: str = "") -> str:
