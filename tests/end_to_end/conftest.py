@@ -1,20 +1,18 @@
 """A `trainwright up` of its own for each test, and commands that talk to it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import UpCommand, end_all_pods, up_command
+from tests.support.cluster import UpCommand, up_command
 from tests.support.commands import Commands
 
 
 @pytest.fixture
-async def up(tmp_path: Path) -> AsyncIterator[UpCommand]:
+def up(tmp_path: Path) -> Iterator[UpCommand]:
     with up_command(tmp_path) as running:
         yield running
-        if running.process.poll() is None:
-            await end_all_pods(running.config)
 
 
 @pytest.fixture

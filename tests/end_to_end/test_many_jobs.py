@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cluster import end_all_pods, up_command
+from tests.support.cluster import up_command
 from tests.support.commands import Commands
 from trainwright.objects import Object
 
@@ -73,7 +73,7 @@ def test_ten_jobs_with_the_default_port_run_at_the_same_time(commands: Commands,
 
 @pytest.mark.torch
 @pytest.mark.timeout(180)
-async def test_a_job_trains_with_the_torch_of_another_environment(tmp_path: Path, kubectl_binary: Path) -> None:
+def test_a_job_trains_with_the_torch_of_another_environment(tmp_path: Path, kubectl_binary: Path) -> None:
     trainer = _environment(tmp_path / "trainer", lambda name: "trainwright" not in name)
     bare = _environment(tmp_path / "bare", lambda name: not name.startswith(("torch", "functorch", "numpy")))
     assert "No module named 'torch'" in _stderr(bare, "import torch")
@@ -85,7 +85,6 @@ async def test_a_job_trains_with_the_torch_of_another_environment(tmp_path: Path
         commands = Commands(up, kubectl_binary)
         commands.trainwright("run", "--python", str(trainer), str(manifest))
         assert commands.kubectl("logs", "elsewhere-master-0") == f"{trainer.parents[1]} 4.0\n"
-        await end_all_pods(up.config)
 
 
 def _environment(directory: Path, wanted: Callable[[str], bool]) -> Path:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import end_all_pods, up_command
+from tests.support.cluster import up_command
 from tests.support.commands import Commands
 from tests.support.waiting import eventually
 
@@ -29,7 +29,6 @@ async def test_a_training_job_survives_kill_9_of_the_cluster(tmp_path: Path, kub
         assert "Saved /models/digits.pt" in await _log(commands)
         (volume,) = commands.get("pv")["items"]
         assert (Path(volume["spec"]["hostPath"]["path"]) / "digits.pt").stat().st_size > 0
-        await end_all_pods(up.config)
 
 
 async def _log(commands: Commands) -> str:

@@ -6,19 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.waiting import eventually
+from tests.support.supervising import end_supervisors
 from trainwright.cluster.datadir import ClusterRecord, DataDir
-from trainwright.cluster.process import NODE_NAME, EmbeddedCluster
-from trainwright.kube.client import Client
+from trainwright.cluster.process import EmbeddedCluster
 from trainwright.kube.config import ClusterConfig, load_kubeconfig
-from trainwright.kube.errors import NotFound
-from trainwright.objects import Object
-from trainwright.objects.resources import PODS
 
 START_SECONDS = 30
 
@@ -30,24 +26,9 @@ async def embedded_cluster(directory: Path, **options: Any) -> AsyncIterator[Emb
     await cluster.start()
     try:
         yield cluster
-        await end_all_pods(cluster.config)
     finally:
         await cluster.stop()
-
-
-async def end_all_pods(config: ClusterConfig) -> None:
-    """Pods outlive their cluster on purpose; a test must not leave processes behind."""
-    async with Client(config) as client:
-
-        async def on_the_node() -> list[Object]:
-            pods = (await client.list(PODS)).items
-            return [pod for pod in pods if pod["spec"].get("nodeName") == NODE_NAME]
-
-        for pod in await on_the_node():
-            metadata = pod["metadata"]
-            with suppress(NotFound):
-                await client.delete(PODS, metadata["name"], namespace=metadata["namespace"], grace_period_seconds=1)
-        await eventually(on_the_node, lambda left: not left)
+        end_supervisors(DataDir(directory).node)
 
 
 @dataclass
@@ -84,7 +65,10 @@ class UpCommand:
 
 @contextmanager
 def up_command(directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[UpCommand]:
-    """`python -m trainwright up` as a child process, ready to be used. Can be entered again for the same directory."""
+    """`python -m trainwright up` as a child process, ready to be used. Can be entered again for the same directory.
+
+    Pods are ended with it, unless the test has ended the cluster itself: then it is their life after it that is tested.
+    """
     data, kubeconfig = DataDir(directory / "data"), directory / "kubeconfig"
     variables = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(directory), **(environment or {})}
     command = [sys.executable, "-m", "trainwright", "up", "--data-dir", str(data.path), *arguments]
@@ -97,8 +81,10 @@ def up_command(directory: Path, *arguments: str, environment: Mapping[str, str] 
         _wait_until_ready(process, data, log)
         yield UpCommand(process, data, kubeconfig, variables, log)
     finally:
-        process.kill()
-        process.wait()
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+            end_supervisors(data.node)
 
 
 def _wait_until_ready(process: "subprocess.Popen[bytes]", data: DataDir, log: Path) -> None:

@@ -1,8 +1,6 @@
 """An embedded API server with a node agent on it, and pods that are bound to the node by hand."""
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.embedded import running_embedded
+from tests.support.supervising import end_supervisors
 from tests.support.waiting import eventually
 from trainwright.cluster.node.agent import NodeAgent
-from trainwright.cluster.node.directories import pod_directories
 from trainwright.cluster.node.logs import PodLogs
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig
@@ -101,7 +99,7 @@ class Node:
 
 @asynccontextmanager
 async def running_node(directory: Path, **options: Any) -> AsyncIterator[Node]:
-    """A server and an agent; supervisors that are left at the end are killed, and their pods with them."""
+    """A server and an agent; pods that are left at the end are ended."""
     async with running_embedded() as embedded, Client(embedded.config) as client:
         node = Node(client, embedded.config, directory)
         await node.up(**options)
@@ -109,12 +107,4 @@ async def running_node(directory: Path, **options: Any) -> AsyncIterator[Node]:
             yield node
         finally:
             await node.down()
-            kill_supervisors(directory)
-
-
-def kill_supervisors(directory: Path) -> None:
-    for found in pod_directories(directory).values():
-        supervision = found.find_supervision()
-        if supervision is not None:
-            supervision.signal(signal.SIGKILL)
-            os.close(supervision.descriptor)
+            end_supervisors(directory)

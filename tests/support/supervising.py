@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainwright.cluster.node.directories import pod_directories
 from trainwright.cluster.node.files import read_json
 from trainwright.cluster.node.probe import PROGRAM, Sandbox, find_sandbox
 
@@ -176,6 +178,22 @@ def supervised_again(user: User, directory: Path, pod: dict[str, Any] | None = N
     finally:
         process.kill()  # and with it, by its own means, the pod
         process.communicate()
+
+
+def end_supervisors(node: Path) -> None:
+    """Ends the pods of a node that has no agent any more, by their own means, and waits until they are gone."""
+    running = [
+        (directory, supervision)
+        for directory in pod_directories(node).values()
+        if (supervision := directory.find_supervision()) is not None
+    ]
+    for directory, supervision in running:
+        directory.stop(supervision, 0)
+    for directory, supervision in running:
+        ended, _, _ = select.select([supervision.descriptor], [], [], _PATIENCE)
+        supervision.signal(signal.SIGKILL)
+        supervision.reap()
+        assert ended, f"the supervisor of {directory.path} did not end"
 
 
 def processes_with(marker: str) -> list[int]:
