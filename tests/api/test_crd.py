@@ -73,8 +73,8 @@ def test_a_kind_without_a_scaled_role_has_no_scale_and_its_own_order_of_columns(
     assert [column["name"] for column in version(FLUTE)["additionalPrinterColumns"]] == ["Age", "State"]
 
 
-def test_a_run_policy_does_not_suspend_unless_it_says_so_and_is_not_added_where_there_is_none() -> None:
-    assert "default" not in schema("spec", "runPolicy")
+def test_a_job_is_not_suspended_unless_it_says_so() -> None:
+    assert schema("spec", "runPolicy")["default"] == {}
     assert schema("spec", "runPolicy", "suspend")["default"] is False
 
 

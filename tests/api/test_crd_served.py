@@ -40,16 +40,12 @@ def post(server: SyncClient, job: Object, *, validation: str = "Strict") -> Obje
     return answer
 
 
-def test_a_template_passes_whole_and_nothing_is_added_to_the_spec(server: SyncClient, real_namespace: str) -> None:
+def test_a_template_passes_whole_and_a_run_policy_is_added(server: SyncClient, real_namespace: str) -> None:
     pod = template(futureField={"deep": [1]})
     pod["metadata"] = {"labels": {"app": "x"}, "annotations": {"a": "b"}}
     stored = post(server, manifest(JobBuilder().master(pod=pod), real_namespace))
-    assert stored["spec"] == {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": pod}}}
-
-
-def test_a_run_policy_says_whether_the_job_is_suspended(server: SyncClient, real_namespace: str) -> None:
-    stored = post(server, manifest(JobBuilder().master().run_policy(backoffLimit=3), real_namespace))
-    assert stored["spec"]["runPolicy"] == {"backoffLimit": 3, "suspend": False}
+    assert stored["spec"]["pytorchReplicaSpecs"]["Master"]["template"] == pod
+    assert stored["spec"]["runPolicy"] == {"suspend": False}
 
 
 def test_a_misspelt_field_is_refused_by_name(server: SyncClient, real_namespace: str) -> None:

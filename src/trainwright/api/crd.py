@@ -96,6 +96,7 @@ def render_crd(kind: Kind) -> Object:
 
 def _schema(kind: Kind) -> Object:
     run_policy = structural_schema(RunPolicy)
+    run_policy["default"] = {}  # upstream has none, and its SDK then cannot read the job
     run_policy["properties"]["suspend"]["default"] = False
     replicas = {"type": "object", "additionalProperties": _replica_schema()}
     spec: Object = {
