@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support.jobs import JobBuilder, template
+from tests.support.junk import junk, specs
 from trainwright.api.errors import ErrorType, InvalidJob, required
 from trainwright.api.job import read_job
 from trainwright.api.kinds import PYTORCH
@@ -208,34 +208,7 @@ def test_several_errors_are_printed_as_the_api_server_does() -> None:
     assert str(refused) == "[a: Required value: x, b: Required value: y]"
 
 
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
-containers = st.lists(
-    st.dictionaries(st.sampled_from(["name", "image", "ports", "env"]), junk | st.just("pytorch"), max_size=4) | junk
-)
-replica = st.fixed_dictionaries(
-    {},
-    optional={
-        "replicas": junk,
-        "restartPolicy": junk,
-        "template": junk | st.fixed_dictionaries({"spec": junk | st.fixed_dictionaries({"containers": containers})}),
-    },
-)
-spec = st.fixed_dictionaries(
-    {},
-    optional={
-        "runPolicy": junk | st.dictionaries(st.sampled_from(["backoffLimit", "suspend", "managedBy"]), junk),
-        "elasticPolicy": junk | st.dictionaries(st.sampled_from(["minReplicas", "rdzvConf", "metrics"]), junk),
-        "nprocPerNode": junk,
-        "pytorchReplicaSpecs": junk | st.dictionaries(st.sampled_from(["Master", "Worker", "worker"]), replica | junk),
-    },
-)
-
-
-@given(spec | junk, junk, junk)
+@given(specs | junk, junk, junk)
 def test_no_manifest_however_broken_gives_anything_but_a_clear_refusal(spec: Any, status: Any, labels: Any) -> None:
     raw = {**JobBuilder().metadata(labels=labels).raw(), "spec": spec, "status": status}
     refused = validate(raw, PYTORCH)

@@ -1,8 +1,14 @@
 """A job's life as one sequence of plans, and what is left alone."""
 
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tests.support.jobs import JobBuilder, PodBuilder, at
+from tests.support.junk import statuses
 from tests.support.planning import STARTED, all_services, conditions, created, decide, events, states
-from trainwright.engine import Plan
+from trainwright.engine import EMBEDDED, Plan, Settings
 from trainwright.objects import Object
 
 SELECTOR = (
@@ -126,3 +132,29 @@ def test_a_role_that_was_removed_from_the_job_takes_its_children_and_numbers_alo
     assert made.status is not None
     assert made.status["replicaStatuses"].keys() == {"Master"}
     assert [delete.name for delete in made.deletes] == ["digits-worker-0", "digits-worker-1"] * 2
+
+
+@given(
+    statuses,
+    st.lists(st.sampled_from(["pending", "running", "succeeded", "failed"]), min_size=3, max_size=3),
+    st.sampled_from([Settings(), EMBEDDED]),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "activeDeadlineSeconds": st.integers(-(2**63), 2**63 - 1),
+            "backoffLimit": st.integers(-1, 2),
+            "cleanPodPolicy": st.sampled_from(["All", "Running", ""]),
+            "suspend": st.booleans(),
+            "ttlSecondsAfterFinished": st.integers(-(2**31), 2**31 - 1),
+        },
+    ),
+)
+def test_from_any_status_the_plans_soon_have_nothing_more_to_write_to_it(
+    status: Object, phases: list[str], settings: Settings, run_policy: dict[str, Any]
+) -> None:
+    for _ in range(4):
+        made = decide(job(status).run_policy(**run_policy), *pods(*phases), services=all_services(), settings=settings)
+        if made.status is None:
+            return
+        status = made.status
+    raise AssertionError(f"still writing: {status}")

@@ -2,15 +2,19 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 import pytest
+from hypothesis import given
 
 from tests.support.jobs import NOW, JobBuilder, PodBuilder, at
+from tests.support.junk import junk, specs, statuses
 from tests.support.planning import DNS, STARTED, all_services, conditions, deleted, events
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import PYTORCH
 from trainwright.engine import Observed, Plan, ServiceView, plan
+from trainwright.engine.conditions import is_finished
 from trainwright.objects import Object
 
 MESSAGE = (
@@ -81,3 +85,16 @@ def test_a_job_that_succeeded_before_it_was_broken_stays_so() -> None:
     made = refused(broken().run_policy(ttlSecondsAfterFinished=60).status(status).raw())
     assert made.empty
     assert made.wake_at == at(60)
+
+
+@given(specs | junk, statuses | junk)
+def test_a_job_however_broken_is_planned_for(spec: Any, status: Any) -> None:
+    raw = {**JobBuilder().raw(), "spec": spec, "status": status}
+    pods = (PodBuilder("Master").running().pod(), PodBuilder("Worker", 0).failed(1).pod())
+    try:
+        job = read_job(raw)
+    except InvalidJob as refusal:
+        job = salvage_job(raw, PYTORCH, refusal)
+    made = plan(job, Observed(pods), DNS, NOW)
+    assert not job.problem or not made.creates
+    assert not job.problem or job.managed_elsewhere or is_finished(made.status or job.raw["status"])
