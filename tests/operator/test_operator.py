@@ -124,6 +124,23 @@ async def test_restarts_by_the_kubelet_count_against_the_backoff_limit(client: C
     )
 
 
+async def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_and_goes(
+    client: Client, real_namespace: str
+) -> None:
+    async with playing(client, real_namespace), running_operator(client, namespace=real_namespace):
+        builder = JobBuilder("spoilt", namespace=real_namespace).master().workers(1)
+        await submit(client, builder.run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=1))
+        await running(client, real_namespace, "spoilt")
+        broken = builder.workers(1, pod=template(name="not-pytorch")).raw()
+        await client.patch(PYTORCH.resource, "spoilt", {"spec": broken["spec"]}, namespace=real_namespace)
+        await eventually(lambda: pods(client, real_namespace), lambda left: not left)
+        told = await eventually(
+            lambda: events(client, real_namespace, "spoilt"),
+            lambda seen: ("Normal", "SuccessfulDeletePod", "Deleted job: spoilt") in seen,
+        )
+    assert any(reason == "PyTorchJobFailedValidation" for _, reason, _ in told)
+
+
 async def test_only_the_given_namespace_is_looked_after(client: Client, real_namespace: str) -> None:
     other = f"{real_namespace}-other"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
