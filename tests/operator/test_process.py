@@ -115,6 +115,13 @@ async def test_a_wrong_token_ends_it(control_plane: ControlPlane) -> None:
 
 
 @pytest.mark.apiserver
+async def test_a_certificate_that_nobody_vouches_for_ends_it(control_plane: ControlPlane) -> None:
+    trusting_others = replace(control_plane.config, ca_data=None)
+    with pytest.raises(OperatorError, match=r"cannot trust the certificate of https://.*certificate-authority"):
+        await prepare(trusting_others, {PYTORCH.name: PYTORCH}, OperatorOptions())
+
+
+@pytest.mark.apiserver
 async def test_an_api_server_that_is_not_up_yet_is_waited_for(
     control_plane: ControlPlane, absent: dict[str, Kind], unused_tcp_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,10 @@ class Unreachable(Exception):
     """No answer: the server could not be connected to, or the connection broke. The message names the server."""
 
 
+class Untrusted(Unreachable):
+    """Somebody answers, but its certificate does not prove that it is the server: waiting will not change that."""
+
+
 class ApiError(Exception):
     """The server refused. `status` is the metav1.Status of its answer, made up from the text if it sent none."""
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from trainwright.kube.errors import ApiError, Expired, Unreachable, error_from_answer, error_from_status
+from trainwright.kube.errors import ApiError, Expired, Unreachable, Untrusted, error_from_answer, error_from_status
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, Resource
 from trainwright.objects.times import format_micro_time
@@ -288,7 +288,7 @@ def unreachable(server: str, failure: Failure, reason: str) -> Unreachable:
         case Failure.NOT_CONNECTED:
             text = f"cannot connect to {server}"
         case Failure.UNTRUSTED:
-            text = f"cannot trust the certificate of {server}"
+            return Untrusted(f"cannot trust the certificate of {server}: {reason}")
         case Failure.BROKEN:
             text = f"lost the connection to {server}"
         case Failure.TIMED_OUT:

@@ -15,7 +15,7 @@ from trainwright.engine import Settings
 from trainwright.engine.settings import InitContainer
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig, in_cluster_config, load_kubeconfig
-from trainwright.kube.errors import ApiError, ServerError, TooManyRequests, Unreachable
+from trainwright.kube.errors import ApiError, ServerError, TooManyRequests, Unreachable, Untrusted
 from trainwright.operator.crds import install_crds, missing_crds
 from trainwright.operator.operator import Operator
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
@@ -63,6 +63,8 @@ async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: Ope
                     await install_crds(client, kinds.values())
                 missing = await missing_crds(client, kinds.values(), namespace=options.namespace)
                 break
+            except Untrusted as error:
+                raise OperatorError(f"{error}; name its authority in the kubeconfig's certificate-authority") from None
             except (Unreachable, ServerError, TooManyRequests) as error:
                 log.warning("cannot work on %s yet, trying again in %g s: %s", config.server, delay, error)
                 await asyncio.sleep(delay)
