@@ -249,6 +249,20 @@ def test_one_pod_has_one_supervisor(ground: Any) -> None:
         assert "running" in pod.container()["state"]
 
 
+def test_a_port_that_is_taken_when_a_program_starts_again_fails_the_pod(ground: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free_for_now:
+        port = free_for_now.getsockname()[1]
+    gate = ground.shared / "gate"
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    program = container(f"until [ -e {gate} ]; do sleep 0.01; done; exit 1", mounts=mounts)
+    with ground.run(program, listenPorts=[port], restartPolicy="OnFailure") as pod:
+        pod.until(lambda pod: "running" in pod.container()["state"])
+        with socket.create_server(("127.0.0.1", port)):
+            gate.touch()
+            state = pod.wait()
+    assert state["reason"] == "PortTaken"
+
+
 def test_a_taken_port_fails_the_pod_before_its_program_runs(ground: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]

@@ -115,7 +115,6 @@ class Supervisor:
         self._mains = self._containers("containers", before, init=False)
         self._all = self._inits + self._mains
         self._reason = self._message = ""
-        self._ports_checked = False
         self._kill_at: float | None = None
         self._finished = False
         self._stopping = False
@@ -186,8 +185,7 @@ class Supervisor:
         if current is not None:
             self._start_if_due(current, now)
             return
-        if not self._ports_checked:
-            self._ports_checked = True
+        if self._pod["listenPorts"] and self._about_to_start(now):
             taken = [why for port in self._pod["listenPorts"] if (why := ports.why_taken(port))]
             if taken:
                 self.give_up("PortTaken", "; ".join(taken))
@@ -195,8 +193,15 @@ class Supervisor:
         for container in self._mains:
             self._start_if_due(container, now)
 
+    def _about_to_start(self, now: float) -> bool:
+        """Whether a program is due while none runs: whoever has the pod's ports then is somebody else. A restart counts
+        as well, because a program may have died of a port that was taken after the first look."""
+        return not any(container.process for container in self._mains) and any(
+            _is_due(container, now) for container in self._mains
+        )
+
     def _start_if_due(self, container: Container, now: float) -> None:
-        if container.process is None and container.due is not None and now >= container.due:
+        if _is_due(container, now):
             container.due = None
             self._start(container)
 
@@ -463,6 +468,10 @@ def _remove_file(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
+
+
+def _is_due(container: Container, now: float) -> bool:
+    return container.process is None and container.due is not None and now >= container.due
 
 
 def _now() -> str:
