@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import stat
 import time
@@ -105,6 +106,26 @@ def test_ctrl_c_leaves_pods_running_and_down_ends_them(user: User, tmp_path: Pat
     assert down.code == 0, down.all
     assert down.out == f"No cluster was running in {user.data.path}; ended 1 pod\n"
     assert not _runs(program)
+
+
+def test_a_cluster_whose_directory_is_removed_ends_with_its_pods(user: User, tmp_path: Path) -> None:
+    program = ["sleep", f"8{os.getpid()}"]
+    with running(user) as up:
+        user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
+        _wait_until(lambda: _runs(program))
+        shutil.rmtree(user.data.path)
+        _wait_until(lambda: up.process.poll() is not None)
+        assert up.process.returncode == 1
+        _wait_until(lambda: not _runs(program))
+
+
+def test_a_cluster_that_lost_its_record_is_stopped_before_its_directory_is_deleted(user: User) -> None:
+    with running(user) as up:
+        (user.data.path / "cluster.json").unlink()
+        down = user.call("down", "--purge", "--yes")
+        assert down.code == 0, down.all
+        assert down.out == f"Stopped the cluster; no pods were running\nDeleted {user.data.path}\n"
+        assert up.process.wait(timeout=10) == 0
 
 
 def test_a_detached_cluster_starts_stops_and_is_forgotten(user: User) -> None:

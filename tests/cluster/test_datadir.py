@@ -15,6 +15,7 @@ from trainwright.cluster.datadir import (
     RememberedPort,
     this_process,
 )
+from trainwright.cluster.identity import identify
 
 
 @pytest.fixture
@@ -147,9 +148,32 @@ def test_the_record_counts_only_while_its_process_runs(data: DataDir) -> None:
     data.write_record(record(boot_id="the boot before"))
     assert data.running() is None
 
-    data.remove_record()
+    data.write_record(record())
+    data.remove_record(record(server="https://127.0.0.1:1"))  # ours was lost before, this one is somebody else's
+    assert data.running() == record()
+    data.remove_record(record())
     assert data.running() is None
-    data.remove_record()  # not there any more: fine
+    data.remove_record(record())  # not there any more: fine
+
+
+def test_whoever_has_the_lock_owns_the_directory_ready_or_not(data: DataDir) -> None:
+    assert data.owner() is None
+    lock = data.lock()
+    assert data.owner() == identify(os.getpid())
+    lock.release()
+    assert data.owner() is None
+
+
+def test_a_lock_is_lost_with_its_file(data: DataDir) -> None:
+    lock = data.lock()
+    assert not lock.lost
+    (data.path / "lock").unlink()
+    assert lock.lost
+    later = data.lock()  # of a cluster that began afresh in the same place
+    assert lock.lost
+    assert not later.lost
+    later.release()
+    lock.release()
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "one"}', "\udcff"])

@@ -39,19 +39,21 @@ def command(data_dir: Path | None, keep_pods: bool, purge: bool, yes: bool) -> N
         _confirm(data)
     record = data.running()
     click.echo(f"→ embedded cluster {'at ' + record.server if record else 'of ' + str(data.path)}", err=True)
-    if record:
-        _stop(record.process)
+    # One that is still starting, or whose record was lost, has to be stopped as well: it has the lock.
+    process = record.process if record else data.owner()
+    if process:
+        _stop(process)
     ended = 0 if keep_pods else end_pods(data.node)
-    click.echo(summary(record, data, ended=ended, kept=keep_pods))
+    click.echo(summary(data, stopped=process is not None, ended=ended, kept=keep_pods))
     if purge:
         _purge(data, record)
 
 
-def summary(record: ClusterRecord | None, data: DataDir, *, ended: int, kept: bool) -> str:
-    stopped = "Stopped the cluster" if record else f"No cluster was running in {data.path}"
+def summary(data: DataDir, *, stopped: bool, ended: int, kept: bool) -> str:
+    done = "Stopped the cluster" if stopped else f"No cluster was running in {data.path}"
     if kept:
-        return f"{stopped}; pods keep running, `trainwright up` finds them again"
-    return f"{stopped}; ended {ended} pod{'' if ended == 1 else 's'}" if ended else f"{stopped}; no pods were running"
+        return f"{done}; pods keep running, `trainwright up` finds them again"
+    return f"{done}; ended {ended} pod{'' if ended == 1 else 's'}" if ended else f"{done}; no pods were running"
 
 
 def _stop(process: ProcessIdentity) -> None:

@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from trainwright.api.kinds import KINDS
+from trainwright.cli.ending import end_lost_pods
+from trainwright.cli.problems import Problem
 from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir
 from trainwright.cluster.process import EmbeddedCluster, settle_memory
 from trainwright.engine import Settings
@@ -40,6 +43,8 @@ class UpOptions:
 async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: Callable[[ClusterRecord], None]) -> int:
     """Runs the cluster until SIGINT, SIGTERM or SIGHUP; how many pods it leaves running.
 
+    If its data directory is removed, it ends with all its pods, by a Problem.
+
     Notes come before others can see that it is ready: whoever waits for that finds them all.
     """
     stop = asyncio.Event()
@@ -53,15 +58,16 @@ async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: 
             async with _operating(client, settings_for(cluster.sandbox)):
                 for note in (*cluster.notes, *introduce(cluster.config, options)):
                     on_note(note)
-                cluster.announce(options.kubeconfig)
+                record = cluster.announce(options.kubeconfig)
                 settle_memory()
-                record = options.data.running()
-                assert record is not None  # noqa: S101 (it has just been written by this very process)
                 on_ready(record)
-                await stop.wait()
-            return await _running_pods(client)
+                await _first(stop.wait(), cluster.dispossessed())
+            if stop.is_set():
+                return await _running_pods(client)
     finally:
         await cluster.stop()
+    ended = end_lost_pods(options.data.node)
+    raise Problem(f"{options.data.path} was removed: stopped the cluster that lived in it, and its {ended} pods")
 
 
 def settings_for(sandbox: str) -> Settings:
@@ -118,6 +124,15 @@ async def _operating(client: Client, settings: Settings) -> AsyncIterator[None]:
         working.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await working
+
+
+async def _first(*either: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.ensure_future(one) for one in either]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 async def _pass_on(source: asyncio.Event, target: asyncio.Event) -> None:

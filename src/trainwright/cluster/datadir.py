@@ -155,7 +155,22 @@ class DataDir:
             raise AlreadyRunning(self.path, self.holder()) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        return DataDirLock(descriptor)
+        return DataDirLock(path, descriptor)
+
+    def owner(self) -> ProcessIdentity | None:
+        """The process that has the lock now, be it ready or not."""
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = self.holder()
+            return identify(pid) if pid else None
+        finally:
+            os.close(descriptor)
+        return None
 
     def holder(self) -> int | None:
         """The pid in the lock file. It means something only while the lock is held."""
@@ -184,8 +199,10 @@ class DataDir:
     def write_record(self, record: ClusterRecord) -> None:
         write_atomically(self.path / "cluster.json", msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
 
-    def remove_record(self) -> None:
-        (self.path / "cluster.json").unlink(missing_ok=True)
+    def remove_record(self, record: ClusterRecord) -> None:
+        """Takes back this record; that of a later process stays."""
+        if self.running() in {None, record}:
+            (self.path / "cluster.json").unlink(missing_ok=True)
 
     def running(self) -> ClusterRecord | None:
         """The record of the cluster that runs here now. One that a killed process left, or a broken one, is none."""
@@ -201,7 +218,16 @@ class DataDir:
 class DataDirLock:
     """Held by its open file: the kernel lets go of it however the process ends."""
 
+    path: Path
     descriptor: int
+
+    @property
+    def lost(self) -> bool:
+        """Whether the file has been removed: nobody finds us any more, and another process may have begun afresh."""
+        try:
+            return not os.path.samestat(os.fstat(self.descriptor), self.path.stat())
+        except FileNotFoundError:
+            return True
 
     def release(self) -> None:
         if self.descriptor >= 0:

@@ -23,7 +23,7 @@ from trainwright.cluster.controllers.namespaces import Namespaces
 from trainwright.cluster.controllers.scheduling import Scheduler
 from trainwright.cluster.controllers.serviceaccounts import ServiceAccounts
 from trainwright.cluster.controllers.volumes import Volumes
-from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir, RememberedPort, this_process
+from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir, DataDirLock, RememberedPort, this_process
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.logs import PodLogs
 from trainwright.cluster.node.ports import why_taken
@@ -41,6 +41,7 @@ DEFAULT_PORT = 26443
 NODE_NAME = "local"
 _MORE_PORTS = 100
 _NODE_SECONDS = 20.0
+_LOOK_SECONDS = 1.0
 
 
 NewServer = Callable[[], ApiServer]
@@ -73,6 +74,7 @@ class EmbeddedCluster:
         self._with_node = with_node
         self._supervisor = Supervisor()
         self._parts = AsyncExitStack()
+        self._lock: DataDirLock | None = None
         self._config: ClusterConfig | None = None
         self._node: NodeAgent | None = None
         self.notes: list[str] = []
@@ -97,7 +99,8 @@ class EmbeddedCluster:
     async def start(self) -> None:
         """Returns when the API answers, the usual objects exist and the node takes pods."""
         self._data.create()
-        self._parts.callback(self._data.lock().release)
+        self._lock = self._data.lock()
+        self._parts.callback(self._lock.release)
         try:
             await self._start()
         except BaseException:
@@ -108,7 +111,7 @@ class EmbeddedCluster:
         """Ends the parts in the reverse order of their start. Harmless when nothing runs."""
         await self._parts.aclose()
 
-    def announce(self, kubeconfig: Path) -> None:
+    def announce(self, kubeconfig: Path) -> ClusterRecord:
         """Tells other commands that this cluster is ready; `kubeconfig` is the user's file that has its context."""
         me = this_process()
         record = ClusterRecord(
@@ -122,7 +125,13 @@ class EmbeddedCluster:
             kubeconfig=str(kubeconfig),
         )
         self._data.write_record(record)
-        self._parts.callback(self._data.remove_record)
+        self._parts.callback(self._data.remove_record, record)
+        return record
+
+    async def dispossessed(self) -> None:
+        """Returns if the data directory is removed: what runs on then is kept nowhere and found by nobody."""
+        while self._lock is None or not self._lock.lost:  # noqa: ASYNC110 (no event tells it without inotify)
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _start(self) -> None:
         tls, authority = pki.server_context(self._data.pki)
