@@ -259,6 +259,9 @@ class TestOtherKinds:
     async def test_config_maps(self, api: RawApi) -> None:
         reply = await api.post(api.path("configmaps"), config_map(data={"a b": "c"}))
         assert reply.message.startswith('ConfigMap "c" is invalid: data[a b]: Invalid value: "a b": a valid config key')
+        for key, problem in ((".", "must not be '.'"), ("..", "must not be '..'"), ("..x", "must not start with '..'")):
+            reply = await api.post(api.path("configmaps"), config_map(data={key: "c"}))
+            assert reply.message == f'ConfigMap "c" is invalid: data[{key}]: Invalid value: "{key}": {problem}'
         await api.post(api.path("configmaps"), config_map(data={"a": "1"}) | {"immutable": True})
         fixed = await api.patch(api.path("configmaps", "c"), {"data": {"a": "2"}})
         assert fixed.message == (

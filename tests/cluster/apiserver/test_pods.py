@@ -44,6 +44,46 @@ class TestPods:
         assert reply.body["status"]["qosClass"] == "Guaranteed"
         assert reply.metadata["generation"] == 1
 
+    async def test_paths_that_lead_out_of_a_volume_are_refused(self, api: RawApi) -> None:
+        items = [{"key": "k", "path": path} for path in ("../../x", "/x", "..x")]
+        volumes = [
+            {"name": "e", "emptyDir": {}},
+            {"name": "h", "hostPath": {"path": "/a/../b"}},
+            {"name": "c", "configMap": {"name": "x", "items": [*items, {"key": "", "path": ""}]}},
+            {"name": "s", "secret": {"secretName": "x", "items": [{"key": "k", "path": "a/../x"}]}},
+            {"name": "t", "hostPath": {"path": "/x", "type": "Bogus"}},
+        ]
+        mounts = [
+            {"name": "e", "mountPath": "/a", "subPath": "../x"},
+            {"name": "e", "mountPath": "/b", "subPath": "/x"},
+            {"name": "e", "mountPath": "/c", "subPathExpr": "../x"},
+            {"name": "e", "mountPath": "/d", "subPathExpr": "a", "subPath": "b"},
+        ]
+        reply = await api.post(api.path("pods"), pod(spec={"volumes": volumes}, volumeMounts=mounts))
+        backstep, absolute = "must not contain '..'", "must be a relative path"
+        types = '"", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"'
+        assert [(cause["field"], cause["message"]) for cause in reply.body["details"]["causes"]] == [
+            ("spec.volumes[1].hostPath.path", f'Invalid value: "/a/../b": {backstep}'),
+            ("spec.volumes[2].configMap.items[0].path", f'Invalid value: "../../x": {backstep}'),
+            ("spec.volumes[2].configMap.items[1].path", f'Invalid value: "/x": {absolute}'),
+            ("spec.volumes[2].configMap.items[2].path", "Invalid value: \"..x\": must not start with '..'"),
+            ("spec.volumes[2].configMap.items[3].key", "Required value"),
+            ("spec.volumes[2].configMap.items[3].path", "Required value"),
+            ("spec.volumes[3].secret.items[0].path", f'Invalid value: "a/../x": {backstep}'),
+            ("spec.volumes[4].hostPath.type", f'Unsupported value: "Bogus": supported values: {types}'),
+            ("spec.containers[0].volumeMounts.subPath", f'Invalid value: "../x": {backstep}'),
+            ("spec.containers[0].volumeMounts.subPath", f'Invalid value: "/x": {absolute}'),
+            ("spec.containers[0].volumeMounts.subPathExpr", f'Invalid value: "../x": {backstep}'),
+            (
+                "spec.containers[0].volumeMounts[3].subPathExpr",
+                'Invalid value: "a": subPathExpr and subPath are mutually exclusive',
+            ),
+        ]
+
+    async def test_a_grace_period_is_never_negative(self, api: RawApi) -> None:
+        reply = await api.post(api.path("pods"), pod(spec={"terminationGracePeriodSeconds": -5}))
+        assert reply.body["spec"]["terminationGracePeriodSeconds"] == 1
+
     async def test_mistakes_are_named_field_by_field(self, api: RawApi) -> None:
         empty = await api.post(api.path("pods"), {"metadata": {"name": "p"}, "spec": {}})
         assert (empty.code, empty.message) == (422, 'Pod "p" is invalid: spec.containers: Required value')

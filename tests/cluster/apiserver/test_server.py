@@ -193,6 +193,8 @@ class TestEvents:
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
             api = RawApi(session, f"http://127.0.0.1:{port}", "default")
             about = {"namespace": "default", "name": "p"}
+            far = {"metadata": {"name": "far"}, "involvedObject": about, "lastTimestamp": "9999-12-31T23:59:59Z"}
+            assert (await api.post(api.path("events"), far)).code == 201
             await api.post(api.path("events"), {"metadata": {"name": "old"}, "involvedObject": about})
             now[0] += timedelta(minutes=50)
             await api.post(api.path("events"), {"metadata": {"name": "new"}, "involvedObject": about})
@@ -200,4 +202,4 @@ class TestEvents:
             await server.forget_old_events()
             left = [one["metadata"]["name"] for one in (await api.get(api.path("events"))).body["items"]]
         await server.stop()
-        assert left == ["new"]
+        assert left == ["far", "new"]

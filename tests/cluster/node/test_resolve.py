@@ -302,6 +302,24 @@ def test_an_optional_config_map_may_be_absent() -> None:
     assert volume.files == {}
 
 
+def test_a_mount_path_counts_from_the_root() -> None:
+    mounts = [{"name": "v", "mountPath": "data/"}]
+    found = main(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
+    assert "/data" in targets(found)
+
+
+def test_nothing_is_mounted_over_everything() -> None:
+    mounts = [{"name": "v", "mountPath": "/"}]
+    (problem,) = problems(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
+    assert "mountPath /" in problem.message
+
+
+def test_a_path_of_the_host_is_absolute() -> None:
+    (problem,) = problems(pod(volumes=[{"name": "v", "hostPath": {"path": "models"}}]))
+    assert problem.reason == "UnsupportedVolume"
+    assert problem.message == "volume \"v\": hostPath.path: 'models': write an absolute path"
+
+
 def test_a_sub_path_stays_in_its_volume() -> None:
     mounts = [{"name": "v", "mountPath": "/v", "subPath": "../.."}]
     (problem,) = problems(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))

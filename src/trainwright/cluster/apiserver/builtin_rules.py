@@ -109,12 +109,21 @@ def _validate_config_map(config_map: Object) -> list[FieldError]:
     text, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
     both = [*(("data", key) for key in text), *(("binaryData", key) for key in binary)]
     found = [
-        errors.invalid_value(f"{field}[{key}]", key, _NOT_A_DATA_KEY)
+        errors.invalid_value(f"{field}[{key}]", key, problem)
         for field, key in both
-        if not _DATA_KEY.fullmatch(key)
+        if (problem := _data_key_problem(key))
     ]
     repeated = "duplicate of key present in binaryData"
     return found + [errors.invalid_value(f"data[{key}]", key, repeated) for key in sorted(text.keys() & binary.keys())]
+
+
+def _data_key_problem(key: str) -> str | None:
+    """Keys become file names."""
+    if not _DATA_KEY.fullmatch(key):
+        return _NOT_A_DATA_KEY
+    if key in {".", ".."}:
+        return f"must not be '{key}'"
+    return "must not start with '..'" if key.startswith("..") else None
 
 
 def _validate_config_update(new: Object, old: Object) -> list[FieldError]:
@@ -136,7 +145,7 @@ def _default_secret(secret: Object) -> None:
 
 def _validate_secret(secret: Object) -> list[FieldError]:
     keys = secret.get("data") or ()
-    return [errors.invalid_value(f"data[{k}]", k, _NOT_A_DATA_KEY) for k in keys if not _DATA_KEY.fullmatch(k)]
+    return [errors.invalid_value(f"data[{key}]", key, problem) for key in keys if (problem := _data_key_problem(key))]
 
 
 def _validate_secret_update(new: Object, old: Object) -> list[FieldError]:

@@ -13,6 +13,9 @@ from trainwright.objects.quantities import parse_quantity
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
+_HOST_PATH_TYPES = (
+    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
+)  # fmt: skip
 _MODES = {"configMap": "defaultMode", "secret": "defaultMode", "downwardAPI": "defaultMode", "projected": "defaultMode"}
 _ENV_NAME_PROBLEM = "a valid environment variable name must consist only of printable ASCII characters other than '='"
 _MUTABLE_ONLY = (
@@ -28,6 +31,8 @@ def _default(pod: Object) -> None:
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("terminationGracePeriodSeconds", 30)
+    if isinstance(grace := spec["terminationGracePeriodSeconds"], int) and grace < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     spec.setdefault("enableServiceLinks", True)
     spec.setdefault("securityContext", {})
     account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
@@ -202,6 +207,24 @@ def _mount_errors(container: Object, path: str, volumes: set[Any]) -> Iterator[F
         elif target in paths:
             yield errors.invalid_value(f"{here}.mountPath", target, "must be unique")
         paths.add(target)
+        for field in ("subPath", "subPathExpr"):
+            # Upstream leaves out the index of the mount here, and here alone.
+            yield from _path_errors(mount.get(field) or "", f"{path}.volumeMounts.{field}")
+        if mount.get("subPath") and (expression := mount.get("subPathExpr")):
+            detail = "subPathExpr and subPath are mutually exclusive"
+            yield errors.invalid_value(f"{here}.subPathExpr", expression, detail)
+
+
+def _path_errors(path: str, field: str) -> Iterator[FieldError]:
+    """A path within a volume must not lead out of it."""
+    if path.startswith("/"):
+        yield errors.invalid_value(field, path, "must be a relative path")
+    yield from _backstep_errors(path, field)
+
+
+def _backstep_errors(path: str, field: str) -> Iterator[FieldError]:
+    if ".." in path.split("/"):
+        yield errors.invalid_value(field, path, "must not contain '..'")
 
 
 def _volume_errors(spec: Object) -> Iterator[FieldError]:
@@ -219,10 +242,33 @@ def _volume_errors(spec: Object) -> Iterator[FieldError]:
         sources = sorted(volume.keys() - {"name"})
         for extra in sources[1:]:
             yield errors.forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")
-        if "hostPath" in volume and not volume["hostPath"].get("path"):
-            yield errors.required(f"{path}.hostPath.path")
+        if "hostPath" in volume:
+            yield from _host_path_errors(volume["hostPath"], f"{path}.hostPath")
+        for source in ("configMap", "secret"):
+            for number, item in enumerate((volume.get(source) or {}).get("items") or ()):
+                yield from _item_errors(item, f"{path}.{source}.items[{number}]")
         if "persistentVolumeClaim" in volume and not volume["persistentVolumeClaim"].get("claimName"):
             yield errors.required(f"{path}.persistentVolumeClaim.claimName")
+
+
+def _host_path_errors(source: Object, path: str) -> Iterator[FieldError]:
+    if not source.get("path"):
+        yield errors.required(f"{path}.path")
+        return
+    yield from _backstep_errors(source["path"], f"{path}.path")
+    if (kind := source.get("type") or "") not in _HOST_PATH_TYPES:
+        yield errors.not_supported(f"{path}.type", kind, _HOST_PATH_TYPES)
+
+
+def _item_errors(item: Object, path: str) -> Iterator[FieldError]:
+    if not item.get("key"):
+        yield errors.required(f"{path}.key")
+    target = item.get("path") or ""
+    if not target:
+        yield errors.required(f"{path}.path")
+    yield from _path_errors(target, f"{path}.path")
+    if target.startswith("..") and ".." not in target.split("/"):
+        yield errors.invalid_value(f"{path}.path", target, "must not start with '..'")
 
 
 def _validate_update(new: Object, old: Object) -> list[FieldError]:

@@ -114,7 +114,7 @@ class Routes:
         kind = self._registry.of(EVENTS)
         now = self._clock()
         for stored in self._store.list(kind.key):
-            if _event_time(stored) + EVENT_LIFETIME < now:
+            if _event_time(stored) < now - EVENT_LIFETIME:  # not the other way round: a client may name the last day
                 target = Target(kind, stored.key[0], stored.key[1])
                 with contextlib.suppress(errors.ApiFailure):
                     await self._objects.delete(Call(target, "DELETE", {}, now))

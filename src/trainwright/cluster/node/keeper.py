@@ -149,9 +149,11 @@ class PodKeeper:
             except (ApiError, Unreachable) as error:
                 pause = self._queue.retry(uid)
                 log.warning("pod %s: %s; again in %.1f s", uid, error, pause)
-            except Exception:
+            except Exception as error:
                 log.exception("pod %s", uid)
                 self._queue.retry(uid)
+                for pod in self.store.by_index("uid", uid):
+                    self._tell_once(pod, [Notice("NodeError", f"{type(error).__name__}: {error}")])
             finally:
                 self._queue.done(uid)
 

@@ -34,6 +34,8 @@ def prepare(resolved: Resolved) -> tuple[Problem, ...]:
             trouble = _make(volume)
         except OSError as error:
             trouble = f"{error.strerror}: {error.filename}"
+        except ValueError as error:  # a zero byte in the path
+            trouble = f"{error}: {volume.path!r}"
         if trouble:
             problems.append(Problem(reason="FailedMount", message=f'volume "{volume.name}": {trouble}'))
     return tuple(problems) or _make_mount_sources(resolved)
@@ -79,7 +81,7 @@ def _make_mount_sources(resolved: Resolved) -> tuple[Problem, ...]:
             try:
                 if not source.exists():
                     source.mkdir(parents=True)
-            except OSError as error:
-                text = f"{source}: {error.strerror}"
+            except (OSError, ValueError) as error:
+                text = f"{str(source)!r}: {getattr(error, 'strerror', error)}"
                 problems.append(Problem(reason="FailedMount", message=text, container=container["name"]))
     return tuple(problems)

@@ -195,7 +195,11 @@ class _ContainerResolver:
 
     def _mount(self, mount: Object, variables: Mapping[str, str]) -> dict[str, Any]:
         read_only = bool(mount.get("readOnly")) or self._volume(mount).read_only
-        target = posixpath.normpath(mount["mountPath"])
+        target = posixpath.normpath(posixpath.join("/", mount["mountPath"]))
+        if target == "/":
+            raise MissingSource(
+                f"volumeMounts {mount['name']}: mountPath / would hide everything else of the container"
+            )
         return {"source": self._source(mount, variables), "target": target, "readOnly": read_only}
 
     def _source(self, mount: Object, variables: Mapping[str, str]) -> str:

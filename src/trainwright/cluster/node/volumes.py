@@ -82,7 +82,8 @@ def _empty_dir(name: str, spec: Object, path: str, _: Sources) -> Volume:
 
 
 def _host_path(name: str, spec: Object, _: str, __: Sources) -> Volume:
-    return Volume(name=name, path=posixpath.normpath(spec["path"]), host_type=spec.get("type") or "")
+    path = _absolute(spec["path"], f'volume "{name}": hostPath.path')
+    return Volume(name=name, path=path, host_type=spec.get("type") or "")
 
 
 def _claim(name: str, spec: Object, _: str, sources: Sources) -> Volume:
@@ -98,13 +99,14 @@ def _claim(name: str, spec: Object, _: str, sources: Sources) -> Volume:
         raise MissingSource(f'persistentvolume "{volume_name}" of claim "{claim_name}" not found')
     read_only = bool(spec.get("readOnly"))
     if host_path := volume["spec"].get("hostPath"):
-        found = posixpath.normpath(host_path["path"])
+        found = _absolute(host_path["path"], f'persistentvolume "{volume_name}": spec.hostPath.path')
         # A volume that nobody can have made by hand is made: the claim's user has no say in what is on the node.
         return Volume(
             name=name, path=found, host_type=host_path.get("type") or "DirectoryOrCreate", read_only=read_only
         )
     if local := volume["spec"].get("local"):
-        return Volume(name=name, path=posixpath.normpath(local["path"]), host_type="Directory", read_only=read_only)
+        found = _absolute(local["path"], f'persistentvolume "{volume_name}": spec.local.path')
+        return Volume(name=name, path=found, host_type="Directory", read_only=read_only)
     sort = next((kind for kind in volume["spec"] if kind in _REMOTE_VOLUMES), "its source")
     raise UnsupportedVolume(
         f'persistentvolume "{volume_name}" of claim "{claim_name}": spec.{sort}: this node mounts hostPath and local'
@@ -143,6 +145,12 @@ def _of_files(
     else:
         files = {key: File(content=content, mode=mode) for key, content in data.items()}
     return Volume(name=name, path=path, files=files, read_only=True)
+
+
+def _absolute(path: str, where: str) -> str:
+    if not path.startswith("/"):
+        raise UnsupportedVolume(f"{where}: {path!r}: write an absolute path")
+    return posixpath.normpath(path)
 
 
 def _inside(path: str) -> str:
