@@ -15,6 +15,7 @@ from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
+from trainwright.engine import JobEvent
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.ranks import Rank
@@ -188,13 +189,15 @@ async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client:
     assert woken == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
 
 
-async def test_a_job_that_is_gone_leaves_no_timer_behind(client: Client, real_namespace: str) -> None:
+async def test_a_job_that_is_gone_leaves_nothing_behind_in_memory(client: Client, real_namespace: str) -> None:
     async with running_operator(client, namespace=real_namespace) as operator:
         builder = JobBuilder("patient", namespace=real_namespace).master()
         await submit(client, builder.run_policy(activeDeadlineSeconds=10**6))
-        await eventually(lambda: timers(operator), lambda keys: keys == {f"PyTorchJob/{real_namespace}/patient"})
+        key = f"PyTorchJob/{real_namespace}/patient"
+        await eventually(lambda: remembered(operator), lambda keys: keys == {key})
+        operator._applier._notices.news(key, "uid", [JobEvent("Warning", "Trouble", "of some kind")])
         await client.delete(PYTORCH.resource, "patient", namespace=real_namespace)
-        await eventually(lambda: timers(operator), lambda keys: not keys)
+        await eventually(lambda: remembered(operator), lambda keys: not keys)
 
 
 async def test_a_stopped_operator_has_told_of_all_it_did(client: Client, real_namespace: str) -> None:
@@ -309,8 +312,9 @@ async def touched(operator: Operator) -> int:
     return sum(bool(pod.metadata.annotations) for pod in operator._caches.pods.store.all())
 
 
-async def timers(operator: Operator) -> set[str]:
-    return set(operator._queue._timers)
+async def remembered(operator: Operator) -> set[str]:
+    """The jobs that have a timer, or of which something was told."""
+    return {*operator._queue._timers, *operator._applier._notices._last}
 
 
 async def settled(operator: Operator) -> None:

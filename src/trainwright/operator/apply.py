@@ -15,6 +15,7 @@ from trainwright.engine.labels import JOB_NAME
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
+from trainwright.objects.metadata import object_key
 from trainwright.objects.resources import PODS
 from trainwright.operator.announcing import Announcer
 from trainwright.operator.caches import Caches
@@ -40,9 +41,9 @@ class Applier:
         self._slots = asyncio.Semaphore(parallel_writes)
         self._notices = Notices()
 
-    def forget(self, job: Object) -> None:
+    def forget(self, kind: str, job_key: str) -> None:
         """The job is gone, and with it all that was to be told about it."""
-        self._notices.forget(job["metadata"]["uid"])
+        self._notices.forget(f"{kind}/{job_key}")
 
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[str, ...]:
         """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
@@ -55,7 +56,8 @@ class Applier:
             if plan.delete_job:
                 results.append(await self._delete_job(kind, job))
         told = (result.event for result in results if result.event)
-        for event in (*told, *plan.events, *self._notices.news(job["metadata"]["uid"], plan.notices)):
+        news = self._notices.news(f"{kind.name}/{object_key(job)}", job["metadata"]["uid"], plan.notices)
+        for event in (*told, *plan.events, *news):
             self._announcer.announce(job, event)
         return tuple(result.failure for result in results if result.failure)
 

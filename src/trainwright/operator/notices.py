@@ -6,20 +6,21 @@ from trainwright.engine import JobEvent
 
 
 class Notices:
-    """Remembers, for as long as this process lives, what each job's last plan noticed."""
+    """Remembers, for as long as this process lives, what the last plan noticed about the job under each key."""
 
     def __init__(self) -> None:
-        self._last: dict[str, frozenset[JobEvent]] = {}
+        self._last: dict[str, tuple[str, frozenset[JobEvent]]] = {}
 
-    def news(self, uid: str, notices: Sequence[JobEvent]) -> list[JobEvent]:
-        """Those that the plan before did not have; what went away and came back is news again."""
-        known = self._last.get(uid, frozenset())
+    def news(self, key: str, uid: str, notices: Sequence[JobEvent]) -> list[JobEvent]:
+        """Those that the plan before did not have; what went away and came back, or is about another job of the same
+        name, is news again."""
+        last_uid, known = self._last.get(key, ("", frozenset()))
         if notices:
-            self._last[uid] = frozenset(notices)
+            self._last[key] = uid, frozenset(notices)
         else:
-            self._last.pop(uid, None)
-        return [notice for notice in notices if notice not in known]
+            self._last.pop(key, None)
+        return [notice for notice in notices if uid != last_uid or notice not in known]
 
-    def forget(self, uid: str) -> None:
-        """The job is gone."""
-        self._last.pop(uid, None)
+    def forget(self, key: str) -> None:
+        """There is no such job any more."""
+        self._last.pop(key, None)

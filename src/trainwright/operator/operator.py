@@ -171,8 +171,6 @@ class Operator:
         job = after or before
         if job is not None:
             self._queue.add(f"{job['kind']}/{object_key(job)}")
-        if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
-            self._applier.forget(before)
 
     def _on_child_change(self, before: Pod | ServiceView | None, after: Pod | ServiceView | None) -> None:
         child = after or before

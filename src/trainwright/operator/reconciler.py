@@ -44,7 +44,10 @@ class Reconciler:
     async def reconcile(self, kind_name: str, job_key: str) -> Outcome:
         """`job_key` is NAMESPACE/NAME. Never raises for what a cluster or a user can do."""
         job = self._caches.jobs[kind_name].store.get(job_key)
-        if job is None or job["metadata"].get("deletionTimestamp"):
+        if job is None:
+            self._applier.forget(kind_name, job_key)
+            return Done()
+        if job["metadata"].get("deletionTimestamp"):
             return Done()  # its children go by garbage collection
         kind, now = self._kinds[kind_name], self._clock()
         typed = self._read(job, kind)
