@@ -80,6 +80,8 @@ class Journal:
                 self._connection.execute("UPDATE clock SET version = ?", (writes[-1].version,))
         except sqlite3.Error as error:
             return StoreError(f"{self._path}: cannot write: {error}; free some disk space and check its permissions")
+        except Exception as error:  # whatever it is: the thread must live, or every later write would wait for ever
+            return error
         return None
 
     def _apply(self, write: Write) -> None:

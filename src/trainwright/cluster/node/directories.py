@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ class Supervision:
     def __init__(self, identity: ProcessIdentity, descriptor: int) -> None:
         self.identity = identity
         self.descriptor = descriptor
+        self.since = time.monotonic()
+        """When it was started or found."""
         self.stop_seconds: float | None = None
         """How long this agent has given the pod to end; None if it has not told it to."""
 

@@ -212,13 +212,14 @@ class PodKeeper:
         asyncio.get_running_loop().remove_reader(supervision.descriptor)
         supervision.reap()
         directory = self._directory_of(uid)
-        if directory.supervised_before:
-            self._queue.add(uid)
-            return
-        # It broke before it did anything, and so will the next one, perhaps: not at once.
-        for pod in self.store.by_index("uid", uid):
-            self._tell_once(pod, [Notice("FailedCreatePodSandBox", f"the supervisor ended: {directory.last_words}")])
-        self._queue.add_after(uid, _SECONDS_BETWEEN_TRIES)
+        if not directory.supervised_before:
+            text = f"the supervisor ended: {directory.last_words}"
+            for pod in self.store.by_index("uid", uid):
+                self._tell_once(pod, [Notice("FailedCreatePodSandBox", text)])
+        finished = bool((directory.state or {}).get("finished"))
+        # One that broke at once would be followed by others that do.
+        pause = 0.0 if finished else _SECONDS_BETWEEN_TRIES - (time.monotonic() - supervision.since)
+        self._queue.add_after(uid, pause)
 
     def _supervise(self, uid: str, directory: PodDirectory) -> None:
         self._watch(uid, directory.supervise(self._place.supervisor_python))
