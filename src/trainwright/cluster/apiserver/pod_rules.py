@@ -136,14 +136,7 @@ def _validate(pod: Object) -> list[FieldError]:
 
 
 def _container_errors(container: Object, path: str, names: set[str]) -> Iterator[FieldError]:
-    name = container.get("name", "")
-    if not name:
-        yield errors.required(f"{path}.name")
-    elif problem := dns_label_problem(name):
-        yield errors.invalid_value(f"{path}.name", name, problem)
-    elif name in names:
-        yield errors.duplicate_value(f"{path}.name", name)
-    names.add(name)
+    yield from _name_errors(container, path, names)
     image = container.get("image", "")
     if not image:
         yield errors.required(f"{path}.image")
@@ -156,6 +149,18 @@ def _container_errors(container: Object, path: str, names: set[str]) -> Iterator
         yield from _port_errors(port, f"{path}.ports[{index}]")
     for index, variable in enumerate(container.get("env") or ()):
         yield from _env_errors(variable, f"{path}.env[{index}]")
+
+
+def _name_errors(named: Object, path: str, names: set[str]) -> Iterator[FieldError]:
+    """`names` are those of the siblings so far."""
+    name = named.get("name", "")
+    if not name:
+        yield errors.required(f"{path}.name")
+    elif problem := dns_label_problem(name):
+        yield errors.invalid_value(f"{path}.name", name, problem)
+    elif name in names:
+        yield errors.duplicate_value(f"{path}.name", name)
+    names.add(name)
 
 
 def _resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
@@ -231,14 +236,7 @@ def _volume_errors(spec: Object) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or ()):
         path = f"spec.volumes[{index}]"
-        name = volume.get("name", "")
-        if not name:
-            yield errors.required(f"{path}.name")
-        elif problem := dns_label_problem(name):
-            yield errors.invalid_value(f"{path}.name", name, problem)
-        elif name in names:
-            yield errors.duplicate_value(f"{path}.name", name)
-        names.add(name)
+        yield from _name_errors(volume, path, names)
         sources = sorted(volume.keys() - {"name"})
         for extra in sources[1:]:
             yield errors.forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from trainwright.cluster.controllers.pod_claims import PodVolume, claim_names
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import (
     QuantityError,
@@ -41,16 +42,6 @@ class Container(View, frozen=True):
     restart_policy: str = ""
 
 
-class ClaimSource(View, frozen=True):
-    claim_name: str = ""
-
-
-class Volume(View, frozen=True):
-    name: str = ""
-    persistent_volume_claim: ClaimSource | None = None
-    ephemeral: dict[str, Any] | None = None
-
-
 class Toleration(View, frozen=True):
     key: str = ""
     operator: str = "Equal"
@@ -78,7 +69,7 @@ class SchedulablePodSpec(View, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: dict[str, Any] | None = None
-    volumes: tuple[Volume, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
 
 
 class SchedulablePodStatus(View, frozen=True):
@@ -254,13 +245,7 @@ def _requests(container: Container) -> Amounts:
 
 
 def _claim_problem(pod: SchedulablePod, claims: Mapping[str, Claim]) -> str | None:
-    for volume in pod.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
-        elif volume.ephemeral is not None:
-            name = f"{pod.metadata.name}-{volume.name}"
-        else:
-            continue
+    for name in claim_names(pod.metadata.name, pod.spec.volumes):
         claim = claims.get(name)
         if claim is None:
             return f'persistentvolumeclaim "{name}" not found'

@@ -12,6 +12,7 @@ import msgspec
 
 from trainwright.cluster.controllers import volume_binding as binding
 from trainwright.cluster.controllers.loop import run_controller
+from trainwright.cluster.controllers.pod_claims import PodVolume, claim_names
 from trainwright.cluster.controllers.volume_binding import PersistentVolume, PersistentVolumeClaim, StorageClass
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, NotFound
@@ -27,19 +28,9 @@ _CLAIM, _VOLUME = "claim|", "volume|"
 _BY_CLAIM = "claim"
 
 
-class _ClaimSource(View, frozen=True):
-    claim_name: str = ""
-
-
-class _PodVolume(View, frozen=True):
-    name: str = ""
-    persistent_volume_claim: _ClaimSource | None = None
-    ephemeral: dict[str, Any] | None = None
-
-
 class _PodSpec(View, frozen=True):
     node_name: str = ""
-    volumes: tuple[_PodVolume, ...] = ()
+    volumes: tuple[PodVolume, ...] = ()
 
 
 class _PodStatus(View, frozen=True):
@@ -56,17 +47,13 @@ class ClaimingPod(View, frozen=True):
     @property
     def claims(self) -> list[str]:
         """Keys of the claims that it uses."""
-        return [f"{self.metadata.namespace}/{name}" for volume in self.spec.volumes if (name := self._claim(volume))]
+        names = claim_names(self.metadata.name, self.spec.volumes)
+        return [f"{self.metadata.namespace}/{name}" for name in names]
 
     @property
     def uses(self) -> bool:
         """Whether it may be using its claims now."""
         return bool(self.spec.node_name) and self.status.phase not in {"Succeeded", "Failed"}
-
-    def _claim(self, volume: _PodVolume) -> str:
-        if volume.persistent_volume_claim is not None:
-            return volume.persistent_volume_claim.claim_name
-        return f"{self.metadata.name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 class Volumes:
