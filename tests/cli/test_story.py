@@ -49,6 +49,14 @@ def test_a_pod_that_is_gone_is_no_longer_shown() -> None:
     assert told.phases() == ""
 
 
+def test_a_suspended_job_says_what_it_waits_for() -> None:
+    told = story()
+    told.object["spec"]["runPolicy"] = {"suspend": True}
+    assert told.phases() == "suspended, until its spec.runPolicy.suspend is set to false"
+    told.see_pod(PodBuilder("Master", 0).running().raw())
+    assert told.phases() == "master-0 Running"
+
+
 def test_pods_of_others_are_not_ours() -> None:
     told = story()
     told.see_pod(PodBuilder("Master", 0).owner("another job").raw())

@@ -106,6 +106,24 @@ def test_a_failure_that_nobody_explains_says_where_to_look() -> None:
     assert f"{KUBECTL} describe pytorchjob digits -n team" in words(finished("Failed"))
 
 
+def test_replicas_that_outlive_a_failed_job_are_named_with_the_way_to_end_them() -> None:
+    told = finished("Failed")
+    told.see_pod(PodBuilder("Master", 0).running().raw())
+    told.see_pod(PodBuilder("Worker", 0).failed(1).raw())
+    told.see_pod(PodBuilder("Worker", 1).running().raw())
+    assert words(told).splitlines()[-1] == (
+        "  master-0, worker-1 still run, as spec.runPolicy.cleanPodPolicy is None: "
+        f"{KUBECTL} delete pytorchjob digits -n team ends them"
+    )
+
+
+def test_replicas_that_are_about_to_be_cleaned_up_are_not_worth_a_word() -> None:
+    told = finished("Failed")
+    told.object["spec"]["runPolicy"] = {"cleanPodPolicy": "Running"}
+    told.see_pod(PodBuilder("Master", 0).running().raw())
+    assert "still" not in words(told)
+
+
 def test_a_failed_pod_without_a_container_says_its_message() -> None:
     told = finished("Failed")
     told.see_pod(PodBuilder("Master", 0).failed(None).reason("Evicted", "low on\nmemory").raw())

@@ -129,6 +129,8 @@ class JobStory:
     def phases(self) -> str:
         """`master-0 Running  worker-0 Pending`; counted by role if there are many."""
         members = self._present()
+        if not members and self._suspended:
+            return "suspended, until its spec.runPolicy.suspend is set to false"
         if len(members) <= _MANY_PODS:
             return "  ".join(f"{member.label} {phase_of(member.pod)}" for member in members)
         counts: dict[str, Counter[str]] = {}
@@ -165,12 +167,27 @@ class JobStory:
         """The job's pods that exist, by rank, with their labels."""
         return [(member.label, member.pod) for member in self._present()]
 
+    def survivors(self) -> list[str]:
+        """The ranks that run on although the job is over, and that nobody is going to end."""
+        if (self._run_policy.get("cleanPodPolicy") or "None") != "None":
+            return []
+        return [label for label, pod in self.pods() if pod.phase == "Running" and not pod.metadata.terminating]
+
     def label(self, pod: Pod) -> str:
         """`worker-0`"""
         labels = pod.metadata.labels
         if ROLE in labels and INDEX in labels:
             return f"{labels[ROLE]}-{labels[INDEX]}"
         return pod.name.removeprefix(f"{self.name}-")
+
+    @property
+    def _run_policy(self) -> Object:
+        policy: Object = self.object["spec"].get("runPolicy") or {}
+        return policy
+
+    @property
+    def _suspended(self) -> bool:
+        return bool(self._run_policy.get("suspend")) and self.outcome is None
 
     def _present(self) -> list[_Member]:
         return sorted((one for one in self._members.values() if not one.gone), key=lambda one: one.order)

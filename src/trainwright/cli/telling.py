@@ -58,7 +58,7 @@ def goes_on(story: JobStory, *, again: str, kubectl: str) -> list[str]:
     return [
         f"{story.name} goes on without us",
         f"  follow it: {again}",
-        f"  end it:    {kubectl} delete {story.kind.singular} {story.name} -n {story.namespace}",
+        f"  end it:    {kubectl} delete {_addressed(story)}",
     ]
 
 
@@ -71,11 +71,14 @@ def volume_lines(volumes: Iterable[tuple[str, str, str]]) -> list[str]:
 def _failure(story: JobStory, *, now: datetime, kubectl: str) -> list[str]:
     reason = _condition_message(story.object, "Failed")
     lines = [f"{story.name} failed after {_duration(story.object, now)}" + (f": {reason}" if reason else "")]
+    return [*lines, *_explanation(story, kubectl=kubectl), *_survivors(story, kubectl=kubectl)]
+
+
+def _explanation(story: JobStory, *, kubectl: str) -> list[str]:
     failure = story.first_failure()
     if failure is None:
-        look = f"{kubectl} describe {story.kind.singular} {story.name} -n {story.namespace}"
-        return [*lines, f"  no replica said why; look at: {look}"]
-    lines.append(f"  {failure.rank} failed first: {failure.how}{_message(failure)}")
+        return [f"  no replica has failed; its events: {kubectl} describe {_addressed(story)}"]
+    lines = [f"  {failure.rank} failed first: {failure.how}{_message(failure)}"]
     if why := cause(failure):
         lines.append(f"  {why}")
     said = telling_lines(failure.last_lines)
@@ -85,11 +88,26 @@ def _failure(story: JobStory, *, now: datetime, kubectl: str) -> list[str]:
     return lines
 
 
+def _survivors(story: JobStory, *, kubectl: str) -> list[str]:
+    """A failed job's other replicas wait for the one that is gone, with all that they hold."""
+    left = story.survivors()
+    if not left:
+        return []
+    run, them = ("runs", "it") if len(left) == 1 else ("run", "them")
+    why = "as spec.runPolicy.cleanPodPolicy is None"
+    return [f"  {', '.join(left)} still {run}, {why}: {kubectl} delete {_addressed(story)} ends {them}"]
+
+
+def _addressed(story: JobStory) -> str:
+    """`pytorchjob digits -n team`, behind a verb of kubectl."""
+    return f"{story.kind.singular} {story.name} -n {story.namespace}"
+
+
 def _stuck(story: JobStory, *, kubectl: str) -> list[str]:
     if story.stuck is None:
         return [f"{story.name} cannot start"]
     rank, waiting = story.stuck
-    delete = f"{kubectl} delete {story.kind.singular} {story.name} -n {story.namespace}"
+    delete = f"{kubectl} delete {_addressed(story)}"
     return [
         f"{story.name} cannot start: {rank} waits with {waiting.reason}: {waiting.message}",
         f"  change the manifest and run it again with --replace, or end the job: {delete}",
