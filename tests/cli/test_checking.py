@@ -134,6 +134,15 @@ class TestOnTheRealServer:
         text = "\n".join(refusal(client, real_namespace, spelt))
         assert f"job.yaml:1: PyTorchJob wrong: unknown field `{path}`: did you mean `{right}`?" in text
 
+    def test_a_policy_that_would_delete_more_than_was_meant_is_refused(
+        self, client: SyncClient, real_namespace: str
+    ) -> None:
+        [line] = refusal(client, real_namespace, shell_job("wrong", "true", runPolicy={"cleanPodPolicy": "none"}))
+        assert line == (
+            'job.yaml:1: PyTorchJob wrong: spec.runPolicy.cleanPodPolicy: Unsupported value: "none": '
+            'supported values: "All", "Running", "None"'
+        )
+
     def test_our_own_rules_speak_first(self, client: SyncClient, real_namespace: str) -> None:
         job = shell_job("wrong", "true")
         job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"] = []

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from trainwright.api.errors import InvalidJob
+from trainwright.api.errors import InvalidJob, not_supported
 from trainwright.api.job import Job, read_job
 from trainwright.api.kinds import GROUP, KINDS, Kind
 from trainwright.cli.manifests import Document
@@ -24,6 +24,7 @@ from trainwright.objects.resources import BUILT_IN, NAMESPACES, PODS, Resource
 
 _TRIAL = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "trainwright"}
 _UNKNOWN_FIELD = "unknown field"
+_CLEAN_POD_POLICIES = ("All", "Running", "None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,12 @@ def _job(document: Document, resource: Resource, namespace: str | None) -> Job |
         return None
     metadata = {**document.object["metadata"], "namespace": namespace}
     metadata.setdefault("name", f"{metadata.get('generateName')}xxxxx")
-    return read_job({**document.object, "metadata": metadata})
+    job = read_job({**document.object, "metadata": metadata})
+    policy = str(job.run_policy.clean_pod_policy)
+    if policy not in _CLEAN_POD_POLICIES:
+        # Operators take any other word for All and delete pods with their output, also if None was meant.
+        raise InvalidJob([not_supported("spec.runPolicy.cleanPodPolicy", policy, _CLEAN_POD_POLICIES)])
+    return job
 
 
 # Trying on the server
