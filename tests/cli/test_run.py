@@ -147,6 +147,14 @@ def test_a_namespace_that_does_not_exist_is_named(call: Call, tmp_path: Path) ->
     assert "the namespace nowhere does not exist; create it with `kubectl create namespace nowhere`" in answer.err
 
 
+def test_how_to_follow_says_the_namespace_that_was_asked_for(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, shell_job("placed", "true"))
+    answer = call("run", "--no-follow", "-n", "kube-public", manifest)
+    assert answer.out.endswith(
+        f"follow with: trainwright run --data-dir {embedded.data.path} -n kube-public {manifest}\n"
+    )
+
+
 def test_a_manifest_may_bring_its_own_namespace(call: Call, tmp_path: Path) -> None:
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}}
     job = shell_job("inside", "echo at home")

@@ -68,7 +68,8 @@ def command(
     target = find_target(TargetOptions(context, kubeconfig, data_dir)).in_namespace(namespace)
     if python and not target.embedded:
         raise Problem("--python is for the embedded cluster: elsewhere a pod's Python is that of its image")
-    again = f"trainwright run{target.flags} {shlex.join(files)}"
+    place = f" -n {namespace}" if namespace else ""
+    again = f"trainwright run{target.flags}{place} {shlex.join(files)}"
     console = Console.of()
     Console.of(sys.stderr).say(target.line)
     with problems_reported(target.name), SyncClient(target.config) as client:
