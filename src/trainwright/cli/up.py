@@ -239,7 +239,12 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", data: DataDir, written
 def _log_end(data: DataDir, written: int) -> str:
     """What this start has logged, at most the last lines of it."""
     shown = [f"  {line.removeprefix('Error: ')}" for line in _logged(data, written)[-_SHOWN_LOG_LINES:]]
-    return "\n".join(shown or [f"  {data.log} says nothing"])
+    return "\n".join(shown or [f"  {data.log} says nothing{_why_silent(data)}"])
+
+
+def _why_silent(data: DataDir) -> str:
+    disk = os.statvfs(data.path)
+    return ": the disk is full; free some space" if disk.f_bavail == 0 else ""
 
 
 def _logged(data: DataDir, written: int, *, only: str = "") -> list[str]:
