@@ -162,6 +162,26 @@ def test_the_same_warning_of_several_pods_is_shown_once() -> None:
     assert told.new_warnings(0.0) == ["worker-0: UnknownImage: no image"]
 
 
+def test_what_the_job_says_about_its_pods_is_not_repeated() -> None:
+    told = story()
+    told.see_pod(PodBuilder("Master", 0).raw())
+    retold = warning(JOB_UID, reason="FailedMount", message="Error pod digits-master-0 waiting message: no volume")
+    told.see_warning(retold, 0.0)
+    told.see_warning(warning("digits-master-0-uid", reason="FailedMount", message="no volume", name="pod's"), 0.0)
+    assert told.new_warnings(0.1) == ["master-0: FailedMount: no volume"]
+
+
+def test_among_others_a_warning_says_whose_rank_it_is_about() -> None:
+    told = story()
+    told.see_pod(PodBuilder("Master", 0).raw())
+    told.see_warning(warning("digits-master-0-uid"), 0.0)
+    told.see_warning(warning(JOB_UID, message="odd", name="job's"), 0.0)
+    assert told.new_warnings(0.0, among_others=True) == [
+        "digits/master-0: UnknownImage: no image",
+        "digits: UnknownImage: odd",
+    ]
+
+
 def test_warnings_about_others_are_not_shown() -> None:
     told = story()
     told.see_warning(warning("somebody else"), 0.0)

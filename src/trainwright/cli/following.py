@@ -72,8 +72,9 @@ class _Follower:
     def show(self) -> None:
         """Shows what has changed since the last time."""
         for story in self._stories:
-            for warning in story.new_warnings(asyncio.get_running_loop().time()):
-                self._console.say(f"Warning: {self._of(story)}{warning}", colour="yellow")
+            now, several = asyncio.get_running_loop().time(), len(self._stories) > 1
+            for warning in story.new_warnings(now, among_others=several):
+                self._console.say(f"Warning: {warning}", colour="yellow")
             phases = story.phases()
             if phases and phases != self._shown_phases.get(story.uid):
                 self._shown_phases[story.uid] = phases

@@ -62,7 +62,7 @@ class JobStory:
         self._members: dict[str, _Member] = {}
         self._ends: dict[tuple[str, str, str], Ended] = {}
         self._warnings: dict[str, _Warning] = {}
-        self._said_warnings: set[tuple[str, str]] = set()
+        self._said_warnings: set[str] = set()
 
     # What was seen
 
@@ -141,20 +141,30 @@ class JobStory:
             for role, counter in counts.items()
         )
 
-    def new_warnings(self, at: float) -> list[str]:
-        """Warnings about the job or its pods that have not been shown; the same words of several pods only once."""
-        known = {self.uid: self.name, **{uid: member.label for uid, member in self._members.items()}}
+    def new_warnings(self, at: float, *, among_others: bool = False) -> list[str]:
+        """Warnings about the job or its pods that have not been shown; the same words of several only once.
+
+        `among_others`: other jobs are followed as well, so that a rank's name alone does not say whose it is.
+        """
+        job = f"{self.name}/" if among_others else ""
+        known = {self.uid: self.name, **{uid: f"{job}{member.label}" for uid, member in self._members.items()}}
         fresh = []
-        for key, warning in list(self._warnings.items()):
+        # Pods first: what the job says about its pods only repeats them.
+        for key, warning in sorted(self._warnings.items(), key=lambda item: item[1].about == self.uid):
             if warning.about not in known or (warning.reason in _PASSING and at - warning.at < _PATIENCE_SECONDS):
                 continue
             del self._warnings[key]
             if warning.reason in _PASSING and all(member.pod.spec.node_name for member in self._present()):
                 continue  # it has passed
-            if (warning.reason, warning.message) not in self._said_warnings:
-                self._said_warnings.add((warning.reason, warning.message))
+            if not self._repeats(warning):
+                self._said_warnings.add(warning.message or warning.reason)
                 fresh.append(f"{known[warning.about]}: {warning.reason}: {warning.message}")
         return fresh
+
+    def _repeats(self, warning: _Warning) -> bool:
+        """Whether it says what has been shown, as a job's `Error pod … waiting message: X` says its pod's `X`."""
+        new = warning.message or warning.reason
+        return any(new == old or new.endswith(f": {old}") or old.endswith(f": {new}") for old in self._said_warnings)
 
     def first_failure(self) -> Ended | None:
         with_lines = [
