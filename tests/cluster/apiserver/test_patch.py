@@ -60,6 +60,7 @@ class TestJsonPatch:
             ({"op": "remove", "path": "/x"}, "remove operation does not apply: doc is missing path: /x"),
             ({"op": "add", "path": "/x/y", "value": 1}, "doc is missing path: /x"),
             ({"op": "add", "path": "/l/9", "value": 1}, "index '9' is outside of a list of 1"),
+            ({"op": "add", "path": "/l/²", "value": 1}, "index '²' is outside of a list of 1"),
             ({"op": "add", "path": "l"}, "path 'l' is not a JSON pointer"),
             ({"op": "add", "path": "/l"}, "value is missing"),
             ({"op": "sing"}, "unknown operation"),

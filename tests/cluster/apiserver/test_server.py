@@ -112,6 +112,15 @@ class TestPodSubresources:
         bad = await api.get(f"{api.path('pods', 'p', 'log')}?sinceTime=yesterday")
         assert (bad.code, "sinceTime" in bad.message) == (400, True)
         assert (await api.get(api.path("pods", "nosuch", "log"))).code == 404
+        assert (await api.get(f"{api.path('pods', 'p', 'log')}?sinceSeconds={10**17}")).body == "one\ntwo\n"
+        for number in ("-1", "1e3", "%C2%B2", "9" * 5000):
+            assert (await api.get(f"{api.path('pods', 'p', 'log')}?tailLines={number}")).code == 400
+
+    async def test_a_grace_period_without_end_can_be_had(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod(spec={"terminationGracePeriodSeconds": 2**62}))
+        await bind(api)
+        deleted = await api.delete(api.path("pods", "p"))
+        assert (deleted.code, deleted.metadata["deletionGracePeriodSeconds"]) == (200, 2**31 - 1)
 
     async def test_kubelets_do_not_take_the_class_away(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())

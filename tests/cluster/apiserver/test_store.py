@@ -232,3 +232,20 @@ class TestBadFiles:
     def test_a_directory_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"nowhere/store\.db: cannot open: .*; check that its directory exists"):
             ObjectStore(tmp_path / "nowhere" / "store.db")
+
+
+async def test_a_watcher_that_fails_holds_up_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = ObjectStore(tmp_path / "store.db")
+    seen: list[Change] = []
+
+    def broken(_change: Change) -> None:
+        raise RuntimeError("wires crossed")
+
+    for watcher in (broken, seen.append):
+        store.subscribe("things", watcher)
+    async with asyncio.timeout(5):
+        await put(store, "a")
+        await put(store, "b")
+    store.close()
+    assert [change.new.key for change in seen] == [("ns", "a"), ("ns", "b")]
+    assert "a watcher of things failed" in caplog.text

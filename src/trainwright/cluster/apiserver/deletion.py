@@ -13,6 +13,8 @@ from trainwright.objects.resources import NAMESPACES
 from trainwright.objects.times import format_time, parse_time
 
 _PROPAGATION_FINALIZERS = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+_LONGEST_GRACE = 2**31 - 1
+"""Seconds; with more the end could not be told as a time."""
 _PROTECTED_NAMESPACES = {"default", "kube-system", "kube-public"}
 
 
@@ -104,9 +106,9 @@ def _grace(kind: ResourceType, obj: Object, options: DeleteOptions) -> int:
     spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
     if not kind.graceful or not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
         return 0
-    if options.grace_seconds is not None:
-        return max(options.grace_seconds, 0)
-    return int(spec.get("terminationGracePeriodSeconds", 30))
+    wanted = options.grace_seconds
+    seconds = wanted if wanted is not None else int(spec.get("terminationGracePeriodSeconds", 30))
+    return min(max(seconds, 0), _LONGEST_GRACE)
 
 
 def _is_shortened(kind: ResourceType, obj: Object, options: DeleteOptions) -> bool:

@@ -10,6 +10,9 @@ from trainwright.objects import Object
 from trainwright.objects.logs import LogOptions
 from trainwright.objects.times import parse_time
 
+_LONGEST_SINCE = 10**9
+"""Seconds. No log is older than thirty years, and times before the year one cannot be counted."""
+
 
 class LogReader(Protocol):
     """Reads one container's log as chunks of text; if it cannot, the call itself raises LogUnavailable."""
@@ -20,7 +23,7 @@ class LogReader(Protocol):
 def read_log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
     since = None
     if (seconds := whole_number(query, "sinceSeconds")) is not None:
-        since = now - timedelta(seconds=seconds)
+        since = now - timedelta(seconds=min(seconds, _LONGEST_SINCE))
     elif text := query.get("sinceTime"):
         try:
             since = parse_time(text)

@@ -145,7 +145,7 @@ def _walk(document: Any, path: list[str]) -> Any:
 
 
 def _index(holder: list[Any], key: str, *, length: int) -> int:
-    if not key.isdigit() or int(key) >= length:
+    if not (key.isascii() and key.isdigit()) or len(key) > len(str(length)) or int(key) >= length:
         raise PatchError(f"index {key!r} is outside of a list of {len(holder)}")
     return int(key)
 

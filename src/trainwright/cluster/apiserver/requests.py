@@ -10,6 +10,9 @@ from trainwright.cluster.apiserver.store import Stored
 from trainwright.objects import Object
 from trainwright.objects.selectors import LabelSelector, SelectorError, parse_field_selector, parse_label_selector
 
+_MOST_DIGITS = 18
+"""Of a number that the real server takes, whose integers have 64 bits."""
+
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
 
 
@@ -141,6 +144,6 @@ def whole_number(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if not text:
         return None
-    if not text.isdigit():
-        raise errors.bad_request(f"{name}: {text!r} is not a whole number")
+    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
+        raise errors.bad_request(f"{name}: {text[:40]!r} is not a whole number of at most {_MOST_DIGITS} digits")
     return int(text)

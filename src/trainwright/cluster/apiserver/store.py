@@ -5,6 +5,7 @@ A write is visible to readers and watchers only after its commit, so nobody ever
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ import msgspec
 
 from trainwright.cluster.apiserver.journal import Journal, Write
 from trainwright.objects import Object
+
+log = logging.getLogger(__name__)
 
 HISTORY = 4096
 """How many changes per resource a watch may lag behind before it has to list again."""
@@ -228,7 +231,10 @@ class ObjectStore:
             table.floor = table.history.popleft().version
         self._visible = change.version
         for notify in tuple(table.watchers):
-            notify(change)
+            try:
+                notify(change)
+            except Exception:  # the write is done: neither its author nor the other watchers may suffer
+                log.exception("a watcher of %s failed", resource)
 
 
 @dataclass(slots=True)
