@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -74,25 +73,24 @@ def test_ten_jobs_with_the_default_port_run_at_the_same_time(commands: Commands,
 @pytest.mark.torch
 @pytest.mark.timeout(180)
 def test_a_job_trains_with_the_torch_of_another_environment(tmp_path: Path, kubectl_binary: Path) -> None:
-    trainer = _environment(tmp_path / "trainer", lambda name: "trainwright" not in name)
-    bare = _environment(tmp_path / "bare", lambda name: not name.startswith(("torch", "functorch", "numpy")))
+    bare = _environment_without(tmp_path / "bare", "torch", "functorch", "numpy")
     assert "No module named 'torch'" in _stderr(bare, "import torch")
 
     program = "import sys, torch; print(sys.prefix, torch.tensor([2.0]).pow(2).item())"
     manifest = tmp_path / "job.yaml"
     manifest.write_text(yaml.safe_dump(job("elsewhere", ["python", "-c", program], workers=1)))
-    with up_command(tmp_path, "--python", str(bare)) as up:
+    with up_command(tmp_path, python=bare) as up:
         commands = Commands(up, kubectl_binary)
-        commands.trainwright("run", "--python", str(trainer), str(manifest))
-        assert commands.kubectl("logs", "elsewhere-master-0") == f"{trainer.parents[1]} 4.0\n"
+        commands.trainwright("run", "--python", sys.executable, str(manifest))
+        assert commands.kubectl("logs", "elsewhere-master-0") == f"{sys.prefix} 4.0\n"
 
 
-def _environment(directory: Path, wanted: Callable[[str], bool]) -> Path:
-    """A virtual environment that shares the wanted packages of this one, without a download; returns its Python."""
+def _environment_without(directory: Path, *names: str) -> Path:
+    """A virtual environment that shares the other packages of this one, without a download; returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     (packages,) = directory.glob("lib/python*/site-packages")
     for entry in os.scandir(sysconfig.get_path("purelib")):
-        if wanted(entry.name):
+        if not entry.name.startswith(names):
             (packages / entry.name).symlink_to(entry.path)
     return directory / "bin" / "python"
 

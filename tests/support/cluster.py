@@ -64,14 +64,19 @@ class UpCommand:
 
 
 @contextmanager
-def up_command(directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[UpCommand]:
+def up_command(
+    directory: Path,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    python: Path = Path(sys.executable),
+) -> Iterator[UpCommand]:
     """`python -m trainwright up` as a child process, ready to be used. Can be entered again for the same directory.
 
     Pods are ended with it, unless the test has ended the cluster itself: then it is their life after it that is tested.
     """
     data, kubeconfig = DataDir(directory / "data"), directory / "kubeconfig"
     variables = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(directory), **(environment or {})}
-    command = [sys.executable, "-m", "trainwright", "up", "--data-dir", str(data.path), *arguments]
+    command = [str(python), "-m", "trainwright", "up", "--data-dir", str(data.path), *arguments]
     log = directory / "up.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -183,10 +183,15 @@ async def test_pods_outlive_the_agent_and_are_adopted(node: Node) -> None:
 
 async def test_a_pod_that_ended_while_no_agent_ran_is_reported_later(node: Node) -> None:
     assert node.agent is not None
-    await node.create("p", container("sleep 0.1; exit 4"))
+    (shared := node.directory / "shared").mkdir()
+    gate = shared / "gate"
+    mount = [{"name": "shared", "mountPath": str(shared)}]
+    program = container(f"until [ -e {gate} ]; do sleep 0.01; done; exit 4", volumeMounts=mount)
+    await node.create("p", program, volumes=[{"name": "shared", "hostPath": {"path": str(shared)}}])
     running = await node.until_phase("p", "Running")
     level = node.agent.sandbox
     await node.down()
+    gate.touch()
     directory = PodDirectory(node.directory / "pods" / running["metadata"]["uid"])
     await eventually(_coroutine(lambda: directory.state), lambda state: state and state["finished"])
     await node.up(sandbox=level)
