@@ -155,6 +155,8 @@ class TestPods:
 
     async def test_binding_gives_a_node_once(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
+        stale = {"metadata": {"name": "p", "uid": "of-another"}, "target": {"kind": "Node", "name": "n1"}}
+        assert (await api.post(api.path("pods", "p", "binding"), stale)).code == 409
         bound = await bind(api)
         assert (bound.code, bound.body["status"]) == (201, "Success")
         reply = (await api.get(api.path("pods", "p"))).body

@@ -44,6 +44,23 @@ class TestEdge:
             async with session.get(f"{embedded.config.server}/version") as response:
                 assert (await response.json())["minor"] == "33"
 
+    async def test_what_is_nested_too_deeply_is_refused(self, api: RawApi) -> None:
+        depth = 20_000
+        text = '{"metadata":{"name":"d"},"data":' + '{"a":' * depth + "1" + "}" * depth + "}"
+        reply = await api.send("POST", api.path("configmaps"), text.encode())
+        assert (reply.code, reply.message) == (400, "the body is nested too deeply")
+
+    async def test_options_of_the_wrong_type_are_named(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod())
+        deleted = await api.delete(api.path("pods", "p"), {"preconditions": [1]})
+        bound = await api.post(api.path("pods", "p", "binding"), {"target": "n1"})
+        evicted = await api.post(api.path("pods", "p", "eviction"), {"deleteOptions": 5})
+        assert [(reply.code, reply.message) for reply in (deleted, bound, evicted)] == [
+            (400, "DeleteOptions: preconditions: must be of type object, not list"),
+            (400, "Binding: target: must be of type object, not str"),
+            (400, "Eviction: deleteOptions: must be of type object, not int"),
+        ]
+
     async def test_health_in_detail(self, api: RawApi) -> None:
         assert "readyz check passed" in (await api.get("/readyz?verbose")).body
 

@@ -52,6 +52,14 @@ def decode_json(raw: bytes, kind: str) -> Any:
         ) from error
 
 
+def part_of(body: dict[str, Any], field: str, *, kind: str) -> dict[str, Any]:
+    """A part of an options object, empty if it is not given; kinds with a schema are checked by that."""
+    part = body.get(field)
+    if part is not None and not isinstance(part, dict):
+        raise errors.bad_request(f"{kind}: {field}: must be of type object, not {type(part).__name__}")
+    return part or {}
+
+
 def decode_apply(raw: bytes, kind: str) -> Any:
     """Server-side apply names its body YAML, of which JSON is a part and what kubectl really sends."""
     try:

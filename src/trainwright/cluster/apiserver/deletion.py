@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.bodies import part_of
 from trainwright.cluster.apiserver.kinds import ResourceType
 from trainwright.cluster.apiserver.store import Removed
 from trainwright.cluster.apiserver.writes import is_ready_to_go
@@ -31,7 +32,7 @@ def read_delete_options(body: Any, query: dict[str, str]) -> DeleteOptions:
     """From the request's body and its query parameters, which say the same."""
     if not isinstance(body, dict):
         raise errors.bad_request("the body of a DELETE must be a DeleteOptions object")
-    preconditions = body.get("preconditions") or {}
+    preconditions = part_of(body, "preconditions", kind="DeleteOptions")
     grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     propagation = body.get("propagationPolicy", query.get("propagationPolicy"))
     if propagation is None and body.get("orphanDependents") is not None:

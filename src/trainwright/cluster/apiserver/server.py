@@ -90,12 +90,14 @@ class ApiServer:
                 return await self._stream(request, answer)
             return _response(answer)
         except ApiFailure as failure:
-            return _response(Answer(failure.code, encode(failure.status())))
+            return _refusal(failure)
+        except RecursionError:
+            return _refusal(errors.bad_request("the body is nested too deeply"))
         except ConnectionError:
             raise
         except Exception as error:
             logger.exception("%s %s failed", request.method, request.path)
-            return _response(Answer(500, encode(errors.internal(f"{type(error).__name__}: {error}").status())))
+            return _refusal(errors.internal(f"{type(error).__name__}: {error}"))
 
     def _authenticate(self, request: web.BaseRequest) -> None:
         if request.path in _OPEN_PATHS:
@@ -161,6 +163,10 @@ async def _read(request: web.BaseRequest) -> bytes:
             raise errors.too_large(LIMIT)
         parts.append(chunk)
     return b"".join(parts)
+
+
+def _refusal(failure: ApiFailure) -> web.Response:
+    return _response(Answer(failure.code, encode(failure.status())))
 
 
 def _response(answer: Answer) -> web.Response:

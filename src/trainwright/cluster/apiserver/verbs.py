@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.apply import applied
-from trainwright.cluster.apiserver.bodies import Body, decode_apply, decode_body, decode_json
+from trainwright.cluster.apiserver.bodies import Body, decode_apply, decode_body, decode_json, part_of
 from trainwright.cluster.apiserver.calls import Answer, Call, status_answer
 from trainwright.cluster.apiserver.changing import changed_by_patch, scale_of, with_scale
 from trainwright.cluster.apiserver.crds import CLEANUP_FINALIZER, rule_warnings
@@ -180,21 +180,24 @@ class ObjectApi:
     async def bind(self, call: Call) -> Answer:
         """POST pods/NAME/binding: the pod gets its node, once."""
         body = self._plain_body(call, "Binding")
-        node = (body.get("target") or {}).get("name")
+        node = part_of(body, "target", kind="Binding").get("name")
+        given = part_of(body, "metadata", kind="Binding")
         if not node:
             raise errors.bad_request("Binding: target.name: Required value: the node that the pod shall run on")
 
         def decide(current: Stored | None) -> Object:
             pod = self._present(call.target, current).obj
-            bound = pod["spec"].get("nodeName")
+            name, bound, uid = call.target.name, pod["spec"].get("nodeName"), pod["metadata"]["uid"]
+            if given.get("uid") not in {None, "", uid}:
+                why = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {uid}"
+                raise errors.conflict(call.target.kind.resource, name, why)
             if bound:
-                name = call.target.name
                 why = f'pod {name} is already assigned to node "{bound}"'
                 failure = errors.conflict(call.target.kind.resource, name, why)
                 failure.message = failure.message.replace("on pods ", "on pods/binding ", 1)
                 failure.details = {"name": name, "kind": "pods/binding"}
                 raise failure
-            return bound_pod(pod, str(node), format_time(call.now), body.get("metadata") or {})
+            return bound_pod(pod, str(node), format_time(call.now), given)
 
         await self._write(call, call.target.name, decide)
         return status_answer(201, {})
@@ -202,7 +205,8 @@ class ObjectApi:
     async def evict(self, call: Call) -> Answer:
         """POST pods/NAME/eviction: a delete with the eviction's own options."""
         body = self._plain_body(call, "Eviction")
-        await self._delete(call.target, read_delete_options(body.get("deleteOptions") or {}, dict(call.query)), call)
+        options = part_of(body, "deleteOptions", kind="Eviction")
+        await self._delete(call.target, read_delete_options(options, dict(call.query)), call)
         return status_answer(201, {})
 
     async def _delete(self, target: Target, options: DeleteOptions, call: Call) -> tuple[Stored, bool]:
