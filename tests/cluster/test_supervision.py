@@ -75,3 +75,19 @@ async def test_parts_stop_in_the_reverse_order_of_their_start() -> None:
     await asyncio.sleep(1)
     await supervisor.stop()
     assert stopped == ["third", "second", "first"]
+
+
+async def test_of_a_group_of_tasks_the_one_that_failed_is_named() -> None:
+    async def disk() -> None:
+        raise OSError("disk on fire")
+
+    async def grouped() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asyncio.Event().wait())
+            tasks.create_task(disk())
+
+    supervisor = Supervisor()
+    supervisor.start("grouped", grouped)
+    await asyncio.sleep(1)
+    assert supervisor.problems == {"grouped": "OSError: disk on fire"}
+    await supervisor.stop()

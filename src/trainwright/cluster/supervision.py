@@ -45,7 +45,8 @@ class Supervisor:
                 reason = "it ended without being asked to"
                 log.error("%s: %s; starting it again", name, reason)
             except Exception as error:
-                reason = f"{type(error).__name__}: {error}"
+                cause = _first_cause(error)
+                reason = f"{type(cause).__name__}: {cause}"
                 log.exception("%s crashed; starting it again", name)
             finally:
                 recovery.cancel()
@@ -53,3 +54,10 @@ class Supervisor:
             self._problems[name] = reason
             pause = min(_FIRST_PAUSE * 2 ** min(crashes, 20), _LONGEST_PAUSE)
             await asyncio.sleep(pause * (0.5 + 0.5 * random.random()))  # noqa: S311
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """Parts are groups of tasks: what a group says of itself tells nobody anything."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
