@@ -58,3 +58,15 @@ def test_the_same_trouble_of_several_watches_is_shown_once() -> None:
         text = f"{watch}: cannot connect to https://127.0.0.1:26443; trying again"
         handler.handle(logging.LogRecord("trainwright.kube", logging.WARNING, "", 1, text, None, None))
     assert stream.getvalue() == "Warning: cannot connect to https://127.0.0.1:26443; trying again\n"
+
+
+def test_the_first_trouble_comes_with_advice() -> None:
+    stream = io.StringIO()
+    handler = TroubleShown(Console(stream, tty=False, colours=False), "start it again")
+    for text in ("pods: lost it; trying again", "pods: cannot connect; trying again"):
+        handler.handle(logging.LogRecord("trainwright.kube", logging.WARNING, "", 1, text, None, None))
+    assert stream.getvalue().splitlines() == [
+        "Warning: lost it; trying again",
+        "  start it again",
+        "Warning: cannot connect; trying again",
+    ]

@@ -31,10 +31,15 @@ _LINGER_SECONDS = 0.5
 _LEARN_SECONDS = 2.0
 
 
-async def follow(client: Client, stories: Sequence[JobStory], console: Console, *, timeout: float | None) -> bool:
-    """Returns when every job is over and its logs are shown: True, or False if that took longer than `timeout`."""
+async def follow(
+    client: Client, stories: Sequence[JobStory], console: Console, *, timeout: float | None, advice: str = ""
+) -> bool:
+    """Returns when every job is over and its logs are shown: True, or False if that took longer than `timeout`.
+
+    A cluster that does not answer is waited for; `advice` says what the user can do meanwhile.
+    """
     follower = _Follower(client, stories, console)
-    trouble = TroubleShown(console)
+    trouble = TroubleShown(console, advice)
     logging.getLogger("trainwright").addHandler(trouble)
     try:
         async with asyncio.timeout(timeout):
@@ -221,9 +226,10 @@ class _Speaker:
 class TroubleShown(logging.Handler):
     """Shows what the watches log about a cluster that does not answer; the same trouble of several of them once."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, advice: str = "") -> None:
         super().__init__(logging.WARNING)
         self._console = console
+        self._advice = advice
         self._shown: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -231,6 +237,8 @@ class TroubleShown(logging.Handler):
         if trouble and trouble not in self._shown:
             self._shown.add(trouble)
             self._console.say(f"Warning: {trouble}", colour="yellow")
+            if self._advice and len(self._shown) == 1:
+                self._console.say(f"  {self._advice}")
 
 
 class LogPosition:

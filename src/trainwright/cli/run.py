@@ -144,9 +144,12 @@ def _follow(stories: list[JobStory], target: Target, console: Console, *, timeou
     from trainwright.cli.following import follow
     from trainwright.kube.client import Client
 
+    restart = f", or is started again with `trainwright up --detach{target.flags}`" if target.embedded else ""
+    advice = f"waiting until it answers again{restart}; Ctrl-C ends the waiting, not the jobs"
+
     async def session() -> bool:
         async with Client(target.config) as client:
-            return await follow(client, stories, console, timeout=timeout)
+            return await follow(client, stories, console, timeout=timeout, advice=advice)
 
     return asyncio.run(session())
 
