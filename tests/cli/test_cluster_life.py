@@ -7,6 +7,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import yaml
 from tests.support.calling import Answer, trainwright
 from tests.support.cluster import UpCommand, up_command
 from tests.support.shelljobs import shell_job, write_manifest
+from trainwright import __version__
 from trainwright.cluster.datadir import DataDir
 
 pytestmark = pytest.mark.timeout(120)
@@ -148,6 +150,14 @@ def test_a_detached_cluster_starts_stops_and_is_forgotten(user: User) -> None:
     assert purged.code == 0, purged.all
     assert not user.data.path.exists()
     assert yaml.safe_load(user.kubeconfig.read_text())["contexts"] == []
+
+
+def test_of_two_starts_at_the_same_time_one_starts_and_both_succeed(user: User) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda _: user.call("up", "--detach"), range(2)))
+    assert [answer.code for answer in answers] == [0, 0], [answer.all for answer in answers]
+    said = sorted(answer.out.splitlines()[0].split(" at ")[0] for answer in answers)
+    assert said == ["already up", f"trainwright {__version__} is up"]
 
 
 def test_purge_deletes_nothing_that_is_not_ours(user: User) -> None:

@@ -228,7 +228,8 @@ def _wait_until_ready(process: "subprocess.Popen[bytes]", data: DataDir, written
         record = data.running()
         if record and (ended or record.pid == process.pid):
             return record
-        if ended:
+        # Another `up` may have been a moment earlier: then that one's cluster is waited for.
+        if ended and data.owner() is None:
             raise Problem(f"the cluster did not start:\n{_log_end(data, written)}")
         if time.monotonic() > deadline:
             process.terminate()
