@@ -307,6 +307,8 @@ def _failure(error: Exception) -> Failure:
 def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return requests.reason_of(error.certificate_error)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return requests.HALF_AN_ANSWER
     return requests.reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
 
 

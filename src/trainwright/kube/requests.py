@@ -296,6 +296,10 @@ def unreachable(server: str, failure: Failure, reason: str) -> Unreachable:
     return Unreachable(f"{text}: {reason}" if reason else text)
 
 
+HALF_AN_ANSWER = "the answer ends half-way"
+"""What libraries say about it in terms of their own exceptions."""
+
+
 def reason_of(error: Exception) -> str:
     """The system's own words for an error of a socket, whatever the library around it has made of them."""
     if isinstance(error, OSError) and error.errno and error.errno > 0 and not isinstance(error, ssl.SSLError):

@@ -342,4 +342,6 @@ def _failure(error: Exception) -> Failure:
 
 def _reason(error: Exception) -> str:
     origin = error.__cause__ if isinstance(error, _NotConnectedError) else error
+    if isinstance(origin, http.client.IncompleteRead):
+        return requests.HALF_AN_ANSWER
     return requests.reason_of(origin) if isinstance(origin, Exception) else str(error)
