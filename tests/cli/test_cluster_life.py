@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-import shutil
 import socket
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -115,7 +115,7 @@ def test_a_cluster_whose_directory_is_removed_ends_with_its_pods(user: User, tmp
     with running(user) as up:
         user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
         _wait_until(lambda: _runs(program))
-        shutil.rmtree(user.data.path)
+        subprocess.run(["rm", "-rf", user.data.path], check=True)
         _wait_until(lambda: up.process.poll() is not None)
         assert up.process.returncode == 1
         _wait_until(lambda: not _runs(program))
@@ -158,6 +158,17 @@ def test_of_two_starts_at_the_same_time_one_starts_and_both_succeed(user: User) 
     assert [answer.code for answer in answers] == [0, 0], [answer.all for answer in answers]
     assert sum(f"trainwright {__version__} is up at " in answer.out for answer in answers) == 1
     assert sum("already up at " in answer.out for answer in answers) == 1
+
+
+def test_purge_deletes_what_pods_have_left_behind(user: User, tmp_path: Path) -> None:
+    program = ["sleep", f"7{os.getpid()}"]
+    with running(user):
+        user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
+        _wait_until(lambda: _runs(program))
+        purged = user.call("down", "--purge", "--yes")
+    assert purged.code == 0, purged.all
+    assert not user.data.path.exists()
+    assert not _runs(program)
 
 
 def test_purge_deletes_nothing_that_is_not_ours(user: User) -> None:

@@ -1,7 +1,6 @@
 """`trainwright down`: stops the embedded cluster and its pods, and on request forgets everything."""
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -16,6 +15,7 @@ from trainwright.cli.targets import data_dir_at, data_dir_option
 from trainwright.cli.up import user_kubeconfig
 from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir
 from trainwright.cluster.identity import ProcessIdentity
+from trainwright.cluster.node.files import remove_tree
 from trainwright.kube.config import ConfigError, load_kubeconfig, remove_from_kubeconfig
 
 _STOP_SECONDS = 20.0
@@ -93,7 +93,9 @@ def _purge(data: DataDir, record: ClusterRecord | None) -> None:
         raise Problem(f"{data.path} is no data directory of trainwright: nothing is deleted")
     kubeconfig = Path(record.kubeconfig) if record else user_kubeconfig(None)
     _forget_context(data, kubeconfig)
-    shutil.rmtree(data.path)
+    remove_tree(str(data.path))
+    if data.path.exists():
+        raise Problem(f"{data.path} could not be deleted whole: what is left belongs to another user")
     click.echo(f"Deleted {data.path}")
 
 

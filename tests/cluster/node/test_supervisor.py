@@ -182,7 +182,7 @@ def test_a_second_stop_can_shorten_the_grace_period(ground: Any) -> None:
 
 
 def test_a_pod_that_is_to_stop_before_it_started_never_starts(ground: Any) -> None:
-    with ground.run(container("echo never; sleep 600"), files={"stop.json": {"grace": 0}}) as pod:
+    with ground.run(container("echo never; exec sleep 600"), files={"stop.json": {"grace": 0}}) as pod:
         pod.wait()
     assert terminated(pod)["exitCode"] == 137
     assert pod.output() == []
@@ -242,7 +242,7 @@ def test_a_lost_pod_is_taken_up_again_by_its_restart_policy(ground: Any, marker:
 
 
 def test_one_pod_has_one_supervisor(ground: Any) -> None:
-    with ground.run(container("sleep 600")) as pod:
+    with ground.run(container("exec sleep 600")) as pod:
         pod.until(lambda pod: pod.state["containers"])
         with supervised_again(ground.user, pod.directory) as second:
             assert second.process.wait(10) == ALREADY_SUPERVISED
@@ -297,7 +297,7 @@ def test_the_agent_is_told_of_every_change(ground: Any) -> None:
 
 
 def test_a_supervisor_is_small(ground: Any) -> None:
-    with ground.run(container("sleep 600")) as pod:
+    with ground.run(container("exec sleep 600")) as pod:
         pod.until(lambda pod: pod.state["containers"])
         pid = read_json(str(pod.directory / "supervisor.json"))["pid"]
         modules = Path(f"/proc/{pid}/maps").read_text()

@@ -54,7 +54,7 @@ def _by_whom(port: int) -> str:
         if f"socket:[{inode}]" in _open_files(pid):
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
             return f" by process {pid} ({command[:200]})"
-    return " by a process of another user"
+    return " by a process that cannot be looked at from here"  # of another user, or outside the user namespace
 
 
 def _open_files(pid: str) -> list[str]:
