@@ -114,6 +114,12 @@ class TestServerSideApply:
         refused = await self.apply(api, "one", {"a": "1"})
         assert refused.message == 'Apply failed with 1 conflict: conflict with "editor" using v1: .data.a'
 
+    async def test_an_empty_map_disputes_nothing_that_is_in_it(self, api: RawApi) -> None:
+        await self.apply(api, "one", {})
+        await api.patch(f"{api.path('configmaps', 'c')}?fieldManager=editor", {"data": {"a": "1"}})
+        reply = await self.apply(api, "two", {})
+        assert (reply.code, reply.body["data"]) == (200, {"a": "1"})
+
     async def test_the_manager_must_be_named(self, api: RawApi) -> None:
         reply = await api.patch(api.path("configmaps", "c"), config_map(), APPLY)
         assert reply.code == 422

@@ -46,11 +46,13 @@ def applied(kind: ResourceType, old: Object | None, wish: Object, author: Author
 
 def _disputed(entry: Entry, wished: dict[Path, Any], current: dict[Path, Any]) -> set[Path]:
     """Fields of another manager that the wish would change."""
-    return {
-        path
-        for path in entry.paths & wished.keys()
-        if not (wished[path] is NODE and current.get(path) is NODE) and wished[path] != current.get(path)
-    }
+    return {path for path in entry.paths & wished.keys() if _changes(current.get(path), wished[path])}
+
+
+def _changes(current: Any, wished: Any) -> bool:
+    if current is NODE:  # an empty map or list has nothing to merge into what is there
+        return wished not in (NODE, {}, [])
+    return bool(wished != current)
 
 
 def _conflict(disputes: list[tuple[Entry, set[Path]]]) -> ApiFailure:
