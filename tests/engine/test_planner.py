@@ -32,17 +32,7 @@ def pods(master: str, *workers: str) -> list[PodBuilder]:
 def test_the_first_plan_says_created_and_starts_everything() -> None:
     made = decide(job())
     assert made.status == {
-        "conditions": [
-            {
-                "type": "Created",
-                "status": "True",
-                "reason": "PyTorchJobCreated",
-                "message": "PyTorchJob digits is created.",
-                "lastUpdateTime": "2026-11-15T04:00:00Z",
-                "lastTransitionTime": "2026-11-15T04:00:00Z",
-            }
-        ],
-        "startTime": "2026-11-15T04:00:00Z",
+        **STARTED,
         "replicaStatuses": {
             "Master": {"selector": f"{SELECTOR}master"},
             "Worker": {"selector": f"{SELECTOR}worker"},
