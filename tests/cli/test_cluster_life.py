@@ -217,6 +217,14 @@ def test_a_python_that_is_not_there_is_refused(user: User) -> None:
     assert "/no/such/python is not there" in answer.err
 
 
+@pytest.mark.parametrize("flags", [["--context", "nope"], []])
+def test_the_status_of_a_context_that_is_not_there_is_a_mistake(user: User, flags: list[str]) -> None:
+    environment = {**user.environment, "TRAINWRIGHT_CONTEXT": "nope"}
+    answer = trainwright("status", *flags, environment=environment)
+    assert answer.code == 1
+    assert answer.err.startswith("Error: no kubeconfig")
+
+
 def test_without_a_cluster_commands_say_how_to_start_one(user: User, tmp_path: Path) -> None:
     answer = user.call("run", write_manifest(tmp_path, shell_job("early", "true")))
     assert answer.code == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from trainwright.api.kinds import KINDS
-from trainwright.cli.problems import Problem, problems_reported
-from trainwright.cli.targets import TargetOptions, data_dir_at, find_target, target_options
+from trainwright.cli.problems import problems_reported
+from trainwright.cli.targets import NotRunning, TargetOptions, data_dir_at, find_target, target_options
 from trainwright.cluster.datadir import ClusterRecord, DataDir
 from trainwright.kube.errors import NotFound
 from trainwright.kube.sync import SyncClient
@@ -29,9 +29,9 @@ def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None)
     data = data_dir_at(data_dir)
     try:
         target = find_target(TargetOptions(context, kubeconfig, data_dir))
-    except Problem as problem:
-        click.echo(problem.message, err=True)
-        sys.exit(NOT_RUNNING if not (context or kubeconfig) else 1)
+    except NotRunning as none:
+        click.echo(none.message, err=True)
+        sys.exit(NOT_RUNNING)
     record = data.running() if target.embedded else None
     with problems_reported(target.name), SyncClient(target.config) as client:
         jobs = [job for kind in KINDS.values() for job in _listed(client, kind.resource)]

@@ -27,6 +27,10 @@ class TargetOptions:
     data_dir: Path | None = None
 
 
+class NotRunning(Problem):
+    """The embedded cluster is meant, and there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     config: ClusterConfig
@@ -94,7 +98,7 @@ def embedded_cluster(data_dir: DataDir) -> Target:
     flags = "" if data_dir == DataDir.default() else f" --data-dir {data_dir.path}"
     running = data_dir.running()
     if running is None:
-        raise Problem(
+        raise NotRunning(
             f"no embedded cluster runs in {data_dir.path}: start it with `trainwright up --detach{flags}`, "
             "or name another cluster with --context"
         )
