@@ -248,6 +248,7 @@ class EngineMachine(RuleBasedStateMachine):
         job, observed = seen
         made = plan(job, observed, self.world.settings, self.world.now)
         self._check_plan(made, job, observed)
+        self.world.reserve(name, job.metadata.resource_version, made)
         return job.metadata.resource_version, made
 
     def _apply(self, name: str, version: str, made: Plan, *, writes: int) -> None:

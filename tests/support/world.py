@@ -34,6 +34,7 @@ class World:
     def __post_init__(self) -> None:
         self._past: dict[str, list[Shelf]] = {"jobs": [{}], "pods": [{}], "services": [{}]}
         self._seen = dict.fromkeys(self._past, 0)
+        self._in_flight: list[tuple[str, str, frozenset[int]]] = []
 
     # What the operator does
 
@@ -43,11 +44,20 @@ class World:
         if name not in jobs:
             return None
         taken = frozenset().union(
-            self.foreign_ports, *(ports_of(job) for other, job in self.jobs.items() if other != name)
+            self.foreign_ports,
+            *(ports_of(job) for other, job in self.jobs.items() if other != name),
+            *(ports for other, version, ports in self._in_flight if other != name and self._is_current(other, version)),
         )
         mine = tuple(read_pod(pod) for pod in pods.values() if _is_of(pod, name))
         views = tuple(msgspec.convert(one, ServiceView) for one in services.values() if _is_of(one, name))
         return read_job(jobs[name]), Observed(mine, views, taken)
+
+    def reserve(self, name: str, version: str, decided: Plan) -> None:
+        """Keeps the ports that a plan chooses from others while it may still be applied, as the operator does."""
+        self._in_flight.append((name, version, frozenset(((decided.status or {}).get("ports") or {}).values())))
+
+    def _is_current(self, name: str, version: str) -> bool:
+        return name in self.jobs and self.jobs[name]["metadata"]["resourceVersion"] == version
 
     def apply(self, name: str, decided: Plan, version: str, *, writes: int = 1_000_000) -> bool:
         """Applies the plan as the operator does, and dies after so many writes; False if it was out of date."""

@@ -44,6 +44,8 @@ class Store(Generic[T]):
         self._told: dict[str, T | None] = {}
         # By uid: objects that we know are gone although the watch has not said so, and their last known version.
         self._gone: dict[str, int] = {}
+        # By key: older than what was there is older than the truth, although nothing is there any more.
+        self._floor: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -73,7 +75,8 @@ class Store(Generic[T]):
         metadata = self._metadata(item)
         key, version = _key(metadata), _number(metadata.resource_version)
         held = self._held.get(key)
-        if version <= self._position or metadata.uid in self._gone or (held and version <= held.version):
+        known = max(self._position, held.version if held else 0, self._floor.get(key, 0))
+        if version <= known or metadata.uid in self._gone:
             return
         self._told.setdefault(key, held.item if held else None)
         self._put(key, item, version)
@@ -83,7 +86,7 @@ class Store(Generic[T]):
         held = self._held.get(key)
         if held is None or self._metadata(held.item).uid != uid:
             return
-        self._gone[uid] = held.version
+        self._gone[uid] = self._floor[key] = held.version
         self._told.setdefault(key, held.item)
         self._drop(key)
 
@@ -96,6 +99,7 @@ class Store(Generic[T]):
             # The server's history has been set back (restored from a backup): nothing that we know is comparable.
             self._told = {key: self._before(key) for key in self._held.keys() | self._told.keys()}
             self._gone.clear()
+            self._floor.clear()
             for key in list(self._held):
                 self._drop(key)
         self._position = listed
@@ -111,6 +115,7 @@ class Store(Generic[T]):
             if held is None or held.version <= listed:
                 changes += self._lose(key)
         self._gone = {uid: last for uid, last in self._gone.items() if uid in uids or last > listed}
+        self._raise_floor()
         return changes
 
     def apply(self, item: T) -> list[Change[T]]:
@@ -142,12 +147,18 @@ class Store(Generic[T]):
         if number <= self._position:
             return False
         self._position = number
+        self._raise_floor()
         return True
+
+    def _raise_floor(self) -> None:
+        """What the watch has passed it never shows again."""
+        if self._floor:
+            self._floor = {key: version for key, version in self._floor.items() if version > self._position}
 
     def _take(self, item: T, metadata: ObjectMeta) -> list[Change[T]]:
         key, version = _key(metadata), _number(metadata.resource_version)
         held = self._held.get(key)
-        if metadata.uid in self._gone or (held and held.version > version):
+        if metadata.uid in self._gone or max(held.version if held else 0, self._floor.get(key, 0)) > version:
             return []
         before = self._before(key)
         confirmed = key in self._told or held is None or held.version < version
