@@ -14,7 +14,7 @@ from tests.support.controlplane import free_ports
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "pytorch-digits"
 FIRST_STEP = "Train Epoch"
-ROUNDS = 3
+ROUNDS = 5
 WORLD_SIZE = 3
 
 
