@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.jobs import JobBuilder
-from trainwright.cli.status import counted, ready_or_not, state_of
+from trainwright.cli.status import broken_parts, counted, ready_or_not, state_of
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,9 @@ def test_a_node_is_ready_by_its_condition() -> None:
     assert ready_or_not({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}) == "Ready"
     assert ready_or_not({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}) == "NotReady"
     assert ready_or_not({}) == "NotReady"
+
+
+def test_broken_parts_are_the_checks_that_failed() -> None:
+    report = b"[+]ping ok\n[-]node failed: reason withheld\n[-]volumes failed: reason withheld\nreadyz check failed\n"
+    assert broken_parts(report) == ["node", "volumes"]
+    assert broken_parts(b"[+]ping ok\nreadyz check passed\n") == []

@@ -12,6 +12,7 @@ from trainwright.cli.problems import problems_reported
 from trainwright.cli.targets import NotRunning, TargetOptions, data_dir_at, find_target, target_options
 from trainwright.cluster.datadir import ClusterRecord, DataDir
 from trainwright.kube.errors import NotFound
+from trainwright.kube.requests import raw_request
 from trainwright.kube.sync import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS, Resource
@@ -24,7 +25,7 @@ NOT_RUNNING = 3
 def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> None:
     """Show whether the cluster runs, and its jobs.
 
-    Exit codes: 0 it runs, 3 no embedded cluster runs, 1 the cluster does not answer.
+    Exit codes: 0 it runs, 3 no embedded cluster runs, 1 the cluster does not answer or a part of it is broken.
     """
     data = data_dir_at(data_dir)
     try:
@@ -33,7 +34,8 @@ def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None)
         click.echo(none.message, err=True)
         sys.exit(NOT_RUNNING)
     record = data.running() if target.embedded else None
-    with problems_reported(target.name), SyncClient(target.config) as client:
+    with problems_reported(target.name), SyncClient(target.config, retries=False) as client:
+        broken = broken_parts(client.send(raw_request("GET", "/readyz", params={"verbose": "true"})).body)
         jobs = [job for kind in KINDS.values() for job in _listed(client, kind.resource)]
         lines = [
             f"{target.name} is up",
@@ -44,6 +46,16 @@ def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None)
         ]
     for line in lines:
         click.echo(line)
+    if broken:
+        where = f": {data.log} says why" if record else ""
+        click.echo(f"  broken   {', '.join(broken)}{where}")
+        sys.exit(1)
+
+
+def broken_parts(report: bytes) -> list[str]:
+    """Which checks of a server's readiness report have failed."""
+    lines = report.decode(errors="replace").splitlines()
+    return [line.removeprefix("[-]").split(" ")[0] for line in lines if line.startswith("[-]")]
 
 
 def state_of(job: Object) -> str:
