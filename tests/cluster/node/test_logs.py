@@ -1,6 +1,7 @@
 """Reading logs as the kubelet would: options, runs of a container, following to the end."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.node import lifecycle
 from trainwright.cluster.node.files import write_json
-from trainwright.cluster.node.logs import PodLogs, Renderer, _line_starts, _tail_offset
+from trainwright.cluster.node.logs import PodLogs, Renderer, _close, _line_starts, _open_all, _tail_offset
+from trainwright.cluster.node.output import ROTATED, LogFile
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
 POD = {"metadata": {"name": "p1", "namespace": "default", "uid": "u"}}
@@ -33,6 +35,10 @@ class Container:
     def wrote(self, *lines: str, run: int = 0) -> None:
         with (self.directory / f"logs/main/{run}.log").open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
+
+    def rotates(self, limit: int, run: int = 0) -> LogFile:
+        """The log as a supervisor writes it, with files of so many bytes."""
+        return LogFile(str(self.directory / f"logs/main/{run}.log"), limit=limit)
 
 
 @pytest.fixture
@@ -109,16 +115,95 @@ async def test_what_is_not_there_is_refused_in_the_kubelets_words(container: Con
         await read(container, previous=True)
 
 
+def encoded(*lines: str) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+async def test_rotated_files_are_one_log(container: Container) -> None:
+    container.stands(RUNNING, restarts=1, last=ENDED)
+    for run in (0, 1):
+        log = container.rotates(1, run)
+        log.write(encoded(*(line(second, f"{run}.{second}") for second in range(1, 4)), line(4, f"{run}.", "P")))
+        log.write(encoded(line(5, "4")))
+        log.close()
+    assert await read(container) == "1.1\n1.2\n1.3\n1.4\n"
+    assert await read(container, previous=True) == "0.1\n0.2\n0.3\n0.4\n"
+    assert await read(container, tail_lines=2) == "1.3\n1.4\n"
+    assert await read(container, tail_lines=1) == "1.4\n"
+    assert await read(container, limit_bytes=6) == "1.1\n1."
+    since = datetime(2026, 11, 15, 4, 5, 3, tzinfo=UTC)
+    stamped = "2026-11-15T04:05:03.000000000Z 1.3\n2026-11-15T04:05:04.000000000Z 1.4\n"
+    assert await read(container, since=since, timestamps=True) == stamped
+
+
+async def test_a_log_is_read_although_its_rotation_was_cut_off(container: Container) -> None:
+    container.stands(ENDED)
+    log = container.rotates(1)
+    log.write(encoded(line(1, "one"), line(2, "two")))
+    log.close()
+    (container.directory / "logs/main/0.log").rename(container.directory / "logs/main/0.log.2")
+    (container.directory / "logs/main/0.log.1").rename(container.directory / "logs/main/0.log.3")
+    assert await read(container) == "one\ntwo\n"
+
+
+async def test_a_follower_goes_on_in_the_next_file(container: Container) -> None:
+    container.stands(RUNNING)
+    log = container.rotates(1)
+    log.write(encoded(line(0, "0")))
+    reading = PodLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True))
+    seen = await anext(reading)
+    for first in range(1, 40, ROTATED):  # so many files are kept while it does not look
+        batch = range(first, first + ROTATED)
+        log.write(encoded(*(line(1, str(number)) for number in batch)))
+        for _ in batch:
+            seen += await anext(reading)
+    container.stands(ENDED)
+    assert [piece async for piece in reading] == []
+    assert seen.decode().split() == [str(number) for number in range(41)]
+    log.close()
+
+
+async def test_a_follower_that_keeps_up_with_a_busy_writer_sees_every_line_once(container: Container) -> None:
+    container.stands(RUNNING)
+    total, limit = 60_000, 200_000
+    room = threading.Semaphore(limit // 100)  # lines that the writer may be ahead, less than the files that are kept
+    log = container.rotates(limit // ROTATED)
+
+    def write() -> None:
+        for first in range(0, total, 100):
+            for _ in range(100):
+                assert room.acquire(timeout=10)
+            log.write(encoded(*(line(1, f"{number:050}") for number in range(first, first + 100))))
+        container.stands(ENDED)
+
+    writing = asyncio.create_task(asyncio.to_thread(write))
+    seen = b""
+    async for piece in PodLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True)):
+        seen += piece
+        room.release(max(1, piece.count(b"\n")))
+    await writing
+    log.close()
+    assert seen.decode().split() == [f"{number:050}" for number in range(total)]
+    assert (container.directory / f"logs/main/0.log.{ROTATED}").exists()
+
+
 @given(
     lines=st.lists(st.tuples(st.sampled_from("PF"), st.sampled_from(["", "x", "y" * 30_000])), max_size=12),
     wanted=st.integers(1, 6),
+    limit=st.sampled_from([50, 100, 40_000, 1_000_000]),
 )
-def test_a_tail_is_the_end_of_the_whole(lines: list[tuple[str, str]], wanted: int, tmp_path_factory: Any) -> None:
+def test_a_tail_is_the_end_of_the_whole(
+    lines: list[tuple[str, str]], wanted: int, limit: int, tmp_path_factory: Any
+) -> None:
     path = tmp_path_factory.mktemp("tail") / "log"
-    text = "".join(line(1, content, tag) + "\n" for tag, content in lines).encode()
-    path.write_bytes(text)
-    with path.open("rb") as file:
-        offset = _tail_offset(file, wanted)
+    log = LogFile(str(path), limit=limit)
+    log.write(encoded(*(line(1, content, tag) for tag, content in lines)))
+    log.close()
+    files = _open_all(path)
+    text = b"".join(file.read() for file in files)
+    lines = lines[len(lines) - text.count(b"\n") :]
+    offset = _tail_offset(files, wanted)
+    _close(files)
     whole = Renderer(timestamps=False, since=None).feed(text)
     tail = Renderer(timestamps=False, since=None).feed(text[offset:])
     assert tail == b"".join(whole.splitlines(keepends=True)[-wanted:]) or _ends_in_empty_piece(lines)

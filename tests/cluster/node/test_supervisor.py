@@ -136,6 +136,21 @@ def test_on_failure_restarts_until_success(ground: Any) -> None:
     assert sorted(path.name for path in (pod.directory / "logs/main").iterdir()) == ["1.log", "2.log"]
 
 
+def test_a_log_keeps_its_end_in_a_few_files(ground: Any) -> None:
+    counter = ground.shared / "count"
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    script = f"seq 1 5000; echo x >> {counter}; test $(wc -l < {counter}) -ge 3 || exit 5"
+    with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure", logLimit=10_000) as pod:
+        pod.wait()
+    files = list((pod.directory / "logs/main").iterdir())
+    names = [f"{run}.log{suffix}" for run in (1, 2) for suffix in ("", ".1", ".2", ".3", ".4")]
+    assert sorted(path.name for path in files) == names
+    assert all(path.stat().st_size < 10_100 for path in files)
+    kept = "".join((pod.directory / f"logs/main/2.log{suffix}").read_text() for suffix in (".4", ".3", ".2", ".1", ""))
+    numbers = [int(line.split(" ")[3]) for line in kept.splitlines()]
+    assert numbers == list(range(numbers[0], 5001))
+
+
 def test_a_container_that_fails_again_and_again_waits_in_back_off(ground: Any) -> None:
     backoff = {"initial": 300.0, "limit": 300.0, "reset": 600.0}
     with ground.run(container("exit 1"), restartPolicy="Always", backoff=backoff) as pod:

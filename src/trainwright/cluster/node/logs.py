@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trainwright.cluster.node.files import read_json
+from trainwright.cluster.node.output import rotated_names
 from trainwright.objects import Object
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
@@ -28,7 +29,7 @@ class PodLogs:
         directory = self._pods / str(pod["metadata"]["uid"])
         instance = _instance(directory, pod, container, options)
         path = directory / "logs" / container / f"{instance}.log"
-        if not path.exists():
+        if not any(file.exists() for file in _paths(path)):
             name = pod["metadata"]["name"]
             raise LogUnavailable(f'the log of container "{container}" in pod "{name}" does not exist')
         return _pieces(path, options, ended=lambda: _ended(directory, container, instance))
@@ -64,17 +65,17 @@ class Renderer:
 async def _pieces(path: Path, options: LogOptions, *, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     left = options.limit_bytes
     renderer = Renderer(timestamps=options.timestamps, since=options.since)
+    files = _open_all(path)
     try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return  # the pod was removed in this moment
-    with file:
         if options.tail_lines is not None:
-            file.seek(_tail_offset(file, options.tail_lines))
+            _seek(files, _tail_offset(files, options.tail_lines))
         while left is None or left > 0:
-            # The order matters: what an ended container wrote was there before its end was recorded.
+            # The order matters: what an ended container wrote was there before its end was recorded, and a file that
+            # was replaced is not written to any more.
             last = not options.follow or ended()
-            for piece in _rendered(file, renderer):
+            if options.follow:
+                files += _open_newer(path, files)
+            for piece in _rendered(files, renderer):
                 part = piece if left is None else piece[:left]
                 yield part
                 if left is not None:
@@ -85,12 +86,69 @@ async def _pieces(path: Path, options: LogOptions, *, ended: Callable[[], bool])
             if last:
                 return
             await asyncio.sleep(_PAUSE)
+    finally:
+        _close(files)
 
 
-def _rendered(file: BinaryIO, renderer: Renderer) -> Iterator[bytes]:
-    while data := file.read(_BLOCK):
-        if piece := renderer.feed(data):
-            yield piece
+def _rendered(files: list[BinaryIO], renderer: Renderer) -> Iterator[bytes]:
+    """What is new in the files, which are closed on the way, all but the last."""
+    while files:
+        while data := files[0].read(_BLOCK):
+            if piece := renderer.feed(data):
+                yield piece
+        if len(files) == 1:
+            return
+        files.pop(0).close()
+
+
+def _open_all(path: Path) -> list[BinaryIO]:
+    """The files of a log, the oldest first; none if the pod was removed in this moment.
+
+    They are opened from the newest on, the way that a rotation moves them: so one that moves meanwhile may be met
+    twice, but is never missed.
+    """
+    while True:
+        files: list[BinaryIO] = []
+        for one in _paths(path):
+            with suppress(FileNotFoundError):
+                files.insert(0, one.open("rb"))
+                if any(_same(files[0], other) for other in files[1:]):
+                    files.pop(0).close()
+        newest = next((one for one in _paths(path) if one.exists()), None)
+        if not files or (newest and _names(newest, files[-1])):
+            return files
+        _close(files)  # the log went on meanwhile in another file, or it was removed
+
+
+def _open_newer(path: Path, files: list[BinaryIO]) -> list[BinaryIO]:
+    """What the log went on in after the last of the files; all that there is if even that one was dropped already."""
+    if files and _names(path, files[-1]):
+        return []
+    found = _open_all(path)
+    known = next((at for at, file in enumerate(found) if files and _same(file, files[-1])), -1)
+    _close(found[: known + 1])
+    return found[known + 1 :]
+
+
+def _paths(path: Path) -> list[Path]:
+    """Where the files of a log may be, the newest first."""
+    return [path, *map(Path, rotated_names(str(path)))]
+
+
+def _names(path: Path, file: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _same(one: BinaryIO, other: BinaryIO) -> bool:
+    return os.path.sameopenfile(one.fileno(), other.fileno())
+
+
+def _close(files: list[BinaryIO]) -> None:
+    for file in files:
+        file.close()
 
 
 def _instance(directory: Path, pod: Object, container: str, options: LogOptions) -> int:
@@ -136,22 +194,35 @@ def _waiting_reason(pod: Object, container: str) -> str:
     return "ContainerCreating"
 
 
-def _tail_offset(file: BinaryIO, lines: int) -> int:
-    """Where the last so many lines begin; found from the end, because logs are long and tails are short."""
-    end = file.seek(0, os.SEEK_END)
+def _tail_offset(files: list[BinaryIO], lines: int) -> int:
+    """Where the last so many lines of the files, taken as one, begin; found from the end, because logs are long and
+    tails are short."""
+    end = sum(os.fstat(file.fileno()).st_size for file in files)
     if lines <= 0:
         return end
     start, text = end, b""
     while start > 0:
         size = min(_BLOCK, start)
         start -= size
-        file.seek(start)
-        text = file.read(size) + text
+        _seek(files, start)
+        text = _read(files, size) + text
         starts = _line_starts(text, complete=start == 0)
         if len(starts) > lines:
             break
     starts = _line_starts(text, complete=start == 0)
     return start + (starts[-lines] if len(starts) >= lines else starts[0] if starts else 0)
+
+
+def _seek(files: list[BinaryIO], offset: int) -> None:
+    for file in files:
+        offset -= file.seek(min(offset, os.fstat(file.fileno()).st_size))
+
+
+def _read(files: list[BinaryIO], size: int) -> bytes:
+    text = b""
+    for file in files:
+        text += file.read(size - len(text))
+    return text
 
 
 def _line_starts(text: bytes, *, complete: bool) -> list[int]:

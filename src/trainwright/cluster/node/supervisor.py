@@ -18,7 +18,7 @@ import time
 
 from trainwright.cluster.node import lifecycle, ports, processes, sandbox
 from trainwright.cluster.node.files import NO_ROOM, own_identity, poke, read_json, remove_tree, write_json
-from trainwright.cluster.node.output import Pipe
+from trainwright.cluster.node.output import LIMIT, LogFile, Pipe, remove_log
 
 TYPE_CHECKING = False  # typing itself would cost every pod four milliseconds
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Container:
         self.report: int | None = None
         self.report_text = b""
         self.pipes: list[Pipe] = []
-        self.log: int | None = None
+        self.log: LogFile | None = None
         self.scratch: str | None = None
         self.started = 0.0
         self.started_at = ""
@@ -234,9 +234,9 @@ class Supervisor:
         restart = int(container.record["restarts"])
         logs = os.path.join(self._directory, "logs", container.name)
         os.makedirs(logs, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        container.log = os.open(os.path.join(logs, f"{restart}.log"), flags, 0o600)
-        _remove_file(os.path.join(logs, f"{restart - 2}.log"))  # as the kubelet: this run's and the previous one's
+        limit = int(self._pod.get("logLimit", LIMIT))  # a test says less, the agent nothing
+        container.log = LogFile(os.path.join(logs, f"{restart}.log"), limit=limit)
+        remove_log(os.path.join(logs, f"{restart - 2}.log"))  # as the kubelet: this run's and the previous one's
         container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{restart}")
         if self._pod["sandbox"] == sandbox.OVERLAY:
             os.makedirs(container.scratch)
@@ -416,7 +416,7 @@ class Supervisor:
             pipe.close(_now())
         container.pipes = []
         if container.log is not None:
-            os.close(container.log)
+            container.log.close()
             container.log = None
         if container.scratch is not None:
             remove_tree(container.scratch)
@@ -461,13 +461,6 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
         raise OSError(error.errno, f'exec: "{argv[0]}": {missing}') from error
     except OSError as error:
         raise OSError(error.errno, f'exec: "{argv[0]}": {_lower(error)}') from error
-
-
-def _remove_file(path: str) -> None:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        pass
 
 
 def _is_due(container: Container, now: float) -> bool:
