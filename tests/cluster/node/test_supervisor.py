@@ -213,9 +213,12 @@ def test_orphans_are_reaped_and_end_with_the_container(ground: Any, marker: str)
 
 
 def test_what_a_container_leaves_behind_ends_although_another_goes_on(ground: Any, marker: str) -> None:
-    short = container(f"(sleep {marker} &); sleep 0.1", name="short")
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    script = f"(sleep {marker} &); while test ! -e {ground.shared}/flag; do sleep 0.01; done"
+    short = container(script, name="short", mounts=mounts)
     with ground.run(short, container("trap 'exit 0' TERM; while :; do sleep 0.01; done", name="long")) as pod:
         pod.until(lambda pod: processes_with(marker))
+        (ground.shared / "flag").touch()
         pod.until(lambda pod: "terminated" in pod.container("short")["state"])
         until_gone(marker)
         assert "running" in pod.container("long")["state"]
