@@ -33,8 +33,9 @@ lint: setup ## Check style, types and import rules
 bench: setup kubernetes ## Print speed and memory as ratios against peers, measured in one run
 	@.venv/bin/python -m benchmarks
 
-kubernetes: ## Build the real kube-apiserver, etcd and kubectl for the tests, once
+kubernetes: ## Build the real kube-apiserver, etcd, kubectl and Go training-operator for the tests, once
 	@tools/build-kubernetes >/dev/null
+	@tools/build-peers >/dev/null
 
 setup:
 	@tools/setup dev torch
