@@ -14,7 +14,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +43,9 @@ class ControlPlane:
 class Daemon:
     """One component as a child process that never outlives the test run."""
 
-    def __init__(self, *command: str | Path, log: Path) -> None:
+    def __init__(self, *command: str | Path, log: Path, env: Mapping[str, str] | None = None) -> None:
         self.command = [str(word) for word in command]
+        self.env = env
         self.log = log
         self._output: IO[bytes] = log.open("ab")
         self._process = self._spawn()
@@ -52,6 +53,7 @@ class Daemon:
     def _spawn(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             self.command,
+            env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
