@@ -1,104 +1,138 @@
-"""How fast the operator brings up jobs on a real API server: 50 jobs of 8 replicas, created at once."""
+"""What jobs cost on a real API server: ours against the Go training-operator, each on a fresh control plane.
 
+`python -m benchmarks.operator_throughput --help` shows how to run one contender or one size alone.
+"""
+
+import argparse
 import asyncio
-import subprocess
+import statistics
+import sys
 import tempfile
-import time
-from contextlib import aclosing
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.processes import TRAINWRIGHT, cpu_seconds, resident_megabytes
-from tests.support.controlplane import ControlPlane, running_control_plane
+from benchmarks.contenders import CONTENDERS, OURS, Contender, running
+from benchmarks.job_lives import BOUNDED_SECONDS, QUIET_SECONDS, Measurement, Scenario, measure
+from tests.support.controlplane import running_control_plane
+from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client import Client
-from trainwright.kube.errors import NotFound
-from trainwright.objects import Object
-from trainwright.objects.resources import PODS
 
-KIND = KINDS["PyTorchJob"]
-JOBS = 50
-WORKERS = 7
-LABEL = "training.kubeflow.org/job-name"
-GO_OPERATOR_PODS_PER_SECOND = (5, 166, 206)  # measured on such a machine: at its defaults, and tuned (lowest, highest)
+SCENARIOS = (Scenario(200, 8), Scenario(1, 1000), Scenario(2000, 1))
+ROUNDS = 2
+
+Runs = dict[Contender, list[Measurement]]
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory() as name, running_control_plane(Path(name)) as plane:
-        asyncio.run(_measure(plane, Path(name)))
+def main(arguments: Sequence[str] = ()) -> None:
+    options = _parser().parse_args(arguments)
+    contenders = [contender for contender in CONTENDERS if contender.name in options.contender]
+    for scenario in options.scenario:
+        runs: Runs = {contender: [] for contender in contenders}
+        for contender in _order(contenders, options.rounds):
+            runs[contender].append(run_once(contender, scenario))
+        _print(scenario, runs)
 
 
-async def _measure(plane: ControlPlane, directory: Path) -> None:
-    log = directory / "operator.log"
-    command = [*TRAINWRIGHT, "operator", "--kubeconfig", str(plane.kubeconfig), "--install-crds"]
-    with log.open("wb") as output:
-        operator = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-    async with Client(plane.config) as client:
-        try:
-            # One job first, so that what is measured is the work and not the start.
-            await _crds_installed(client, operator, log)
-            await _submit(client, [_job("warm-up", workers=1)])
-            cpu = cpu_seconds(operator.pid)
-            seconds = await _submit(client, [_job(f"job-{number}", workers=WORKERS) for number in range(JOBS)])
-            cpu = cpu_seconds(operator.pid) - cpu
-            pods = JOBS * (WORKERS + 1)
-            _report(pods, seconds, cpu, resident_megabytes(operator.pid))
-        finally:
-            operator.terminate()
-            operator.wait(30)
+def run_once(contender: Contender, scenario: Scenario) -> Measurement:
+    """On a control plane of its own, so that nobody meets the other's objects or a server that has grown."""
+    # The garbage collector and all contenders find the same definitions: ours, which cost the server less.
+    definitions = [render_crd(kind) for kind in KINDS.values()]
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_control_plane(Path(name), definitions=definitions) as plane,
+        running(contender, plane, Path(name)) as operator,
+    ):
+
+        async def work() -> Measurement:
+            async with Client(plane.config) as client:
+                return await measure(client, operator, scenario, bounded=contender.bounded)
+
+        return asyncio.run(work())
 
 
-def _report(pods: int, seconds: float, cpu: float, megabytes: float) -> None:
-    rate = pods / seconds
-    default, tuned_low, tuned_high = GO_OPERATOR_PODS_PER_SECOND
-    print(f"{pods} pods and Services in {seconds:.2f} s: {rate:.0f} pods/s,", end=" ")
-    print(f"{1000 * cpu / pods:.1f} CPU ms per pod, {megabytes:.0f} MB")
-    print(f"against the Go operator as measured before: {rate / default:.0f}x its defaults ({default}/s),", end=" ")
-    print(f"{rate / tuned_high:.2f}x to {rate / tuned_low:.2f}x tuned ({tuned_low} to {tuned_high}/s)")
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.operator_throughput", description=__doc__)
+    names = [contender.name for contender in CONTENDERS]
+    parser.add_argument("--contender", nargs="+", choices=names, default=names, help="who takes part (default: all)")
+    parser.add_argument(
+        "--scenario",
+        nargs="+",
+        type=_scenario,
+        default=SCENARIOS,
+        metavar="JOBSxREPLICAS",
+        help=f"how many jobs of how many replicas (default: {' '.join(map(str, SCENARIOS))})",
+    )
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each goes; medians count (default: 2)")
+    return parser
 
 
-async def _submit(client: Client, jobs: list[Object]) -> float:
-    """Creates the jobs at once; the seconds until all their pods are there."""
-    pods = sum(role["replicas"] for job in jobs for role in job["spec"][KIND.replicas_field].values())
-    waiting = asyncio.create_task(_pods_created(client, pods))
-    await asyncio.sleep(0.5)  # until the watch stands
-    started = time.monotonic()
-    await asyncio.gather(*(client.create(KIND.resource, job) for job in jobs))
-    await waiting
-    return time.monotonic() - started
+def _scenario(text: str) -> Scenario:
+    jobs, _, replicas = text.partition("x")
+    if not (jobs.isdecimal() and replicas.isdecimal() and int(jobs) and int(replicas)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not JOBSxREPLICAS, such as 200x8")
+    return Scenario(int(jobs), int(replicas))
 
 
-async def _crds_installed(client: Client, operator: "subprocess.Popen[bytes]", log: Path) -> None:
-    while True:
-        try:
-            await client.list(KIND.resource)
-            return
-        except NotFound:
-            if operator.poll() is not None:
-                raise RuntimeError(f"the operator ended:\n{log.read_text()}") from None
-            await asyncio.sleep(0.05)
+def _order(contenders: Sequence[Contender], rounds: int) -> Iterable[Contender]:
+    """Alternating, so that whatever else the machine does meets all of them; a bounded one goes once."""
+    for number in range(rounds):
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            if number == 0 or not contender.bounded:
+                yield contender
 
 
-async def _pods_created(client: Client, count: int) -> None:
-    """Waits for that many new pods by a watch, which costs the API server less than asking again and again."""
-    version = (await client.list(PODS, label_selector=LABEL)).resource_version
-    async with aclosing(client.watch(PODS, label_selector=LABEL, resource_version=version)) as events:
-        async for event in events:
-            count -= event.type == "ADDED"
-            if count == 0:
-                return
+def _print(scenario: Scenario, runs: Runs) -> None:
+    print(f"\n{scenario.jobs} jobs of {scenario.replicas} replicas: {scenario.pods} pods and services")
+    print(f"{'':34}" + "".join(f"{contender.label:>14}" for contender in runs))
+    for label, form, read in _ROWS:
+        values = {contender: _median(read, measurements) for contender, measurements in runs.items()}
+        cells = (f"{'' if value is None else format(value, form):>14}" for value in values.values())
+        print(f"{label:34}" + "".join(cells) + _ratio(values), flush=True)
+    for what in sorted({what for measurements in runs.values() for what in _writes(measurements[-1])}):
+        counts = (_writes(measurements[-1])[what] / scenario.jobs for measurements in runs.values())
+        print(f"  {what:32}" + "".join(f"{format(count, '.2f') if count else '':>14}" for count in counts))
+    for contender, measurements in runs.items():
+        if contender.bounded:
+            print(f"{contender.label}: its first {BOUNDED_SECONDS:.0f} s only, {measurements[0].pods} pods")
 
 
-def _job(name: str, *, workers: int) -> Object:
-    container = {"name": "pytorch", "image": "example.com/train:1", "command": ["true"]}
-    template = {"spec": {"containers": [container]}}
-    return {
-        "apiVersion": KIND.resource.api_version,
-        "kind": KIND.name,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            KIND.replicas_field: {
-                "Master": {"replicas": 1, "template": template},
-                "Worker": {"replicas": workers, "template": template},
-            }
-        },
-    }
+def _writes(measurement: Measurement) -> Counter[str]:
+    return measurement.writes or Counter()
+
+
+def _median(read: Callable[[Measurement], float | None], measurements: Iterable[Measurement]) -> float | None:
+    values = [value for one in measurements if (value := read(one)) is not None]
+    return statistics.median(values) if values else None
+
+
+def _ratio(values: dict[Contender, float | None]) -> str:
+    """Ours to each peer."""
+    ours = values.get(OURS)
+    peers = [value for contender, value in values.items() if contender is not OURS]
+    if ours is None or not any(peers):
+        return ""
+    return "   " + "  ".join(f"{ours / value:.2f}x" for value in peers if value)
+
+
+_ROWS: tuple[tuple[str, str, Callable[[Measurement], float | None]], ...] = (
+    ("pods/s", ".0f", lambda one: one.pods_per_second),
+    ("create to all pods, p50, s", ".2f", lambda one: _percentile(one.delays, 0.50)),
+    ("create to all pods, p99, s", ".2f", lambda one: _percentile(one.delays, 0.99)),
+    ("last pod's end to last job's, s", ".2f", lambda one: one.ending_seconds),
+    ("CPU ms per pod, creation", ".2f", lambda one: 1000 * one.creation_cpu / one.pods),
+    ("CPU ms per pod, whole life", ".2f", lambda one: one.life_cpu and 1000 * one.life_cpu / one.pods),
+    ("RSS peak, MB", ".0f", lambda one: one.peak_megabytes),
+    ("writes per job", ".2f", lambda one: one.writes.total() / one.jobs if one.writes else None),
+    (f"writes in {QUIET_SECONDS:.0f} s after the end", ".0f", lambda one: one.settled_writes),
+    (f"CPU ms in {QUIET_SECONDS:.0f} s after the end", ".0f", lambda one: one.settled_cpu and 1000 * one.settled_cpu),
+)
+
+
+def _percentile(values: Sequence[float], fraction: float) -> float | None:
+    return sorted(values)[min(len(values) - 1, int(fraction * len(values)))] if values else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,132 @@
+"""Sees what an operator does without being in its way: when each child appears, and how far each job is.
+
+Children are watched as bare metadata, a form in which no contender asks for them, so none of them profits from work
+that the server does for the onlooker.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import aclosing
+
+import aiohttp
+import msgspec
+
+from trainwright.api.kinds import KINDS
+from trainwright.kube import requests
+from trainwright.kube.client import Client
+from trainwright.kube.credentials import Credentials, tls_context
+from trainwright.objects.resources import PODS, SERVICES, Resource
+
+JOBS = KINDS["PyTorchJob"].resource
+JOB_NAME = "training.kubeflow.org/job-name"
+_BARE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
+class Onlooker:
+    """Use `running` as a task; `changed` is set whenever something has happened."""
+
+    def __init__(self, client: Client, *, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self.pods: dict[str, list[float]] = {}
+        """When the pods of each job appeared, by the job's name."""
+        self.pod_names: list[str] = []
+        self.services = 0
+        self.reached: Counter[str] = Counter()
+        """How many jobs have had each condition."""
+        self._conditions: dict[str, set[str]] = {}
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_children(PODS, self._see_pod))
+            group.create_task(self._watch_children(SERVICES, self._see_service))
+            group.create_task(self._watch_jobs())
+
+    async def until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
+        """Waits for the condition, which is looked at after every change; whether it came true in time."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._changed.wait()
+            except TimeoutError:
+                return condition()
+        return True
+
+    async def _watch_children(self, resource: Resource, see: Callable[["_Metadata"], None]) -> None:
+        config = self._client.config
+        request = requests.watch_request(resource, namespace=self._namespace, label_selector=JOB_NAME)
+        headers = {**Credentials(config).headers(), "Accept": _BARE_METADATA}
+        connector = aiohttp.TCPConnector(ssl=tls_context(config) or True)
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as session,
+            session.get(config.server + request.target) as answer,
+        ):
+            answer.raise_for_status()
+            splitter = requests.LineSplitter()
+            async for chunk in answer.content.iter_any():
+                for line in splitter.feed(chunk):
+                    event = _child_decoder.decode(line)
+                    if event.type == "ADDED":
+                        see(event.object.metadata)
+                        self._changed.set()
+
+    def _see_pod(self, pod: "_Metadata") -> None:
+        self.pods.setdefault(pod.labels[JOB_NAME], []).append(time.monotonic())
+        self.pod_names.append(pod.name)
+
+    def _see_service(self, service: "_Metadata") -> None:
+        _ = service
+        self.services += 1
+
+    async def _watch_jobs(self) -> None:
+        request = requests.watch_request(JOBS, namespace=self._namespace)
+        async with aclosing(self._client.stream_lines(request)) as lines:
+            async for line in lines:
+                job = _job_decoder.decode(line).object
+                held = {condition.type for condition in job.status.conditions if condition.status == "True"}
+                known = self._conditions.setdefault(job.metadata.name, set())
+                self.reached.update(held - known)
+                known |= held
+                self._changed.set()
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    labels: dict[str, str] = {}
+
+
+class _Child(msgspec.Struct):
+    metadata: _Metadata
+
+
+class _ChildEvent(msgspec.Struct):
+    type: str
+    object: _Child
+
+
+class _Condition(msgspec.Struct):
+    type: str
+    status: str
+
+
+class _JobStatus(msgspec.Struct):
+    conditions: list[_Condition] = []
+
+
+class _Job(msgspec.Struct):
+    metadata: _Metadata
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+
+class _JobEvent(msgspec.Struct):
+    object: _Job
+
+
+_child_decoder = msgspec.json.Decoder(_ChildEvent)
+_job_decoder = msgspec.json.Decoder(_JobEvent)
