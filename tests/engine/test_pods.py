@@ -20,7 +20,7 @@ def test_every_rank_gets_a_pod_and_a_service_the_master_first() -> None:
     ]
 
 
-def test_labels_and_owner_are_upstreams() -> None:
+def test_labels_of_all_generations_and_owner_are_upstreams() -> None:
     made = decide(JobBuilder().master().workers(1))
     metadata = child(made, "digits-worker-0")["metadata"]
     assert metadata == {
@@ -31,6 +31,14 @@ def test_labels_and_owner_are_upstreams() -> None:
             "training.kubeflow.org/job-name": "digits",
             "training.kubeflow.org/replica-type": "worker",
             "training.kubeflow.org/replica-index": "0",
+            "group-name": "kubeflow.org",
+            "job-name": "digits",
+            "replica-type": "worker",
+            "replica-index": "0",
+            "controller-name": "pytorch-operator",
+            "pytorch-job-name": "digits",
+            "pytorch-replica-type": "worker",
+            "pytorch-replica-index": "0",
         },
         "ownerReferences": [
             {
@@ -49,6 +57,18 @@ def test_the_master_role_is_marked() -> None:
     made = decide(JobBuilder().master().workers(1))
     assert child(made, "digits-master-0")["metadata"]["labels"]["training.kubeflow.org/job-role"] == "master"
     assert "training.kubeflow.org/job-role" not in child(made, "digits-worker-0")["metadata"]["labels"]
+
+
+def test_the_master_role_is_marked_in_all_generations() -> None:
+    labels = child(decide(JobBuilder().master()), "digits-master-0")["metadata"]["labels"]
+    assert labels["job-role"] == labels["pytorch-job-role"] == "master"
+
+
+def test_a_template_keeps_its_own_labels_of_earlier_generations() -> None:
+    pod = template()
+    pod["metadata"] = {"labels": {"job-name": "mine", "training.kubeflow.org/job-name": "mine"}}
+    labels = child(decide(JobBuilder().master(pod=pod)), "digits-master-0")["metadata"]["labels"]
+    assert (labels["job-name"], labels["training.kubeflow.org/job-name"]) == ("mine", "digits")
 
 
 def test_without_a_master_the_first_worker_has_the_master_role() -> None:

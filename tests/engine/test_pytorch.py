@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.jobs import JobBuilder, PodBuilder, template
-from tests.support.planning import DNS, STARTED, child, conditions, decide, env, events
+from tests.support.planning import DNS, STARTED, child, conditions, decide, env
 from trainwright.engine import InitContainer, Settings
 from trainwright.objects import Object
 
@@ -105,13 +105,6 @@ def test_an_empty_rendezvous_configuration_is_left_out() -> None:
     found = dict(env(child(decide(elastic(JobBuilder().workers(1), rdzvConf=[])), "digits-worker-0")))
     assert "PET_RDZV_CONF" not in found
     assert found["PET_RDZV_BACKEND"] == "c10d"
-
-
-def test_metrics_without_an_autoscaler_are_told_once() -> None:
-    builder = elastic(JobBuilder().workers(1), metrics=[{"type": "Resource"}])
-    expected = "spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is created; use kubectl scale"
-    assert events(decide(builder)) == [("Warning", "FieldWithoutEffect", expected)]
-    assert events(decide(builder.status(STARTED))) == []
 
 
 def init_containers(builder: JobBuilder, name: str, settings: Settings = DNS) -> list[Object]:

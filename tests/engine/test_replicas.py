@@ -61,18 +61,18 @@ def test_a_pod_that_goes_is_waited_for() -> None:
     assert created(decide(job(1))) == ["digits-worker-0"]
 
 
-def test_a_child_is_known_by_its_name_whatever_its_labels() -> None:
-    relabelled = PodBuilder("Worker", 0).running().metadata(labels={})
+def test_a_child_is_known_by_its_name_whatever_its_rank_labels_say() -> None:
+    relabelled = PodBuilder("Worker", 0).running().label("training.kubeflow.org/replica-index", "7")
     made = decide(job(2), relabelled, PodBuilder("Worker", 1).metadata(name="digits-other"), PodBuilder("Chief", 0))
     assert deleted(made) == ["digits-other", "digits-chief-0"]
     assert created(made) == ["digits-worker-1"]
 
 
 def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
-    for owner in (None, "somebody"):
-        foreign = PodBuilder("Worker", 0).owner(owner)
-        if owner:
-            foreign._object["metadata"]["ownerReferences"][0]["name"] = "other-job"
+    nobodys = PodBuilder("Worker", 0).owner(None).metadata(labels={})
+    somebodys = PodBuilder("Worker", 0).owner("somebody")
+    somebodys._object["metadata"]["ownerReferences"][0]["name"] = "other-job"
+    for foreign in (nobodys, somebodys):
         made = decide(job(2), foreign)
         assert deleted(made) == []
         assert created(made) == ["digits-worker-1"]
@@ -87,7 +87,7 @@ def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
 
 def test_a_foreign_service_of_the_same_name_is_left_alone_and_told() -> None:
     foreign = service("Worker", 0)
-    foreign["metadata"]["ownerReferences"] = []
+    foreign["metadata"] |= {"ownerReferences": [], "labels": {}}
     made = decide(job(1), services=[view_service(foreign)])
     assert deleted(made, "services") == []
     assert created(made, "Service") == []

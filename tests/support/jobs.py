@@ -151,6 +151,10 @@ class PodBuilder:
         self._object["metadata"].setdefault("annotations", {})[key] = value
         return self
 
+    def label(self, key: str, value: str) -> Self:
+        self._object["metadata"]["labels"][key] = value
+        return self
+
     def metadata(self, **fields: Any) -> Self:
         self._object["metadata"].update(fields)
         return self

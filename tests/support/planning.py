@@ -1,11 +1,14 @@
 """Shorthands for tests of the engine: plan, and read what came out."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+import msgspec
+
 from tests.support.jobs import NOW, JobBuilder, PodBuilder, services
-from trainwright.engine import Observed, Plan, ServiceView, Settings, plan
+from trainwright.engine import Companion, Observed, Plan, ServiceView, Settings, plan
 from trainwright.objects import Object
+from trainwright.objects.nodes import Node
 
 DNS = Settings()
 STARTED: Object = {
@@ -31,8 +34,18 @@ def decide(
     settings: Settings = DNS,
     now: datetime = NOW,
     taken: Iterable[int] = (),
+    companions: Mapping[str, Object] | None = None,
+    nodes: Mapping[str, Node] | None = None,
+    priorities: Mapping[str, int] | None = None,
 ) -> Plan:
-    observed = Observed(tuple(pod.pod() for pod in pods), tuple(services), frozenset(taken))
+    observed = Observed(
+        tuple(pod.pod() for pod in pods),
+        tuple(services),
+        frozenset(taken),
+        companions={kind: msgspec.convert(one, Companion) for kind, one in (companions or {}).items()},
+        nodes=nodes,
+        priorities=priorities or {},
+    )
     return plan(builder.job(), observed, settings, now)
 
 

@@ -59,6 +59,8 @@ class Kind:
     port_name: str
     port: int
     default_restart_policy: str
+    earlier_name: str = ""
+    """The word that the first operator of this kind had in its labels; empty if there was none."""
     scaled_role: str | None = None
     """The role that `kubectl scale` changes; None: no scale subresource."""
     columns: tuple[str, ...] = ("State", "Age")
@@ -97,6 +99,7 @@ PYTORCH = Kind(
     port_name="pytorchjob-port",
     port=23456,
     default_restart_policy="OnFailure",
+    earlier_name="pytorch",
     scaled_role="Worker",
     fields=PyTorchFields,
     complete=complete_pytorch,

@@ -14,56 +14,68 @@ from trainwright.objects.metadata import View
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, extra_json_schema={"format": "int64"})]
 Time = Annotated[datetime, Meta(tz=True)]
-_OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 Quantity = Annotated[int | str, Meta(extra_json_schema={"x-kubernetes-int-or-string": True})]
 
 
-def _immutable(message: str) -> dict[str, Any]:
+def text(description: str, **schema: Any) -> Meta:
+    """What `kubectl explain` says about a field, and what the CRD demands of it besides its type."""
+    return Meta(description=description, extra_json_schema=schema or None)
+
+
+def immutable(message: str) -> list[dict[str, str]]:
     """The rule by which the API server refuses another value once there is one."""
-    return {"x-kubernetes-validations": [{"rule": "self == oldSelf", "message": message}]}
+    return [{"rule": "self == oldSelf", "message": message}]
 
 
 class SchedulingPolicy(View, frozen=True):
-    """How a gang scheduler treats the job's pods as one group."""
+    """How a gang scheduler treats the job's pods as one group. Without such a scheduler it has no effect."""
 
-    min_available: Int32 | None = None
-    queue: (
-        Annotated[str, Meta(extra_json_schema=_immutable("spec.runPolicy.schedulingPolicy.queue is immutable"))] | None
-    ) = None
-    min_resources: dict[str, Quantity] | None = None
-    priority_class: str | None = None
-    schedule_timeout_seconds: Int32 | None = None
+    min_available: Annotated[
+        Int32 | None, text("How many pods must fit at once before any of them starts; all of them if not set.")
+    ] = None
+    queue: Annotated[
+        str | None,
+        text(
+            "The scheduler's queue that the group waits in. It cannot be changed.",
+            **{"x-kubernetes-validations": immutable("spec.runPolicy.schedulingPolicy.queue is immutable")},
+        ),
+    ] = None
+    min_resources: Annotated[
+        dict[str, Quantity] | None,
+        text("What must be free before any pod starts; what the first minAvailable pods request if not set."),
+    ] = None
+    priority_class: Annotated[str | None, text("The PriorityClass of the group.")] = None
+    schedule_timeout_seconds: Annotated[
+        Int32 | None, text("How long scheduler-plugins waits for room for the whole group.")
+    ] = None
 
 
 class RunPolicy(View, frozen=True):
     """How the job runs, ends and is cleaned up."""
 
-    clean_pod_policy: (
-        Annotated[str, Meta(description="Which pods to delete when the job has finished: All, Running or None.")] | None
-    ) = None
-    ttl_seconds_after_finished: (
-        Annotated[Int32, Meta(description="Delete the job this long after it has finished.")] | None
-    ) = None
-    active_deadline_seconds: (
-        Annotated[Int64, Meta(description="Fail the job when it has been active this long.")] | None
-    ) = None
-    backoff_limit: (
-        Annotated[Int32, Meta(description="Fail the job when its pods have restarted this often.")] | None
-    ) = None
+    clean_pod_policy: Annotated[
+        str | None, text("Which pods to delete when the job has finished: All, Running or None (default).")
+    ] = None
+    ttl_seconds_after_finished: Annotated[
+        Int32 | None, text("Delete the job this long after it has finished; never if not set.")
+    ] = None
+    active_deadline_seconds: Annotated[
+        Int64 | None, text("Fail the job when it has been active this long. Time in suspension does not count.")
+    ] = None
+    backoff_limit: Annotated[
+        Int32 | None,
+        text("Fail the job when its pods have failed this often in sum; at the first failure if 0, never if not set."),
+    ] = None
     scheduling_policy: SchedulingPolicy | None = None
-    suspend: Annotated[
-        bool | None, Meta(description="Delete the job's pods and create none until this is false again.")
-    ] = False
-    managed_by: (
-        Annotated[
-            str,
-            Meta(
-                description="Who runs the job: kubeflow.org/training-operator (default) or kueue.x-k8s.io/multikueue.",
-                extra_json_schema=_immutable("field is immutable"),
-            ),
-        ]
-        | None
-    ) = None
+    suspend: Annotated[bool | None, text("Delete the job's pods, and create none until this is false again.")] = False
+    managed_by: Annotated[
+        str | None,
+        text(
+            "Who runs the job: kubeflow.org/training-operator (default) or kueue.x-k8s.io/multikueue. "
+            "It cannot be changed.",
+            **{"x-kubernetes-validations": immutable("field is immutable")},
+        ),
+    ] = None
 
 
 class ContainerPort(View, frozen=True):
@@ -72,19 +84,27 @@ class ContainerPort(View, frozen=True):
     protocol: str | None = None
 
 
+class Resources(View, frozen=True):
+    requests: dict[str, Quantity] | None = None
+    limits: dict[str, Quantity] | None = None
+
+
 class Container(View, frozen=True):
-    """The parts of a container that defaults, services and environments look at."""
+    """The parts of a container that defaults, services, environments and gangs look at."""
 
     name: str
     image: str | None = None
     ports: tuple[ContainerPort, ...] | None = None
     env: list[Object] | None = None
+    resources: Resources | None = None
 
 
 class TemplateSpec(View, frozen=True):
     containers: tuple[Container, ...] | None = None
     init_containers: tuple[Container, ...] | None = None
     restart_policy: str | None = None
+    scheduler_name: str | None = None
+    priority_class_name: str | None = None
 
 
 class TemplateMeta(View, frozen=True):
@@ -101,48 +121,65 @@ class Template(View, frozen=True):
 
 
 class ReplicaSpec(View, frozen=True):
-    """The pods of one role as a manifest writes them."""
+    """The pods of one role."""
 
-    replicas: Int32 | None = None
+    replicas: Annotated[Int32 | None, text("How many pods; 1 if not set.")] = None
     template: Object | None = None
-    restart_policy: str | None = None
+    restart_policy: Annotated[
+        str | None,
+        text(
+            "When a pod that has failed is started again: Always, OnFailure, Never, or ExitCode: if its exit code is "
+            "128 or more."
+        ),
+    ] = None
 
 
 class Condition(View, frozen=True):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_update_time: Time | None = None
-    last_transition_time: Time | None = None
+    """One thing that can be said about the job, and whether it is so."""
+
+    type: Annotated[str, text("Created, Running, Restarting, Suspended, Succeeded or Failed.")]
+    status: Annotated[str, text("True, False or Unknown.")]
+    reason: Annotated[str, text("Why, in one word for programs.")] = ""
+    message: Annotated[str, text("Why, in a sentence for people.")] = ""
+    last_update_time: Annotated[Time | None, text("When anything about this condition changed last.")] = None
+    last_transition_time: Annotated[Time | None, text("When its status changed last.")] = None
 
 
 class ReplicaStatus(View, frozen=True):
-    active: Int32 = 0
-    succeeded: Int32 = 0
-    failed: Int32 = 0
-    selector: str = ""
-    label_selector: (
-        Annotated[dict[str, Any], Meta(description="Deprecated, never written.", extra_json_schema=_OPEN)] | None
-    ) = None
+    """How the pods of one role stand."""
+
+    active: Annotated[Int32, text("Pods that run.")] = 0
+    succeeded: Annotated[Int32, text("Pods that have finished well.")] = 0
+    failed: Annotated[Int32, text("Pods that have failed and were not replaced yet.")] = 0
+    selector: Annotated[str, text("The labels of these pods, for kubectl scale and autoscalers.")] = ""
+    label_selector: Annotated[
+        dict[str, Any] | None,
+        text("Deprecated and never written: see selector.", **{"x-kubernetes-preserve-unknown-fields": True}),
+    ] = None
 
 
-class JobStatus(View, frozen=True):
-    """Where the job stands, as the operator has written it."""
+class Memory(View, frozen=True):
+    """What the operator remembers of a job in its status and upstream's operator does not."""
 
-    conditions: tuple[Condition, ...] | None = None
-    replica_statuses: dict[str, ReplicaStatus] | None = None
-    start_time: Time | None = None
-    completion_time: Time | None = None
-    last_reconcile_time: Time | None = None
-    # The fields from here on are not upstream's.
-    ports: Annotated[dict[str, Int32] | None, Meta(description="Ports chosen for the roles that listen.")] = None
+    ports: Annotated[dict[str, Int32] | None, text("Ports chosen for the roles that listen.")] = None
     restarts: Annotated[
-        dict[str, Int32] | None, Meta(description="Restarts that are counted already, of pods that were replaced.")
+        dict[str, Int32] | None, text("Restarts that are counted already, of pods that were replaced.")
     ] = None
     replaced_pods: Annotated[
-        list[str] | None, Meta(description="UIDs of pods whose end is accounted for and that only have to go.")
+        list[str] | None, text("UIDs of pods whose end is accounted for and that only have to go.")
     ] = None
     completed_indexes: Annotated[
-        dict[str, str] | None, Meta(description="Ranks of each role that have finished, such as 0,2-4.")
+        dict[str, str] | None, text("Ranks of each role that have finished, such as 0,2-4.")
     ] = None
+
+
+class JobStatus(Memory, frozen=True):
+    """Where the job stands, as the operator has written it."""
+
+    conditions: Annotated[
+        tuple[Condition, ...] | None, text("What has happened to the job; the last one is shown as its state.")
+    ] = None
+    replica_statuses: Annotated[dict[str, ReplicaStatus] | None, text("How the pods of each role stand.")] = None
+    start_time: Annotated[Time | None, text("When the job was started, or resumed, last.")] = None
+    completion_time: Annotated[Time | None, text("When the job finished.")] = None
+    last_reconcile_time: Annotated[Time | None, text("Written by upstream's operator alone.")] = None

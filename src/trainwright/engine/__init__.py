@@ -1,19 +1,22 @@
 """What should be: one job, its children and the time in, a plan out. Nothing here does I/O or reads a clock."""
 
-from trainwright.engine.observed import Observed, ServiceView
-from trainwright.engine.plan import Delete, JobEvent, Plan
+from trainwright.engine.observed import Companion, Observed, ServiceView
+from trainwright.engine.plan import Delete, JobEvent, Patch, Plan, Transition
 from trainwright.engine.planner import plan
 from trainwright.engine.settings import EMBEDDED, Addressing, InitContainer, Settings
 
 __all__ = [
     "EMBEDDED",
     "Addressing",
+    "Companion",
     "Delete",
     "InitContainer",
     "JobEvent",
     "Observed",
+    "Patch",
     "Plan",
     "ServiceView",
     "Settings",
+    "Transition",
     "plan",
 ]

@@ -1,10 +1,11 @@
 """The job's children, sorted once: which rank each of them is, which are too many, which belong to somebody else."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from trainwright.api.job import Job
+from trainwright.engine.labels import JOB_NAME, OPERATOR_NAME, is_labelled_for
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.ranks import Rank
 from trainwright.objects.metadata import ObjectMeta
@@ -13,17 +14,42 @@ from trainwright.objects.pods import Pod
 C = TypeVar("C", Pod, ServiceView)
 
 
+@dataclass(slots=True)
+class Sorted(Generic[C]):
+    """All children of one resource."""
+
+    ranked: dict[Rank, C] = field(default_factory=dict)
+    """The child of each rank that the job wants; names are unique, so there is at most one."""
+    surplus: dict[str, C] = field(default_factory=dict)
+    """Ours, but of no rank that the job wants: it was scaled down, or lost a role."""
+    orphans: dict[str, C] = field(default_factory=dict)
+    """Nobody's, and in all ours but for the owner: what an operator left behind, or a user prepared."""
+    strays: dict[str, C] = field(default_factory=dict)
+    """Ours by owner, but somebody has given it the labels of something else: it shall be let go."""
+    foreign: dict[str, ObjectMeta] = field(default_factory=dict)
+    """Not ours, by name; strays are among them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Children:
-    pods: dict[Rank, Pod]
-    """The pod of each rank that the job wants; names are unique, so there is at most one."""
-    surplus_pods: tuple[Pod, ...]
-    """Ours, but of no rank that the job wants: it was scaled down, or lost a role."""
-    foreign_pods: dict[str, ObjectMeta]
-    """Not ours, by name."""
-    services: dict[Rank, ServiceView]
-    surplus_services: tuple[ServiceView, ...]
-    foreign_services: dict[str, ObjectMeta]
+    of_pods: Sorted[Pod]
+    of_services: Sorted[ServiceView]
+
+    @property
+    def pods(self) -> dict[Rank, Pod]:
+        return self.of_pods.ranked
+
+    @property
+    def services(self) -> dict[Rank, ServiceView]:
+        return self.of_services.ranked
+
+    @property
+    def surplus_pods(self) -> tuple[Pod, ...]:
+        return tuple(self.of_pods.surplus.values())
+
+    @property
+    def surplus_services(self) -> tuple[ServiceView, ...]:
+        return tuple(self.of_services.surplus.values())
 
     @property
     def all_pods(self) -> tuple[Pod, ...]:
@@ -40,23 +66,30 @@ def classify(job: Job, observed: Observed) -> Children:
         for role, replica in job.replicas.items()
         for index in range(replica.count)
     }
-    pods, surplus_pods, foreign_pods = _sort(job, wanted, observed.pods)
-    services, surplus_services, foreign_services = _sort(job, wanted, observed.services)
-    return Children(pods, surplus_pods, foreign_pods, services, surplus_services, foreign_services)
+    return Children(_sort(job, wanted, observed.pods), _sort(job, wanted, observed.services))
 
 
-def _sort(
-    job: Job, wanted: dict[str, Rank], children: Iterable[C]
-) -> tuple[dict[Rank, C], tuple[C, ...], dict[str, ObjectMeta]]:
-    """A child's name says which rank it is: labels can be edited, names cannot."""
+def _sort(job: Job, wanted: dict[str, Rank], children: Iterable[C]) -> Sorted[C]:
+    """A child's name says which rank it is. Its labels only say whether it still is, or wants to be, the job's."""
+    found: Sorted[C] = Sorted()
     ours: dict[str, C] = {}
-    foreign: dict[str, ObjectMeta] = {}
     for child in children:
-        owner = child.metadata.controller
-        if owner is not None and owner.uid == job.metadata.uid:
-            ours[child.metadata.name] = child
+        metadata = child.metadata
+        owner, rank = metadata.controller, wanted.get(metadata.name)
+        if owner is None and rank is not None and not metadata.terminating and is_labelled_for(job, rank, metadata):
+            found.orphans[metadata.name] = child
+        elif owner is None or owner.uid != job.metadata.uid:
+            found.foreign[metadata.name] = metadata
+        elif _is_relabelled(job, metadata):
+            found.strays[metadata.name] = child
+            found.foreign[metadata.name] = metadata
         else:
-            foreign[child.metadata.name] = child.metadata
-    ranked = {rank: ours[name] for name, rank in wanted.items() if name in ours}
-    surplus = tuple(child for name, child in ours.items() if name not in wanted)
-    return ranked, surplus, foreign
+            ours[metadata.name] = child
+    found.ranked = {rank: ours[name] for name, rank in wanted.items() if name in ours}
+    found.surplus = {name: child for name, child in ours.items() if name not in wanted}
+    return found
+
+
+def _is_relabelled(job: Job, child: ObjectMeta) -> bool:
+    """Whether somebody has taken the child out of the job, by the labels that Kubernetes' controllers select by."""
+    return (child.labels.get(JOB_NAME), child.labels.get(OPERATOR_NAME)) != (job.name, job.kind.controller)

@@ -8,18 +8,18 @@ from functools import cached_property
 from trainwright.api.job import Job, Replica
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.children import classify
-from trainwright.engine.conditions import set_condition
+from trainwright.engine.conditions import SUCCEEDED, set_condition
 from trainwright.engine.ends import PORT_TAKEN, End, end_of
 from trainwright.engine.framework import Framework
 from trainwright.engine.labels import PORTS, format_ports
 from trainwright.engine.observed import Observed, ServiceView
-from trainwright.engine.plan import Delete, JobEvent, Plan
+from trainwright.engine.plan import Delete, JobEvent, Patch, Plan, Transition
 from trainwright.engine.ranks import Rank, format_indexes, parse_indexes
 from trainwright.engine.settings import Addressing, Settings
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.pods import Pod
-from trainwright.objects.resources import PODS, SERVICES
+from trainwright.objects.resources import PODS, SERVICES, Resource
 from trainwright.objects.times import format_time
 
 _LOOK_AGAIN = timedelta(seconds=5)
@@ -41,6 +41,8 @@ class Draft:
         self.creates: list[Object] = []
         self.delete_job = False
         self._deletes: dict[tuple[str, str], Delete] = {}
+        self._patches: list[Patch] = []
+        self._transitions: list[Transition] = []
         self._events: dict[JobEvent, None] = {}
         self._notices: dict[JobEvent, None] = {}
         self._wake_at: datetime | None = None
@@ -109,6 +111,7 @@ class Draft:
         if self.set_condition(kind, word=word, message=message):
             self.status.setdefault("completionTime", format_time(self.now))
             self.tell(event, self.reason(word), message)
+            self.transition(Transition.SUCCESSFUL if kind == SUCCEEDED else Transition.FAILED)
 
     def put(self, field: str, value: object) -> None:
         """Sets a field of the status; an empty value removes it."""
@@ -126,18 +129,27 @@ class Draft:
     def notice(self, reason: str, message: str) -> None:
         self._notices[JobEvent("Warning", reason, message)] = None
 
+    def transition(self, step: Transition) -> None:
+        """Notes what the status of this plan makes true, for who counts such things."""
+        self._transitions.append(step)
+
     def delete_pod(self, pod: Pod) -> None:
-        if not pod.metadata.terminating:
-            self._deletes["pods", pod.name] = Delete(PODS, pod.name, pod.metadata.uid)
+        self.delete(PODS, pod.metadata)
 
     def delete_service(self, service: ServiceView) -> None:
-        if not service.metadata.terminating:
-            name = service.metadata.name
-            self._deletes["services", name] = Delete(SERVICES, name, service.metadata.uid)
+        self.delete(SERVICES, service.metadata)
+
+    def delete(self, resource: Resource, child: ObjectMeta) -> None:
+        if not child.terminating:
+            self._deletes[resource.kind, child.name] = Delete(resource, child.name, child.uid)
+
+    def patch(self, resource: Resource, child: ObjectMeta, body: Object) -> None:
+        self._patches.append(Patch(resource, child.name, child.uid, body))
 
     def drop_changes_to_children(self) -> None:
         self.creates.clear()
         self._deletes.clear()
+        self._patches.clear()
 
     def wake(self, moment: datetime) -> None:
         self._wake_at = moment if self._wake_at is None else min(self._wake_at, moment)
@@ -153,6 +165,8 @@ class Draft:
             status=self.status if changed else None,
             creates=tuple(self.creates),
             deletes=tuple(self._deletes.values()),
+            patches=tuple(self._patches),
+            transitions=tuple(self._transitions),
             events=tuple(self._events),
             notices=tuple(self._notices),
             wake_at=self._wake_at,

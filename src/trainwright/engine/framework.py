@@ -1,7 +1,7 @@
 """What a framework may say about its jobs. The defaults are what most of them want; a module in `frameworks`
 overrides what differs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwright.api.job import Job
@@ -45,6 +45,11 @@ class Framework:
         _ = job, rank
         return None
 
+    def autoscaling(self, job: Job) -> Object | None:
+        """The bounds and metrics of the job's autoscaler; None if it has none."""
+        _ = job
+        return None
+
     def succeeded(self, job: Job, tallies: Mapping[str, Tally]) -> bool:
         """All pods of the deciding role have succeeded; a role without pods decides nothing."""
         role = self.decider(job)
@@ -59,11 +64,6 @@ class Framework:
         if self._has_first_role(job):
             return f"{job.kind.name} {job.name} is successfully completed."
         return f"{job.kind.name} {job.namespace}/{job.name} successfully completed."
-
-    def without_effect(self, job: Job) -> Iterable[str]:
-        """Fields that the job sets and nobody honours, each with what to do instead."""
-        _ = job
-        return ()
 
     def _has_first_role(self, job: Job) -> bool:
         return job.kind.roles[0].name in job.replicas

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from trainwright.api.job import Job
+from trainwright.api.kinds import GROUP
 from trainwright.engine.ranks import Rank
+from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.selectors import format_labels
 
 OPERATOR_NAME = "training.kubeflow.org/operator-name"
@@ -21,6 +23,10 @@ def format_ports(ports: Mapping[str, int]) -> str:
     return ",".join(f"{role}={port}" for role, port in sorted(ports.items()))
 
 
+def is_labelled_for(job: Job, rank: Rank, child: ObjectMeta) -> bool:
+    return all(child.labels.get(key) == value for key, value in rank_labels(job, rank).items())
+
+
 def rank_labels(job: Job, rank: Rank) -> dict[str, str]:
     return {
         OPERATOR_NAME: job.kind.controller,
@@ -28,6 +34,27 @@ def rank_labels(job: Job, rank: Rank) -> dict[str, str]:
         REPLICA_TYPE: rank.role.lower(),
         REPLICA_INDEX: str(rank.index),
     }
+
+
+def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
+    """What operators of earlier years put on pods: scripts and tutorials still select by it.
+
+    The first generation named the framework in every key, the second did not.
+    """
+    name, role, index = job.kind.earlier_name, rank.role.lower(), str(rank.index)
+    labels = {"group-name": GROUP, "job-name": job.name, "replica-type": role, "replica-index": index}
+    if master:
+        labels["job-role"] = "master"
+    if name:
+        labels |= {
+            "controller-name": f"{name}-operator",
+            f"{name}-job-name": job.name,
+            f"{name}-replica-type": role,
+            f"{name}-replica-index": index,
+        }
+        if master:
+            labels[f"{name}-job-role"] = "master"
+    return labels
 
 
 def role_selector(job: Job, role: str) -> str:

@@ -1,8 +1,13 @@
 """What the engine is told about the world around one job: its children and the few outside facts that rules need."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
 
 from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
 
 
@@ -10,6 +15,14 @@ class ServiceView(View, frozen=True):
     """A service as far as plans look at it: whose it is, and whether it is going."""
 
     metadata: ObjectMeta
+
+
+class Companion(View, frozen=True):
+    """An object of which a job has at most one, named like itself: an autoscaler, a group of pods."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +36,9 @@ class Observed:
     pods: tuple[Pod, ...] = ()
     services: tuple[ServiceView, ...] = ()
     taken_ports: frozenset[int] = frozenset()
+    companions: Mapping[str, Companion] = field(default_factory=dict)
+    """By kind: the object that is named like the job, whoever controls it."""
+    nodes: Mapping[str, Node] | None = None
+    """The cluster's Nodes by name; None where we may not see them."""
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """The cluster's PriorityClasses: the value of each name."""

@@ -1,10 +1,11 @@
-"""What one look at a job decided. The operator applies it in this order: status, then deletes and creates, then events.
+"""What one look at a job decided. The operator applies it in this order: status, then children, then events.
 
 If the status write conflicts, the rest is dropped and the job is looked at again.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
@@ -17,6 +18,28 @@ class Delete:
     resource: Resource
     name: str
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A child that shall change, and no other of the same name: a merge patch with the uid as precondition.
+
+    A body that names `metadata.resourceVersion` applies to that state of the child alone.
+    """
+
+    resource: Resource
+    name: str
+    uid: str
+    body: Object
+
+
+class Transition(StrEnum):
+    """A step in a job's life that operators count. The values are those of upstream's counters."""
+
+    CREATED = "created"
+    SUCCESSFUL = "successful"
+    FAILED = "failed"
+    RESTARTED = "restarted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +56,11 @@ class Plan:
     status: Object | None = None
     """The whole new status, or None: the one that was observed stands."""
     creates: tuple[Object, ...] = ()
-    """Pods and services to create, those of the deciding role first."""
+    """Children to create, those of the deciding role first."""
     deletes: tuple[Delete, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+    """What the status makes true. Whoever writes it counts them; nobody else ever does."""
     events: tuple[JobEvent, ...] = ()
     """They tell of a change that this plan makes, so each is emitted exactly when the plan has been applied."""
     notices: tuple[JobEvent, ...] = ()
@@ -47,4 +73,5 @@ class Plan:
     @property
     def empty(self) -> bool:
         """Nothing to write: the job is as it should be until something changes or `wake_at` comes."""
-        return not (self.status is not None or self.creates or self.deletes or self.events or self.delete_job)
+        changes_children = self.creates or self.deletes or self.patches
+        return not (self.status is not None or changes_children or self.events or self.delete_job)

@@ -4,7 +4,20 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from trainwright.api.job import Job
-from trainwright.engine import cleanup, limits, ports, problems, refusal, replicas, restarts, status, suspend
+from trainwright.engine import (
+    adoption,
+    autoscaling,
+    cleanup,
+    gang,
+    limits,
+    ports,
+    problems,
+    refusal,
+    replicas,
+    restarts,
+    status,
+    suspend,
+)
 from trainwright.engine.conditions import SUSPENDED, is_finished, is_true
 from trainwright.engine.draft import Draft
 from trainwright.engine.framework import Framework
@@ -29,10 +42,12 @@ def plan(
     status.mark_created(draft)
     if job.problem:
         refusal.refuse(draft)
+    adoption.release(draft)
     if is_finished(draft.status):
-        cleanup.settle(draft)
+        _settle(draft)
     elif job.run_policy.suspend:
         suspend.suspend(draft)
+        _dissolve(draft)
     else:
         if is_true(draft.status, SUSPENDED):
             suspend.resume(draft)
@@ -53,8 +68,21 @@ def _run(draft: Draft) -> None:
     else:
         limits.enforce(draft)
         restarts.replace_failed(draft)
-        replicas.bring_up(draft)
+        autoscaling.keep(draft)
+        adoption.adopt(draft)
+        replicas.bring_up(draft, admitted=gang.admits(draft))
         status.judge(draft, tallies)
     if is_finished(draft.status):
         draft.drop_changes_to_children()
-        cleanup.settle(draft)
+        _settle(draft)
+
+
+def _settle(draft: Draft) -> None:
+    cleanup.settle(draft)
+    _dissolve(draft)
+
+
+def _dissolve(draft: Draft) -> None:
+    """A job without pods to start is no gang, and nothing to scale."""
+    gang.disband(draft)
+    autoscaling.remove(draft)

@@ -1,8 +1,9 @@
 """The pod of one rank: the user's template, untouched, plus labels, owner, environment and the container that waits."""
 
 from trainwright.api.defaults import default_container
+from trainwright.engine import gang
 from trainwright.engine.draft import Draft
-from trainwright.engine.labels import JOB_ROLE, PORTS, format_ports, rank_labels
+from trainwright.engine.labels import JOB_ROLE, PORTS, earlier_labels, format_ports, rank_labels
 from trainwright.engine.ranks import Rank
 from trainwright.engine.waiting import init_container
 from trainwright.objects import Object, instructions
@@ -19,7 +20,7 @@ def render_pod(draft: Draft, rank: Rank) -> Object:
     }
     if waiting := init_container(draft, rank):
         spec["initContainers"] = [*(spec.get("initContainers") or []), waiting]
-    return {
+    pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -30,11 +31,18 @@ def render_pod(draft: Draft, rank: Rank) -> Object:
         },
         "spec": spec,
     }
+    gang.decorate(draft, rank.role, pod)
+    return pod
 
 
 def _metadata(draft: Draft, rank: Rank, template: Object) -> Object:
-    labels = {**(template.get("labels") or {}), **rank_labels(draft.job, rank)}
-    if draft.framework.is_master(draft.job, rank):
+    master = draft.framework.is_master(draft.job, rank)
+    labels = {
+        **earlier_labels(draft.job, rank, master=master),
+        **(template.get("labels") or {}),
+        **rank_labels(draft.job, rank),
+    }
+    if master:
         labels[JOB_ROLE] = "master"
     metadata: Object = {"labels": labels}
     if annotations := {**(template.get("annotations") or {}), **_annotations(draft, rank)}:

@@ -7,14 +7,15 @@ from trainwright.engine.ends import End, end_of
 from trainwright.engine.pods import render_pod
 from trainwright.engine.ranks import Rank
 from trainwright.engine.services import render_service
-from trainwright.objects.metadata import ObjectMeta
+from trainwright.engine.taken_names import wait_for
 
 
-def bring_up(draft: Draft) -> None:
+def bring_up(draft: Draft, *, admitted: bool = True) -> None:
+    """`admitted`: whether new children may be created yet."""
     if is_finished(draft.status):
         return
     _remove(draft)
-    if not ports.are_chosen(draft):
+    if not admitted or not ports.are_chosen(draft):
         return
     for role, replica in draft.replicas.items():
         completed = draft.completed(role)
@@ -39,8 +40,10 @@ def _remove(draft: Draft) -> None:
 def _create_pods(draft: Draft, missing: list[Rank]) -> None:
     for rank in missing:
         name = draft.name_of(rank)
-        if blocker := draft.children.foreign_pods.get(name):
-            _wait_for(draft, "Pod", blocker)
+        if name in draft.children.of_pods.orphans:
+            continue  # it is being adopted
+        if blocker := draft.children.of_pods.foreign.get(name):
+            wait_for(draft, "Pod", blocker)
             continue
         draft.creates.append(render_pod(draft, rank))
         if draft.replicas[rank.role].template["spec"].get("restartPolicy"):
@@ -54,20 +57,9 @@ def _create_pods(draft: Draft, missing: list[Rank]) -> None:
 def _create_services(draft: Draft, missing: list[Rank]) -> None:
     for rank in missing:
         name = draft.name_of(rank)
-        if blocker := draft.children.foreign_services.get(name):
-            _wait_for(draft, "Service", blocker)
+        if name in draft.children.of_services.orphans:
+            continue
+        if blocker := draft.children.of_services.foreign.get(name):
+            wait_for(draft, "Service", blocker)
         else:
             draft.creates.append(render_service(draft, rank))
-
-
-def _wait_for(draft: Draft, kind: str, blocker: ObjectMeta) -> None:
-    """The name is somebody else's. We never fight over it; a child of this job's predecessor goes by itself."""
-    job, owner = draft.job, blocker.controller
-    draft.look_again()
-    is_predecessors = owner is not None and (owner.kind, owner.name) == (job.kind.name, job.name)
-    if not blocker.terminating and not is_predecessors:
-        draft.notice(
-            "ErrResourceExists",
-            f'Resource "{blocker.name}" of Kind "{kind}" already exists and is not managed by {job.kind.name} '
-            f"{job.name}: delete it, or give the job another name",
-        )

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainwright.objects.instructions import HOST_IMAGE
+from trainwright.objects.resources import Resource
 
 
 class Addressing(StrEnum):
@@ -24,6 +25,29 @@ class InitContainer:
     """With upstream's requests and limits; without, where nothing would enforce them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """The scheduler that starts a job's pods together. `volcano`, in any letter case, has PodGroups of its own; all
+    others use those of Kubernetes' scheduler plugins."""
+
+    name: str
+
+    @property
+    def is_volcano(self) -> bool:
+        return self.name.lower() == "volcano"
+
+    @property
+    def scheduler(self) -> str:
+        return "volcano" if self.is_volcano else self.name
+
+    @property
+    def resource(self) -> Resource:
+        group, version = (
+            ("scheduling.volcano.sh", "v1beta1") if self.is_volcano else ("scheduling.x-k8s.io", "v1alpha1")
+        )
+        return Resource(group, version, "podgroups", "PodGroup")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     addressing: Addressing = Addressing.CLUSTER_DNS
@@ -31,10 +55,15 @@ class Settings:
     """None: workers start at once."""
     port_range: range = range(20000, 32768)
     """Where `HostPorts` looks for a port when the declared one is taken: below Linux' ephemeral range."""
+    gang: Gang | None = None
+    """None: pods are scheduled one by one."""
+    autoscaling: bool = True
+    """Whether the cluster has HorizontalPodAutoscalers that we may create."""
 
 
 EMBEDDED = Settings(
     addressing=Addressing.HOST_PORTS,
+    autoscaling=False,
     init_container=InitContainer(image=HOST_IMAGE, max_tries=1000, pause_seconds=0.2, limited=False),
 )
 """The settings for a cluster whose pods are processes on this machine."""

@@ -1,12 +1,13 @@
 """What the job's status says: its start, the ranks that have finished, how many pods stand where, and the verdict."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, is_finished
 from trainwright.engine.draft import Draft
 from trainwright.engine.ends import End, end_of, exit_code, is_active
 from trainwright.engine.framework import Tally
 from trainwright.engine.labels import role_selector
+from trainwright.engine.plan import Transition
 from trainwright.objects import Object
 from trainwright.objects.pods import Pod
 from trainwright.objects.times import format_time
@@ -16,13 +17,8 @@ def mark_created(draft: Draft) -> None:
     """The first look at a job: say so, and say once which of its fields have no effect."""
     job = draft.job
     if draft.set_condition(CREATED, word="Created", message=f"{job.kind.name} {job.name} is created."):
-        if job.run_policy.scheduling_policy is not None:
-            draft.tell(
-                "Warning",
-                "FieldWithoutEffect",
-                "spec.runPolicy.schedulingPolicy: pods are scheduled one by one, this operator schedules no gangs",
-            )
-        for field in draft.framework.without_effect(job):
+        draft.transition(Transition.CREATED)
+        for field in _without_effect(draft):
             draft.tell("Warning", "FieldWithoutEffect", field)
 
 
@@ -63,6 +59,18 @@ def judge(draft: Draft, tallies: Mapping[str, Tally]) -> None:
         draft.set_condition(RUNNING, word="Running", message=framework.running_message(job))
     for role, tally in tallies.items():
         _judge_failures(draft, role, tally)
+
+
+def _without_effect(draft: Draft) -> Iterator[str]:
+    """Fields that the job sets and nobody honours, each with what to do instead."""
+    job, settings = draft.job, draft.settings
+    if job.run_policy.scheduling_policy is not None and settings.gang is None:
+        yield (
+            "spec.runPolicy.schedulingPolicy: pods are scheduled one by one, this operator schedules no gangs; "
+            "start it with --gang-scheduler-name"
+        )
+    if not job.problem and not settings.autoscaling and draft.framework.autoscaling(job) is not None:
+        yield "spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is created here; use kubectl scale"
 
 
 def _judge_failures(draft: Draft, role: str, tally: Tally) -> None:

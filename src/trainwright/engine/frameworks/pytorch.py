@@ -1,7 +1,7 @@
 """PyTorch: rank and master for torch.distributed, and torchrun's settings as PET_ variables."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from trainwright.api.fields import ElasticPolicy, PyTorchFields
 from trainwright.api.job import Job
@@ -50,10 +50,12 @@ class PyTorch(Framework):
             return tallies["Worker"].succeeded > 0
         return super().succeeded(job, tallies)
 
-    def without_effect(self, job: Job) -> Iterable[str]:
+    def autoscaling(self, job: Job) -> Object | None:
         elastic = job.own_fields(PyTorchFields).elastic_policy
-        if elastic is not None and elastic.metrics:
-            yield "spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is created; use kubectl scale"
+        if elastic is None or elastic.metrics is None:
+            return None
+        bounds: Object = {"minReplicas": elastic.min_replicas, "maxReplicas": elastic.max_replicas}
+        return {**bounds, "metrics": elastic.metrics} if elastic.metrics else bounds
 
 
 def _master_environment(job: Job, rank: Rank, addresses: Addresses, fields: PyTorchFields) -> dict[str, str]:
