@@ -1,4 +1,4 @@
-"""A Node as operators and controllers see it: whether it can be trusted to look after its pods."""
+"""A node as plans see it: whether it is ready, and since when it is not."""
 
 from trainwright.objects.metadata import ObjectMeta, View
 
@@ -19,12 +19,17 @@ class Node(View, frozen=True):
 
     @property
     def ready(self) -> bool:
-        return self._readiness is not None and self._readiness.status == "True"
+        """Whether its kubelet says so; silence counts as no."""
+        condition = self._readiness
+        return condition is not None and condition.status == "True"
 
     @property
     def unready_since(self) -> str | None:
-        """When it was last heard of as ready; None while it is, or if it never said."""
-        return None if self.ready or self._readiness is None else self._readiness.last_transition_time
+        """When it stopped to be ready; None while it is, or if nobody says when."""
+        if self.ready:
+            return None
+        told = None if self._readiness is None else self._readiness.last_transition_time
+        return told or self.metadata.creation_timestamp
 
     @property
     def _readiness(self) -> NodeCondition | None:
