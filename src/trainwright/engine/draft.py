@@ -8,8 +8,9 @@ from functools import cached_property
 from trainwright.api.job import Job, Replica
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.children import classify
+from trainwright.engine.choices import restarts_as_group
 from trainwright.engine.conditions import SUCCEEDED, set_condition
-from trainwright.engine.ends import PORT_TAKEN, End, end_of
+from trainwright.engine.ends import PORT_TAKEN, End, end_of, is_disrupted
 from trainwright.engine.framework import Framework
 from trainwright.engine.labels import PORTS, format_ports
 from trainwright.engine.observed import Observed, ServiceView
@@ -35,6 +36,8 @@ class Draft:
         self.framework = framework
         self.now = now
         self.children = classify(job, observed)
+        self.group_restart = restarts_as_group(job, settings)
+        """Whether a pod is never replaced alone, but with all others."""
         self.status: Object = copy.deepcopy(job.raw.get("status") or {})
         self.replaced: set[str] = set(self.status.get("replacedPods") or ())
         """UIDs of pods whose end is accounted for already, and that only have to go."""
@@ -72,6 +75,11 @@ class Draft:
     def is_replaced(self, pod: Pod) -> bool:
         return pod.metadata.uid in self.replaced
 
+    @property
+    def group_goes(self) -> bool:
+        """A whole-group restart is under way: all pods have to go before the first new one comes."""
+        return self.group_restart and bool(self.replaced)
+
     def completed(self, role: str) -> set[int]:
         """The ranks of the role that have finished, whether their pods still exist or not."""
         text = (self.status.get("completedIndexes") or {}).get(role, "")
@@ -86,7 +94,10 @@ class Draft:
 
     @cached_property
     def failures(self) -> dict[Rank, Pod]:
-        """Failed pods that nothing has been done about yet. Who was given the wrong ports is not to blame."""
+        """Failed pods that nothing has been done about yet. Who was given the wrong ports is not to blame, and who
+        ends while its whole group goes belongs to a failure that is counted already."""
+        if self.group_goes:
+            return {}
         return {
             rank: pod
             for rank, pod in self.children.pods.items()
@@ -95,6 +106,20 @@ class Draft:
             and not self.lost_its_port(pod)
             and not self.is_outdated(pod.metadata)
         }
+
+    @cached_property
+    def taken_away(self) -> dict[Rank, Pod]:
+        """Pods that somebody else deletes, before they had ended; those that have to go anyway are none of them."""
+        return {
+            rank: pod
+            for rank, pod in self.children.pods.items()
+            if end_of(pod) is End.TAKEN_AWAY and not self.is_replaced(pod) and not self.is_outdated(pod.metadata)
+        }
+
+    @cached_property
+    def lost_a_member(self) -> bool:
+        """Whether somebody or the cluster has taken a pod from the job: that others fail now is no wonder."""
+        return bool(self.taken_away) or any(map(is_disrupted, self.failures.values()))
 
     # What shall be
 
@@ -133,15 +158,19 @@ class Draft:
         """Notes what the status of this plan makes true, for who counts such things."""
         self._transitions.append(step)
 
-    def delete_pod(self, pod: Pod) -> None:
-        self.delete(PODS, pod.metadata)
+    def delete_pod(self, pod: Pod, *, force: bool = False) -> None:
+        """By force: at once, even if it is on its way already, and without asking its node."""
+        if force:
+            self._deletes[PODS.kind, pod.name] = Delete(PODS, pod.name, pod.metadata.uid, force=True)
+        else:
+            self.delete(PODS, pod.metadata)
 
     def delete_service(self, service: ServiceView) -> None:
         self.delete(SERVICES, service.metadata)
 
     def delete(self, resource: Resource, child: ObjectMeta) -> None:
         if not child.terminating:
-            self._deletes[resource.kind, child.name] = Delete(resource, child.name, child.uid)
+            self._deletes.setdefault((resource.kind, child.name), Delete(resource, child.name, child.uid))
 
     def patch(self, resource: Resource, child: ObjectMeta, body: Object) -> None:
         self._patches.append(Patch(resource, child.name, child.uid, body))

@@ -2,9 +2,8 @@
 
 from trainwright.engine.conditions import FAILED
 from trainwright.engine.draft import Draft
-from trainwright.engine.ends import is_active, is_disrupted
 from trainwright.engine.moments import after
-from trainwright.engine.restarts import cost, is_replaceable
+from trainwright.engine.restarts import is_excused, restarts
 from trainwright.objects.pods import Pod
 
 
@@ -24,24 +23,12 @@ def _past_backoff_limit(draft: Draft) -> bool:
         return False
     if limit <= 0 and any(_counts_at_once(draft, rank.role, pod) for rank, pod in draft.failures.items()):
         return True
-    return _restarts(draft) >= max(limit, 1)
+    return restarts(draft) >= max(limit, 1)
 
 
 def _counts_at_once(draft: Draft, role: str, pod: Pod) -> bool:
     """With no restart to spare the first failure decides, under whatever policy."""
-    return draft.replicas[role].restart_policy == "Never" or not is_disrupted(pod)
-
-
-def _restarts(draft: Draft) -> int:
-    """Restarts of pods that were replaced, of pods about to be, and by the kubelet of pods that live."""
-    counted = sum((draft.status.get("restarts") or {}).values())
-    coming = sum(cost(pod) for rank, pod in draft.failures.items() if is_replaceable(draft, rank, pod))
-    living = sum(
-        pod.restarts
-        for rank, pod in draft.children.pods.items()
-        if is_active(pod) and not draft.is_replaced(pod) and draft.replicas[rank.role].restart_policy != "Never"
-    )
-    return int(counted) + coming + living
+    return draft.replicas[role].restart_policy == "Never" or not is_excused(draft, pod)
 
 
 def _past_deadline(draft: Draft) -> bool:

@@ -7,9 +7,11 @@ from trainwright.api.job import Job
 from trainwright.engine import (
     adoption,
     autoscaling,
+    choices,
     cleanup,
     gang,
     limits,
+    nodes,
     ports,
     problems,
     refusal,
@@ -47,6 +49,7 @@ def plan(
         _settle(draft)
     elif job.run_policy.suspend:
         suspend.suspend(draft)
+        nodes.remove_stranded(draft)
         _dissolve(draft)
     else:
         if is_true(draft.status, SUSPENDED):
@@ -59,15 +62,18 @@ def _run(draft: Draft) -> None:
     """A job that shall run: bring up what is missing, replace what failed, and judge where it stands."""
     status.mark_started(draft)
     problems.report(draft)
+    for mistake in choices.mistakes(draft.job):
+        draft.notice("InvalidAnnotation", mistake)
     if ports.choose(draft):
         return  # the choice must be on record before the first pod is made for it
+    restarts.strike_off_the_gone(draft)
     status.record_ends(draft)
     tallies = status.count(draft)
     if draft.framework.succeeded(draft.job, tallies):
         status.succeed(draft)  # whatever else has happened at the same time
     else:
         limits.enforce(draft)
-        restarts.replace_failed(draft)
+        restarts.replace_failed(draft, stranded=nodes.remove_stranded(draft))
         autoscaling.keep(draft)
         adoption.adopt(draft)
         replicas.bring_up(draft, admitted=gang.admits(draft))

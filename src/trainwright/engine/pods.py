@@ -16,7 +16,7 @@ def render_pod(draft: Draft, rank: Rank) -> Object:
     spec = {
         **template["spec"],
         "containers": _containers(draft, rank, template["spec"]["containers"]),
-        "restartPolicy": "Never" if replica.restart_policy == "ExitCode" else replica.restart_policy,
+        "restartPolicy": _restart_policy(draft, replica.restart_policy),
     }
     if waiting := init_container(draft, rank):
         spec["initContainers"] = [*(spec.get("initContainers") or []), waiting]
@@ -33,6 +33,11 @@ def render_pod(draft: Draft, rank: Rank) -> Object:
     }
     gang.decorate(draft, rank.role, pod)
     return pod
+
+
+def _restart_policy(draft: Draft, policy: str) -> str:
+    """Where we decide about a restart, or a container must not come back without its peers, the kubelet must not."""
+    return "Never" if policy == "ExitCode" or draft.group_restart else policy
 
 
 def _metadata(draft: Draft, rank: Rank, template: Object) -> Object:

@@ -20,7 +20,8 @@ def bring_up(draft: Draft, *, admitted: bool = True) -> None:
     for role, replica in draft.replicas.items():
         completed = draft.completed(role)
         open_ranks = [Rank(role, index) for index in range(replica.count) if index not in completed]
-        _create_pods(draft, [rank for rank in open_ranks if rank not in draft.children.pods])
+        if not draft.group_goes:
+            _create_pods(draft, [rank for rank in open_ranks if rank not in draft.children.pods])
         _create_services(draft, [rank for rank in open_ranks if rank not in draft.children.services])
 
 
@@ -30,7 +31,8 @@ def _remove(draft: Draft) -> None:
     for service in draft.children.surplus_services:
         draft.delete_service(service)
     for pod in draft.children.pods.values():
-        if draft.is_replaced(pod) or (draft.is_outdated(pod.metadata) and end_of(pod) is not End.SUCCEEDED):
+        outdated = draft.is_outdated(pod.metadata) and end_of(pod) is not End.SUCCEEDED
+        if outdated or draft.is_replaced(pod) or draft.group_goes:
             draft.delete_pod(pod)
     for service in draft.children.services.values():
         if draft.is_outdated(service.metadata):

@@ -59,6 +59,10 @@ class Settings:
     """None: pods are scheduled one by one."""
     autoscaling: bool = True
     """Whether the cluster has HorizontalPodAutoscalers that we may create."""
+    group_restart: bool = False
+    """Whether a failed pod takes all others of its job with it; a job's annotation may say otherwise."""
+    dead_node_seconds: int | None = None
+    """For how long a node may be gone before its pods are replaced; None: for ever. A job may say otherwise."""
 
 
 EMBEDDED = Settings(

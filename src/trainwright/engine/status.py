@@ -27,8 +27,7 @@ def mark_started(draft: Draft) -> None:
 
 
 def record_ends(draft: Draft) -> None:
-    """Remembers who has finished, forgets replaced pods that are gone, and tells each pod's exit code once."""
-    draft.replaced &= {pod.metadata.uid for pod in draft.children.all_pods}
+    """Remembers who has finished, and tells each pod's exit code once."""
     completed = {role: draft.completed(role) for role in draft.replicas}
     for rank, pod in draft.children.pods.items():
         fresh = end_of(pod) is End.SUCCEEDED and not draft.is_replaced(pod) and rank.index not in completed[rank.role]
@@ -53,7 +52,7 @@ def succeed(draft: Draft) -> None:
 def judge(draft: Draft, tallies: Mapping[str, Tally]) -> None:
     """Sets the condition that follows from the numbers of a job that has not succeeded, the deciding role first."""
     job, framework = draft.job, draft.framework
-    if is_finished(draft.status):
+    if is_finished(draft.status) or draft.group_goes:
         return
     if tallies[framework.decider(job)].active > 0:
         draft.set_condition(RUNNING, word="Running", message=framework.running_message(job))
@@ -90,7 +89,7 @@ def _judge_failures(draft: Draft, role: str, tally: Tally) -> None:
 def _tally(draft: Draft, role: str) -> Tally:
     pods = [pod for rank, pod in draft.children.pods.items() if rank.role == role]
     return Tally(
-        active=sum(is_active(pod) and not draft.is_replaced(pod) for pod in pods),
+        active=0 if draft.group_goes else sum(is_active(pod) and not draft.is_replaced(pod) for pod in pods),
         succeeded=len(draft.completed(role)),
         failed=sum(rank.role == role for rank in draft.failures),
     )
