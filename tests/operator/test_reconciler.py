@@ -12,7 +12,7 @@ from trainwright.engine import Addressing, JobEvent, Settings
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.resources import PODS, SERVICES
+from trainwright.objects.resources import NODES, PODS, SERVICES
 from trainwright.operator.announcing import Announcer
 from trainwright.operator.apply import Applier
 from trainwright.operator.caches import Caches
@@ -29,7 +29,7 @@ class Bench:
 
     def __init__(self, client: Client, settings: Settings = Settings()) -> None:  # noqa: B008 (a frozen value)
         self.client = client
-        self.caches = Caches(KINDS)
+        self.caches = Caches(KINDS, outlook=[NODES])
         self.now = START
         self.told: list[JobEvent] = []
         announcer = Announcer(lambda _, event: self.told.append(event))
@@ -160,6 +160,7 @@ async def test_plans_in_flight_never_choose_the_same_port(client: Client, real_n
 async def test_a_port_on_which_the_node_reports_a_listener_is_not_chosen(client: Client, real_namespace: str) -> None:
     bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
     annotations = {"node.trainwright.dev/listening-ports": "22,23456,23457"}
+    assert bench.caches.nodes is not None
     bench.caches.nodes.remember({"metadata": {"name": "local", "resourceVersion": "1", "annotations": annotations}})
     job = await bench.submit(JobBuilder("moved", namespace=real_namespace).master())
     await bench.look_until_settled(job)

@@ -14,6 +14,8 @@ REPLICA_TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 JOB_ROLE = "training.kubeflow.org/job-role"
 
+EARLIER_JOB_NAME = "job-name"
+
 PORTS = "trainwright.dev/ports"
 """The ports that a child was made for; a child made for others than the job's present ones is out of date."""
 
@@ -42,7 +44,7 @@ def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
     The first generation named the framework in every key, the second did not.
     """
     name, role, index = job.kind.earlier_name, rank.role.lower(), str(rank.index)
-    labels = {"group-name": GROUP, "job-name": job.name, "replica-type": role, "replica-index": index}
+    labels = {"group-name": GROUP, EARLIER_JOB_NAME: job.name, "replica-type": role, "replica-index": index}
     if master:
         labels["job-role"] = "master"
     if name:
@@ -55,6 +57,13 @@ def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
         if master:
             labels[f"{name}-job-role"] = "master"
     return labels
+
+
+def modern_labels(earlier: Mapping[str, str], *, controller: str) -> dict[str, str]:
+    """The labels of today for a child that has only those of the second generation."""
+    keys = (JOB_NAME, REPLICA_TYPE, REPLICA_INDEX, JOB_ROLE)
+    words = {key: key.partition("/")[2] for key in keys}
+    return {OPERATOR_NAME: controller} | {key: earlier[word] for key, word in words.items() if word in earlier}
 
 
 def role_selector(job: Job, role: str) -> str:

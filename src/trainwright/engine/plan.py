@@ -18,6 +18,8 @@ class Delete:
     resource: Resource
     name: str
     uid: str
+    force: bool = False
+    """Without grace and without waiting for its node: for what can no longer end by itself."""
 
 
 @dataclass(frozen=True, slots=True)

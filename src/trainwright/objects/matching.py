@@ -17,13 +17,13 @@ def covers(actual: Any, wanted: Any) -> bool:
                 and len(actual) == len(wanted)
                 and all(covers(one, other) for one, other in zip(actual, wanted, strict=True))
             )
+        case bool():
+            return actual is wanted
         case _:
-            return bool(actual == wanted) or _same_amount(actual, wanted)
+            return bool(actual == wanted and not isinstance(actual, bool)) or _same_amount(actual, wanted)
 
 
 def _same_amount(one: Any, other: Any) -> bool:
-    if isinstance(one, bool) or isinstance(other, bool):
-        return False
     try:
         return parse_quantity(one) == parse_quantity(other)
     except QuantityError:

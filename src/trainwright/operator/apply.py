@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from trainwright.api.kinds import Kind
-from trainwright.engine import Delete, JobEvent, Plan
-from trainwright.engine.labels import JOB_NAME
+from trainwright.engine import Delete, JobEvent, Patch, Plan, Transition
+from trainwright.engine.labels import EARLIER_JOB_NAME, JOB_NAME, modern_labels
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
-from trainwright.objects.metadata import object_key
-from trainwright.objects.resources import PODS
+from trainwright.objects.metadata import ObjectMeta, object_key
+from trainwright.objects.resources import AUTOSCALERS, PODS
 from trainwright.operator.announcing import Announcer
 from trainwright.operator.caches import Caches
 from trainwright.operator.notices import Notices
@@ -30,11 +30,30 @@ class Result:
     failure: str | None = None
 
 
+class Counters:
+    """Is told of what was done, each step once, by the process whose write made it. This one does not count."""
+
+    def transition(self, kind: Kind, job: Object, step: Transition) -> None:
+        pass
+
+    def deletion(self, kind: Kind, job: Object) -> None:
+        """The time to live of a job that has finished was over."""
+
+
 class Applier:
     """Applies plans of many jobs at once, never more than `parallel_writes` writes at a time over all of them."""
 
-    def __init__(self, client: Client, caches: Caches, announcer: Announcer, *, parallel_writes: int) -> None:
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        announcer: Announcer,
+        *,
+        parallel_writes: int,
+        counters: Counters | None = None,
+    ) -> None:
         self._client = client
+        self._counters = counters or Counters()
         self._caches = caches
         self._announcer = announcer
         self._parallel_writes = parallel_writes
@@ -52,6 +71,8 @@ class Applier:
         with self._announcer.writing():
             if plan.status is not None:
                 results.append(await self._write_status(kind, job, plan.status))
+                for step in plan.transitions:
+                    self._counters.transition(kind, job, step)
             results += await self._write_children(job, plan)
             if plan.delete_job:
                 results.append(await self._delete_job(kind, job))
@@ -78,6 +99,7 @@ class Applier:
         for the same reason, a quota for example, and a group with a gap cannot train anyway."""
         writes: list[Callable[[], Awaitable[Result]]] = [
             *(partial(self._delete, job, delete) for delete in plan.deletes),
+            *(partial(self._patch, job, patch) for patch in plan.patches),
             *(partial(self._create, job, child) for child in plan.creates),
         ]
         results: dict[int, Result] = {}
@@ -88,7 +110,7 @@ class Applier:
             nonlocal failed
             for number, write in waiting:
                 async with self._slots:
-                    if failed and number >= len(plan.deletes):
+                    if failed and number >= len(writes) - len(plan.creates):
                         return
                     results[number] = await write()
                     failed = failed or results[number].failure is not None
@@ -111,7 +133,7 @@ class Applier:
         except (ApiError, Unreachable) as error:
             return _failed("Create", kind, f"Error creating: {error}")
         views.remember(answer)
-        return _succeeded("Create", kind, f"Created {kind.lower()}: {name}")
+        return _succeeded("Create", kind, f"Created {_word(kind)}: {name}")
 
     async def _claim(self, job: Object, kind: str, name: str, error: AlreadyExists) -> Result:
         """The name is taken: by a child of this job, which an earlier, broken attempt or a slow watch explains; by
@@ -121,21 +143,51 @@ class Applier:
             answer = await self._client.get(views.resource, name, namespace=job["metadata"]["namespace"])
         except (ApiError, Unreachable) as problem:
             return Result(failure=f"{error}; looking at it: {problem}")
-        metadata = views.read(answer).metadata
-        owner = metadata.controller
+        owner = (metadata := views.read(answer).metadata).controller
         if owner and owner.uid == job["metadata"]["uid"]:
             if JOB_NAME not in metadata.labels:
-                return _failed("Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back")
+                return await self._label(job, kind, metadata, error)
             views.remember(answer)
             return Result()
         if owner and (owner.kind, owner.name) == (job["kind"], job["metadata"]["name"]):
             return Result(failure=f"{error}: it belongs to a former {owner.kind} of this name and is being removed")
         return _failed("Create", kind, f"Error creating: {error} and is not controlled by this job")
 
+    async def _label(self, job: Object, kind: str, child: ObjectMeta, error: AlreadyExists) -> Result:
+        """A child of this job that our watch does not show, for want of a label. One that an operator of earlier years
+        made gets the labels of today."""
+        name = job["metadata"]["name"]
+        if child.labels.get(EARLIER_JOB_NAME) != name:
+            return _failed("Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back")
+        views = self._caches.children(kind)
+        labels = modern_labels(child.labels, controller=f"{job['kind'].lower()}-controller")
+        patch = Patch(views.resource, child.name, child.uid, {"metadata": {"labels": labels}})
+        return await self._patch(job, patch)
+
+    async def _patch(self, job: Object, patch: Patch) -> Result:
+        kind, namespace = patch.resource.kind, job["metadata"]["namespace"]
+        metadata = {**patch.body.get("metadata", {}), "uid": patch.uid}
+        try:
+            answer = await self._client.patch(
+                patch.resource, patch.name, {**patch.body, "metadata": metadata}, namespace=namespace
+            )
+        except (NotFound, Conflict) as error:
+            return Result(failure=str(error))  # it has changed or gone: the watch will show it
+        except (ApiError, Unreachable) as error:
+            return _failed("Update", kind, f"Error updating {patch.name}: {error}")
+        self._caches.children(kind).remember(answer)
+        return Result()
+
     async def _delete(self, job: Object, delete: Delete) -> Result:
         kind, namespace = delete.resource.kind, job["metadata"]["namespace"]
         try:
-            answer = await self._client.delete(delete.resource, delete.name, namespace=namespace, uid=delete.uid)
+            answer = await self._client.delete(
+                delete.resource,
+                delete.name,
+                namespace=namespace,
+                uid=delete.uid,
+                grace_period_seconds=0 if delete.force else None,
+            )
         except NotFound:
             answer, result = {}, Result()
         except Conflict as error:
@@ -143,7 +195,7 @@ class Applier:
         except (ApiError, Unreachable) as error:
             return _failed("Delete", kind, f"Error deleting: {error}")
         else:
-            result = _succeeded("Delete", kind, f"Deleted {kind.lower()}: {delete.name}")
+            result = _succeeded("Delete", kind, f"Deleted {_word(kind)}: {delete.name}")
         self._caches.children(kind).remember_deletion(answer, key=f"{namespace}/{delete.name}", uid=delete.uid)
         return result
 
@@ -158,12 +210,23 @@ class Applier:
             return Result()
         except (ApiError, Unreachable) as error:
             return _failed("Delete", PODS.kind, f"Error deleting: {error}")
+        self._counters.deletion(kind, job)
         # The reason is upstream's for this event.
         return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
 
 
+_UNTOLD = {("Create", "PodGroup"), ("Create", AUTOSCALERS.kind), ("Delete", AUTOSCALERS.kind)}
+"""What upstream does without a word."""
+
+
 def _succeeded(verb: str, kind: str, message: str) -> Result:
-    return Result(event=JobEvent("Normal", f"Successful{verb}{kind}", message))
+    event = None if (verb, kind) in _UNTOLD else JobEvent("Normal", f"Successful{verb}{kind}", message)
+    return Result(event=event)
+
+
+def _word(kind: str) -> str:
+    """How events spell a kind."""
+    return kind.lower() if kind in {"Pod", "Service"} else kind
 
 
 def _failed(verb: str, kind: str, message: str) -> Result:

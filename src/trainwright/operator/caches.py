@@ -4,32 +4,32 @@ Watches keep it up to date, and every answer to a write of our own goes in at on
 picture that is older than what we did ourselves.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from trainwright.api.kinds import Kind
-from trainwright.engine import Observed, ServiceView
+from trainwright.engine import Companion, Observed, ServiceView
 from trainwright.engine.labels import JOB_NAME
 from trainwright.kube.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
-from trainwright.objects.resources import NODES, PODS, SERVICES, Resource
+from trainwright.objects.resources import NODES, PODS, PRIORITY_CLASSES, SERVICES, Resource
 
 _JOB = "job"
 """The index of children by job: by the uid of the one that controls them and by the name of the one they carry."""
 
 
-class NodeView(View, frozen=True):
-    """A Node as far as ports go."""
-
+class PriorityClass(View, frozen=True):
     metadata: ObjectMeta
+    value: int = 0
 
 
-V = TypeVar("V", Pod, ServiceView, NodeView)
+V = TypeVar("V", Pod, ServiceView, Companion, Node, PriorityClass)
 C = TypeVar("C", Pod, ServiceView)
 
 
@@ -74,26 +74,58 @@ class Views(Generic[V]):
 
 
 class Caches:
-    def __init__(self, kinds: Mapping[str, Kind]) -> None:
-        self.jobs = {name: Jobs(kind) for name, kind in kinds.items()}
-        self.pods = _children(PODS, Pod)
-        self.services = _children(SERVICES, ServiceView)
-        self.nodes: Views[NodeView] = Views(NODES, NodeView, Store(metadata=lambda node: node.metadata))
+    """`companions` are the kinds of which a job may have one, as far as this cluster serves them. Nodes and priority
+    classes are None where we do not look at them."""
 
-    def children(self, kind: str) -> Views[Pod] | Views[ServiceView]:
-        return self.pods if kind == PODS.kind else self.services
+    def __init__(
+        self, kinds: Mapping[str, Kind], *, companions: Sequence[Resource] = (), outlook: Sequence[Resource] = ()
+    ) -> None:
+        self.jobs = {name: Jobs(kind) for name, kind in kinds.items()}
+        self.pods = _children(PODS, Pod, _jobs_by_label)
+        self.services = _children(SERVICES, ServiceView, _jobs_by_label)
+        self.companions = {resource.kind: _outlook(resource, Companion) for resource in companions}
+        self.nodes = _outlook(NODES, Node) if NODES in outlook else None
+        self.priorities = _outlook(PRIORITY_CLASSES, PriorityClass) if PRIORITY_CLASSES in outlook else None
+
+    def children(self, kind: str) -> Views[Any]:
+        table: dict[str, Views[Any]] = {PODS.kind: self.pods, SERVICES.kind: self.services, **self.companions}
+        return table[kind]
 
     def all_jobs(self) -> Iterable[Object]:
         for jobs in self.jobs.values():
             yield from jobs.store.all()
 
     def observe(self, job: ObjectMeta, *, taken_ports: frozenset[int]) -> Observed:
-        """What the engine may know: the job's children, and objects of others that carry its name."""
+        """What the engine may know: the job's children, objects of others that carry its name, and the surroundings."""
+        named = {kind: views.store.get(f"{job.namespace}/{job.name}") for kind, views in self.companions.items()}
+        classes = self.priorities.store.all() if self.priorities else ()
         return Observed(
             pods=tuple(_concerning(job, self.pods.store)),
             services=tuple(_concerning(job, self.services.store)),
             taken_ports=taken_ports,
+            companions={kind: companion for kind, companion in named.items() if companion is not None},
+            nodes=None if self.nodes is None else ByName(self.nodes.store),
+            priorities={one.metadata.name: one.value for one in classes},
         )
+
+
+class ByName(Mapping[str, Node]):
+    """The Nodes of a store, without a copy: there may be thousands, and a plan looks at a few."""
+
+    def __init__(self, store: Store[Node]) -> None:
+        self._store = store
+
+    def __getitem__(self, name: str) -> Node:
+        node = self._store.get(name)
+        if node is None:
+            raise KeyError(name)
+        return node
+
+    def __iter__(self) -> Iterator[str]:
+        return (node.metadata.name for node in self._store.all())
+
+    def __len__(self) -> int:
+        return len(self._store)
 
 
 def is_going(answer: Object) -> bool:
@@ -105,12 +137,15 @@ def is_going(answer: Object) -> bool:
     )
 
 
-def _children(resource: Resource, view: type[C]) -> Views[C]:
-    store: Store[C] = Store(metadata=lambda child: child.metadata, indexes={_JOB: _jobs_of})
-    return Views(resource, view, store)
+def _outlook(resource: Resource, view: type[V]) -> Views[V]:
+    return Views(resource, view, Store(metadata=lambda one: one.metadata))
 
 
-def _jobs_of(child: Pod | ServiceView) -> Iterable[str]:
+def _children(resource: Resource, view: type[C], jobs: Callable[[C], Iterable[str]]) -> Views[C]:
+    return Views(resource, view, Store(metadata=lambda child: child.metadata, indexes={_JOB: jobs}))
+
+
+def _jobs_by_label(child: Pod | ServiceView) -> Iterable[str]:
     metadata = child.metadata
     owner = metadata.controller
     by_name = f"{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainwright.api.kinds import KINDS, Kind
-from trainwright.engine import Addressing, JobEvent, ServiceView, Settings
+from trainwright.engine import Addressing, Companion, JobEvent, ServiceView, Settings
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.labels import JOB_NAME
@@ -20,10 +20,12 @@ from trainwright.kube.queue import QueueShutDown, WorkQueue
 from trainwright.kube.recorder import EventRecorder
 from trainwright.kube.reflector import Reflector
 from trainwright.objects import Object
-from trainwright.objects.metadata import object_key
+from trainwright.objects.metadata import ObjectMeta, object_key
+from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
+from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.announcing import Announcer
-from trainwright.operator.apply import Applier
+from trainwright.operator.apply import Applier, Counters
 from trainwright.operator.caches import Caches
 from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.reconciler import Reconciler
@@ -35,7 +37,8 @@ class Operator:
     """Looks after all jobs of `kinds`, in one namespace or in all. Create it where the event loop runs.
 
     `controller_threads` jobs are looked at at the same time, each by one worker; `parallel_writes` bounds what all of
-    them write at the same time. `ready` is set once it knows the cluster and has begun to work.
+    them write at the same time. `outlook` names what else it may watch beside jobs and their children: Nodes and
+    PriorityClasses. `ready` is set once it knows the cluster and has begun to work.
     """
 
     def __init__(
@@ -46,6 +49,8 @@ class Operator:
         frameworks: Mapping[str, Framework] = FRAMEWORKS,
         settings: Settings | None = None,
         namespace: str | None = None,
+        outlook: Sequence[Resource] = (),
+        counters: Counters | None = None,
         controller_threads: int = 64,
         parallel_writes: int = 32,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -58,10 +63,12 @@ class Operator:
         self._threads = controller_threads
         self._stopping = asyncio.Event()
         self._queue = WorkQueue()
-        self._caches = Caches(kinds)
+        self._caches = Caches(kinds, companions=_companions(self._settings), outlook=_outlook(self._settings, outlook))
         self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
         self._announcer = Announcer(self._record)
-        self._applier = Applier(client, self._caches, self._announcer, parallel_writes=parallel_writes)
+        self._applier = Applier(
+            client, self._caches, self._announcer, parallel_writes=parallel_writes, counters=counters
+        )
         self._reconciler = Reconciler(
             kinds=kinds,
             frameworks=frameworks,
@@ -162,9 +169,23 @@ class Operator:
             )
             for children in (self._caches.pods, self._caches.services)
         )
-        if self._settings.addressing is Addressing.HOST_PORTS:
-            nodes = self._caches.nodes
-            watches.append(Reflector(self._client, nodes.resource, nodes.store, convert=nodes.view))
+        watches += (
+            Reflector(
+                self._client,
+                companions.resource,
+                companions.store,
+                convert=companions.view,
+                namespace=self._namespace,
+                on_change=self._on_companion_change,
+            )
+            for companions in self._caches.companions.values()
+        )
+        if nodes := self._caches.nodes:
+            watches.append(
+                Reflector(self._client, nodes.resource, nodes.store, convert=nodes.view, on_change=self._on_node_change)
+            )
+        if classes := self._caches.priorities:
+            watches.append(Reflector(self._client, classes.resource, classes.store, convert=classes.view))
         return watches
 
     def _on_job_change(self, before: Object | None, after: Object | None) -> None:
@@ -184,6 +205,38 @@ class Operator:
         # An object of somebody else may hold a name that a job of any kind waits for.
         for kind in self._kinds:
             self._queue.add(f"{kind}/{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}")
+
+    def _on_companion_change(self, before: Companion | None, after: Companion | None) -> None:
+        companion = after or before
+        if companion is None:
+            return
+        # Whoever controls it: its name is the one that a job of any kind would use.
+        for kind in self._kinds:
+            self._queue.add(f"{kind}/{companion.metadata.namespace}/{companion.metadata.name}")
+
+    def _on_node_change(self, before: Node | None, after: Node | None) -> None:
+        """A node that went or came back matters to the jobs that have pods there; its other news to none."""
+        if before is not None and after is not None and before.ready == after.ready:
+            return
+        name = (after or before or _NO_NODE).metadata.name
+        for pod in self._caches.pods.store.all():
+            if pod.spec.node_name == name:
+                self._on_child_change(pod, pod)
+
+
+_NO_NODE = Node(metadata=ObjectMeta())
+
+
+def _companions(settings: Settings) -> Sequence[Resource]:
+    """The kinds of which a job may have one, as far as this cluster has them."""
+    gang = (settings.gang.resource,) if settings.gang else ()
+    return (*gang, AUTOSCALERS) if settings.autoscaling else gang
+
+
+def _outlook(settings: Settings, allowed: Sequence[Resource]) -> Sequence[Resource]:
+    """What is watched beside jobs and children: Nodes for their ports too, PriorityClasses for gangs alone."""
+    nodes = (NODES,) if NODES in allowed or settings.addressing is Addressing.HOST_PORTS else ()
+    return (*nodes, PRIORITY_CLASSES) if PRIORITY_CLASSES in allowed and settings.gang else nodes
 
 
 async def _all_synced(reflectors: Sequence[Reflector[Any]]) -> None:

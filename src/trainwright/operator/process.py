@@ -19,6 +19,7 @@ from trainwright.kube.errors import ApiError, ServerError, TooManyRequests, Unre
 from trainwright.operator.crds import install_crds, missing_crds
 from trainwright.operator.operator import Operator
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
+from trainwright.operator.surroundings import survey
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +83,12 @@ async def _work(
     config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions, stop: asyncio.Event
 ) -> None:
     async with Client(config, user_agent="trainwright-operator") as client:
+        surroundings = await survey(client, settings_from(options), namespace=options.namespace)
         operator = Operator(
             client,
             kinds=kinds,
-            settings=settings_from(options),
+            settings=surroundings.settings,
+            outlook=surroundings.outlook,
             namespace=options.namespace,
             controller_threads=options.controller_threads,
             parallel_writes=options.parallel_writes,

@@ -54,7 +54,7 @@ class Reconciler:
         decided = self._decide(typed, now)
         if trouble := await self._carry_out(kind, job, decided):
             return trouble
-        if decided.status is not None or decided.creates or decided.deletes:
+        if decided.status is not None or decided.creates or decided.deletes or decided.patches:
             return Again(0)  # what comes next follows from what has just been done
         if decided.wake_at is not None:
             return Again(max(0.0, (decided.wake_at - now).total_seconds()))
@@ -96,5 +96,5 @@ class Reconciler:
         return (
             self._reservations.taken(besides=uid)
             | ports_of_others(self._caches.all_jobs(), besides=uid, live=live)
-            | listening_ports(node.metadata for node in self._caches.nodes.store.all())
+            | listening_ports(node.metadata for node in (self._caches.nodes.store.all() if self._caches.nodes else ()))
         )

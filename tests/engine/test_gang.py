@@ -1,0 +1,180 @@
+"""PodGroups: all pods of a job start together, or none."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.jobs import JOB_UID, JobBuilder, PodBuilder, stored, template
+from tests.support.planning import DNS, STARTED, child, created, decide, deleted, events
+from trainwright.engine import Plan, Settings
+from trainwright.engine.settings import Gang
+from trainwright.objects import Object
+
+VOLCANO = replace(DNS, gang=Gang("Volcano"))
+PLUGINS = replace(DNS, gang=Gang("scheduler-plugins"))
+KIND = "PodGroup"
+FINISHED = {**STARTED, "conditions": [*STARTED["conditions"], {"type": "Succeeded", "status": "True"}]}
+
+
+def job(**policy: Any) -> JobBuilder:
+    builder = JobBuilder().master().workers(2).status(STARTED)
+    return builder.run_policy(schedulingPolicy=policy) if policy else builder
+
+
+def group(settings: Settings = VOLCANO, *, phase: str = "Inqueue", builder: JobBuilder | None = None) -> Object:
+    (made,) = decide(builder or job(), settings=settings).creates
+    return {**stored(made, "group-uid"), "status": {"phase": phase} if phase else {}}
+
+
+def with_group(builder: JobBuilder, present: Object, settings: Settings = VOLCANO, *pods: PodBuilder) -> Plan:
+    return decide(builder, *pods, settings=settings, companions={KIND: present})
+
+
+def asking(requests: Object | None = None, limits: Object | None = None, **spec: Any) -> Object:
+    pod = template(resources={"requests": requests or {}, "limits": limits or {}})
+    pod["spec"] |= spec
+    return pod
+
+
+def test_the_group_comes_before_the_pods() -> None:
+    made = decide(job(), settings=VOLCANO)
+    assert [(one["kind"], one["apiVersion"]) for one in made.creates] == [(KIND, "scheduling.volcano.sh/v1beta1")]
+    (pod_group,) = made.creates
+    assert pod_group["metadata"]["name"] == "digits"
+    assert pod_group["metadata"]["ownerReferences"][0]["uid"] == JOB_UID
+    assert pod_group["spec"] == {"minMember": 3, "minResources": {}, "queue": "default"}
+
+
+@pytest.mark.parametrize(("phase", "ready"), [("", False), ("Pending", False), ("Inqueue", True), ("Running", True)])
+def test_pods_wait_until_volcano_lets_the_group_in(phase: str, ready: bool) -> None:
+    assert bool(created(with_group(job(), group(phase=phase)))) is ready
+
+
+def test_scheduler_plugins_let_pods_in_at_once() -> None:
+    made = decide(job(), settings=PLUGINS)
+    assert [one["apiVersion"] for one in made.creates] == ["scheduling.x-k8s.io/v1alpha1"]
+    assert len(created(with_group(job(), group(PLUGINS, phase=""), PLUGINS))) == 3
+
+
+def test_the_policy_fills_the_group() -> None:
+    policy = {
+        "minAvailable": 2,
+        "queue": "research",
+        "priorityClass": "high",
+        "minResources": {"cpu": "3"},
+        "scheduleTimeoutSeconds": 60,
+    }
+    (volcano,) = decide(job(**policy), settings=VOLCANO).creates
+    assert volcano["spec"] == {
+        "minMember": 2,
+        "minResources": {"cpu": "3"},
+        "queue": "research",
+        "priorityClassName": "high",
+    }
+    (plugins,) = decide(job(**policy), settings=PLUGINS).creates
+    assert plugins["spec"] == {"minMember": 2, "minResources": {"cpu": "3"}, "scheduleTimeoutSeconds": 60}
+
+
+def test_the_jobs_annotations_are_copied_but_for_other_tools_notes() -> None:
+    notes = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "trainwright.dev/memory": "{}", "team": "a"}
+    (made,) = decide(job().metadata(annotations=notes), settings=VOLCANO).creates
+    assert made["metadata"]["annotations"] == {"team": "a"}
+
+
+def test_the_least_resources_are_those_of_the_first_members() -> None:
+    builder = JobBuilder().master(pod=asking({"cpu": "1", "memory": "1Gi"})).workers(3, pod=asking({"cpu": "500m"}))
+    (made,) = decide(builder, settings=VOLCANO).creates
+    assert made["spec"]["minResources"] == {"cpu": "2500m", "memory": "1Gi"}
+    (fewer,) = decide(builder.run_policy(schedulingPolicy={"minAvailable": 2}), settings=VOLCANO).creates
+    assert fewer["spec"]["minResources"] == {"cpu": "1500m", "memory": "1Gi"}
+
+
+def test_pods_of_higher_priority_are_counted_first() -> None:
+    builder = (
+        JobBuilder()
+        .master(pod=asking({"cpu": "1"}, priorityClassName="low"))
+        .workers(2, pod=asking({"cpu": "4"}, priorityClassName="high"))
+        .run_policy(schedulingPolicy={"minAvailable": 1})
+    )
+    (made,) = decide(builder, settings=VOLCANO, priorities={"low": 1, "high": 10}).creates
+    assert made["spec"]["minResources"] == {"cpu": "4"}
+
+
+def test_a_limit_without_a_request_counts_as_one_and_nonsense_does_not() -> None:
+    pod = asking({"cpu": "1"}, {"cpu": "2", "nvidia.com/gpu": 1, "memory": "much"})
+    (made,) = decide(JobBuilder().master(pod=pod), settings=VOLCANO).creates
+    assert made["spec"]["minResources"] == {"cpu": "1", "nvidia.com/gpu": "1"}
+
+
+def test_a_group_that_says_what_the_job_says_is_left_alone() -> None:
+    assert with_group(job(), group()).patches == ()
+
+
+def test_the_group_follows_the_job() -> None:
+    (patch,) = with_group(JobBuilder().master().workers(5).status(STARTED), group()).patches
+    assert (patch.name, patch.uid, patch.body["spec"]["minMember"]) == ("digits", "group-uid", 6)
+    (noted,) = with_group(job().annotation("team", "a"), group()).patches
+    assert noted.body == {"metadata": {"annotations": {"team": "a"}}}
+
+
+def test_a_queue_that_somebody_set_on_the_group_is_kept() -> None:
+    present = group()
+    present["spec"]["queue"] = "moved"
+    assert with_group(job(), present).patches == ()
+
+
+def test_pods_are_marked_as_members() -> None:
+    pod = child(with_group(job(), group()), "digits-worker-1")
+    assert pod["spec"]["schedulerName"] == "volcano"
+    assert pod["metadata"]["annotations"] == {
+        "scheduling.k8s.io/group-name": "digits",
+        "volcano.sh/task-spec": "worker",
+    }
+    pod = child(with_group(job(), group(PLUGINS), PLUGINS), "digits-worker-1")
+    assert pod["spec"]["schedulerName"] == "scheduler-plugins"
+    assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "digits"
+
+
+@pytest.mark.parametrize(("scheduler", "warned"), [(None, False), ("", False), ("volcano", False), ("mine", True)])
+def test_another_scheduler_is_kept_and_told(scheduler: str | None, warned: bool) -> None:
+    pod = template()
+    if scheduler is not None:
+        pod["spec"]["schedulerName"] = scheduler
+    builder = JobBuilder().master().workers(1, pod=pod).status(STARTED)
+    made = with_group(builder, group(builder=builder))
+    assert child(made, "digits-worker-0")["spec"]["schedulerName"] == (scheduler or "volcano")
+    assert child(made, "digits-master-0")["spec"]["schedulerName"] == "volcano"
+    text = "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten"
+    assert (("Warning", "SetPodTemplateSchedulerName", text) in events(made)) is warned
+
+
+def test_the_group_goes_with_the_end_and_with_suspension() -> None:
+    told = ("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup")
+    for builder in (job().status(FINISHED), job().suspend()):
+        made = with_group(builder, group())
+        assert deleted(made, "podgroups") == ["digits"]
+        assert told in events(made)
+
+
+def test_where_there_is_no_group_nothing_is_told() -> None:
+    for builder in (job().status(FINISHED), job().suspend()):
+        assert "JobTerminated" not in [reason for _, reason, _ in events(decide(builder, settings=VOLCANO))]
+
+
+def test_pods_wait_for_a_group_that_is_going_or_somebody_elses() -> None:
+    going = group()
+    going["metadata"]["deletionTimestamp"] = "2026-11-15T04:00:00Z"
+    foreign = group()
+    foreign["metadata"]["ownerReferences"] = []
+    for present in (going, foreign):
+        made = with_group(job(), present)
+        assert created(made) == []
+        assert made.wake_at is not None
+
+
+def test_living_pods_are_not_disturbed_while_the_group_is_undecided() -> None:
+    pods = [PodBuilder("Master", 0).running(), PodBuilder("Worker", 0).running(), PodBuilder("Worker", 9)]
+    made = with_group(job(), group(phase="Pending"), VOLCANO, *pods)
+    assert deleted(made) == ["digits-worker-9"]
+    assert created(made) == []
