@@ -3,13 +3,12 @@
 Everything that a user can see is compared with what the training-operator v1.9 shows, as literal values.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.support.scenes import owner_reference
 from tests.support.stages import Stage, embedded_stage, played_stage
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
@@ -17,9 +16,6 @@ from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
 
 pytestmark = pytest.mark.timeout(180)
-
-Conditions = list[tuple[str, str, str, str]]
-"""Type, status, reason and message of each."""
 
 REPLICAS = [("life-master-0", "master", "0"), ("life-worker-0", "worker", "0"), ("life-worker-1", "worker", "1")]
 
@@ -51,7 +47,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(stage: Stage) -> None:
     created = await stage.client.create(PYTORCH.resource, manifest(stage))
-    async with condition_history(stage, created) as history:
+    async with stage.history(created) as history:
         await all_running(stage)
         await check_pods(stage, owner=created)
         await check_services(stage, owner=created)
@@ -108,10 +104,7 @@ async def check_pods(stage: Stage, *, owner: Object) -> None:
     assert sorted(pods) == [name for name, _, _ in REPLICAS]
     for rank, (name, role, index) in enumerate(REPLICAS):
         pod = pods[name]
-        assert pod["metadata"]["labels"] == {
-            **labels(role, index),
-            **({"training.kubeflow.org/job-role": "master"} if role == "master" else {}),
-        }
+        assert pod["metadata"]["labels"] == {**labels(role, index), **earlier_labels(role, index), **role_labels(role)}
         assert pod["metadata"]["ownerReferences"] == [owner_reference(owner)]
         assert pod["spec"]["restartPolicy"] == ("OnFailure" if role == "master" else "Never")
         (container,) = pod["spec"]["containers"]
@@ -197,30 +190,6 @@ async def check_events(stage: Stage) -> None:
     assert await eventually(seen, lambda events: len(events) >= len(expected)) == expected
 
 
-@asynccontextmanager
-async def condition_history(stage: Stage, created: Object) -> AsyncIterator[list[Conditions]]:
-    """Every list of conditions that the job has shown, in order."""
-    history: list[Conditions] = []
-
-    async def follow() -> None:
-        version = created["metadata"]["resourceVersion"]
-        watch = stage.client.watch(PYTORCH.resource, namespace=stage.namespace, resource_version=version)
-        async for event in watch:
-            conditions = [
-                (one["type"], one["status"], one["reason"], one["message"])
-                for one in event.object.get("status", {}).get("conditions", [])
-            ]
-            if conditions and conditions not in history[-1:]:
-                history.append(conditions)
-
-    following = asyncio.create_task(follow())
-    try:
-        yield history
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-
-
 async def all_running(stage: Stage) -> None:
     def running(seen: Object) -> bool:
         active = {role: replicas(seen, role).get("active") for role in ("Master", "Worker")}
@@ -251,21 +220,30 @@ async def master_port(stage: Stage) -> int:
     return int((await job(stage))["status"].get("ports", {}).get("Master", 23456))
 
 
+def role_labels(role: str) -> dict[str, str]:
+    """Only the master has them."""
+    keys = ("training.kubeflow.org/job-role", "job-role", "pytorch-job-role")
+    return dict.fromkeys(keys, role) if role == "master" else {}
+
+
+def earlier_labels(role: str, index: str) -> dict[str, str]:
+    """Those of the two generations before, by which old scripts select."""
+    return {
+        "group-name": "kubeflow.org",
+        "job-name": "life",
+        "replica-type": role,
+        "replica-index": index,
+        "controller-name": "pytorch-operator",
+        "pytorch-job-name": "life",
+        "pytorch-replica-type": role,
+        "pytorch-replica-index": index,
+    }
+
+
 def labels(role: str, index: str) -> dict[str, str]:
     return {
         "training.kubeflow.org/operator-name": "pytorchjob-controller",
         "training.kubeflow.org/job-name": "life",
         "training.kubeflow.org/replica-type": role,
         "training.kubeflow.org/replica-index": index,
-    }
-
-
-def owner_reference(owner: Object) -> Object:
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
-        "name": "life",
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
     }

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.controlplane import ControlPlane
 from tests.support.jobs import JobBuilder, PodBuilder, template
-from tests.support.operating import running_operator
+from tests.support.operating import running_operator, settled
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
@@ -315,16 +315,6 @@ async def touched(operator: Operator) -> int:
 async def remembered(operator: Operator) -> set[str]:
     """The jobs that have a timer, or of which something was told."""
     return {*operator._queue._timers, *operator._applier._notices._last}
-
-
-async def settled(operator: Operator) -> None:
-    """Nothing is being worked on and nothing waits, events included."""
-
-    async def outstanding() -> int:
-        queue = operator._queue
-        return len(queue) + len(queue._working) + sum(one._outstanding for one in operator._recorders.values())
-
-    await eventually(outstanding, lambda count: count == 0)
 
 
 @asynccontextmanager

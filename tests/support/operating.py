@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.support.waiting import eventually
 from trainwright.kube.client import Client
 from trainwright.operator import Operator
 
@@ -21,3 +22,13 @@ async def running_operator(client: Client, **options: Any) -> AsyncIterator[Oper
             yield operator
         finally:
             operator.stop()
+
+
+async def settled(operator: Operator) -> None:
+    """Nothing is being worked on and nothing waits, events included."""
+
+    async def outstanding() -> int:
+        queue = operator._queue
+        return len(queue) + len(queue._working) + sum(one._outstanding for one in operator._recorders.values())
+
+    await eventually(outstanding, lambda count: count == 0)

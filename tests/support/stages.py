@@ -5,29 +5,31 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.support.cluster import embedded_cluster
+from tests.support.jobs import JobBuilder
 from tests.support.kubelet import PlayedKubelet
-from tests.support.operating import running_operator
+from tests.support.operating import running_operator, settled
 from tests.support.playing import playing
+from tests.support.scenes import Scene
 from trainwright.api.kinds import KINDS
 from trainwright.cli.hosting import settings_for
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
-from trainwright.operator import install_crds
+from trainwright.operator import Operator, install_crds
 
 # $0 is the directory in which the stage leaves a file with the exit code, named after the rank.
 _PROGRAM = 'until [ -e "$0/$RANK" ]; do sleep 0.02; done; read code < "$0/$RANK"; rm "$0/$RANK"; exit "$code"'
 
 
-class Stage(ABC):
+class Stage(Scene, ABC):
     """A cluster with a running operator, a namespace on it, and power over how the pods' programs end."""
 
-    def __init__(self, client: Client, namespace: str, directory: Path) -> None:
-        self.client = client
-        self.namespace = namespace
+    def __init__(self, client: Client, namespace: str, operator: Operator, directory: Path) -> None:
+        super().__init__(client, namespace, operator)
         self._directory = directory
 
     @abstractmethod
@@ -50,12 +52,23 @@ class Stage(ABC):
 class PlayedStage(Stage):
     """Nothing runs: a played kubelet reports what the test says."""
 
-    def __init__(self, client: Client, namespace: str, directory: Path, kubelet: PlayedKubelet) -> None:
-        super().__init__(client, namespace, directory)
-        self._kubelet = kubelet
+    def __init__(
+        self, client: Client, namespace: str, operator: Operator, directory: Path, kubelet: PlayedKubelet
+    ) -> None:
+        super().__init__(client, namespace, operator, directory)
+        self.kubelet = kubelet
 
     async def end(self, pod: str, *, exit_code: int) -> None:
-        await self._kubelet.finish(pod, exit_code=exit_code)
+        await self.kubelet.finish(pod, exit_code=exit_code)
+
+    async def quiet(self) -> None:
+        """Also waits until the operator has seen every pod as it is now."""
+        await self.submit(JobBuilder("marker").master().run_policy(cleanPodPolicy="All"))
+        await self.running("marker")
+        await self.end("marker-master-0", exit_code=0)
+        await self.has("marker", [])
+        await self.client.delete(self.kind.resource, "marker", namespace=self.namespace)
+        await settled(self.operator)
 
 
 class EmbeddedStage(Stage):
@@ -70,11 +83,17 @@ class EmbeddedStage(Stage):
 
 
 @asynccontextmanager
-async def played_stage(config: ClusterConfig, namespace: str, directory: Path) -> AsyncIterator[Stage]:
+async def played_stage(
+    config: ClusterConfig, namespace: str, directory: Path, **options: Any
+) -> AsyncIterator[PlayedStage]:
+    """`options` are the operator's."""
     async with Client(config) as client:
         await install_crds(client, KINDS.values())
-        async with playing(client, namespace) as kubelet, running_operator(client, namespace=namespace):
-            yield PlayedStage(client, namespace, directory, kubelet)
+        async with (
+            playing(client, namespace) as kubelet,
+            running_operator(client, namespace=namespace, **options) as operator,
+        ):
+            yield PlayedStage(client, namespace, operator, directory, kubelet)
 
 
 @asynccontextmanager
@@ -83,5 +102,5 @@ async def embedded_stage(directory: Path, *, sandbox: str | None = None) -> Asyn
     (shared := directory / "stage").mkdir()
     async with embedded_cluster(directory / "data", sandbox=sandbox) as cluster, Client(cluster.config) as client:
         await install_crds(client, KINDS.values())
-        async with running_operator(client, settings=settings_for(cluster.sandbox)):
-            yield EmbeddedStage(client, "default", shared)
+        async with running_operator(client, settings=settings_for(cluster.sandbox)) as operator:
+            yield EmbeddedStage(client, "default", operator, shared)

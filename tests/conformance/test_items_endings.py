@@ -1,0 +1,250 @@
+"""Items 58 to 61 and 67: what is left of a job, and when a limit ends it. Each table is played on a real API server,
+all of its rows at once; where deciding is a pure function, the same rows are asked of the engine too."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.support import verdicts
+from tests.support.jobs import NOW, JobBuilder, PodBuilder, at, services
+from tests.support.operating import running_operator
+from tests.support.planning import STARTED, all_services, conditions, decide, deleted
+from tests.support.playing import submit
+from tests.support.scenes import Scene
+from tests.support.stages import PlayedStage
+from trainwright.api.kinds import PYTORCH
+from trainwright.kube.client import Client
+from trainwright.objects import Object
+from trainwright.objects.times import format_time
+
+pytestmark = pytest.mark.timeout(90)
+
+
+# 58: which pods a job keeps
+
+
+class Cleanup(NamedTuple):
+    job: str
+    policy: str | None
+    ending: str
+    """What happens to a job whose worker 0 has succeeded and whose other pods run."""
+    kept: list[str]
+
+
+CLEANUPS = [
+    Cleanup("succeeded-running", "Running", "succeed", ["master-0", "worker-0"]),
+    Cleanup("succeeded-all", "All", "succeed", []),
+    Cleanup("succeeded-none", "None", "succeed", ["master-0", "worker-0", "worker-1"]),
+    Cleanup("succeeded-default", None, "succeed", ["master-0", "worker-0", "worker-1"]),
+    Cleanup("failed-none", "None", "fail", ["master-0", "worker-0", "worker-1"]),
+    Cleanup("failed-running", "Running", "fail", ["master-0", "worker-0"]),
+    # A job that has not finished keeps nothing, whatever its policy: so it is with suspended ones.
+    Cleanup("suspended-running", "Running", "suspend", []),
+    Cleanup("suspended-none", "None", "suspend", []),
+]
+
+ENDS = {"succeed": "Succeeded", "fail": "Failed", "suspend": "Suspended"}
+
+
+@pytest.mark.apiserver
+async def test_item_58_which_pods_and_services_stay(scene: PlayedStage) -> None:
+    for row in CLEANUPS:
+        policy = {} if row.policy is None else {"cleanPodPolicy": row.policy}
+        builder = JobBuilder(row.job).master(policy="Never").workers(2, policy="Never")
+        await scene.submit(builder.run_policy(**policy))
+    for row in CLEANUPS:
+        await scene.running(row.job)
+        await scene.end(f"{row.job}-worker-0", exit_code=0)
+        await scene.counts(row.job, "Worker", succeeded=1)
+        match row.ending:
+            case "suspend":
+                await scene.suspend(row.job)
+            case ending:
+                await scene.end(f"{row.job}-master-0", exit_code=0 if ending == "succeed" else 1)
+    for row in CLEANUPS:
+        await scene.ends(row.job, ENDS[row.ending])
+    await scene.quiet()
+    for row in CLEANUPS:
+        await scene.has(row.job, [f"{row.job}-{name}" for name in row.kept])
+
+
+# 59: a limit ends the job as any other failure does
+
+
+POLICIES = {"None": ["master-0", "worker-0"], "All": [], "Running": []}
+
+
+@pytest.mark.apiserver
+async def test_item_59_a_job_past_its_backoff_limit_is_cleaned_up_as_its_policy_says(scene: PlayedStage) -> None:
+    for policy in POLICIES:
+        builder = JobBuilder(policy.lower()).master().workers(1)
+        await scene.submit(builder.run_policy(backoffLimit=3, cleanPodPolicy=policy))
+    for policy in POLICIES:
+        await scene.running(policy.lower())
+        await scene.kubelet.start(f"{policy.lower()}-master-0", restarts=3)
+    for policy, kept in POLICIES.items():
+        job = policy.lower()
+        await scene.shows(job, verdicts.created(job), verdicts.running(job, "False"), verdicts.past_backoff_limit(job))
+        await scene.has(job, [f"{job}-{name}" for name in kept])
+        assert "completionTime" in await scene.status(job)
+    created = [("Created", name) for name in ("none-master-0", "none-worker-0")]
+    await scene.told(
+        "none",
+        *(("Normal", "SuccessfulCreatePod", f"{verb} pod: {name}") for verb, name in created),
+        *(("Normal", "SuccessfulCreateService", f"{verb} service: {name}") for verb, name in created),
+        ("Normal", "PyTorchJobFailed", "Job none has failed because it has reached the specified backoff limit"),
+    )
+
+
+# 60: how many restarts are too many
+
+
+class Limit(NamedTuple):
+    job: str
+    limit: int | None
+    restarts: int
+    past: bool
+
+
+LIMITS = [
+    Limit("zero-spare-none-used", 0, 0, False),
+    Limit("zero-spare-one-used", 0, 1, True),
+    Limit("three-spare-two-used", 3, 2, False),
+    Limit("three-spare-three-used", 3, 3, True),
+    Limit("no-limit", None, 99, False),
+]
+
+
+@pytest.mark.parametrize("row", LIMITS, ids=lambda row: row.job)
+def test_item_60_past_the_backoff_limit_as_planned(row: Limit) -> None:
+    builder = JobBuilder().master().workers(1).status(STARTED).run_policy(**_limit(row))
+    pods = (PodBuilder("Master").running(restarts=row.restarts), PodBuilder("Worker").running())
+    planned = decide(builder, *pods, services=all_services(1))
+    assert (conditions(planned)[-1] == verdicts.past_backoff_limit("digits")) is row.past
+
+
+@pytest.mark.apiserver
+async def test_item_60_past_the_backoff_limit(scene: PlayedStage) -> None:
+    for row in LIMITS:
+        await scene.submit(JobBuilder(row.job).master().workers(1).run_policy(**_limit(row)))
+    for row in LIMITS:
+        await scene.running(row.job)
+        await scene.kubelet.start(f"{row.job}-master-0", restarts=row.restarts)
+    for row in LIMITS:
+        if row.past:
+            await scene.ends(row.job, "Failed")
+    await scene.quiet()
+    for row in LIMITS:
+        name = row.job
+        ended = [verdicts.running(name, "False"), verdicts.past_backoff_limit(name)]
+        expected = [verdicts.created(name), *(ended if row.past else [verdicts.running(name)])]
+        assert await scene.conditions(name) == expected
+
+
+# 61: how long is too long
+
+
+@pytest.mark.parametrize(
+    ("seconds", "elapsed", "past"), [(0, 0, True), (2, 0, False), (2, 1.9, False), (2, 2, True), (None, 10**9, False)]
+)
+def test_item_61_past_the_active_deadline_as_planned(seconds: int | None, elapsed: float, past: bool) -> None:
+    policy = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+    builder = JobBuilder().master().workers(1).status(STARTED).run_policy(**policy)
+    pods = (PodBuilder("Master").running(), PodBuilder("Worker").running())
+    planned = decide(builder, *pods, services=all_services(1), now=at(elapsed))
+    assert (conditions(planned)[-1] == verdicts.past_deadline("digits")) is past
+    assert planned.wake_at == (None if past or seconds is None else at(seconds))
+
+
+@pytest.mark.apiserver
+async def test_item_61_past_the_active_deadline(scene: Scene) -> None:
+    """Upstream starts the pods of a job with no time at all, and looks at the clock only when something happens:
+    rows `activeDeadlineSeconds: 0` and `activeDeadlineSeconds` of docs/compatibility.md."""
+    for job, seconds in {"none": 0, "short": 1, "long": 3600}.items():
+        await scene.submit(JobBuilder(job).master().run_policy(activeDeadlineSeconds=seconds, cleanPodPolicy="All"))
+    await scene.shows("none", verdicts.created("none"), verdicts.past_deadline("none"))
+    await scene.told(
+        "none",
+        ("Normal", "PyTorchJobFailed", "Job none has failed because it was active longer than specified deadline"),
+    )
+    await scene.running("short")
+    await scene.shows(
+        "short", verdicts.created("short"), verdicts.running("short", "False"), verdicts.past_deadline("short")
+    )
+    await scene.has("short", [])
+    assert await scene.conditions("long") == [verdicts.created("long"), verdicts.running("long")]
+
+
+# 67: when a finished job goes
+
+
+class Expiry(NamedTuple):
+    about: str
+    ttl: int | None
+    verdict: str | None
+    """The condition that ended the job 4 seconds ago; None: it runs."""
+    completed: bool
+    wait: float | None
+    """Seconds from now until the job goes; None: it stays."""
+
+
+EXPIRIES = [
+    Expiry("a running job", 5, None, True, None),
+    Expiry("a succeeded job with a second to live", 5, "Succeeded", True, 1),
+    Expiry("a failed job with a second to live", 5, "Failed", True, 1),
+    Expiry("a succeeded job that may stay", None, "Succeeded", True, None),
+    Expiry("a succeeded job whose time is over", 3, "Succeeded", True, 0),
+    Expiry("a succeeded job that may not stay at all", 0, "Succeeded", True, 0),
+    # Upstream fails for ever on it: the row on permanent exit codes of docs/compatibility.md.
+    Expiry("a failed job without completionTime", 5, "Failed", False, 1),
+]
+
+
+@pytest.mark.parametrize("row", EXPIRIES, ids=lambda row: row.about)
+def test_item_67_time_to_live_as_planned(row: Expiry) -> None:
+    policy = {} if row.ttl is None else {"ttlSecondsAfterFinished": row.ttl}
+    builder = JobBuilder().master().run_policy(**policy).status(_ended(row, NOW))
+    planned = decide(builder, PodBuilder("Master").running(), services=services(("Master", 0)), now=at(4))
+    assert planned.delete_job == (row.wait == 0)
+    assert planned.wake_at == (at(4 + row.wait) if row.wait else None)
+    assert deleted(planned) == []
+
+
+@pytest.mark.apiserver
+async def test_item_67_time_to_live(client: Client, real_namespace: str) -> None:
+    """The jobs stand there as they are when an operator starts, four seconds after they ended."""
+    ended = datetime.now(UTC) - timedelta(seconds=4)
+    for number, row in enumerate(EXPIRIES):
+        policy = {} if row.ttl is None else {"ttlSecondsAfterFinished": row.ttl}
+        job = await submit(client, JobBuilder(f"job-{number}", namespace=real_namespace).master().run_policy(**policy))
+        await client.replace(PYTORCH.resource, {**job, "status": _ended(row, ended)}, subresource="status")
+
+    async with running_operator(client, namespace=real_namespace) as operator:
+        scene = Scene(client, real_namespace, operator)
+        for number, row in enumerate(EXPIRIES):
+            if row.wait is not None:
+                await scene.gone(f"job-{number}")
+                await scene.hears(f"job-{number}", ("Normal", "SuccessfulDeletePod", f"Deleted job: job-{number}"))
+        await scene.quiet()
+        left = {number for number in range(len(EXPIRIES)) if await scene.exists(f"job-{number}")}
+    assert left == {number for number, row in enumerate(EXPIRIES) if row.wait is None}
+
+
+# Helpers
+
+
+def _limit(row: Limit) -> dict[str, Any]:
+    return {} if row.limit is None else {"backoffLimit": row.limit}
+
+
+def _ended(row: Expiry, when: datetime) -> Object:
+    """The status of a job that started and, if the row says so, ended at `when`."""
+    stamp = format_time(when)
+    kinds = ["Created", row.verdict or "Running"]
+    shown = [
+        {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "message": "m", "lastTransitionTime": stamp}
+        for kind in kinds
+    ]
+    status: Object = {"conditions": shown, "startTime": stamp}
+    return {**status, "completionTime": stamp} if row.completed and row.verdict else status

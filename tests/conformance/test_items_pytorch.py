@@ -1,0 +1,300 @@
+"""Items 1 to 8: what the training-operator v1.9.4 promises for a PyTorchJob, on a real API server."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.support import verdicts
+from tests.support.jobs import JobBuilder, template
+from tests.support.planning import child, decide, env
+from tests.support.scenes import Scene, environment, owner_reference
+from tests.support.stages import PlayedStage, Stage
+from tests.support.waiting import eventually
+from trainwright.kube.errors import Invalid
+from trainwright.objects import Object
+from trainwright.objects.resources import Resource
+from trainwright.objects.times import format_time
+
+pytestmark = pytest.mark.timeout(90)
+
+AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+CPU_METRIC = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+PODS_OF_THREE = ["job-master-0", "job-worker-0", "job-worker-1"]
+
+
+async def test_item_01_pods_and_services_of_a_job_and_its_success(stage: Stage) -> None:
+    job = await stage.submit(three(stage))
+    await stage.has("job", PODS_OF_THREE)
+    pods, services = await stage.pods("job"), await stage.services("job")
+    for name, role, index in (
+        ("job-master-0", "master", "0"),
+        *((f"job-worker-{i}", "worker", str(i)) for i in (0, 1)),
+    ):
+        assert pods[name]["metadata"]["labels"] == pod_labels(role, index)
+        assert services[name]["metadata"]["labels"] == services[name]["spec"]["selector"] == labels(role, index)
+        assert services[name]["spec"]["clusterIP"] == "None"
+        for one in (pods[name], services[name]):
+            assert one["metadata"]["ownerReferences"] == [owner_reference(job)]
+
+    pod, service = pods["job-master-0"], services["job-master-0"]
+    (exposed,), (offered,) = pod["spec"]["containers"][0]["ports"], service["spec"]["ports"]
+    assert exposed["name"] == offered["name"] == "pytorchjob-port"
+    assert exposed["containerPort"] == offered["port"]
+    port, address = str(offered["port"]), service["metadata"]["name"]
+    assert list(environment(pod).items()) == [
+        ("PYTHONUNBUFFERED", "1"),
+        ("MASTER_PORT", port),
+        ("PET_MASTER_PORT", port),
+        ("MASTER_ADDR", address),
+        ("PET_MASTER_ADDR", address),
+        ("WORLD_SIZE", "3"),
+        ("RANK", "0"),
+        ("PET_NODE_RANK", "0"),
+        ("PET_NPROC_PER_NODE", "auto"),
+        ("PET_NNODES", "3"),
+    ]
+
+    await stage.running("job")
+    await stage.end("job-master-0", exit_code=0)
+    finished = await stage.shows(
+        "job", verdicts.created("job"), verdicts.running("job", "False"), verdicts.succeeded("job")
+    )
+    assert finished["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
+    await stage.told(
+        "job",
+        *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in PODS_OF_THREE),
+        *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name in PODS_OF_THREE),
+        ("Normal", "ExitedWithCode", f"Pod: {stage.namespace}.job-master-0 exited with code 0"),
+        ("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed."),
+    )
+
+
+@pytest.mark.apiserver
+async def test_item_02_the_queue_of_a_job_cannot_be_changed(scene: Scene) -> None:
+    await scene.submit(JobBuilder("job").master().run_policy(schedulingPolicy={"queue": "initial"}))
+    with pytest.raises(Invalid, match=r"spec\.runPolicy\.schedulingPolicy\.queue is immutable"):
+        await scene.change("job", runPolicy={"schedulingPolicy": {"queue": "another"}})
+    assert (await scene.job("job"))["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "initial"}
+
+
+async def test_item_03_a_job_that_is_suspended_from_the_start(stage: Stage) -> None:
+    await stage.submit(three(stage).suspend())
+    await stage.shows("job", verdicts.created("job"), verdicts.suspended("job"))
+    await stage.told("job", ("Normal", "PyTorchJobSuspended", "PyTorchJob job is suspended."))
+    assert await stage.pods("job") == await stage.services("job") == {}
+    assert "startTime" not in await stage.status("job")
+
+
+async def test_item_04_suspend_and_resume(stage: Stage) -> None:
+    created = await stage.submit(three(stage))
+    async with stage.history(created) as history:
+        first = await stage.running("job")
+        await stage.shows("job", verdicts.created("job"), verdicts.running("job"))
+        before = await stage.pods("job")
+
+        await stage.suspend("job")
+        await stage.has("job", [])
+        suspended = await stage.shows(
+            "job", verdicts.created("job"), verdicts.suspended_while_running("job"), verdicts.suspended("job")
+        )
+        await stage.quiet()
+        await stage.has("job", [])
+        assert all("active" not in status for status in suspended["status"]["replicaStatuses"].values())
+        assert suspended["status"]["startTime"] == first["status"]["startTime"]
+        await _next_second(after=first["status"]["startTime"])
+
+        await stage.suspend("job", False)
+        await stage.has("job", PODS_OF_THREE)
+        await stage.running("job")
+        again = await stage.shows("job", verdicts.created("job"), verdicts.resumed("job"), verdicts.running("job"))
+        assert again["status"]["startTime"] > first["status"]["startTime"]
+        after = await stage.pods("job")
+        assert all(pod["metadata"]["uid"] != before[name]["metadata"]["uid"] for name, pod in after.items())
+
+    assert history == [
+        [verdicts.created("job")],
+        [verdicts.created("job"), verdicts.running("job")],
+        [verdicts.created("job"), verdicts.suspended_while_running("job"), verdicts.suspended("job")],
+        [verdicts.created("job"), verdicts.suspended_while_running("job"), verdicts.resumed("job")],
+        [verdicts.created("job"), verdicts.resumed("job"), verdicts.running("job")],
+    ]
+    await stage.told(
+        "job",
+        *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in PODS_OF_THREE),
+        *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name in PODS_OF_THREE),
+        *(("Normal", "SuccessfulDeletePod", f"Deleted pod: {name}") for name in PODS_OF_THREE),
+        *(("Normal", "SuccessfulDeleteService", f"Deleted service: {name}") for name in PODS_OF_THREE),
+        ("Normal", "PyTorchJobSuspended", "PyTorchJob job is suspended."),
+        ("Normal", "PyTorchJobResumed", "PyTorchJob job is resumed."),
+    )
+
+
+@pytest.mark.apiserver
+async def test_item_05_a_job_that_somebody_else_manages_is_not_touched(scene: Scene) -> None:
+    await scene.submit(
+        JobBuilder("job").master().workers(2).suspend().run_policy(managedBy="kueue.x-k8s.io/multikueue")
+    )
+    await scene.quiet()
+    assert await scene.status("job") == {}
+    await scene.suspend("job", False)
+    await scene.quiet()
+    await scene.has("job", [])
+    assert await scene.status("job") == {}
+    assert await scene.events("job") == set()
+
+
+@pytest.mark.apiserver
+async def test_item_06_an_elastic_job_has_an_autoscaler_and_the_settings_of_torchrun(scene: PlayedStage) -> None:
+    job = await scene.submit(elastic())
+    autoscaler = await eventually(lambda: _autoscalers(scene), bool)
+    (scaler,) = autoscaler
+    assert scaler["metadata"]["name"] == "job"
+    assert scaler["metadata"]["ownerReferences"] == [owner_reference(job)]
+    assert scaler["spec"]["scaleTargetRef"] == {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "job"}
+    assert (scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"]) == (1, 3)
+    assert scaler["spec"]["metrics"] == [CPU_METRIC]
+
+    await scene.has("job", ["job-worker-0"])
+    pod, service = (await scene.pods("job"))["job-worker-0"], (await scene.services("job"))["job-worker-0"]
+    assert pod["metadata"]["ownerReferences"] == service["metadata"]["ownerReferences"] == [owner_reference(job)]
+    assert environment(pod) == {
+        "PYTHONUNBUFFERED": "1",
+        "PET_NPROC_PER_NODE": "auto",
+        "PET_RDZV_ENDPOINT": f"job-worker-0:{service['spec']['ports'][0]['port']}",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_NNODES": "1:3",
+        "PET_MAX_RESTARTS": "3",
+    }
+    await scene.running("job")
+    await scene.end("job-worker-0", exit_code=0)
+    await scene.shows(
+        "job",
+        verdicts.created("job"),
+        verdicts.workers_running("job", scene.namespace, "False"),
+        verdicts.workers_succeeded("job", scene.namespace),
+    )
+
+
+@pytest.mark.apiserver
+async def test_item_07_suspending_an_elastic_job_removes_its_autoscaler(scene: Scene) -> None:
+    await scene.submit(elastic())
+    await eventually(lambda: _autoscalers(scene), bool)
+    await scene.suspend("job")
+    await eventually(lambda: _autoscalers(scene), lambda found: not found)
+    await scene.quiet()
+    assert await _autoscalers(scene) == []
+
+    await scene.suspend("job", False)
+    await eventually(lambda: _autoscalers(scene), bool)
+
+
+FULL_POLICY: Object = {
+    "minReplicas": 1,
+    "maxReplicas": 3,
+    "rdzvBackend": "c10d",
+    "rdzvPort": 1234,
+    "rdzvHost": "localhost",
+    "rdzvId": "rdzv-id",
+    "rdzvConf": [{"key": "one", "value": "1"}, {"key": "two", "value": "2"}],
+    "maxRestarts": 3,
+}
+ELASTIC_ENVIRONMENT: list[tuple[dict[str, Any], dict[str, str]]] = [
+    ({}, {}),
+    (
+        {"elasticPolicy": FULL_POLICY},
+        {
+            "PET_MAX_RESTARTS": "3",
+            "PET_RDZV_BACKEND": "c10d",
+            "PET_RDZV_ENDPOINT": "localhost:1234",
+            "PET_RDZV_ID": "rdzv-id",
+            "PET_RDZV_CONF": "one=1,two=2",
+            "PET_NNODES": "1:3",
+        },
+    ),
+]
+"""What a job of workers says of elasticity, and the variables that follow from it beyond those of every such job."""
+COMMON_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": "auto", "PET_NNODES": "1"}
+
+
+@pytest.mark.parametrize(("spec", "expected"), ELASTIC_ENVIRONMENT)
+def test_item_08_elastic_environment_as_planned(spec: dict[str, Any], expected: dict[str, str]) -> None:
+    planned = decide(JobBuilder().workers(1).spec(**spec))
+    assert dict(env(child(planned, "digits-worker-0"))) == COMMON_ENVIRONMENT | expected
+
+
+@pytest.mark.apiserver
+async def test_item_08_elastic_environment_and_init_containers(scene: Scene) -> None:
+    for number, (spec, _) in enumerate(ELASTIC_ENVIRONMENT):
+        await scene.submit(JobBuilder(f"workers-{number}").workers(1).spec(**spec))
+    await scene.submit(JobBuilder("both").master().workers(1))
+    for number, (_, expected) in enumerate(ELASTIC_ENVIRONMENT):
+        job = f"workers-{number}"
+        await scene.has(job, [f"{job}-worker-0"])
+        pod = (await scene.pods(job))[f"{job}-worker-0"]
+        assert environment(pod) == COMMON_ENVIRONMENT | expected
+        assert "initContainers" not in pod["spec"]
+
+    await scene.has("both", ["both-master-0", "both-worker-0"])
+    pods = await scene.pods("both")
+    assert "initContainers" not in pods["both-master-0"]["spec"]
+    (waiting,) = pods["both-worker-0"]["spec"]["initContainers"]
+    assert (waiting["name"], waiting["image"]) == ("init-pytorch", "alpine:3.10")
+    assert "both-master-0" in waiting["command"][-1]
+
+
+# Helpers
+
+
+def labels(role: str, index: str) -> dict[str, str]:
+    return {
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/job-name": "job",
+        "training.kubeflow.org/replica-type": role,
+        "training.kubeflow.org/replica-index": index,
+    }
+
+
+def pod_labels(role: str, index: str) -> dict[str, str]:
+    """With those of both earlier generations, which upstream has given up: a row of docs/compatibility.md."""
+    master = {"training.kubeflow.org/job-role": "master", "job-role": "master", "pytorch-job-role": "master"}
+    return {
+        **labels(role, index),
+        "group-name": "kubeflow.org",
+        "job-name": "job",
+        "replica-type": role,
+        "replica-index": index,
+        "controller-name": "pytorch-operator",
+        "pytorch-job-name": "job",
+        "pytorch-replica-type": role,
+        "pytorch-replica-index": index,
+        **(master if role == "master" else {}),
+    }
+
+
+def three(stage: Stage) -> JobBuilder:
+    """Master and two workers, with the port written out."""
+    pod = stage.template()
+    pod["spec"]["containers"][0]["ports"] = [{"name": "pytorchjob-port", "containerPort": 23456}]
+    return JobBuilder("job").master(pod=pod).workers(2, pod=pod)
+
+
+def elastic() -> JobBuilder:
+    policy = {"rdzvBackend": "c10d", "minReplicas": 1, "maxReplicas": 3, "maxRestarts": 3, "metrics": [CPU_METRIC]}
+    return JobBuilder("job").workers(1, pod=template()).spec(elasticPolicy=policy)
+
+
+async def _autoscalers(scene: Scene) -> list[Object]:
+    return (await scene.client.list(AUTOSCALERS, namespace=scene.namespace)).items
+
+
+async def _next_second(after: str) -> None:
+    """Times have whole seconds: a job that is resumed in the second of its start would show the same time."""
+
+    async def now() -> str:
+        return format_time(datetime.now(UTC))
+
+    await eventually(now, lambda shown: shown > after)
