@@ -1,0 +1,135 @@
+"""A small certificate authority: for servers that clients reach under names which no public authority would sign.
+
+The embedded API server and the operator's webhooks have one each. `cryptography` is loaded when a certificate is made
+or read, not before: it would cost every start a tenth of a second.
+"""
+
+import ipaddress
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+_BACKDATED = timedelta(hours=1)
+"""For clocks that run behind ours, or are set right later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """A certificate that may sign others, and the key to do so."""
+
+    certificate: "x509.Certificate"
+    key: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey"
+
+    @property
+    def pem(self) -> bytes:
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return self.certificate.public_bytes(Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        return _key_pem(self.key)
+
+    def issue(self, names: Collection[str], *, now: datetime, lifetime: timedelta) -> tuple[bytes, bytes]:
+        """A server's certificate for these names and addresses, and its key, both PEM."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import Encoding
+        from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        alternatives = [_alternative(name) for name in sorted(names)]
+        # A common name has at most 64 characters, and nobody but people reads it.
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, min(names)[:64])])
+        # Not longer than its authority, or it would be refused before it is due.
+        end = min(now + lifetime, self.certificate.not_valid_after_utc)
+        certificate = (
+            _builder(subject, self.certificate.subject, key.public_key(), now, end)
+            .add_extension(_issued_by(self.key), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return certificate.public_bytes(Encoding.PEM), _key_pem(key)
+
+
+def new_authority(name: str, *, now: datetime, lifetime: timedelta, organization: str | None = None) -> Authority:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    attributes = [(NameOID.ORGANIZATION_NAME, organization), (NameOID.COMMON_NAME, name)]
+    subject = x509.Name([x509.NameAttribute(oid, text) for oid, text in attributes if text])
+    certificate = (
+        _builder(subject, subject, key.public_key(), now, now + lifetime)
+        .add_extension(_issued_by(key), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority(certificate, key)
+
+
+def _builder(
+    subject: "x509.Name", issuer: "x509.Name", key: "ec.EllipticCurvePublicKey", now: datetime, end: datetime
+) -> "x509.CertificateBuilder":
+    from cryptography import x509
+
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now.astimezone(UTC) - _BACKDATED)
+        .not_valid_after(end.astimezone(UTC))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _issued_by(key: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey") -> "x509.AuthorityKeyIdentifier":
+    """Strict clients, Python's own from 3.13 on, ask for it."""
+    from cryptography import x509
+
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+
+
+def _alternative(name: str) -> "x509.GeneralName":
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _key_pem(key: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey") -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _key_usage(*, signs_certificates: bool) -> "x509.KeyUsage":
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
