@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -39,6 +39,20 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 @pytest.fixture(scope="session")
 def kubectl_binary() -> Path:
     return binaries() / "kubectl"
+
+
+_TOLD = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """A line for the reader of a run that passed, such as how much was compared; it stands at the end of the output."""
+    return request.config.stash.setdefault(_TOLD, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in config.stash.get(_TOLD, []):
+        terminalreporter.write_line(line)
 
 
 _numbers = itertools.count(1)

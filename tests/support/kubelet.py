@@ -65,6 +65,11 @@ class PlayedKubelet:
         network = {"podIP": address, "startTime": _now()}
         await self._report(pod, phase="Running", state=state, ready=True, restarts=restarts, more=network)
 
+    async def wait(self, pod: str, *, reason: str, message: str = "") -> None:
+        """No container can start, for this reason."""
+        state = {"waiting": {"reason": reason, "message": message}}
+        await self._report(pod, phase="Pending", state=state, ready=False, more={})
+
     async def finish(self, pod: str, *, exit_code: int = 0, reason: str = "", message: str = "") -> None:
         """All containers have ended, with this code; nobody restarts them."""
         state = {
@@ -79,10 +84,10 @@ class PlayedKubelet:
         why = {"reason": reason, "message": message} if reason else {}
         await self._report(pod, phase=phase, state=state, ready=False, more=why)
 
-    async def complete_deletion(self, pod: str) -> None:
-        """The processes of a terminating pod are gone: so is the pod."""
+    async def complete_deletion(self, pod: str, *, uid: str | None = None) -> None:
+        """The processes of a terminating pod are gone: so is the pod. With `uid` never its successor by mistake."""
         with suppress(NotFound):
-            await self._client.delete(PODS, pod, namespace=self._namespace, grace_period_seconds=0)
+            await self._client.delete(PODS, pod, namespace=self._namespace, uid=uid, grace_period_seconds=0)
 
     async def run(self) -> None:
         """Until cancelled: binds new pods, starts them, completes the deletion of terminating ones."""
@@ -117,7 +122,7 @@ class PlayedKubelet:
         """The next step in the life of a pod, as far as it is the node's to take."""
         name = pod["metadata"]["name"]
         if pod["metadata"].get("deletionTimestamp"):
-            await self.complete_deletion(name)
+            await self.complete_deletion(name, uid=pod["metadata"]["uid"])
         elif not pod["spec"].get("nodeName"):
             await self.bind(name)
         elif pod["status"]["phase"] == "Pending":

@@ -1,0 +1,141 @@
+"""What an operator has made of a job, freed from what differs between any two runs: and how two of them differ."""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainwright.api.kinds import PYTORCH
+from trainwright.objects import Object
+from trainwright.objects.resources import AUTOSCALERS, EVENTS, PODS, SERVICES, Resource
+
+_TOKEN_VOLUME = re.compile(r"kube-api-access-[a-z0-9]{5}")
+_BY_SERVER = ("clusterIP", "clusterIPs")
+
+Told = tuple[str, str, str]
+"""Type, reason and message of an event."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One job and its children at rest; children are named without the job's name: `worker-0`."""
+
+    job: Object | None
+    pods: Mapping[str, Object]
+    services: Mapping[str, Object]
+    autoscalers: Mapping[str, Object]
+    events: Collection[Told]
+    told: int
+    """How many events there were, repetitions included."""
+
+    @property
+    def status(self) -> Object:
+        status: Object = (self.job or {}).get("status") or {}
+        return status
+
+    @property
+    def conditions(self) -> list[Told]:
+        """Those that are true: type, reason, message."""
+        return [
+            (kind, reason, text) for kind, state, reason, text in self.status.get("conditions", []) if state == "True"
+        ]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`path` leads to the smallest part that differs; None where a side has nothing."""
+
+    path: str
+    go: Any
+    ours: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}\n      Go:   {self.go!r}\n      ours: {self.ours!r}"
+
+
+def snapshots(
+    jobs: Sequence[str], listed: Mapping[Resource, Sequence[Object]], *, namespace: str
+) -> dict[str, Snapshot]:
+    """What was listed in `namespace`, by job."""
+    return {job: _snapshot(job, listed, namespace) for job in jobs}
+
+
+def differences(go: Snapshot, ours: Snapshot) -> Iterator[Difference]:
+    yield from _compare("job", go.job, ours.job)
+    yield from _compare("pods", go.pods, ours.pods)
+    yield from _compare("services", go.services, ours.services)
+    yield from _compare("autoscalers", go.autoscalers, ours.autoscalers)
+    yield from (Difference("events", event, None) for event in sorted(set(go.events) - set(ours.events)))
+    yield from (Difference("events", None, event) for event in sorted(set(ours.events) - set(go.events)))
+
+
+def _snapshot(job: str, listed: Mapping[Resource, Sequence[Object]], namespace: str) -> Snapshot:
+    def children(resource: Resource) -> dict[str, Object]:
+        found = [obj for obj in listed[resource] if f"{obj['metadata']['name']}-".startswith(f"{job}-")]
+        return {obj["metadata"]["name"].removeprefix(f"{job}-"): _child(obj, uid, namespace) for obj in found}
+
+    whole = next((obj for obj in listed[PYTORCH.resource] if obj["metadata"]["name"] == job), None)
+    uid = whole["metadata"]["uid"] if whole else ""
+    events = [event for event in listed[EVENTS] if event["involvedObject"]["name"] == job]
+    told = [(event["type"], event["reason"], _anonymous(event["message"], namespace)) for event in events]
+    return Snapshot(
+        job=_anonymous(_job(whole), namespace) if whole else None,
+        pods=children(PODS),
+        services=children(SERVICES),
+        autoscalers=children(AUTOSCALERS),
+        events=told,
+        told=sum(event.get("count") or 1 for event in events),
+    )
+
+
+def _job(job: Object) -> Object:
+    status = {name: value for name, value in (job.get("status") or {}).items() if name != "conditions"}
+    for time in ("startTime", "completionTime", "lastReconcileTime"):
+        if status.get(time):
+            status[time] = "set"
+    status["conditions"] = [
+        [condition["type"], condition["status"], condition["reason"], condition["message"]]
+        for condition in (job.get("status") or {}).get("conditions") or []
+    ]
+    return {"spec": job["spec"], "status": status, "metadata": _metadata(job["metadata"], "")}
+
+
+def _child(child: Object, uid: str, namespace: str) -> Object:
+    spec = {name: value for name, value in child["spec"].items() if name not in _BY_SERVER}
+    seen: Object = {"metadata": _metadata(child["metadata"], uid), "spec": spec}
+    if child["kind"] == "Pod":
+        seen["phase"] = child["status"]["phase"]
+    anonymous: Object = _anonymous(seen, namespace)
+    return anonymous
+
+
+def _metadata(metadata: Object, uid: str) -> Object:
+    kept = {name: metadata[name] for name in ("labels", "annotations", "finalizers") if metadata.get(name)}
+    owners = [{**owner, "uid": owner["uid"] == uid} for owner in metadata.get("ownerReferences", [])]
+    return {**kept, "owners": owners, "terminating": "deletionTimestamp" in metadata}
+
+
+def _anonymous(value: Any, namespace: str) -> Any:
+    """The same value, without what the server drew by lot and without the namespace's name."""
+    match value:
+        case dict():
+            return {key: _anonymous(item, namespace) for key, item in value.items()}
+        case list():
+            return [_anonymous(item, namespace) for item in value]
+        case str():
+            return _TOKEN_VOLUME.sub("kube-api-access", value.replace(namespace, "NAMESPACE"))
+        case _:
+            return value
+
+
+def _compare(path: str, go: Any, ours: Any) -> Iterator[Difference]:
+    match go, ours:
+        case dict(), dict():
+            for key in sorted(go.keys() | ours.keys()):
+                yield from _compare(f"{path}.{key}", go.get(key), ours.get(key))
+        case list(), list() if len(go) == len(ours):
+            for index, (one, other) in enumerate(zip(go, ours, strict=True)):
+                yield from _compare(f"{path}.{index}", one, other)
+        case _:
+            if go != ours:
+                yield Difference(path, go, ours)
