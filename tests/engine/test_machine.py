@@ -7,6 +7,7 @@ twice. After each step the invariants hold; whenever everything has come to rest
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support.jobs import JobBuilder
-from tests.support.world import World, ports_of
+from tests.support.world import NODES, World, ports_of
 from trainwright.api.job import Job
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.engine.conditions import is_finished, is_true
@@ -45,6 +46,8 @@ class EngineMachine(RuleBasedStateMachine):
         deadline=st.sampled_from([None, None, None, 0, 60, 5000]),
         ttl=st.sampled_from([None, None, 0, 60, 5000]),
         elastic=st.booleans(),
+        group=st.booleans(),
+        dead_node_seconds=st.none() | st.just(60),
     )
     def begin(
         self,
@@ -57,9 +60,14 @@ class EngineMachine(RuleBasedStateMachine):
         deadline: int | None,
         ttl: int | None,
         elastic: bool,
+        group: bool,
+        dead_node_seconds: int | None,
     ) -> None:
-        self.world = World(EMBEDDED if embedded else Settings())
+        base = EMBEDDED if embedded else Settings()
+        self.world = World(replace(base, group_restart=group, dead_node_seconds=dead_node_seconds))
         self.policy, self.clean, self.limit = policy, clean, limit
+        self.group, self.dead_node_seconds = group, dead_node_seconds
+        self.old_group: dict[str, set[str]] = {name: set() for name in JOBS}
         self.counted: dict[str, dict[str, int]] = {name: {} for name in JOBS}
         self.blameless: set[str] = set()
         run_policy = {
@@ -96,7 +104,7 @@ class EngineMachine(RuleBasedStateMachine):
     def reconcile(self, name: str) -> None:
         self._reconcile(name)
 
-    @rule(kind=st.sampled_from(["jobs", "pods", "services"]), steps=st.integers(1, 10))
+    @rule(kind=st.sampled_from(["jobs", "pods", "services", "nodes"]), steps=st.integers(1, 10))
     def watch_goes_on(self, kind: str, steps: int) -> None:
         self.world.catch_up(kind, steps)
 
@@ -106,6 +114,8 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data(), end=st.sampled_from([0, 1, 2, 137, 143]))
     def pod_goes_on(self, data: st.DataObject, end: int) -> None:
         name = self._a_pod(data)
+        if self.world.is_stranded(name):
+            return
         pod = self.world.pods[name]
         going = "deletionTimestamp" in pod["metadata"]
         match pod["status"]["phase"]:
@@ -121,14 +131,14 @@ class EngineMachine(RuleBasedStateMachine):
         """The usual case: nothing stands in the way, and soon everything runs."""
         self.everything_comes_to_rest()
         for name, pod in list(self.world.pods.items()):
-            if pod["status"]["phase"] == "Pending":
+            if pod["status"]["phase"] == "Pending" and not self.world.is_stranded(name):
                 self.world.start_pod(name)
 
     @precondition(lambda self: self.world.pods)
     @rule(data=st.data(), end=st.sampled_from([0, 1, 137]))
     def pod_ends_and_the_operator_sees_it(self, data: st.DataObject, end: int) -> None:
         name = self._a_pod(data)
-        if self.world.pods[name]["status"]["phase"] == "Running":
+        if self.world.pods[name]["status"]["phase"] == "Running" and not self.world.is_stranded(name):
             self.world.end_pod(name, end)
         self.world.catch_up()
         for job in JOBS:
@@ -138,7 +148,9 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def container_restarts(self, data: st.DataObject) -> None:
         name = self._a_pod(data)
-        if self.world.pods[name]["status"]["phase"] == "Running" and self.policy in {"Always", "OnFailure"}:
+        pod = self.world.pods[name]
+        restarts = pod["spec"]["restartPolicy"] != "Never" and not self.world.is_stranded(name)
+        if pod["status"]["phase"] == "Running" and restarts:
             self.world.restart_container(name)
 
     @precondition(lambda self: self.world.pods)
@@ -148,6 +160,17 @@ class EngineMachine(RuleBasedStateMachine):
         if self.world.pods[name]["status"]["phase"] in {"Pending", "Running"}:
             self.world.evict_pod(name)
 
+    @rule(name=st.sampled_from(NODES), absent=st.booleans())
+    def node_dies(self, name: str, absent: bool) -> None:
+        if absent:
+            self.world.remove_node(name)
+        else:
+            self.world.kill_node(name)
+
+    @rule(name=st.sampled_from(NODES))
+    def node_returns(self, name: str) -> None:
+        self.world.revive_node(name)
+
     # Users and the rest of the world
 
     @precondition(lambda self: self.world.pods)
@@ -155,7 +178,7 @@ class EngineMachine(RuleBasedStateMachine):
     def user_deletes_pod(self, data: st.DataObject, end: int | None) -> None:
         """The program may take the signal in one way or another."""
         name = self._a_pod(data)
-        ran = self.world.pods[name]["status"]["phase"] == "Running"
+        ran = self.world.pods[name]["status"]["phase"] == "Running" and not self.world.is_stranded(name)
         if not _is_done(self.world.pods[name]):
             self.blameless.add(self.world.pods[name]["metadata"]["uid"])
         self.world.delete("pods", name, self.world.pods[name]["metadata"]["uid"])
@@ -196,7 +219,26 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def everything_comes_to_rest(self) -> None:
-        """The watch catches up, deleted pods go, the operator works: soon there is nothing left to do."""
+        """Nodes come back, the watch catches up, deleted pods go, the operator works: soon there is nothing to do."""
+        for name in NODES:
+            self.world.revive_node(name)
+        self._work_until_nothing_is_left()
+        self._check_rest()
+
+    @precondition(lambda self: self.dead_node_seconds is not None)
+    @rule()
+    def dead_nodes_are_given_up(self) -> None:
+        """Without their coming back: what depends on them is gone after the time that was asked for."""
+        for _ in range(2):
+            self._work_until_nothing_is_left()
+            self.world.now += timedelta(seconds=60)
+        self._work_until_nothing_is_left()
+        for name, job in self.world.jobs.items():
+            if not is_finished(job["status"]):
+                mine = [key for key in self.world.pods if key.rsplit("-", 2)[0] == name]
+                assert not [key for key in mine if self.world.is_stranded(key) and not _is_done(self.world.pods[key])]
+
+    def _work_until_nothing_is_left(self) -> None:
         for _ in range(MAX_ROUNDS):
             self._remove_deleted_pods()
             self.world.catch_up()
@@ -205,7 +247,6 @@ class EngineMachine(RuleBasedStateMachine):
                 break
         else:
             raise AssertionError(f"no rest after {MAX_ROUNDS} rounds: {self.world.jobs}")
-        self._check_rest()
 
     @invariant()
     def no_rank_has_two_pods(self) -> None:
@@ -255,6 +296,7 @@ class EngineMachine(RuleBasedStateMachine):
         before = self.world.jobs.get(name)
         self.world.apply(name, made, version, writes=writes)
         after = self.world.jobs.get(name)
+        self._track_groups()
         if before is not None and after is not None and after is not before:
             self._check_status(name, before.get("status") or {}, after["status"])
 
@@ -262,6 +304,10 @@ class EngineMachine(RuleBasedStateMachine):
         names = [(obj["kind"], obj["metadata"]["name"]) for obj in made.creates]
         assert len(names) == len(set(names))
         status = made.status or job.raw.get("status") or {}
+        if self.group and status.get("replacedPods"):
+            assert "Pod" not in {kind for kind, _ in names}, "nobody comes before all have gone"
+        for delete in made.deletes:
+            assert not delete.force or not self._is_ready_in(observed, delete.name), "its node is well"
         if not is_finished(status):
             done = _wanted(job.raw) - _not_completed({**job.raw, "status": status})
             assert not done & {name for _, name in names}, "finished ranks are not started again"
@@ -286,7 +332,49 @@ class EngineMachine(RuleBasedStateMachine):
         if is_finished(old):
             assert new["conditions"] == old["conditions"], "finished is final"
             assert new["completionTime"] == old["completionTime"]
-        self._check_restarts(name, new)
+        if self.group:
+            self._check_group_restarts(name, old, new)
+        else:
+            self._check_restarts(name, new)
+
+    def _track_groups(self) -> None:
+        """Who was made while one of an old group was still there belongs to that group."""
+        for name in JOBS:
+            present = self._uids(name)
+            self.old_group[name] = present if self.old_group[name] & present else set()
+
+    def _check_group_restarts(self, name: str, old: Object, new: Object) -> None:
+        """A restart of the group counts at most once, and it ends only when nobody of the old group is left."""
+        total, before = (sum((status.get("restarts") or {}).values()) for status in (new, old))
+        begins = bool(new.get("replacedPods")) and not old.get("replacedPods")
+        if begins:
+            self.old_group[name] |= self._uids(name)
+        if old.get("replacedPods") and not new.get("replacedPods") and not is_finished(new):
+            assert not self.old_group[name], "one of the old group is still there"
+        if is_true(new, "Suspended"):
+            assert total == 0
+            self.blameless |= set(new.get("replacedPods") or [])
+        elif begins:
+            assert total - before in self._price_of_restart(name, new["replacedPods"])
+        else:
+            assert total == before, "counted without a failure"
+        assert self.limit is None or total < max(self.limit, 1)
+
+    def _price_of_restart(self, name: str, replaced: list[str]) -> set[int]:
+        """One, unless somebody was taken away: the operator may or may not have seen that."""
+        mine = [pod for key, pod in self.world.pods.items() if key.rsplit("-", 2)[0] == name]
+        causes = [pod for pod in mine if pod["metadata"]["uid"] in replaced]
+        excuses = [pod for pod in mine if "deletionTimestamp" in pod["metadata"] or pod["status"].get("reason")]
+        all_failed = len(causes) == len(replaced) and all(pod["status"]["phase"] == "Failed" for pod in causes)
+        return {1} if all_failed and not excuses else {0, 1}
+
+    def _uids(self, job: str) -> set[str]:
+        return {pod["metadata"]["uid"] for key, pod in self.world.pods.items() if key.rsplit("-", 2)[0] == job}
+
+    def _is_ready_in(self, observed: Observed, pod_name: str) -> bool:
+        (pod,) = [pod for pod in observed.pods if pod.name == pod_name]
+        node = (observed.nodes or {}).get(pod.spec.node_name)
+        return node is not None and node.ready
 
     def _check_restarts(self, name: str, new: Object) -> None:
         """Each pod is counted at most once, no pod that was taken away, and never more than the limit allows."""
@@ -336,7 +424,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _remove_deleted_pods(self) -> None:
         for name, pod in list(self.world.pods.items()):
-            if "deletionTimestamp" in pod["metadata"]:
+            if "deletionTimestamp" in pod["metadata"] and not self.world.is_stranded(name):
                 self.world.remove_pod(name)
 
     def _a_pod(self, data: st.DataObject) -> str:

@@ -10,13 +10,15 @@ import msgspec
 
 from tests.support.jobs import NOW
 from trainwright.api.job import Job, read_job
-from trainwright.engine import Delete, Observed, Plan, ServiceView, Settings
+from trainwright.engine import Delete, Observed, Patch, Plan, ServiceView, Settings
 from trainwright.objects import Object
 from trainwright.objects.instructions import LISTEN_PORTS
+from trainwright.objects.nodes import Node
 from trainwright.objects.pods import read_pod
 from trainwright.objects.times import format_time
 
 Shelf = dict[str, Object]
+NODES = ("near", "far")
 
 
 @dataclass
@@ -28,11 +30,14 @@ class World:
     jobs: Shelf = field(default_factory=dict)
     pods: Shelf = field(default_factory=dict)
     services: Shelf = field(default_factory=dict)
+    nodes: Shelf = field(default_factory=dict)
     foreign_ports: frozenset[int] = frozenset()
     _made: int = 0
 
     def __post_init__(self) -> None:
-        self._past: dict[str, list[Shelf]] = {"jobs": [{}], "pods": [{}], "services": [{}]}
+        self._past: dict[str, list[Shelf]] = {"jobs": [{}], "pods": [{}], "services": [{}], "nodes": [{}]}
+        for name in NODES:
+            self.revive_node(name)
         self._seen = dict.fromkeys(self._past, 0)
         self._in_flight: list[tuple[str, str, frozenset[int]]] = []
 
@@ -40,7 +45,7 @@ class World:
 
     def look(self, name: str) -> tuple[Job, Observed] | None:
         """The job and its children as a watch that may lag behind shows them; None while it does not show the job."""
-        jobs, pods, services = (self._past[kind][self._seen[kind]] for kind in ("jobs", "pods", "services"))
+        jobs, pods, services, nodes = (self._past[kind][seen] for kind, seen in self._seen.items())
         if name not in jobs:
             return None
         taken = frozenset().union(
@@ -50,7 +55,8 @@ class World:
         )
         mine = tuple(read_pod(pod) for pod in pods.values() if _is_of(pod, name))
         views = tuple(msgspec.convert(one, ServiceView) for one in services.values() if _is_of(one, name))
-        return read_job(jobs[name]), Observed(mine, views, taken)
+        known = {node: msgspec.convert(raw, Node) for node, raw in nodes.items()}
+        return read_job(jobs[name]), Observed(mine, views, taken, nodes=known)
 
     def reserve(self, name: str, version: str, decided: Plan) -> None:
         """Keeps the ports that a plan chooses from others while it may still be applied, as the operator does."""
@@ -65,10 +71,12 @@ class World:
             writes -= 1
             if not self.write_status(name, decided.status, version):
                 return False
-        changes: list[Delete | Object] = [*decided.deletes, *decided.creates]
+        changes: list[Delete | Patch | Object] = [*decided.deletes, *decided.patches, *decided.creates]
         for change in changes[:writes]:
             if isinstance(change, Delete):
-                self.delete(change.resource.plural, change.name, change.uid)
+                self.delete(change.resource.plural, change.name, change.uid, force=change.force)
+            elif isinstance(change, Patch):
+                self.annotate(change)
             else:
                 self.create(change)
         if decided.delete_job and writes > len(changes):
@@ -89,14 +97,25 @@ class World:
             return
         created = {**obj, "metadata": {**obj["metadata"], "uid": f"uid-{self._next()}"}}
         if kind == "pods":
+            living = [node for node in NODES if self._is_ready(node)]
+            created["spec"] = {**obj["spec"], "nodeName": living[self._made % len(living)] if living else ""}
             created["status"] = {"phase": "Pending"}
         self._put(kind, name, created)
 
-    def delete(self, kind: str, name: str, uid: str) -> None:
+    def annotate(self, patch: Patch) -> None:
+        """A merge patch of annotations, which is all that plans change about pods here."""
+        pod = self.pods.get(patch.name)
+        if pod is None or pod["metadata"]["uid"] != patch.uid:
+            return
+        merged = {**(pod["metadata"].get("annotations") or {}), **patch.body["metadata"]["annotations"]}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        self._put("pods", patch.name, {**pod, "metadata": {**pod["metadata"], "annotations": kept}})
+
+    def delete(self, kind: str, name: str, uid: str, *, force: bool = False) -> None:
         obj = self._shelf(kind).get(name)
         if obj is None or obj["metadata"]["uid"] != uid:
             return
-        if kind == "services":
+        if kind == "services" or force:
             self._put(kind, name, None)
         elif "deletionTimestamp" not in obj["metadata"]:
             going = {
@@ -149,6 +168,24 @@ class World:
     def remove_pod(self, name: str) -> None:
         self._put("pods", name, None)
 
+    def kill_node(self, name: str) -> None:
+        """The kubelet is silent, and the cluster has noticed."""
+        self._put("nodes", name, _node(name, "Unknown", self.now))
+
+    def remove_node(self, name: str) -> None:
+        self._put("nodes", name, None)
+
+    def revive_node(self, name: str) -> None:
+        self._put("nodes", name, _node(name, "True", self.now))
+
+    def is_stranded(self, name: str) -> bool:
+        """Whether the pod was bound to a node that is dead now: whatever happens to it, nobody reports it."""
+        node = self.pods[name]["spec"]["nodeName"]
+        return node != "" and not self._is_ready(node)
+
+    def _is_ready(self, node: str) -> bool:
+        return node in self.nodes and msgspec.convert(self.nodes[node], Node).ready
+
     def restarts_of(self, name: str) -> int:
         statuses = self.pods[name]["status"].get("containerStatuses") or [{}]
         return int(statuses[0].get("restartCount", 0))
@@ -163,7 +200,7 @@ class World:
         self._put("jobs", metadata["name"], {**raw, "metadata": metadata})
 
     def _shelf(self, kind: str) -> Shelf:
-        return {"jobs": self.jobs, "pods": self.pods, "services": self.services}[kind]
+        return {"jobs": self.jobs, "pods": self.pods, "services": self.services, "nodes": self.nodes}[kind]
 
     def _put(self, kind: str, name: str, obj: Object | None) -> None:
         shelf = self._shelf(kind)
@@ -191,6 +228,11 @@ def conditions_of(job: Object) -> list[Object]:
 
 def _is_of(obj: Object, job: str) -> bool:
     return any(owner["name"] == job for owner in obj["metadata"].get("ownerReferences", []))
+
+
+def _node(name: str, ready: str, since: datetime) -> Object:
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": format_time(since)}
+    return {"metadata": {"name": name}, "status": {"conditions": [condition]}}
 
 
 def _container_status(phase: str, state: Object, restarts: int = 0) -> Object:
