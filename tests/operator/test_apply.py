@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.controlplane import ControlPlane
-from trainwright.api.kinds import KINDS, PYTORCH
-from trainwright.engine import Delete, JobEvent, Observed, Plan
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.engine import Delete, JobEvent, Observed, Patch, Plan, Transition
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig
 from trainwright.kube.errors import Conflict, NotFound
@@ -19,7 +19,7 @@ from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import EVENTS, PODS, SERVICES
 from trainwright.operator.announcing import Announcer
-from trainwright.operator.apply import Applier
+from trainwright.operator.apply import Applier, Counters
 from trainwright.operator.caches import Caches
 from trainwright.operator.crds import install_crds
 
@@ -303,6 +303,72 @@ async def test_a_notice_is_told_once(world: World) -> None:
     await world.recorder.close()
     (event,) = (await world.client.list(EVENTS, namespace=world.namespace)).items
     assert (event["reason"], event["count"]) == ("ErrImagePull", 1)
+
+
+async def test_a_child_that_an_operator_of_earlier_years_made_gets_the_labels_of_today(world: World) -> None:
+    earlier = {"job-name": "job", "replica-type": "worker", "replica-index": "0", "group-name": "kubeflow.org"}
+    await world.client.create(PODS, world.pod("job-worker-0", labels=earlier))
+    assert await world.apply(creates=(world.pod("job-worker-0"),)) == ()
+
+    (known,) = world.observed.pods
+    assert known.metadata.labels == {
+        **earlier,
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/job-name": "job",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "0",
+    }
+
+
+async def test_a_patch_changes_only_the_object_that_was_meant(world: World) -> None:
+    pod = await world.client.create(PODS, world.pod("job-worker-0"))
+    body = {"metadata": {"labels": {"seen": "yes"}}}
+    (failure,) = await world.apply(patches=(Patch(PODS, "job-worker-0", "another-uid", body),))
+    assert "metadata.uid" in failure
+    (gone,) = await world.apply(patches=(Patch(PODS, "job-worker-9", pod["metadata"]["uid"], body),))
+    assert "not found" in gone
+
+    assert await world.apply(patches=(Patch(PODS, "job-worker-0", pod["metadata"]["uid"], body),)) == ()
+    (known,) = world.observed.pods
+    assert known.metadata.labels["seen"] == "yes"
+    assert await world.events() == []
+
+
+async def test_a_patch_that_the_server_refuses_is_told(world: World) -> None:
+    pod = await world.client.create(PODS, world.pod("job-worker-0"))
+    nonsense = Patch(PODS, "job-worker-0", pod["metadata"]["uid"], {"metadata": {"labels": {"not a key": ""}}})
+    (failure,) = await world.apply(patches=(nonsense,))
+    assert failure.startswith("Error updating job-worker-0: ")
+    ((kind, reason, _),) = await world.events()
+    assert (kind, reason) == ("Warning", "FailedUpdatePod")
+
+
+async def test_a_forced_deletion_waits_for_no_node(world: World) -> None:
+    bound = world.pod("job-worker-0")
+    bound["spec"]["nodeName"] = "gone"
+    pod = await world.client.create(PODS, bound)
+    await world.apply(deletes=(Delete(PODS, "job-worker-0", pod["metadata"]["uid"], force=True),))
+    assert await world.pods() == []
+    assert world.observed.pods == ()
+
+
+async def test_steps_are_counted_once_their_status_is_written(world: World) -> None:
+    counted: list[str] = []
+
+    class Counting(Counters):
+        def transition(self, kind: Kind, job: Object, step: Transition) -> None:
+            counted.append(f"{job['metadata']['name']} of {kind.name}: {step}")
+
+        def deletion(self, kind: Kind, job: Object) -> None:
+            counted.append(f"{job['metadata']['name']} of {kind.name}: deleted")
+
+    applier = Applier(world.client, world.caches, Announcer(world.record), parallel_writes=1, counters=Counting())
+    plan = Plan(status=STATUS, transitions=(Transition.CREATED,))
+    await applier.apply(PYTORCH, world.job, plan)
+    with pytest.raises(Conflict):
+        await applier.apply(PYTORCH, world.job, Plan(status={}, transitions=(Transition.FAILED,)))
+    await applier.apply(PYTORCH, world.job, Plan(delete_job=True))
+    assert counted == ["job of PyTorchJob: created", "job of PyTorchJob: deleted"]
 
 
 def _version(obj: Object) -> int:

@@ -6,6 +6,7 @@ from tests.support.jobs import JobBuilder, PodBuilder, service
 from trainwright.api.kinds import KINDS
 from trainwright.kube.store import raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES
 from trainwright.operator.caches import Caches, is_going
 
 JOB = raw_metadata(JobBuilder().master().raw())
@@ -33,6 +34,31 @@ def test_a_child_that_lost_its_label_is_still_seen_by_its_owner() -> None:
     caches = Caches(KINDS)
     caches.pods.remember(PodBuilder("Master", 0).metadata(labels={"training.kubeflow.org/job-name": "renamed"}).raw())
     assert len(caches.observe(JOB, taken_ports=frozenset()).pods) == 1
+
+
+def test_a_companion_is_found_by_the_jobs_name_whoever_controls_it() -> None:
+    caches = Caches(KINDS, companions=[AUTOSCALERS])
+    for name in ("digits", "other"):
+        metadata = {"name": name, "namespace": JOB.namespace, "uid": name, "resourceVersion": "1"}
+        caches.children(AUTOSCALERS.kind).remember({"metadata": metadata, "spec": {"maxReplicas": 3}})
+    (companion,) = caches.observe(JOB, taken_ports=frozenset()).companions.values()
+    assert (companion.metadata.name, companion.spec) == ("digits", {"maxReplicas": 3})
+
+
+def test_nodes_and_priorities_are_seen_where_we_may_look() -> None:
+    assert Caches(KINDS).observe(JOB, taken_ports=frozenset()).nodes is None
+    caches = Caches(KINDS, outlook=[NODES, PRIORITY_CLASSES])
+    assert caches.nodes is not None
+    assert caches.priorities is not None
+    caches.nodes.remember({"metadata": {"name": "n1", "resourceVersion": "1"}})
+    caches.priorities.remember({"metadata": {"name": "high", "resourceVersion": "1"}, "value": 10})
+    observed = caches.observe(JOB, taken_ports=frozenset())
+    assert observed.nodes is not None
+    assert list(observed.nodes) == ["n1"]
+    assert len(observed.nodes) == 1
+    assert observed.nodes["n1"].metadata.name == "n1"
+    assert "n2" not in observed.nodes
+    assert observed.priorities == {"high": 10}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from trainwright.api.kinds import Kind
 from trainwright.engine import Delete, JobEvent, Patch, Plan, Transition
 from trainwright.engine.labels import EARLIER_JOB_NAME, JOB_NAME, modern_labels
 from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Unreachable
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, object_key
 from trainwright.objects.resources import AUTOSCALERS, PODS
@@ -171,9 +171,9 @@ class Applier:
             answer = await self._client.patch(
                 patch.resource, patch.name, {**patch.body, "metadata": metadata}, namespace=namespace
             )
-        except (NotFound, Conflict) as error:
-            return Result(failure=str(error))  # it has changed or gone: the watch will show it
         except (ApiError, Unreachable) as error:
+            if _is_another_now(error):
+                return Result(failure=str(error))  # the watch will show it
             return _failed("Update", kind, f"Error updating {patch.name}: {error}")
         self._caches.children(kind).remember(answer)
         return Result()
@@ -213,6 +213,12 @@ class Applier:
         self._counters.deletion(kind, job)
         # The reason is upstream's for this event.
         return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
+
+
+def _is_another_now(error: Exception) -> bool:
+    """Whether a patch failed because its object has changed, gone, or made room for another of the same name: the
+    server calls another uid a change of an immutable field."""
+    return isinstance(error, NotFound | Conflict) or (isinstance(error, Invalid) and "metadata.uid" in error.message)
 
 
 _UNTOLD = {("Create", "PodGroup"), ("Create", AUTOSCALERS.kind), ("Delete", AUTOSCALERS.kind)}

@@ -1,0 +1,108 @@
+"""Gangs on a real API server: the group first, then its pods, and nothing written once all is as it should be."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.jobs import JobBuilder, template
+from tests.support.operating import running_operator
+from tests.support.playing import playing, submit
+from tests.support.podgroups import serve_pod_groups
+from tests.support.waiting import eventually
+from trainwright.api.kinds import PYTORCH
+from trainwright.engine import Settings
+from trainwright.engine.settings import Gang
+from trainwright.kube.client import Client
+from trainwright.kube.errors import NotFound
+from trainwright.objects import Object
+from trainwright.objects.resources import EVENTS, NODES, PODS, PRIORITY_CLASSES
+from trainwright.operator.options import OperatorError
+from trainwright.operator.surroundings import survey
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
+
+VOLCANO, PLUGINS = Gang("volcano"), Gang("scheduler-plugins")
+
+
+async def groups(client: Client, gang: Gang, namespace: str) -> list[Object]:
+    return (await client.list(gang.resource, namespace=namespace)).items
+
+
+async def pods(client: Client, namespace: str) -> list[Object]:
+    return (await client.list(PODS, namespace=namespace)).items
+
+
+async def reasons(client: Client, namespace: str) -> set[str]:
+    return {event["reason"] for event in (await client.list(EVENTS, namespace=namespace)).items}
+
+
+async def test_volcano_lets_the_group_in_before_there_are_pods(client: Client, real_namespace: str) -> None:
+    await serve_pod_groups(client, VOLCANO)
+    builder = JobBuilder("gang", namespace=real_namespace).master().workers(2, pod=template(resources=_asks("2")))
+    settings = Settings(gang=VOLCANO)
+    async with (
+        playing(client, real_namespace) as kubelet,
+        running_operator(client, namespace=real_namespace, settings=settings, outlook=[NODES, PRIORITY_CLASSES]),
+    ):
+        await submit(client, builder.run_policy(schedulingPolicy={"queue": "research"}, cleanPodPolicy="None"))
+        (group,) = await eventually(lambda: groups(client, VOLCANO, real_namespace), bool)
+        assert group["spec"] == {"minMember": 3, "minResources": {"cpu": "4"}, "queue": "research"}
+        assert await pods(client, real_namespace) == []
+
+        await client.patch(
+            VOLCANO.resource, "gang", {"status": {"phase": "Inqueue"}}, namespace=real_namespace, subresource="status"
+        )
+        found = await eventually(lambda: pods(client, real_namespace), lambda seen: len(seen) == 3)
+        assert {pod["spec"]["schedulerName"] for pod in found} == {"volcano"}
+        assert {pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] for pod in found} == {"gang"}
+
+        await eventually(
+            lambda: pods(client, real_namespace), lambda seen: {p["status"]["phase"] for p in seen} == {"Running"}
+        )
+        await kubelet.finish("gang-master-0")
+        await eventually(lambda: groups(client, VOLCANO, real_namespace), lambda seen: not seen)
+        await eventually(
+            lambda: reasons(client, real_namespace), lambda seen: {"JobTerminated", "SuccessfulDeletePodGroup"} <= seen
+        )
+    assert len(await pods(client, real_namespace)) == 3
+
+
+async def test_the_group_of_scheduler_plugins_follows_the_scale_of_its_job(client: Client, real_namespace: str) -> None:
+    await serve_pod_groups(client, PLUGINS)
+    async with running_operator(client, namespace=real_namespace, settings=Settings(gang=PLUGINS)):
+        await submit(client, JobBuilder("gang", namespace=real_namespace).workers(2))
+        found = await eventually(lambda: pods(client, real_namespace), lambda seen: len(seen) == 2)
+        assert {pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] for pod in found} == {"gang"}
+        (before,) = await groups(client, PLUGINS, real_namespace)
+
+        scale = {"spec": {"replicas": 3}}
+        await client.patch(PYTORCH.resource, "gang", scale, namespace=real_namespace, subresource="scale")
+        (after,) = await eventually(
+            lambda: groups(client, PLUGINS, real_namespace), lambda seen: seen[0]["spec"]["minMember"] == 3
+        )
+        await eventually(lambda: pods(client, real_namespace), lambda seen: len(seen) == 3)
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        (last,) = await groups(client, PLUGINS, real_namespace)
+        assert last["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+
+
+async def test_a_gang_scheduler_that_is_not_installed_is_an_error_at_the_start(client: Client) -> None:
+    absent = replace(Settings(), gang=Gang("volcano"))
+    try:
+        await client.list(VOLCANO.resource)
+    except NotFound:
+        with pytest.raises(OperatorError, match=r"--gang-scheduler-name volcano: the cluster serves no podgroups"):
+            await survey(client, absent)
+        await serve_pod_groups(client, VOLCANO)
+    assert (await eventually(lambda: _outlook(client, absent), bool)) == [NODES, PRIORITY_CLASSES]
+
+
+async def _outlook(client: Client, settings: Settings) -> list[object]:
+    try:
+        return list((await survey(client, settings)).outlook)
+    except OperatorError:
+        return []
+
+
+def _asks(cpu: str) -> Object:
+    return {"requests": {"cpu": cpu}}

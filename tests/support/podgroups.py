@@ -1,0 +1,42 @@
+"""PodGroups of both gang schedulers as far as an operator meets them: what the real API server must serve for tests."""
+
+from trainwright.engine.settings import Gang
+from trainwright.kube.client import Client
+from trainwright.kube.errors import AlreadyExists
+from trainwright.objects import Object
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
+
+
+async def serve_pod_groups(client: Client, gang: Gang) -> None:
+    """Returns when the server serves them; their schemas are left open."""
+    try:
+        await client.create(CUSTOM_RESOURCE_DEFINITIONS, _definition(gang))
+    except AlreadyExists:
+        return
+
+
+def _definition(gang: Gang) -> Object:
+    resource = gang.resource
+    everything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {
+        "name": resource.version,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}} if gang.is_volcano else {},
+        "schema": {"openAPIV3Schema": everything},
+    }
+    return {
+        "apiVersion": CUSTOM_RESOURCE_DEFINITIONS.api_version,
+        "kind": CUSTOM_RESOURCE_DEFINITIONS.kind,
+        "metadata": {
+            "name": resource.qualified_plural,
+            # The name ends in k8s.io for one of them, which the server protects.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for tests alone"},
+        },
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {"kind": resource.kind, "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"},
+            "versions": [version],
+        },
+    }
