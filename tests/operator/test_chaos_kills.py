@@ -1,0 +1,56 @@
+"""The operator's process is killed again and again while jobs run on the real API server: nothing is lost, nothing is
+done or counted twice."""
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos import (
+    WHOLE,
+    all_succeeded,
+    assert_events_are_true,
+    assert_nothing_lost_or_doubled,
+    operator_process,
+)
+from tests.support.controlplane import ControlPlane
+from tests.support.fleet import Fleet, played_jobs
+from tests.support.podlives import PodLives, judging
+from trainwright.kube.client import Client
+
+JOBS = 50
+KILLS = 50 if WHOLE else 10
+SEED = 4
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(400)
+async def test_kills_of_the_operator_lose_nothing_and_repeat_nothing(
+    client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
+) -> None:
+    fleet = Fleet(client, real_namespace, played_jobs(SEED, JOBS, steps=KILLS))
+    dice = random.Random(SEED)
+    async with fleet.running(), judging(client, real_namespace, then=fleet.see) as lives:
+        await fleet.submit()
+        with operator_process(control_plane.kubeconfig, real_namespace, tmp_path / "operator.log") as operator:
+            for kill in range(1, KILLS + 1):
+                await _some_moment(lives, dice)
+                operator.stop(kill=True)
+                await fleet.advance(kill)
+                operator.restart()
+            found = await all_succeeded(client, real_namespace, seconds=100)
+            assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
+            await assert_events_are_true(client, real_namespace, fleet.jobs)
+
+
+async def _some_moment(lives: PodLives, dice: random.Random) -> None:
+    """Mostly in the middle of its work: a few writes after its first one. Sometimes while it starts."""
+    if dice.random() < 0.15:
+        await asyncio.sleep(dice.uniform(0, 1))
+        return
+    wanted, deadline = lives.writes + dice.randint(1, 30), time.monotonic() + 3
+    while lives.writes < wanted and time.monotonic() < deadline:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(dice.uniform(0, 0.02))

@@ -1,0 +1,94 @@
+"""What the tests share that disturb the operator: its process, and the verdict on jobs when all is over."""
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.controlplane import Daemon
+from tests.support.fleet import PlayedJob, role_of
+from tests.support.podlives import PodLives
+from tests.support.waiting import eventually
+from trainwright.api.kinds import PYTORCH
+from trainwright.kube.client import Client
+from trainwright.objects import Object
+from trainwright.objects.resources import EVENTS
+
+WHOLE = os.environ.get("HYPOTHESIS_PROFILE") == "all"
+"""`make test-all`: as many disturbances as promised; else a seeded sample of them."""
+
+
+@contextmanager
+def operator_process(kubeconfig: Path, namespace: str, log: Path, *flags: str) -> Iterator[Daemon]:
+    """`trainwright operator` for one namespace. It may be stopped and restarted within the block."""
+    command = (sys.executable, "-m", "trainwright", "operator")
+    operator = Daemon(*command, "--kubeconfig", kubeconfig, "--namespace", namespace, *flags, log=log)
+    try:
+        yield operator
+    finally:
+        operator.close()
+
+
+async def all_succeeded(client: Client, namespace: str, *, seconds: float) -> dict[str, Object]:
+    """The jobs by name, once all of them have succeeded."""
+
+    async def unfinished() -> dict[str, str]:
+        found = (await client.list(PYTORCH.resource, namespace=namespace)).items
+        return {job["metadata"]["name"]: str(job.get("status")) for job in found if not _is(job, "Succeeded")}
+
+    await eventually(unfinished, lambda jobs: not jobs, seconds=seconds)
+    return {job["metadata"]["name"]: job for job in (await client.list(PYTORCH.resource, namespace=namespace)).items}
+
+
+def assert_nothing_lost_or_doubled(jobs: list[PlayedJob], found: dict[str, Object], lives: PodLives) -> None:
+    """Every rank lived exactly the lives of the script, one at a time, and every job says exactly so."""
+    assert lives.problems == []
+    assert dict(lives.made) == {pod: len(ends) for job in jobs for pod, ends in job.ends.items()}
+    status = {name: job["status"] for name, job in found.items()}
+    assert {name: one.get("restarts", {}) for name, one in status.items()} == {job.name: job.restarts for job in jobs}
+    assert {name: one["completedIndexes"] for name, one in status.items()} == {
+        job.name: {"Master": "0", "Worker": "0" if job.workers == 1 else f"0-{job.workers - 1}"} for job in jobs
+    }
+    assert [name for name, job in found.items() if _is(job, "Failed")] == []
+
+
+async def assert_events_are_true(client: Client, namespace: str, jobs: list[PlayedJob]) -> None:
+    """No event tells of something that did not happen, or of one thing twice. One that got lost is not missed."""
+    told: Counter[tuple[str, str, str]] = Counter()
+    for event in (await client.list(EVENTS, namespace=namespace)).items:
+        told[event["involvedObject"]["name"], event["reason"], _without_numbers(event["message"])] += event["count"]
+    allowed: Counter[tuple[str, str, str]] = Counter()
+    for job in jobs:
+        for reason, message, times in _news(job, namespace):
+            allowed[job.name, reason, _without_numbers(message)] += times
+    trouble = {"FailedCreatePod", "FailedDeletePod", "FailedCreateService"}
+    assert {key: count for key, count in (told - allowed).items() if key[1] not in trouble} == {}
+
+
+def _news(job: PlayedJob, namespace: str) -> Iterator[tuple[str, str, int]]:
+    """Reason, message and how often at most."""
+    yield "PyTorchJobSucceeded", f"PyTorchJob {job.name} is successfully completed.", 1
+    for pod, ends in job.ends.items():
+        yield "SuccessfulCreatePod", f"Created pod: {pod}", len(ends)
+        yield "SuccessfulDeletePod", f"Deleted pod: {pod}", len(ends) - 1
+        yield "SuccessfulCreateService", f"Created service: {pod}", 1
+        for end in ends:
+            yield "ExitedWithCode", f"Pod: {namespace}.{pod} exited with code {end.exit_code}", 1
+        # Upstream has two ways to say it, and says both.
+        for subject in ("job", "PyTorchJob"):
+            many = "1 " if subject == "PyTorchJob" else ""
+            message = f"{subject} {job.name} is restarting because {many}{role_of(pod)} replica(s) failed."
+            yield "PyTorchJobRestarting", message, len(ends) - 1
+
+
+def _without_numbers(message: str) -> str:
+    """Failures that were seen together are told together: how many it were is chance."""
+    return re.sub(r"because \d+ ", "because N ", message)
+
+
+def _is(job: Object, condition: str) -> bool:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == condition and one["status"] == "True" for one in conditions)
