@@ -1,9 +1,10 @@
 """Events: what users read about an object, sent in order and counted instead of repeated."""
 
 import asyncio
+import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -12,7 +13,8 @@ from aiohttp import web
 
 from tests.support.scriptedserver import ScriptedServer, answer, scripted_server
 from trainwright.kube.client import Client
-from trainwright.kube.recorder import Aggregator, EventRecorder, Occurrence, reference_to
+from trainwright.kube.recorder import COUNTING_SECONDS, EventRecorder
+from trainwright.kube.requests import Request, Response
 from trainwright.objects import Object
 
 NOW = datetime(2026, 11, 15, 4, 5, 6, tzinfo=UTC)
@@ -23,98 +25,85 @@ JOB: Object = {
 }
 
 
-def happened(
-    message: str = "Created pod: p", *, reason: str = "SuccessfulCreatePod", at: datetime = NOW, about: Object = JOB
-) -> Occurrence:
-    return Occurrence(reference_to(about), "Normal", reason, message, first=at, last=at)
+class EventServer:
+    """Keeps the Events that it gets, in fake time: every request takes a moment."""
+
+    def __init__(self, *, seconds: float = 0.01) -> None:
+        self.events: dict[str, Object] = {}
+        self.writes: list[tuple[float, str, str]] = []
+        self._seconds = seconds
+
+    async def send(self, request: Request) -> Response:
+        await asyncio.sleep(self._seconds)
+        body: Object = msgspec.json.decode(request.body or b"")
+        name = body["metadata"]["name"] if request.method == "POST" else request.path.rpartition("/")[2]
+        self.events[name] = {**self.events.get(name, {}), **body}
+        self.writes.append((asyncio.get_running_loop().time(), request.method, self.events[name]["message"]))
+        return Response(200, {}, b"{}")
+
+    def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        raise NotImplementedError
+
+    def counts(self) -> dict[str, int]:
+        return {event["message"]: event["count"] for event in self.events.values()}
 
 
-def test_a_new_event_says_who_saw_what_happen_to_whom() -> None:
-    event = Aggregator("pytorchjob-controller", "host-1", names=lambda: 0xABC).introduce(happened())
-    assert event == {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": "mnist.abc", "namespace": "train"},
-        "involvedObject": {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "name": "mnist",
-            "namespace": "train",
-            "uid": "u1",
-            "resourceVersion": "7",
-        },
-        "type": "Normal",
-        "reason": "SuccessfulCreatePod",
-        "message": "Created pod: p",
-        "source": {"component": "pytorchjob-controller", "host": "host-1"},
-        "reportingComponent": "pytorchjob-controller",
-        "reportingInstance": "host-1",
-        "firstTimestamp": "2026-11-15T04:05:06Z",
-        "lastTimestamp": "2026-11-15T04:05:06Z",
-        "count": 1,
-    }
+@pytest.mark.looptime
+async def test_a_thousand_pods_cost_a_dozen_writes() -> None:
+    server = EventServer()
+    recorder = EventRecorder(server, "c")
+    for number in range(1000):
+        recorder.record(JOB, "Normal", "SuccessfulCreatePod", f"Created pod: {number}")
+        recorder.record(JOB, "Normal", "SuccessfulCreateService", f"Created service: {number}")
+        await asyncio.sleep(0.004)
+    await recorder.close()
+    assert len(server.writes) <= 2 * 13
+    counts = server.counts()
+    assert counts["(combined from similar events): Created pod: 999"] == 990
+    assert sum(counts.values()) == 2000
 
 
-def test_events_about_the_whole_cluster_live_in_the_default_namespace() -> None:
-    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "local"}}
-    assert Aggregator("node").introduce(happened(about=node))["metadata"]["namespace"] == "default"
+@pytest.mark.looptime
+async def test_a_rising_count_is_written_at_once_and_then_every_few_seconds() -> None:
+    server = EventServer()
+    recorder = EventRecorder(server, "c")
+    for _ in range(100):
+        recorder.record(JOB, "Warning", "BackOff", "again")
+        await asyncio.sleep(0.1)
+    moments = [moment for moment, _, _ in server.writes]
+    assert moments[0] == pytest.approx(0.01)
+    assert len(moments) == 4
+    assert all(later - earlier >= COUNTING_SECONDS for earlier, later in itertools.pairwise(moments))
+    await asyncio.sleep(COUNTING_SECONDS)
+    assert server.counts() == {"again": 100}
+    await recorder.close()
 
 
-def test_no_two_events_share_a_name_even_if_the_clock_stands_still() -> None:
-    aggregator = Aggregator("c", names=lambda: 10)
-    names = {aggregator.introduce(happened(str(number)))["metadata"]["name"] for number in range(5)}
-    assert len(names) == 5
+@pytest.mark.looptime
+async def test_a_count_that_rests_does_not_hold_up_other_events_of_the_object() -> None:
+    server = EventServer()
+    recorder = EventRecorder(server, "c")
+    recorder.record(JOB, "Warning", "BackOff", "again")
+    await asyncio.sleep(1)
+    recorder.record(JOB, "Warning", "BackOff", "again")
+    recorder.record(JOB, "Normal", "Running", "all is well")
+    await asyncio.sleep(0.5)
+    assert [(method, message) for _, method, message in server.writes] == [("POST", "again"), ("POST", "all is well")]
+    closing = asyncio.get_running_loop().time()
+    await recorder.close()
+    assert asyncio.get_running_loop().time() - closing < 0.1
+    assert server.counts() == {"again": 2, "all is well": 1}
 
 
-def test_the_name_of_an_event_is_never_too_long() -> None:
-    long = {**JOB, "metadata": {"name": "x" * 253, "namespace": "n"}}
-    assert len(Aggregator("c").introduce(happened(about=long))["metadata"]["name"]) == 253
-
-
-def test_what_happens_again_within_ten_minutes_is_counted() -> None:
-    aggregator = Aggregator("c")
-    name = aggregator.introduce(happened())["metadata"]["name"]
-    again = aggregator.recall(happened(at=NOW + timedelta(minutes=9)))
-    assert again
-    assert (again.name, again.patch()) == (name, {"count": 2, "lastTimestamp": "2026-11-15T04:14:06Z"})
-    later = aggregator.recall(happened(at=NOW + timedelta(minutes=18)))
-    assert later
-    assert later.count == 3
-    assert aggregator.recall(happened(at=NOW + timedelta(minutes=29))) is None
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        happened("Created pod: q"),
-        happened(reason="FailedCreatePod"),
-        happened(about={**JOB, "metadata": {**JOB["metadata"], "uid": "u2"}}),
-        Occurrence(reference_to(JOB), "Warning", "SuccessfulCreatePod", "Created pod: p", first=NOW, last=NOW),
-    ],
-)
-def test_only_what_is_identical_is_counted(other: Occurrence) -> None:
-    aggregator = Aggregator("c")
-    aggregator.introduce(happened())
-    assert aggregator.recall(other) is None
-
-
-def test_a_newer_version_of_the_object_is_the_same_object() -> None:
-    aggregator = Aggregator("c")
-    aggregator.introduce(happened())
-    assert aggregator.recall(happened(about={**JOB, "metadata": {**JOB["metadata"], "resourceVersion": "9"}}))
-
-
-def test_memory_is_bounded() -> None:
-    aggregator = Aggregator("c")
-    for number in range(5000):
-        aggregator.introduce(happened(str(number)))
-    assert aggregator.recall(happened("0")) is None
-    assert aggregator.recall(happened("4999")) is not None
-
-
-def test_a_reference_can_stand_for_the_object() -> None:
-    reference = reference_to(JOB)
-    assert reference_to(reference) == reference
+@pytest.mark.looptime
+async def test_what_happens_during_a_write_is_counted_after_it() -> None:
+    server = EventServer(seconds=1)
+    recorder = EventRecorder(server, "c")
+    for _ in range(5):
+        recorder.record(JOB, "Warning", "BackOff", "again")
+        await asyncio.sleep(0.5)
+    await recorder.close()
+    assert server.counts() == {"again": 5}
 
 
 # Over the wire

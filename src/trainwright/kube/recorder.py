@@ -1,54 +1,57 @@
 """Tells users what happened to an object, as core/v1 Events, without ever holding up or failing who tells it.
 
-Events about one object are sent in the order in which they were recorded; identical ones become one with a count.
+Events about one object are made in the order in which they were recorded; `aggregation` decides what is a new one and
+what only raises a count. A count is written at once, and then at most every few seconds while it goes on rising.
 """
 
 import asyncio
 import logging
-import time
-from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
-from trainwright.kube.client import Client
+from trainwright.kube import requests
+from trainwright.kube.aggregation import Aggregator, Occurrence, Tally, event_of, reference_to
 from trainwright.kube.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.queue import QueueShutDown, WorkQueue
+from trainwright.kube.requests import Request, Transport
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS
-from trainwright.objects.times import format_time
 
 log = logging.getLogger(__name__)
 
-AGGREGATION_WINDOW = timedelta(minutes=10)
-"""An event that comes again within this time of its last occurrence raises the count of the first."""
+COUNTING_SECONDS = 3.0
+"""Between two writes of the same Event lies at least this time."""
 
 _SENDERS = 4
-_REMEMBERED_EVENTS = 4096
-_LONGEST_NAME = 253
+_CLOCK_RESOLUTION = 0.001
 
 
 class EventRecorder:
-    """`component` is who reports, `instance` where it runs. Needs a running event loop when it records."""
+    """`component` is who reports, `instance` where it runs. Needs a running event loop when it records.
+
+    `capacity` bounds the Events that wait to be written; what would be one more is dropped, with a word in the log.
+    """
 
     def __init__(
         self,
-        client: Client,
+        client: Transport,
         component: str,
         instance: str = "",
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        capacity: int = 5000,
+        capacity: int = 10_000,
     ) -> None:
         self._client = client
+        self._component, self._instance = component, instance
         self._clock = clock
         self._capacity = capacity
-        self._aggregator = Aggregator(component, instance)
-        self._pending: dict[str, deque[Occurrence]] = {}
+        self._aggregator = Aggregator()
+        self._waiting: dict[str, dict[Tally, None]] = {}
         self._outstanding = 0
         self._idle = asyncio.Event()
         self._queue = WorkQueue()
         self._senders: list[asyncio.Task[None]] = []
+        self._closing = False
         self._dropped = 0
 
     def record(self, about: Object, type: str, reason: str, message: str) -> None:  # noqa: A002
@@ -58,24 +61,21 @@ class EventRecorder:
         except KeyError as missing:
             log.error("event %s (%s) is about an object without %s", reason, message, missing)
             return
-        now = self._clock()
-        occurrence = Occurrence(reference, type, reason, message, first=now, last=now)
-        lane = self._pending.get(occurrence.lane)
-        if lane and lane[-1].identity == occurrence.identity:
-            lane[-1] = lane[-1].merged(occurrence)
-            return
-        if self._outstanding >= self._capacity:
-            self._drop(occurrence)
-            return
-        self._pending.setdefault(occurrence.lane, deque()).append(occurrence)
-        self._outstanding += 1
-        self._idle.clear()
-        self._start_senders()
-        self._queue.add(occurrence.lane)
+        occurrence = Occurrence(reference, type, reason, message, self._clock())
+        tally = self._aggregator.recall(occurrence)
+        if tally is None:
+            if self._outstanding >= self._capacity:
+                self._drop(occurrence)
+                return
+            tally = self._aggregator.introduce(occurrence)
+        self._enlist(tally)
 
     async def close(self, timeout: float = 5.0) -> None:
-        """Sends what is still waiting, as far as that is possible in time."""
+        """Writes what is still waiting, as far as that is possible in time."""
+        self._closing = True
         if self._outstanding:
+            for lane in self._waiting:
+                self._queue.add(lane)
             try:
                 async with asyncio.timeout(timeout):
                     await self._idle.wait()
@@ -86,9 +86,22 @@ class EventRecorder:
             sender.cancel()
         await asyncio.gather(*self._senders, return_exceptions=True)
 
-    def _start_senders(self) -> None:
+    def _enlist(self, tally: Tally) -> None:
+        """Sees to it that the Event is written, now or when it has rested long enough."""
+        lane = self._waiting.setdefault(tally.lane, {})
+        if tally in lane:
+            return
+        lane[tally] = None
+        self._outstanding += 1
+        self._idle.clear()
         if not self._senders:
             self._senders = [asyncio.create_task(self._send_for_ever()) for _ in range(_SENDERS)]
+        self._queue.add_after(tally.lane, self._rest_of(tally))
+
+    def _rest_of(self, tally: Tally) -> float:
+        rest = tally.rests_until - asyncio.get_running_loop().time()
+        # A timer may fire a little early; what is left then is less than it can measure.
+        return 0.0 if self._closing or rest < _CLOCK_RESOLUTION else rest
 
     async def _send_for_ever(self) -> None:
         while True:
@@ -103,150 +116,52 @@ class EventRecorder:
 
     async def _send_lane(self, name: str) -> None:
         # Empty if the events that it was queued for went along with those before them.
-        lane = self._pending.get(name, deque())
-        while lane:
-            occurrence = lane.popleft()
-            try:
-                await self._send(occurrence)
-            except (ApiError, Unreachable) as error:
-                log.warning("event %s is lost: %s", occurrence, error)
-            except Exception:
-                log.exception("event %s is lost", occurrence)
-            self._outstanding -= 1
-        self._pending.pop(name, None)
+        lane = self._waiting.get(name, {})
+        for tally in [tally for tally in lane if not self._rest_of(tally)]:
+            if not await self._was_written(tally) or not tally.has_news:
+                del lane[tally]
+                self._outstanding -= 1
+        if lane:
+            self._queue.add_after(name, min(map(self._rest_of, lane)))
+        else:
+            self._waiting.pop(name, None)
         if not self._outstanding:
             self._idle.set()
             if self._dropped:
                 log.warning("%d events were dropped", self._dropped)
                 self._dropped = 0
 
-    async def _send(self, occurrence: "Occurrence") -> None:
-        known = self._aggregator.recall(occurrence)
-        if known is not None:
+    async def _was_written(self, tally: Tally) -> bool:
+        try:
+            await self._write(tally)
+        except Exception as error:
+            expected = isinstance(error, ApiError | Unreachable)
+            log.warning("event %s is lost: %s", tally, error, exc_info=None if expected else error)
+            if not tally.written:
+                self._aggregator.forget(tally)
+            return False
+        tally.rests_until = asyncio.get_running_loop().time() + COUNTING_SECONDS
+        return True
+
+    async def _write(self, tally: Tally) -> None:
+        if tally.written:
+            shown, patch = tally.count, tally.patch()
             try:
-                await self._client.patch(EVENTS, known.name, known.patch(), namespace=known.namespace)
+                await self._send(requests.patch_request(EVENTS, tally.name, patch, namespace=tally.namespace))
             except NotFound:
                 # Somebody has cleaned up; the story starts again.
-                self._aggregator.forget(occurrence)
+                tally.start_again(self._aggregator.new_name(tally.reference["name"]))
             else:
+                tally.written = shown
                 return
-        await self._client.create(EVENTS, self._aggregator.introduce(occurrence))
+        shown, event = tally.count, event_of(tally, component=self._component, instance=self._instance)
+        await self._send(requests.create_request(EVENTS, event, namespace=tally.namespace))
+        tally.written = shown
 
-    def _drop(self, occurrence: "Occurrence") -> None:
+    async def _send(self, request: Request) -> None:
+        requests.read_bytes(await self._client.send(request))
+
+    def _drop(self, occurrence: Occurrence) -> None:
         if not self._dropped:
             log.warning("more than %d events are waiting: dropping %s and others", self._capacity, occurrence)
         self._dropped += 1
-
-
-@dataclass(frozen=True, slots=True)
-class Occurrence:
-    """Something that happened, once or several times in a row."""
-
-    reference: Object
-    type: str
-    reason: str
-    message: str
-    first: datetime
-    last: datetime
-    count: int = 1
-
-    @property
-    def lane(self) -> str:
-        """Events of one lane stay in order: one lane per object."""
-        return "/".join(self.reference.get(field, "") for field in ("kind", "namespace", "name", "uid"))
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        return self.lane, self.reference.get("fieldPath", ""), self.type, self.reason, self.message
-
-    def merged(self, later: "Occurrence") -> "Occurrence":
-        return Occurrence(
-            later.reference,
-            self.type,
-            self.reason,
-            self.message,
-            first=self.first,
-            last=later.last,
-            count=self.count + later.count,
-        )
-
-    def __str__(self) -> str:
-        name = "/".join(filter(None, (self.reference.get("namespace"), self.reference["name"])))
-        return f"{self.reason} of {self.reference['kind']} {name} ({self.message})"
-
-
-@dataclass(slots=True)
-class SentEvent:
-    """An Event that exists and may be counted up."""
-
-    namespace: str
-    name: str
-    count: int
-    last: datetime
-
-    def patch(self) -> Object:
-        return {"count": self.count, "lastTimestamp": format_time(self.last)}
-
-
-class Aggregator:
-    """Decides which occurrences make a new Event and which raise the count of one that was sent; does no I/O."""
-
-    def __init__(self, component: str, instance: str = "", *, names: Callable[[], int] = time.time_ns) -> None:
-        self._component = component
-        self._instance = instance
-        self._names = names
-        self._last_name = 0
-        self._sent: OrderedDict[tuple[str, ...], SentEvent] = OrderedDict()
-
-    def recall(self, occurrence: Occurrence) -> SentEvent | None:
-        """The Event to count up, counted up already; None if a new one is due."""
-        sent = self._sent.get(occurrence.identity)
-        if sent is None or occurrence.first - sent.last > AGGREGATION_WINDOW:
-            return None
-        sent.count += occurrence.count
-        sent.last = occurrence.last
-        self._sent.move_to_end(occurrence.identity)
-        return sent
-
-    def forget(self, occurrence: Occurrence) -> None:
-        self._sent.pop(occurrence.identity, None)
-
-    def introduce(self, occurrence: Occurrence) -> Object:
-        """A new Event, remembered for later occurrences."""
-        reference = occurrence.reference
-        namespace = reference.get("namespace") or "default"
-        # Two events in one nanosecond, or a clock set back, must not share a name.
-        self._last_name = max(self._last_name + 1, self._names())
-        suffix = f".{self._last_name:x}"
-        name = reference["name"][: _LONGEST_NAME - len(suffix)] + suffix
-        self._sent[occurrence.identity] = SentEvent(namespace, name, occurrence.count, occurrence.last)
-        while len(self._sent) > _REMEMBERED_EVENTS:
-            self._sent.popitem(last=False)
-        source = {"component": self._component}
-        if self._instance:
-            source["host"] = self._instance
-        return {
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
-            "involvedObject": reference,
-            "type": occurrence.type,
-            "reason": occurrence.reason,
-            "message": occurrence.message,
-            "source": source,
-            "reportingComponent": self._component,
-            "reportingInstance": self._instance,
-            "firstTimestamp": format_time(occurrence.first),
-            "lastTimestamp": format_time(occurrence.last),
-            "count": occurrence.count,
-        }
-
-
-_REFERENCE_FIELDS = ("namespace", "uid", "resourceVersion", "fieldPath")
-
-
-def reference_to(about: Object) -> Object:
-    """The ObjectReference of an object (or of a reference). Without apiVersion, kind or name: KeyError."""
-    source = about.get("metadata", about)
-    reference = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": source["name"]}
-    return reference | {field: source[field] for field in _REFERENCE_FIELDS if source.get(field)}
