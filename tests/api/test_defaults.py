@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from tests.support.jobs import JobBuilder, template
-from trainwright.api.defaults import canonical_roles, default_container, with_defaults
+from trainwright.api.defaults import default_container, with_defaults
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object
 
@@ -71,20 +71,6 @@ def test_the_manifest_is_never_changed() -> None:
     before = copy.deepcopy(raw)
     with_defaults(raw["spec"], PYTORCH)
     assert raw == before
-
-
-def test_letter_case_of_roles_is_corrected_and_their_order_fixed() -> None:
-    roles = canonical_roles({"WORKER": {"a": 1}, "Banana": {}, "master": {"b": 2}}, PYTORCH)
-    assert list(roles.items()) == [("Master", {"b": 2}), ("Worker", {"a": 1}), ("Banana", {})]
-
-
-@pytest.mark.parametrize("order", [["Worker", "worker"], ["worker", "Worker"]])
-def test_the_canonical_spelling_wins_over_another_one(order: list[str]) -> None:
-    assert canonical_roles({key: {"spelt": key} for key in order}, PYTORCH) == {"Worker": {"spelt": "Worker"}}
-
-
-def test_a_role_that_is_null_is_absent() -> None:
-    assert canonical_roles({"Master": None}, PYTORCH) == {}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.api.validation import validate
 from trainwright.objects import Object
 
-CONTAINERS = "spec.pytorchReplicaSpecs[Master].template.spec.containers"
+MASTER = "spec.pytorchReplicaSpecs[Master]"
+CONTAINERS = f"{MASTER}.template.spec.containers"
 
 
 def errors(builder: JobBuilder) -> list[str]:
@@ -63,12 +64,18 @@ def test_an_unknown_role_is_refused_with_those_that_exist() -> None:
     ]
 
 
-def test_admission_refuses_another_letter_case_but_the_operator_reads_it() -> None:
-    builder = JobBuilder().replica("MASTER", 1)
-    assert errors(builder) == [
-        'spec.pytorchReplicaSpecs[MASTER]: Unsupported value: "MASTER": supported values: "Master", "Worker"'
-    ]
-    assert list(builder.job().replicas) == ["Master"]
+def test_known_roles_are_accepted_in_any_letter_case() -> None:
+    builder = JobBuilder().replica("MASTER", 1).replica("worker", 2).spec(elasticPolicy={})
+    assert errors(builder) == []
+    assert {role: replica.count for role, replica in builder.job().replicas.items()} == {"Master": 1, "Worker": 2}
+
+
+@pytest.mark.parametrize("key", ["master", "Worker", "wORKER"])
+def test_errors_name_a_role_as_the_manifest_spells_it(key: str) -> None:
+    (error,) = errors(JobBuilder().replica(key, 1, pod=template(image="")))
+    assert (
+        error == f"spec.pytorchReplicaSpecs[{key}].template.spec.containers[0].image: Required value: must be required"
+    )
 
 
 @pytest.mark.parametrize("count", [0, 2, None])
@@ -88,6 +95,22 @@ def test_admission_wants_a_worker_but_a_job_may_be_scaled_to_none() -> None:
     builder = JobBuilder().master().workers(0)
     assert errors(builder) == ["spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"]
     assert builder.job().replicas["Worker"].count == 0
+
+
+def test_a_negative_number_is_one_error() -> None:
+    assert errors(JobBuilder().workers(-1)) == [
+        "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
+    ]
+    assert errors(JobBuilder().replica("Master", -1)) == [
+        "spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1"
+    ]
+
+
+def test_admission_refuses_an_impossible_number_of_pods() -> None:
+    (error,) = errors(JobBuilder().workers(100_001))
+    assert error == (
+        "spec.pytorchReplicaSpecs[Worker].replicas: Invalid value: 100001: must be less than or equal to 100000"
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,13 +146,87 @@ def test_unknown_managers_are_refused(manager: str) -> None:
 
 def test_elastic_jobs_need_workers() -> None:
     assert errors(JobBuilder().master().spec(elasticPolicy={})) == [
-        "spec.pytorchReplicaSpecs.Worker: Required value: must be configured if elastic policy is used"
+        "spec.pytorchReplicaSpecs[Worker]: Required value: must be configured if elastic policy is used"
     ]
 
 
 def test_only_one_of_the_two_fields_for_processes_per_node() -> None:
     builder = JobBuilder().workers(1).spec(elasticPolicy={"nProcPerNode": 2}, nprocPerNode="2")
     assert errors(builder) == ["spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"]
+
+
+@pytest.mark.parametrize(
+    ("elastic", "message"),
+    [
+        ({"minReplicas": 0}, "spec.elasticPolicy.minReplicas: Invalid value: 0: must be at least 1"),
+        ({"maxReplicas": 0}, "spec.elasticPolicy.maxReplicas: Invalid value: 0: must be at least 1"),
+        (
+            {"minReplicas": 3, "maxReplicas": 2},
+            "spec.elasticPolicy.maxReplicas: Invalid value: 2: must be at least minReplicas, which is 3",
+        ),
+        (
+            {"metrics": [{"type": "Resource"}, {"type": "Resource", "resource": {"name": "cpu"}}]},
+            "spec.elasticPolicy.metrics[1].resource.target: Required value: must be specified",
+        ),
+    ],
+)
+def test_elastic_policies_that_torchrun_or_the_autoscaler_would_refuse(elastic: Object, message: str) -> None:
+    builder = JobBuilder().workers(2).spec(elasticPolicy=elastic)
+    assert errors(builder) == [message]
+    with pytest.raises(InvalidJob) as refused:
+        builder.job()
+    assert str(refused.value) == message
+
+
+def test_sensible_elastic_policies_are_accepted() -> None:
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+    assert errors(JobBuilder().workers(2).spec(elasticPolicy={"minReplicas": 1, "maxReplicas": 1})) == []
+    assert errors(JobBuilder().workers(2).spec(elasticPolicy={"maxReplicas": 4, "metrics": [cpu]})) == []
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ({"minAvailable": -1}, "minAvailable: Invalid value: -1: should be a non-negative integer"),
+        ({"scheduleTimeoutSeconds": -5}, "scheduleTimeoutSeconds: Invalid value: -5: should be a non-negative integer"),
+        (
+            {"minResources": {"cpu": "lots"}},
+            (
+                'minResources[cpu]: Invalid value: "lots": '
+                "must be a quantity: a number and a unit such as 500m, 2 or 1.5Gi"
+            ),
+        ),
+        (
+            {"minResources": {"cpu": 1, "x": "-1"}},
+            'minResources[x]: Invalid value: "-1": must be greater than or equal to 0',
+        ),
+    ],
+)
+def test_a_gang_that_no_scheduler_could_place_is_refused(policy: Object, message: str) -> None:
+    builder = JobBuilder().master().run_policy(schedulingPolicy=policy)
+    assert errors(builder) == [f"spec.runPolicy.schedulingPolicy.{message}"]
+    with pytest.raises(InvalidJob) as refused:
+        builder.job()
+    assert str(refused.value) == f"spec.runPolicy.schedulingPolicy.{message}"
+
+
+def test_a_sensible_gang_is_accepted() -> None:
+    policy = {
+        "minAvailable": 0,
+        "queue": "night",
+        "priorityClass": "high",
+        "minResources": {"cpu": "500m", "memory": "1.5Gi", "nvidia.com/gpu": 2},
+        "scheduleTimeoutSeconds": 0,
+    }
+    assert errors(JobBuilder().master().run_policy(schedulingPolicy=policy)) == []
+
+
+@pytest.mark.parametrize("path", ["spec.runPolicy.cleanPodPolicy", "spec.cleanPodPolicy"])
+def test_admission_refuses_a_word_that_is_no_clean_pod_policy_but_a_job_that_got_in_runs(path: str) -> None:
+    builder = JobBuilder().master()
+    builder = builder.run_policy(cleanPodPolicy="none") if "run" in path else builder.spec(cleanPodPolicy="none")
+    assert errors(builder) == [f'{path}: Unsupported value: "none": supported values: "All", "Running", "None"']
+    assert builder.job().run_policy.clean_pod_policy == "none"
 
 
 def test_names_of_children_must_fit_into_63_characters() -> None:
@@ -145,16 +242,30 @@ def test_a_name_that_is_too_long_by_itself_is_reported_once() -> None:
     assert "must be no more than 63 characters" in error
 
 
+def test_a_name_that_is_wrong_in_two_ways_says_both() -> None:
+    (error,) = errors(JobBuilder("X" * 64).master())
+    assert ": should match: must be no more than 63 characters,a DNS-1035 label must consist of" in error
+
+
+def test_the_length_of_a_name_is_counted_in_bytes() -> None:
+    (error,) = errors(JobBuilder("ä" * 40).master())
+    assert "must be no more than 63 characters,a DNS-1035" in error
+    assert '"' + "ä" * 40 + '"' in error
+
+
 def test_errors_come_in_a_fixed_order() -> None:
-    builder = JobBuilder("Bad").run_policy(managedBy="x").spec(elasticPolicy={})
-    builder.replica("Worker", 0).replica("Master", 2)
+    builder = JobBuilder("Bad").run_policy(managedBy="x")
+    builder.spec(elasticPolicy={"nProcPerNode": 2}, nprocPerNode="2")
+    builder.replica("Worker", 0, policy="Sometimes").replica("Master", 2)
     del builder._object["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"]
     paths = [error.path for error in validate(builder.raw(), PYTORCH)]
     assert paths == [
         "metadata.name",
         "spec.runPolicy.managedBy",
+        "spec.elasticPolicy.nProcPerNode",
         "spec.pytorchReplicaSpecs[Worker].template.spec.containers[0].image",
         "spec.pytorchReplicaSpecs[Worker].replicas",
+        "spec.pytorchReplicaSpecs[Worker].restartPolicy",
         "spec.pytorchReplicaSpecs[Master].replicas",
     ]
 
@@ -163,7 +274,26 @@ def test_errors_come_in_a_fixed_order() -> None:
     ("spec", "message"),
     [
         (["x"], 'spec: Invalid value: "list": must be object, not array'),
+        ("", 'spec: Invalid value: "": must be object, not str'),
         ({"runPolicy": 3}, "spec.runPolicy: Invalid value: 3: must be object, not int"),
+        ({"runPolicy": ""}, 'spec.runPolicy: Invalid value: "": must be object, not str'),
+        ({"backoffLimit": "three"}, 'spec.backoffLimit: Invalid value: "three": must be int, not str'),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"replicas": 10**5000}}},
+            f"{MASTER}.replicas: Invalid value: a number of 16610 bits: expected int <= 2147483647",
+        ),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"replicas": float("nan")}}},
+            "spec.pytorchReplicaSpecs[Master].replicas: Invalid value: NaN: must be int, not float",
+        ),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"replicas": "\ud800"}}},
+            f'{MASTER}: Invalid value: "dict": holds text that is not Unicode',
+        ),
+        (
+            {"pytorchReplicaSpecs": {"a\x00\ud800": 1}},
+            "spec.pytorchReplicaSpecs[a\\x00\\ud800]: Invalid value: 1: must be object, not int",
+        ),
         (
             {"runPolicy": {"backoffLimit": "three"}},
             'spec.runPolicy.backoffLimit: Invalid value: "three": must be int, not str',

@@ -4,11 +4,9 @@ Pod templates stay open: only the parts that we read are declared, the rest pass
 it. That keeps a CRD small enough for plain `kubectl apply`, which refuses objects over 256 KiB.
 """
 
-from typing import Any
-
-import msgspec
-
 from trainwright.api.kinds import GROUP, VERSION, Kind
+from trainwright.api.legacy import EarlierRunPolicy
+from trainwright.api.schema import structural_schema
 from trainwright.api.types import JobStatus, ReplicaSpec, RunPolicy
 from trainwright.objects import Object
 
@@ -103,6 +101,7 @@ def _schema(kind: Kind) -> Object:
         "type": "object",
         "properties": {
             "runPolicy": run_policy,
+            **structural_schema(EarlierRunPolicy)["properties"],
             **structural_schema(kind.fields)["properties"],
             kind.replicas_field: replicas,
         },
@@ -124,28 +123,3 @@ def _replica_schema() -> Object:
     schema = structural_schema(ReplicaSpec)
     schema["properties"]["template"] = _TEMPLATE
     return schema
-
-
-def structural_schema(type_: type[Any]) -> Object:
-    """The type as Kubernetes wants it: nothing referenced, nothing nullable, no keywords that it does not know."""
-    (reference,), definitions = msgspec.json.schema_components([type_], ref_template="{name}")
-    schema: Object = _inline(reference, definitions)
-    return schema
-
-
-def _inline(schema: Any, definitions: dict[str, Any]) -> Any:
-    if "$ref" in schema:
-        return _inline(definitions[schema["$ref"]], definitions)
-    if "anyOf" in schema and not schema.get("x-kubernetes-int-or-string"):
-        present = [choice for choice in schema["anyOf"] if choice != {"type": "null"}]
-        rest = {key: value for key, value in schema.items() if key != "anyOf"}
-        return _inline({**present[0], **rest}, definitions)
-    inlined = {key: value for key, value in schema.items() if key not in {"title", "default", "minimum", "maximum"}}
-    if "properties" in inlined:
-        inlined["properties"] = {name: _inline(part, definitions) for name, part in inlined["properties"].items()}
-    for key in ("items", "additionalProperties"):
-        if key in inlined:
-            inlined[key] = _inline(inlined[key], definitions)
-    if inlined.get("required") == []:
-        del inlined["required"]
-    return inlined

@@ -1,40 +1,23 @@
 """What a manifest leaves out, filled in on a copy. Nothing of it is ever written back to the cluster."""
 
 from trainwright.api.kinds import Kind, Role
+from trainwright.api.legacy import canonical_roles, run_policy
 from trainwright.objects import Object
 
 
 def with_defaults(spec: Object, kind: Kind) -> Object:
     """The spec as the engine wants it; shares every part that needs no change with the original."""
-    run_policy = complete_run_policy(spec.get("runPolicy") or {})
     replicas = canonical_roles(spec.get(kind.replicas_field) or {}, kind)
     completed = {
-        name: _complete_replica(replica or {}, role, kind) if (role := kind.role(name)) else replica
+        name: _complete_replica(replica, role, kind) if (role := kind.role(name)) else replica
         for name, replica in replicas.items()
     }
-    return kind.complete({**spec, "runPolicy": run_policy, kind.replicas_field: completed})
+    policy = complete_run_policy(run_policy(spec))
+    return kind.complete({**spec, "runPolicy": policy, kind.replicas_field: completed})
 
 
-def complete_run_policy(run_policy: Object) -> Object:
-    policy = run_policy.get("cleanPodPolicy")
-    return {**run_policy, "cleanPodPolicy": "None" if policy is None else policy}
-
-
-def canonical_roles(replicas: Object, kind: Kind) -> Object:
-    """Known roles under their own spelling and in the kind's order; unknown ones after them, as they are.
-
-    A role that is spelt twice keeps the canonical spelling's content unless only another spelling is there.
-    """
-    known: Object = {}
-    unknown: Object = {}
-    for key, replica in replicas.items():
-        role = kind.role(key)
-        if role is None:
-            unknown[key] = replica
-        elif key == role.name or role.name not in known:
-            known[role.name] = replica
-    ordered = {role.name: known[role.name] for role in kind.roles if known.get(role.name) is not None}
-    return ordered | unknown
+def complete_run_policy(policy: Object) -> Object:
+    return {"cleanPodPolicy": "None", **policy}
 
 
 def default_container(containers: list[Object], kind: Kind) -> Object:

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+_ESCAPES = {
+    '"': '\\"', "\\": "\\\\",
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v",
+}  # fmt: skip
+_LONGEST_SHOWN = 256
+
 
 class ErrorType(StrEnum):
     REQUIRED = "Required value"
@@ -25,8 +31,8 @@ class FieldError:
 
     def __str__(self) -> str:
         if self.type in {ErrorType.INVALID, ErrorType.NOT_SUPPORTED}:
-            return f"{self.path}: {self.type}: {json.dumps(self.value)}: {self.detail}"
-        return f"{self.path}: {self.type}: {self.detail}"
+            return f"{_printable(self.path)}: {self.type}: {_shown(self.value)}: {self.detail}"
+        return f"{_printable(self.path)}: {self.type}: {self.detail}"
 
 
 class InvalidJob(Exception):  # noqa: N818 - it says what the job is, like Kubernetes' own Invalid
@@ -56,5 +62,33 @@ def forbidden(path: str, detail: str) -> FieldError:
 
 
 def not_supported(path: str, value: str, supported: Iterable[str]) -> FieldError:
-    choices = ", ".join(json.dumps(choice) for choice in supported)
+    choices = ", ".join(quoted(choice) for choice in supported)
     return FieldError(path, ErrorType.NOT_SUPPORTED, f"supported values: {choices}", value)
+
+
+def quoted(text: str) -> str:
+    """As Go quotes text in its messages: what cannot be printed is escaped, everything else stays as it is."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _printable(path: str) -> str:
+    """Keys of maps are the user's: what stands between brackets may be anything."""
+    return path if path.isprintable() else "".join(map(_escaped, path))
+
+
+def _escaped(character: str) -> str:
+    code = ord(character)
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _shown(value: Any) -> str:
+    """The value as the API server shows it, unless that were longer than anybody reads."""
+    if isinstance(value, int) and value.bit_length() > _LONGEST_SHOWN:
+        return f"a number of {value.bit_length()} bits"
+    if isinstance(value, str):
+        return quoted(value if len(value) <= _LONGEST_SHOWN else f"{value[:_LONGEST_SHOWN]}...")
+    return json.dumps(value)

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from trainwright.api.defaults import complete_run_policy, with_defaults
 from trainwright.api.errors import InvalidJob
 from trainwright.api.kinds import KINDS, OPERATOR, Kind, Role
-from trainwright.api.shape import is_readable, shape_errors
+from trainwright.api.legacy import deprecations, misreadings, run_policy
+from trainwright.api.reading import at, is_readable, read
+from trainwright.api.shape import shape_errors
 from trainwright.api.types import JobStatus, RunPolicy
 from trainwright.api.validation import unworkable
 from trainwright.objects import Object
@@ -38,6 +40,8 @@ class Job:
     replicas: Mapping[str, Replica]
     """By role name, in the kind's order: the deciding role first."""
     fields: View
+    warnings: tuple[str, ...] = ()
+    """What was read although users should write it in another way: the field, and what to write instead."""
     problem: str = ""
     """Why the job cannot be run, if it cannot; then `replicas` is empty and `fields` says nothing."""
 
@@ -78,8 +82,9 @@ def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
     kind = kinds[raw["kind"]]
     if errors := shape_errors(raw, kind):
         raise InvalidJob(errors)
-    spec = with_defaults(raw.get("spec") or {}, kind)
-    errors = unworkable({**raw, "spec": spec}, kind)
+    written = raw.get("spec") or {}
+    spec = with_defaults(written, kind)
+    errors = unworkable(raw, spec, kind)
     if errors and not is_managed_elsewhere(raw):
         raise InvalidJob(errors)
     return Job(
@@ -89,23 +94,27 @@ def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
         run_policy=msgspec.convert(spec["runPolicy"], RunPolicy),
         replicas=_replicas(spec[kind.replicas_field], kind),
         fields=msgspec.convert(spec, kind.fields),
+        warnings=(*deprecations(written, kind), *misreadings(written)),
     )
 
 
 def salvage_job(raw: Object, kind: Kind, invalid: InvalidJob) -> Job:
     """What still holds of a job that `read_job` refused: whose it is, and how to clean up after it.
 
-    Of the run policy every field counts that is right in itself; a status that makes no sense is as good as none.
+    Of metadata and run policy every field counts that is right in itself; a status that makes no sense is as good as
+    none. Without a name there is nothing to save: then `invalid` is raised again.
     """
+    metadata = read(_readable(raw.get("metadata"), ObjectMeta), ObjectMeta, "metadata")
+    if not metadata.name:
+        raise invalid
     spec = raw.get("spec")
-    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
-    fields = policy.items() if isinstance(policy, dict) else ()
-    readable = {field: value for field, value in fields if is_readable({field: value}, RunPolicy)}
+    written = spec if isinstance(spec, dict) else {}
+    policy = run_policy({**written, "runPolicy": _readable(written.get("runPolicy"), RunPolicy)})
     return Job(
         kind=kind,
         raw=raw if is_readable(raw.get("status") or {}, JobStatus) else {**raw, "status": {}},
-        metadata=msgspec.convert(raw["metadata"], ObjectMeta),
-        run_policy=msgspec.convert(complete_run_policy(readable), RunPolicy),
+        metadata=metadata,
+        run_policy=msgspec.convert(complete_run_policy(_readable(policy, RunPolicy)), RunPolicy),
         replicas={},
         fields=kind.fields(),
         problem=str(invalid),
@@ -114,10 +123,14 @@ def salvage_job(raw: Object, kind: Kind, invalid: InvalidJob) -> Job:
 
 def is_managed_elsewhere(raw: Object) -> bool:
     """Whether `spec.runPolicy.managedBy` names somebody but us; safe on any object, however broken."""
-    spec = raw.get("spec")
-    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
-    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    manager = at(raw, "spec", "runPolicy", "managedBy")
     return manager is not None and manager != OPERATOR
+
+
+def _readable(value: Any, type_: type[View]) -> Object:
+    """The fields that are right in themselves."""
+    fields = value.items() if isinstance(value, dict) else ()
+    return {field: content for field, content in fields if is_readable({field: content}, type_)}
 
 
 def _replicas(specs: Object, kind: Kind) -> dict[str, Replica]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainwright.api.errors import FieldError
-from trainwright.api.fields import PyTorchFields, check_pytorch, complete_pytorch
+from trainwright.api.fields import PyTorchFields, check_pytorch, complete_pytorch, deprecated_in_pytorch
 from trainwright.objects import Object
 from trainwright.objects.metadata import View
 from trainwright.objects.resources import Resource
@@ -27,6 +27,11 @@ def nothing_to_complete(spec: Object) -> Object:
 
 
 def nothing_to_check(spec: Object) -> Iterable[FieldError]:
+    _ = spec
+    return ()
+
+
+def nothing_deprecated(spec: Object) -> Iterable[str]:
     _ = spec
     return ()
 
@@ -69,7 +74,9 @@ class Kind:
     complete: Callable[[Object], Object] = nothing_to_complete
     """Fills in the kind's own fields: spec with completed replicas -> spec."""
     check: Callable[[Object], Iterable[FieldError]] = nothing_to_check
-    """What is wrong with the kind's own fields; types are right already."""
+    """What is wrong with the kind's own fields; types and the spelling of roles are right already."""
+    deprecations: Callable[[Object], Iterable[str]] = nothing_deprecated
+    """Which of the kind's own fields users should replace; types are right already."""
 
     @property
     def singular(self) -> str:
@@ -104,6 +111,7 @@ PYTORCH = Kind(
     fields=PyTorchFields,
     complete=complete_pytorch,
     check=check_pytorch,
+    deprecations=deprecated_in_pytorch,
 )
 
 KINDS: dict[str, Kind] = {kind.name: kind for kind in (PYTORCH,)}

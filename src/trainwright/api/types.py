@@ -11,10 +11,23 @@ from msgspec import Meta
 from trainwright.objects import Object
 from trainwright.objects.metadata import View
 
+CLEAN_POD_POLICIES = ("All", "Running", "None")
+RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
+MAX_REPLICAS = 100_000
+"""More pods of one role than any cluster holds: a slip of the keyboard, refused before it costs anything."""
+
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, extra_json_schema={"format": "int64"})]
 Time = Annotated[datetime, Meta(tz=True)]
-Quantity = Annotated[int | str, Meta(extra_json_schema={"x-kubernetes-int-or-string": True})]
+Quantity = Annotated[
+    int | str,
+    Meta(
+        extra_json_schema={
+            "x-kubernetes-int-or-string": True,
+            "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3}|[KMGTPE]i|[numkMGTPE])?$",
+        }
+    ),
+]
 
 
 def text(description: str, **schema: Any) -> Meta:
@@ -27,11 +40,26 @@ def immutable(message: str) -> list[dict[str, str]]:
     return [{"rule": "self == oldSelf", "message": message}]
 
 
+class LabelRequirement(View, frozen=True):
+    """What one label must be."""
+
+    key: Annotated[str, text("The label.")]
+    operator: Annotated[str, text("In, NotIn, Exists or DoesNotExist.")]
+    values: Annotated[list[str] | None, text("The values that In and NotIn mean.")] = None
+
+
+class LabelSelector(View, frozen=True):
+    """Which labels an object must have; all that is written here must hold."""
+
+    match_labels: Annotated[dict[str, str] | None, text("Labels and their values.")] = None
+    match_expressions: Annotated[list[LabelRequirement] | None, text("Labels and what holds for them.")] = None
+
+
 class SchedulingPolicy(View, frozen=True):
     """How a gang scheduler treats the job's pods as one group. Without such a scheduler it has no effect."""
 
     min_available: Annotated[
-        Int32 | None, text("How many pods must fit at once before any of them starts; all of them if not set.")
+        Int32 | None, text("How many pods must fit at once before any of them starts; all if not set.", minimum=0)
     ] = None
     queue: Annotated[
         str | None,
@@ -46,7 +74,7 @@ class SchedulingPolicy(View, frozen=True):
     ] = None
     priority_class: Annotated[str | None, text("The PriorityClass of the group.")] = None
     schedule_timeout_seconds: Annotated[
-        Int32 | None, text("How long scheduler-plugins waits for room for the whole group.")
+        Int32 | None, text("How long scheduler-plugins waits for room for the whole group.", minimum=0)
     ] = None
 
 
@@ -54,7 +82,11 @@ class RunPolicy(View, frozen=True):
     """How the job runs, ends and is cleaned up."""
 
     clean_pod_policy: Annotated[
-        str | None, text("Which pods to delete when the job has finished: All, Running or None (default).")
+        str | None,
+        text(
+            "Which pods to delete when the job has finished: All, Running or None (default).",
+            enum=list(CLEAN_POD_POLICIES),
+        ),
     ] = None
     ttl_seconds_after_finished: Annotated[
         Int32 | None, text("Delete the job this long after it has finished; never if not set.")
@@ -123,13 +155,14 @@ class Template(View, frozen=True):
 class ReplicaSpec(View, frozen=True):
     """The pods of one role."""
 
-    replicas: Annotated[Int32 | None, text("How many pods; 1 if not set.")] = None
+    replicas: Annotated[Int32 | None, text("How many pods; 1 if not set.", minimum=0, maximum=MAX_REPLICAS)] = None
     template: Object | None = None
     restart_policy: Annotated[
         str | None,
         text(
             "When a pod that has failed is started again: Always, OnFailure, Never, or ExitCode: if its exit code is "
-            "128 or more."
+            "128 or more.",
+            enum=list(RESTART_POLICIES),
         ),
     ] = None
 
@@ -152,10 +185,7 @@ class ReplicaStatus(View, frozen=True):
     succeeded: Annotated[Int32, text("Pods that have finished well.")] = 0
     failed: Annotated[Int32, text("Pods that have failed and were not replaced yet.")] = 0
     selector: Annotated[str, text("The labels of these pods, for kubectl scale and autoscalers.")] = ""
-    label_selector: Annotated[
-        dict[str, Any] | None,
-        text("Deprecated and never written: see selector.", **{"x-kubernetes-preserve-unknown-fields": True}),
-    ] = None
+    label_selector: Annotated[LabelSelector | None, text("Deprecated and never written: see selector.")] = None
 
 
 class Memory(View, frozen=True):

@@ -21,16 +21,22 @@ def dns_label_problem(name: str) -> str | None:
 
 
 def dns_1035_label_problem(name: str) -> str | None:
-    """Services, jobs: RFC 1035 label."""
-    if len(name) > 63:
-        return "must be no more than 63 characters"
+    """Services: RFC 1035 label."""
+    return next(iter(dns_1035_label_problems(name)), None)
+
+
+def dns_1035_label_problems(name: str) -> list[str]:
+    """Jobs: everything that is wrong with the label at once."""
+    problems = []
+    if len(name.encode(errors="surrogatepass")) > 63:
+        problems.append("must be no more than 63 characters")
     if not _LABEL_1035.fullmatch(name):
-        return (
+        problems.append(
             "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic "
             "character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for "
             "validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
         )
-    return None
+    return problems
 
 
 def dns_subdomain_problem(name: str) -> str | None:

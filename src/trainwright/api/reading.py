@@ -1,0 +1,70 @@
+"""Values as types, or one error that names the field in Kubernetes' words: msgspec finds it, this says where it is."""
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from trainwright.api.errors import FieldError, InvalidJob, invalid, required
+
+T = TypeVar("T")
+
+_LOCATED = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_WRONG_TYPE = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`")
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+_STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
+
+
+def read(value: Any, type_: type[T], path: str) -> T:
+    """`value` as `type_`, or InvalidJob that names the field below `path`."""
+    try:
+        return msgspec.convert(value, type_)
+    except msgspec.ValidationError as problem:
+        raise InvalidJob([_explain(str(problem), value, path)]) from None
+    except UnicodeError:
+        raise InvalidJob([invalid(path, type(value).__name__, "holds text that is not Unicode")]) from None
+
+
+def problem_with(value: Any, type_: type[Any], path: str) -> FieldError | None:
+    try:
+        read(value, type_, path)
+    except InvalidJob as refused:
+        return refused.errors[0]
+    return None
+
+
+def at(value: Any, *path: str) -> Any:
+    """What stands at the end of the path, or None; safe on any value, however broken."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def is_readable(value: Any, type_: type[Any]) -> bool:
+    return problem_with(value, type_, "") is None
+
+
+def _explain(text: str, value: Any, prefix: str) -> FieldError:
+    located = _LOCATED.fullmatch(text)
+    problem, below = (located["problem"], located["path"] or "") if located else (text, "")
+    path = prefix + below
+    if missing := _MISSING.fullmatch(problem):
+        return required(f"{path}.{missing['name']}", "must be specified")
+    wrong = _WRONG_TYPE.fullmatch(problem)
+    detail = f"must be {_plain(wrong['expected'])}, not {wrong['got']}" if wrong else _lower(problem)
+    return invalid(path, _at(value, below), detail)
+
+
+def _at(value: Any, path: str) -> Any:
+    """The value that the error is about, or the map in which it is: the keys of maps are not in the path."""
+    for step in _STEP.finditer(path.partition("[...]")[0]):
+        value = value[int(step["index"])] if step["index"] else value[step["key"]]
+    return value if isinstance(value, str | int | float | None) else type(value).__name__
+
+
+def _plain(expected: str) -> str:
+    return " or ".join(name for name in expected.split(" | ") if name != "null")
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:].replace("`", "")

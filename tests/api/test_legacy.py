@@ -1,0 +1,142 @@
+"""Earlier spellings: read as what they mean today, warned about, and refused where they contradict each other."""
+
+import copy
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.jobs import JobBuilder
+from trainwright.api.errors import InvalidJob
+from trainwright.api.kinds import PYTORCH
+from trainwright.api.legacy import EARLIER_FIELDS, ambiguous_roles, canonical_roles, deprecations, run_policy
+from trainwright.api.types import RunPolicy
+from trainwright.api.validation import validate
+from trainwright.objects import Object
+
+EARLIER = {
+    "cleanPodPolicy": "All",
+    "ttlSecondsAfterFinished": 60,
+    "activeDeadlineSeconds": 3600,
+    "backoffLimit": 3,
+}
+
+
+def test_limits_directly_under_spec_are_read() -> None:
+    builder = JobBuilder().master().spec(**EARLIER)
+    assert validate(builder.raw(), PYTORCH) == []
+    assert builder.job().run_policy == RunPolicy(
+        clean_pod_policy="All", ttl_seconds_after_finished=60, active_deadline_seconds=3600, backoff_limit=3
+    )
+
+
+def test_each_of_them_is_warned_about_with_what_to_write_instead() -> None:
+    assert JobBuilder().master().spec(**EARLIER).job().warnings == (
+        "spec.cleanPodPolicy is deprecated, use spec.runPolicy.cleanPodPolicy instead",
+        "spec.ttlSecondsAfterFinished is deprecated, use spec.runPolicy.ttlSecondsAfterFinished instead",
+        "spec.activeDeadlineSeconds is deprecated, use spec.runPolicy.activeDeadlineSeconds instead",
+        "spec.backoffLimit is deprecated, use spec.runPolicy.backoffLimit instead",
+    )
+
+
+def test_the_run_policy_wins_field_by_field_and_the_warning_says_so() -> None:
+    job = JobBuilder().master().spec(backoffLimit=3, cleanPodPolicy="All").run_policy(backoffLimit=0).job()
+    assert (job.run_policy.backoff_limit, job.run_policy.clean_pod_policy) == (0, "All")
+    assert job.warnings == (
+        "spec.cleanPodPolicy is deprecated, use spec.runPolicy.cleanPodPolicy instead",
+        "spec.backoffLimit is deprecated and has no effect beside spec.runPolicy.backoffLimit, remove it",
+    )
+
+
+values = st.none() | st.integers(0, 9)
+
+
+@given(
+    st.dictionaries(st.sampled_from(EARLIER_FIELDS), values), st.dictionaries(st.sampled_from(EARLIER_FIELDS), values)
+)
+def test_null_is_absent_in_both_places(earlier: Object, current: Object) -> None:
+    policy = run_policy({**earlier, "runPolicy": current})
+    for field in EARLIER_FIELDS:
+        meant = current.get(field) if current.get(field) is not None else earlier.get(field)
+        assert policy.get(field) == meant
+    assert None not in policy.values()
+
+
+def test_the_manifest_itself_is_never_changed() -> None:
+    raw = JobBuilder().replica("master").spec(**EARLIER).raw()
+    before = copy.deepcopy(raw)
+    builder = JobBuilder()
+    builder._object = raw
+    assert builder.job().raw == before
+    assert raw == before
+
+
+def test_a_usual_job_is_read_without_warnings() -> None:
+    assert JobBuilder().master().workers(2).run_policy(backoffLimit=3, cleanPodPolicy="All").job().warnings == ()
+
+
+def test_roles_in_another_letter_case_are_read_and_warned_about() -> None:
+    job = JobBuilder().replica("WORKER", 2).replica("master").job()
+    assert list(job.replicas) == ["Master", "Worker"]
+    assert job.warnings == (
+        "spec.pytorchReplicaSpecs[WORKER] is deprecated, use spec.pytorchReplicaSpecs[Worker] instead",
+        "spec.pytorchReplicaSpecs[master] is deprecated, use spec.pytorchReplicaSpecs[Master] instead",
+    )
+
+
+def test_the_old_field_for_processes_per_node_has_upstreams_warning() -> None:
+    job = JobBuilder().workers(1).spec(elasticPolicy={"nProcPerNode": 2}).job()
+    assert job.warnings == ("spec.elasticPolicy.nProcPerNode is deprecated, use spec.nprocPerNode instead",)
+
+
+def test_a_word_that_is_no_clean_pod_policy_is_warned_about() -> None:
+    job = JobBuilder().master().run_policy(cleanPodPolicy="none").job()
+    assert job.warnings == ('cleanPodPolicy "none" is taken for All, use All, Running or None instead',)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (("Master", "master"), "[master]: Forbidden: is the same role as Master"),
+        (("master", "Master"), "[master]: Forbidden: is the same role as Master"),
+        (("mASTER", "MASTER"), "[MASTER]: Forbidden: is the same role as mASTER"),
+    ],
+)
+def test_two_spellings_of_one_role_are_refused_and_both_are_named(keys: tuple[str, str], message: str) -> None:
+    builder = JobBuilder().replica(keys[0]).replica(keys[1])
+    expected = f"spec.pytorchReplicaSpecs{message}: only one of them may be there, as Master"
+    assert [str(error) for error in validate(builder.raw(), PYTORCH)] == [expected]
+    with pytest.raises(InvalidJob) as refused:
+        builder.job()
+    assert str(refused.value) == expected
+
+
+def test_a_spelling_that_is_null_is_absent() -> None:
+    builder = JobBuilder().master()
+    builder._object["spec"]["pytorchReplicaSpecs"]["master"] = None
+    assert validate(builder.raw(), PYTORCH) == []
+    assert builder.job().warnings == ()
+
+
+def test_known_roles_come_in_the_kinds_order_and_unknown_ones_after_them() -> None:
+    roles = canonical_roles({"WORKER": {"a": 1}, "Banana": {}, "master": {"b": 2}, "Chief": None}, PYTORCH)
+    assert list(roles.items()) == [("Master", {"b": 2}), ("Worker", {"a": 1}), ("Banana", {})]
+
+
+spellings = st.sampled_from(["Master", "Worker"]).flatmap(
+    lambda role: st.randoms(use_true_random=False).map(lambda chance: _shuffled_case(role, chance))
+)
+
+
+def _shuffled_case(role: str, chance: random.Random) -> str:
+    return "".join(chance.choice((letter.lower(), letter.upper())) for letter in role)
+
+
+@given(st.dictionaries(spellings, st.none() | st.fixed_dictionaries({"replicas": st.integers(0, 3)}), max_size=5))
+def test_every_role_is_either_read_once_or_refused(replicas: Object) -> None:
+    present = {key for key, replica in replicas.items() if replica is not None}
+    refused = list(ambiguous_roles(replicas, PYTORCH))
+    assert len(canonical_roles(replicas, PYTORCH)) + len(refused) == len(present)
+    told = list(deprecations({"pytorchReplicaSpecs": replicas}, PYTORCH))
+    assert len(told) == len(present - {"Master", "Worker"})
