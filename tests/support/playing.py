@@ -11,10 +11,14 @@ from trainwright.objects import Object
 
 
 async def submit(client: Client, builder: JobBuilder) -> Object:
-    """Creates the job; what the server gives to it, such as its uid, is the server's."""
+    return await client.create(builder.kind.resource, submission(builder))
+
+
+def submission(builder: JobBuilder) -> Object:
+    """The job as a user writes it; what the server gives to it, such as its uid, is the server's."""
     raw = builder.raw()
     named = {key: raw["metadata"][key] for key in ("name", "namespace")}
-    return await client.create(builder.kind.resource, {**raw, "metadata": named})
+    return {**raw, "metadata": named}
 
 
 @asynccontextmanager

@@ -1,0 +1,280 @@
+"""The webhooks' certificates and configuration on a real API server, which then asks us about every job."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.support.accounts import account, rule
+from tests.support.controlplane import ControlPlane, free_ports
+from tests.support.jobs import JobBuilder
+from tests.support.playing import submission, submit
+from tests.support.waiting import eventually
+from trainwright.api.kinds import KINDS
+from trainwright.kube.client import Client
+from trainwright.kube.errors import ApiError
+from trainwright.kube.requests import PatchKind
+from trainwright.objects import Object
+from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from trainwright.operator.certificates import SERVER_LIFETIME, Certificates, read_certificates
+from trainwright.operator.serving import Address
+from trainwright.operator.webhook_setup import (
+    WebhookPlace,
+    WebhookSetup,
+    names_to_serve,
+    secret_data,
+    with_authority,
+)
+from trainwright.operator.webhooks import path_of, webhook_pages
+
+SECRET = "training-operator-webhook-cert"
+CONFIGURATION: Object = {
+    "webhooks": [
+        {"name": "a", "clientConfig": {"service": {"name": "training-operator", "namespace": "kubeflow"}}},
+        {"name": "b", "clientConfig": {"url": "https://10.0.0.7:9443/validate"}},
+    ]
+}
+
+
+def test_certificates_are_for_the_service_and_for_written_addresses() -> None:
+    place = WebhookPlace(namespace="kubeflow", address=Address("", 9443))
+    assert names_to_serve(place, CONFIGURATION) == {"training-operator.kubeflow.svc", "10.0.0.7"}
+    assert names_to_serve(place, {}) == {"training-operator.kubeflow.svc"}
+
+
+def test_every_webhook_is_told_whom_to_trust_once() -> None:
+    trusting = with_authority(CONFIGURATION, b"PEM")
+    assert trusting is not None
+    bundles = [webhook["clientConfig"]["caBundle"] for webhook in trusting["webhooks"]]
+    assert bundles == [base64.b64encode(b"PEM").decode()] * 2
+    assert trusting["webhooks"][1]["clientConfig"]["url"] == "https://10.0.0.7:9443/validate"
+    assert with_authority(trusting, b"PEM") is None
+    assert with_authority(trusting, b"other") is not None
+
+
+def test_data_that_is_not_base64_counts_as_empty() -> None:
+    assert secret_data({"data": {"ca.crt": "QUI=", "ca.key": "%%", "tls.crt": None}}) == {
+        "ca.crt": b"AB",
+        "ca.key": b"",
+        "tls.crt": b"",
+    }
+    assert secret_data({}) == {}
+
+
+# On the real server
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+@pytest.fixture
+def place(real_namespace: str) -> WebhookPlace:
+    return WebhookPlace(
+        namespace=real_namespace,
+        configuration=f"validator.{real_namespace}",
+        address=Address("127.0.0.1", free_ports(1)[0]),
+    )
+
+
+@pytest.fixture
+async def configured(client: Client, place: WebhookPlace) -> AsyncIterator[WebhookPlace]:
+    """With upstream's configuration, but that it sends reviews to this machine, and only those of one namespace."""
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(place))
+    yield place
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.configuration)
+
+
+def configuration(place: WebhookPlace) -> Object:
+    webhook = {
+        "name": "validator.pytorchjob.training-operator.kubeflow.org",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}},
+        "clientConfig": {"url": f"https://127.0.0.1:{place.address.port}{path_of('PyTorchJob')}"},
+        "rules": [
+            {
+                "apiGroups": ["kubeflow.org"],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["pytorchjobs"],
+            }
+        ],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": place.configuration},
+        "webhooks": [webhook],
+    }
+
+
+@asynccontextmanager
+async def running(client: Client, place: WebhookPlace, **options: Any) -> AsyncIterator[WebhookSetup]:
+    setup = WebhookSetup(client, place, webhook_pages(KINDS), **options)
+    task = asyncio.create_task(setup.run())
+    try:
+        yield setup
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def serving(setup: WebhookSetup) -> None:
+    await found(setup, "serving on port")
+
+
+async def found(setup: WebhookSetup, detail: str) -> None:
+    async def look() -> str:
+        return setup.finding.detail
+
+    await eventually(look, lambda text: detail in text)
+
+
+async def certificates(client: Client, place: WebhookPlace) -> Certificates:
+    secret = await client.get(SECRETS, place.secret, namespace=place.namespace)
+    held = read_certificates(secret_data(secret))
+    assert held is not None
+    return held
+
+
+async def refusal(client: Client, job: JobBuilder) -> str:
+    """Why it is refused, as soon as the API server has seen whom to trust: until then it cannot reach us."""
+
+    async def attempt() -> str:
+        try:
+            await submit(client, job)
+        except ApiError as error:
+            return str(error)
+        return "it was admitted"
+
+    return await eventually(attempt, lambda text: "failed calling webhook" not in text)
+
+
+@pytest.mark.apiserver
+async def test_the_api_server_asks_and_passes_our_answer_on(
+    client: Client, configured: WebhookPlace, control_plane: ControlPlane
+) -> None:
+    async with running(client, configured) as setup:
+        await serving(setup)
+        bad = JobBuilder("bad", namespace=configured.namespace).master().replica("Worker", 0)
+        assert await refusal(client, bad) == (
+            'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
+            "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
+        )
+        old = JobBuilder("old", namespace=configured.namespace).workers(2).spec(elasticPolicy={"nProcPerNode": 2})
+        words = ("--kubeconfig", str(control_plane.kubeconfig), "create", "-f", "-")
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            control_plane.kubectl, *words, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        out, err = await process.communicate(json.dumps(submission(old)).encode())
+        assert out.decode() == "pytorchjob.kubeflow.org/old created\n"
+        assert "Warning: spec.elasticPolicy.nProcPerNode is deprecated" in err.decode()
+
+
+@pytest.mark.apiserver
+async def test_an_empty_secret_is_filled_and_an_applied_configuration_mended(
+    client: Client, configured: WebhookPlace
+) -> None:
+    empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": configured.namespace}}
+    before = await client.create(SECRETS, empty)
+    async with running(client, configured) as setup:
+        await serving(setup)
+        made = await certificates(client, configured)
+        assert (await client.get(SECRETS, SECRET, namespace=configured.namespace))["metadata"]["uid"] == (
+            before["metadata"]["uid"]
+        )
+        # Applying upstream's manifests again takes the bundle away, and every job would be refused.
+        patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+        await client.patch(VALIDATING_WEBHOOK_CONFIGURATIONS, configured.configuration, patch, kind=PatchKind.JSON)
+        await eventually(lambda: bundle(client, configured), lambda seen: seen == made.authority)
+
+
+@pytest.mark.apiserver
+async def test_replicas_agree_and_a_settled_state_is_not_written_again(
+    client: Client, configured: WebhookPlace
+) -> None:
+    other = WebhookPlace(
+        namespace=configured.namespace,
+        configuration=configured.configuration,
+        address=Address("127.0.0.1", free_ports(1)[0]),
+    )
+    async with running(client, configured) as one, running(client, other) as two:
+        await serving(one)
+        await serving(two)
+        held = await certificates(client, configured)
+
+        async def loaded() -> bool:
+            return one._loaded == two._loaded == held
+
+        await eventually(loaded, bool)
+        assert await bundle(client, configured) == held.authority
+    before = await versions(client, configured)
+    async with running(client, configured) as again:
+        await serving(again)
+    assert await versions(client, configured) == before
+
+
+@pytest.mark.apiserver
+async def test_certificates_are_renewed_before_they_end(client: Client, configured: WebhookPlace) -> None:
+    clock = Clock()
+    async with running(client, configured, clock=clock) as setup:
+        await serving(setup)
+        old = await certificates(client, configured)
+        clock.ahead = SERVER_LIFETIME - timedelta(days=30)
+        setup._changed.set()
+
+        new = await eventually(lambda: certificates(client, configured), lambda held: held.server != old.server)
+        assert new.authority == old.authority
+
+
+@pytest.mark.apiserver
+async def test_without_a_configuration_nothing_is_done_until_there_is_one(client: Client, place: WebhookPlace) -> None:
+    async with running(client, place) as setup:
+        await found(setup, f"off: there is no ValidatingWebhookConfiguration {place.configuration}")
+        assert setup.finding.well
+        assert (await client.list(SECRETS, namespace=place.namespace)).items == []
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(place))
+        await serving(setup)
+        await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.configuration)
+        await found(setup, "off: there is no")
+
+
+@pytest.mark.apiserver
+async def test_without_the_rights_webhooks_are_off_and_the_reason_is_said(
+    client: Client, configured: WebhookPlace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    rules = [rule("", "secrets", "list watch get update")]
+    limited = await account(client, configured.namespace, "limited", rules)
+    async with Client(limited) as poor, running(poor, configured) as setup:
+        await found(setup, "off: no right to list and watch validatingwebhookconfigurations")
+        assert setup.finding.well
+    rules += [rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list watch get update")]
+    # As upstream's role: it may update the Secret that the manifests bring, not create one.
+    upstream = await account(client, configured.namespace, "upstream", rules)
+    async with Client(upstream) as poor, running(poor, configured) as setup:
+        await found(setup, "off: secrets is forbidden")
+    assert len([record for record in caplog.records if "admission webhooks: off" in record.message]) == 2
+
+
+async def bundle(client: Client, place: WebhookPlace) -> bytes:
+    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.configuration)
+    return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+
+async def versions(client: Client, place: WebhookPlace) -> list[str]:
+    secret = await client.get(SECRETS, place.secret, namespace=place.namespace)
+    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.configuration)
+    return [one["metadata"]["resourceVersion"] for one in (secret, found)]
