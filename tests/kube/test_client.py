@@ -4,6 +4,7 @@ import asyncio
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.support.scriptedserver import ScriptedServer, answer, cut, scripted_s
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig
 from trainwright.kube.errors import Expired, NotFound, ServerError, TooManyRequests, Unreachable
+from trainwright.kube.limits import RateLimit
+from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import PatchKind, WatchEvent, watch_request
 from trainwright.kube.sync import SyncClient
 from trainwright.objects.resources import NODES, PODS
@@ -291,6 +294,37 @@ async def test_a_rotated_token_is_used_from_the_next_request_on(
     token.write_text("second")
     await caller.call(client.get, PODS, "p")
     assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer one", "Bearer second"]
+
+
+async def test_a_limit_holds_back_requests_but_not_streams(server: ScriptedServer) -> None:
+    server.will(answer(POD), stream(b"a\n"), stream(b'{"type":"BOOKMARK","object":{}}\n'), answer(POD), answer(POD))
+    started = time.monotonic()
+    async with Client(server.config, limit=RateLimit(qps=10, burst=1)) as client:
+        await client.get(PODS, "p")
+        assert [line async for line in client.logs("p")] == [b"a\n"]
+        assert len([event async for event in client.watch(PODS)]) == 1
+        assert time.monotonic() - started < 0.1, "the streams took no place in the line"
+        await client.get(PODS, "p")
+        await client.get(PODS, "p")
+    assert time.monotonic() - started >= 0.2
+
+
+async def test_every_attempt_is_observed(server: ScriptedServer) -> None:
+    busy = answer(b"", status=429, headers={"Retry-After": "0"})
+    server.will(busy, answer(POD, status=201), cut, stream(b"a\n"))
+    seen: list[RequestSeen] = []
+    async with Client(server.config, observe=seen.append) as client:
+        await client.create(PODS, POD)
+        with pytest.raises(Unreachable):
+            await client.create(PODS, POD)
+        assert [line async for line in client.logs("p")] == [b"a\n"]
+    assert [(one.verb, one.resource, one.code) for one in seen] == [
+        ("create", "pods", "429"),
+        ("create", "pods", "201"),
+        ("create", "pods", "<error>"),
+        ("get", "pods/log", "200"),
+    ]
+    assert all(0 < one.seconds < 20 for one in seen)
 
 
 async def test_a_stream_that_is_left_early_is_closed(server: ScriptedServer) -> None:

@@ -48,11 +48,19 @@ def test_only_what_was_surely_not_done_is_repeated_blindly(outcome: Response | F
     assert (retried(GET, outcome), retried(POST, outcome)) == (get, post)
 
 
-@given(st.integers(0, 30), jitters)
-def test_nobody_comes_back_before_the_server_said(seconds: int, jitter: float) -> None:
-    delay = retry_delay(POST, answered(429, str(seconds)), attempt=0, jitter=jitter)
+@given(st.integers(0, 30), st.integers(0, 4), jitters)
+def test_nobody_comes_back_before_the_server_said(seconds: int, attempt: int, jitter: float) -> None:
+    delay = retry_delay(POST, answered(429, str(seconds)), attempt=attempt, jitter=jitter)
     assert delay is not None
-    assert seconds <= delay <= seconds * 1.1
+    assert seconds < delay <= seconds + min(seconds, 5) + 5
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 10])
+def test_a_herd_that_was_told_the_same_moment_spreads(seconds: int) -> None:
+    first, last = (retry_delay(GET, answered(429, str(seconds)), attempt=1, jitter=jitter) for jitter in (0, 0.999))
+    assert first
+    assert last
+    assert last - first >= max(min(seconds, 5), 0.09)
 
 
 def test_a_wait_that_nobody_would_sit_through_is_not_begun() -> None:

@@ -6,7 +6,8 @@ It says in the Kubernetes API whatever operator, controllers and node have to sa
 import asyncio
 import os
 import random
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
@@ -18,6 +19,8 @@ import yarl
 from trainwright.kube import requests
 from trainwright.kube.config import ClusterConfig
 from trainwright.kube.credentials import Credentials, proxy_of, tls_context
+from trainwright.kube.limits import RateLimit
+from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import (
     CONNECT_TIMEOUT,
     Failure,
@@ -34,7 +37,11 @@ from trainwright.objects.resources import Resource
 
 
 class Client:
-    """Use as `async with Client(config) as client`, or call `close()`. Needs a running event loop from the start."""
+    """Use as `async with Client(config) as client`, or call `close()`. Needs a running event loop from the start.
+
+    `gate` is asked before each attempt to send a request and raises if it must not leave now. `limit` holds back
+    everything but streams. `observe` is told of every attempt; it must return at once and not raise.
+    """
 
     def __init__(
         self,
@@ -44,8 +51,12 @@ class Client:
         retries: bool = True,
         timeout: float = 60.0,
         connections: int = 100,
+        gate: Callable[[Request], None] | None = None,
+        limit: RateLimit | None = None,
+        observe: Callable[[RequestSeen], None] | None = None,
     ) -> None:
         self.config = config
+        self._gate, self._limit, self._observe = gate, limit, observe
         self._credentials = Credentials(config)
         self._retries = retries
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
@@ -240,14 +251,18 @@ class Client:
     async def _perform(self, request: Request) -> tuple[aiohttp.ClientResponse, Response]:
         attempt = 0
         while True:
+            await self._wait_for_our_turn(request)
+            started = time.perf_counter()
             try:
                 opened, body = await self._attempt(request)
             except _TROUBLE as error:
+                self._tell(request, None, started)
                 outcome = _failure(error)
                 delay = self._retry_delay(request, outcome, attempt)
                 if delay is None:
                     raise requests.unreachable(self.config.server, outcome, _reason(error)) from error
             else:
+                self._tell(request, opened.status, started)
                 response = Response(opened.status, _lower_names(opened.headers), body)
                 delay = self._retry_delay(request, response, attempt)
                 if delay is None:
@@ -255,8 +270,20 @@ class Client:
             await asyncio.sleep(delay)
             attempt += 1
 
+    async def _wait_for_our_turn(self, request: Request) -> None:
+        if self._limit is not None and not request.streaming:
+            wait = self._limit.reserve(asyncio.get_running_loop().time())
+            if wait > 0:
+                await asyncio.sleep(wait)
+
+    def _tell(self, request: Request, status: int | None, started: float) -> None:
+        if self._observe is not None:
+            self._observe(RequestSeen(request, status, time.perf_counter() - started))
+
     async def _attempt(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
         """Sends it once. The body of a good streaming answer is left to be read by the caller."""
+        if self._gate is not None:
+            self._gate(request)
         headers = dict(self._credentials.headers())
         if request.body is not None:
             headers["Content-Type"] = request.content_type

@@ -1,4 +1,11 @@
-"""Whether and when a request is sent again: a pure decision, shared by both clients and by all that back off."""
+"""Whether and when a request is sent again: a pure decision, shared by both clients and by all that back off.
+
+What certainly was not carried out is tried again, whatever it is: there was no connection, or the server said 429, or
+503 with a time to come back. What may have been carried out (a broken connection, another 5xx) is tried again only if
+doing it twice is doing it once: reads, replacements, deletions and patches other than JSON patches. A create is none of
+these: repeated, it would say AlreadyExists about its own work, or with `generateName` make two; its caller has to look.
+What ran out of time is not tried again: the caller has waited long enough.
+"""
 
 from trainwright.kube.requests import Failure, Request, Response, retry_after
 
@@ -10,18 +17,20 @@ _LONGEST_RETRY_AFTER = 30.0
 def retry_delay(request: Request, outcome: Response | Failure, *, attempt: int, jitter: float) -> float | None:
     """Seconds to wait before the request is sent again, or None if its outcome stands.
 
-    `attempt` counts from 0, `jitter` is a random number in [0, 1). What certainly was not carried out is tried again
-    for every method; what may have been, only if the request is repeatable.
+    `attempt` counts from 0, `jitter` is a random number in [0, 1).
     """
     if attempt + 1 >= _MOST_ATTEMPTS:
         return None
     wanted = retry_after(outcome.headers) if isinstance(outcome, Response) else None
     if not _worth_retrying(request, outcome, server_said_when=wanted is not None):
         return None
+    pause = backoff(attempt, jitter=jitter, first=_FIRST_DELAY, longest=_LONGEST_DELAY)
     if wanted is None:
-        return backoff(attempt, jitter=jitter, first=_FIRST_DELAY, longest=_LONGEST_DELAY)
-    # Spread the herd that was told the same number, but never come early.
-    return wanted * (1 + 0.1 * jitter) if wanted <= _LONGEST_RETRY_AFTER else None
+        return pause
+    if wanted > _LONGEST_RETRY_AFTER:
+        return None
+    # Never early; and a whole herd was told the same number, so that it must spread over about as long again.
+    return wanted + jitter * min(wanted, _LONGEST_DELAY) + pause
 
 
 def _worth_retrying(request: Request, outcome: Response | Failure, *, server_said_when: bool) -> bool:
