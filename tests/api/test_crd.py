@@ -42,6 +42,16 @@ def walk(part: Any) -> Iterator[Object]:
             yield from walk(value)
 
 
+def properties(part: Object, path: str) -> Iterator[tuple[str, Object]]:
+    """All fields below, with where they are."""
+    for name, field in (part.get("properties") or {}).items():
+        yield f"{path}.{name}", field
+        yield from properties(field, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in part:
+            yield from properties(part[key], f"{path}[]")
+
+
 def test_names_and_subresources_are_upstreams() -> None:
     crd = render_crd(PYTORCH)
     assert crd["metadata"]["name"] == "pytorchjobs.kubeflow.org"
@@ -61,16 +71,22 @@ def test_names_and_subresources_are_upstreams() -> None:
     }
 
 
-def test_columns_are_state_then_age() -> None:
-    assert version()["additionalPrinterColumns"] == [
+def test_columns_are_state_then_age_and_more_only_on_demand() -> None:
+    usual, wide = version()["additionalPrinterColumns"][:2], version()["additionalPrinterColumns"][2:]
+    assert usual == [
         {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+    assert [(column["name"], column["priority"]) for column in wide] == [
+        ("Started", 1),
+        ("Finished", 1),
+        ("Message", 1),
     ]
 
 
 def test_a_kind_without_a_scaled_role_has_no_scale_and_its_own_order_of_columns() -> None:
     assert version(FLUTE)["subresources"] == {"status": {}}
-    assert [column["name"] for column in version(FLUTE)["additionalPrinterColumns"]] == ["Age", "State"]
+    assert [column["name"] for column in version(FLUTE)["additionalPrinterColumns"]][:2] == ["Age", "State"]
 
 
 def test_a_job_is_not_suspended_unless_it_says_so() -> None:
@@ -116,10 +132,31 @@ def test_the_kinds_own_fields_are_declared() -> None:
     assert schema("spec", "nprocPerNode")["type"] == "string"
 
 
+def test_every_field_is_described() -> None:
+    for kind in (*KINDS.values(), FLUTE):
+        root = version(kind)["schema"]["openAPIV3Schema"]
+        silent = [path for path, field in properties(root, "") if not field.get("description", "").strip()]
+        assert silent == [".metadata"]  # Kubernetes' own
+
+
+def test_nothing_outside_pod_templates_is_open() -> None:
+    root = version()["schema"]["openAPIV3Schema"]
+    opened = {path for path, field in properties(root, "") if field.get("x-kubernetes-preserve-unknown-fields")}
+    assert opened
+    assert all(path.startswith(".spec.pytorchReplicaSpecs[].template") for path in opened)
+
+
+def test_earlier_spellings_are_declared_and_called_deprecated() -> None:
+    for field in ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"):
+        here, there = schema("spec", field), schema("spec", "runPolicy", field)
+        assert here["description"] == f"Deprecated: write spec.runPolicy.{field}, which wins."
+        assert {**here, "description": ""} == {**there, "description": ""}
+
+
 def test_schemas_are_structural_and_small() -> None:
     for kind in KINDS.values():
         rendered = render_crd(kind)
-        assert len(json.dumps(rendered)) < 64 * 1024
+        assert len(json.dumps(rendered)) < 32 * 1024
         for part in walk(version(kind)["schema"]):
             assert not {"$ref", "title"} & part.keys()
             assert not {-(2**31), 2**31 - 1, -(2**63), 2**63 - 1} & {part.get("minimum"), part.get("maximum")}

@@ -1,7 +1,9 @@
 """CustomResourceDefinitions, rendered from the types that read the jobs: what we accept and what we declare are one.
 
 Pod templates stay open: only the parts that we read are declared, the rest passes through whatever Kubernetes adds to
-it. That keeps a CRD small enough for plain `kubectl apply`, which refuses objects over 256 KiB.
+it. That keeps a CRD small enough for plain `kubectl apply`, which refuses objects over 256 KiB. Everything else is
+closed: what is not declared is refused by a strict `kubectl apply`. Rules of upstream's webhook are left to the webhook
+and to the operator, because the schema would refuse in other words.
 """
 
 from trainwright.api.kinds import GROUP, VERSION, Kind
@@ -14,45 +16,49 @@ _COLUMNS: dict[str, Object] = {
     "State": {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
     "Age": {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 }
+_WIDE_COLUMNS: list[Object] = [
+    {"name": "Started", "type": "date", "jsonPath": ".status.startTime", "priority": 1},
+    {"name": "Finished", "type": "date", "jsonPath": ".status.completionTime", "priority": 1},
+    {"name": "Message", "type": "string", "jsonPath": ".status.conditions[-1:].message", "priority": 1},
+]
 
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 
+_PORT: Object = {
+    "type": "object",
+    "description": "A port of the container. Its Service has it too.",
+    _OPEN: True,
+    "required": ["containerPort"],
+    "properties": {
+        "name": {"type": "string", "description": "Its name; the kind's own is added if no port has it."},
+        "containerPort": {"type": "integer", "format": "int32", "description": "The number."},
+        "protocol": {"type": "string", "description": "TCP (default), UDP or SCTP."},
+    },
+}
+_CONTAINER: Object = {
+    "type": "object",
+    "description": "A container as in a pod.",
+    _OPEN: True,
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "description": "Its name; one container must have the name that the kind expects."},
+        "image": {"type": "string", "description": "What it runs."},
+        "ports": {"type": "array", "description": "Ports that it listens on.", "items": _PORT},
+    },
+}
 _TEMPLATE: Object = {
     "type": "object",
     "description": "The pod to create, any PodTemplateSpec. It is passed on as it is, with the environment added.",
     _OPEN: True,
     "properties": {
-        "metadata": {"type": "object", _OPEN: True},
+        "metadata": {"type": "object", "description": "Labels, annotations and finalizers of the pods.", _OPEN: True},
         "spec": {
             "type": "object",
+            "description": "What the pods run; restartPolicy is taken from the role instead.",
             _OPEN: True,
             "required": ["containers"],
             "properties": {
-                "containers": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        _OPEN: True,
-                        "required": ["name"],
-                        "properties": {
-                            "name": {"type": "string"},
-                            "image": {"type": "string"},
-                            "ports": {
-                                "type": "array",
-                                "items": {
-                                    "type": "object",
-                                    _OPEN: True,
-                                    "required": ["containerPort"],
-                                    "properties": {
-                                        "name": {"type": "string"},
-                                        "containerPort": {"type": "integer", "format": "int32"},
-                                        "protocol": {"type": "string"},
-                                    },
-                                },
-                            },
-                        },
-                    },
-                },
+                "containers": {"type": "array", "description": "Its containers.", "items": _CONTAINER},
             },
         },
     },
@@ -64,7 +70,7 @@ def render_crd(kind: Kind) -> Object:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "additionalPrinterColumns": [_COLUMNS[column] for column in kind.columns],
+        "additionalPrinterColumns": [*(_COLUMNS[column] for column in kind.columns), *_WIDE_COLUMNS],
         "schema": {"openAPIV3Schema": _schema(kind)},
         "subresources": {"status": {}},
     }
@@ -96,9 +102,16 @@ def _schema(kind: Kind) -> Object:
     run_policy = structural_schema(RunPolicy)
     run_policy["default"] = {}  # upstream has none, and its SDK then cannot read the job
     run_policy["properties"]["suspend"]["default"] = False
-    replicas = {"type": "object", "additionalProperties": _replica_schema()}
+    roles = " and ".join(role.name for role in kind.roles)
+    replicas = {
+        "type": "object",
+        "description": f"The pods of each role. {kind.name} has {roles}.",
+        "minProperties": 1,
+        "additionalProperties": _replica_schema(),
+    }
     spec: Object = {
         "type": "object",
+        "description": "What to train, with how many pods, and under which rules.",
         "properties": {
             "runPolicy": run_policy,
             **structural_schema(EarlierRunPolicy)["properties"],
@@ -109,9 +122,10 @@ def _schema(kind: Kind) -> Object:
     }
     return {
         "type": "object",
+        "description": f"A {kind.name} trains on a group of pods that find each other and end together.",
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
+            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
+            "kind": {"type": "string", "description": kind.name},
             "metadata": {"type": "object"},
             "spec": spec,
             "status": structural_schema(JobStatus),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from trainwright.api.schema import structural_schema
-from trainwright.api.types import Int32, LabelSelector, Quantity, text
+from trainwright.api.types import ATOMIC_MAP, Int32, LabelSelector, Quantity, text
 from trainwright.objects.metadata import View
 
 
@@ -25,7 +25,7 @@ class MetricName(View, frozen=True):
     """Which metric of the metrics API."""
 
     name: Annotated[str, text("The metric's name.")]
-    selector: Annotated[LabelSelector | None, text("Which of its series count.")] = None
+    selector: Annotated[LabelSelector | None, text("Which of its series count.", **ATOMIC_MAP)] = None
 
 
 class ResourceMetric(View, frozen=True):

@@ -19,12 +19,13 @@ MAX_REPLICAS = 100_000
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, extra_json_schema={"format": "int64"})]
 Time = Annotated[datetime, Meta(tz=True)]
+_DIGITS = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 Quantity = Annotated[
     int | str,
     Meta(
         extra_json_schema={
             "x-kubernetes-int-or-string": True,
-            "pattern": r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3}|[KMGTPE]i|[numkMGTPE])?$",
+            "pattern": rf"^(\+|-)?{_DIGITS}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DIGITS}))?$",
         }
     ),
 ]
@@ -40,19 +41,25 @@ def immutable(message: str) -> list[dict[str, str]]:
     return [{"rule": "self == oldSelf", "message": message}]
 
 
+ATOMIC_LIST = {"x-kubernetes-list-type": "atomic"}
+ATOMIC_MAP = {"x-kubernetes-map-type": "atomic"}
+
+
 class LabelRequirement(View, frozen=True):
     """What one label must be."""
 
     key: Annotated[str, text("The label.")]
     operator: Annotated[str, text("In, NotIn, Exists or DoesNotExist.")]
-    values: Annotated[list[str] | None, text("The values that In and NotIn mean.")] = None
+    values: Annotated[list[str] | None, text("The values that In and NotIn mean.", **ATOMIC_LIST)] = None
 
 
 class LabelSelector(View, frozen=True):
     """Which labels an object must have; all that is written here must hold."""
 
     match_labels: Annotated[dict[str, str] | None, text("Labels and their values.")] = None
-    match_expressions: Annotated[list[LabelRequirement] | None, text("Labels and what holds for them.")] = None
+    match_expressions: Annotated[
+        list[LabelRequirement] | None, text("Labels and what holds for them.", **ATOMIC_LIST)
+    ] = None
 
 
 class SchedulingPolicy(View, frozen=True):
@@ -185,7 +192,9 @@ class ReplicaStatus(View, frozen=True):
     succeeded: Annotated[Int32, text("Pods that have finished well.")] = 0
     failed: Annotated[Int32, text("Pods that have failed and were not replaced yet.")] = 0
     selector: Annotated[str, text("The labels of these pods, for kubectl scale and autoscalers.")] = ""
-    label_selector: Annotated[LabelSelector | None, text("Deprecated and never written: see selector.")] = None
+    label_selector: Annotated[
+        LabelSelector | None, text("Deprecated and never written: see selector.", **ATOMIC_MAP)
+    ] = None
 
 
 class Memory(View, frozen=True):

@@ -1,0 +1,127 @@
+"""Our CRD beside upstream's, field by field: every difference stands here with its reason, and nothing else differs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.peer import peer_binaries
+from trainwright.api.crd import render_crd
+from trainwright.api.kinds import PYTORCH
+from trainwright.objects import Object
+
+ONLY_OURS = {
+    "spec.cleanPodPolicy": "the first operators' spelling",
+    "spec.ttlSecondsAfterFinished": "the first operators' spelling",
+    "spec.activeDeadlineSeconds": "the first operators' spelling",
+    "spec.backoffLimit": "the first operators' spelling",
+    "status.ports": "what must be remembered lives in the API",
+    "status.ports{}": "what must be remembered lives in the API",
+    "status.restarts": "what must be remembered lives in the API",
+    "status.restarts{}": "what must be remembered lives in the API",
+    "status.replacedPods": "what must be remembered lives in the API",
+    "status.replacedPods[]": "what must be remembered lives in the API",
+    "status.completedIndexes": "what must be remembered lives in the API",
+    "status.completedIndexes{}": "what must be remembered lives in the API",
+}
+"""Fields that upstream does not declare. There is none that upstream declares and we do not."""
+
+DIFFERENT = {
+    ("spec.runPolicy", "default"): "the Python SDK cannot read a job without a runPolicy",
+    ("spec.runPolicy.managedBy", "x-kubernetes-validations"): "upstream's webhook means to refuse it and does not",
+    ("spec.runPolicy.cleanPodPolicy", "enum"): "another word would delete all pods",
+    ("spec.runPolicy.schedulingPolicy.minAvailable", "minimum"): "no scheduler takes a negative one",
+    ("spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds", "minimum"): "no scheduler takes a negative one",
+    ("spec.pytorchReplicaSpecs", "minProperties"): "a job without roles would be ignored in silence",
+    ("spec.pytorchReplicaSpecs{}.replicas", "minimum"): "upstream's API server refuses it for Worker alone",
+    ("spec.pytorchReplicaSpecs{}.replicas", "maximum"): "a slip of the keyboard cannot stop the operator",
+    ("spec.pytorchReplicaSpecs{}.restartPolicy", "enum"): "the API server would refuse every pod, again and again",
+}
+"""Keywords of fields that both declare. Pod templates are compared by their own test."""
+
+
+def upstream() -> Object:
+    text = (peer_binaries().crds / f"kubeflow.org_{PYTORCH.plural}.yaml").read_text()
+    crd: Object = yaml.load(text, Loader=yaml.CSafeLoader)
+    return crd
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Object:
+    return upstream()
+
+
+def version(crd: Object) -> Object:
+    (only,) = crd["spec"]["versions"]
+    found: Object = only
+    return found
+
+
+def fields(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:
+    """Every field with what is demanded of it; `[]` are items of a list, `{}` values of a map. A template is one field."""
+    below = {"properties", "items", "additionalProperties", "description"}
+    if path.endswith(".template"):
+        yield path, {}
+        return
+    yield path, {key: value for key, value in schema.items() if key not in below}
+    for name, part in (schema.get("properties") or {}).items():
+        yield from fields(part, f"{path}.{name}" if path else name)
+    for mark, key in (("[]", "items"), ("{}", "additionalProperties")):
+        if isinstance(schema.get(key), dict):
+            yield from fields(schema[key], path + mark)
+
+
+def declared(crd: Object) -> dict[str, Object]:
+    return dict(fields(version(crd)["schema"]["openAPIV3Schema"]))
+
+
+def normal(value: Any) -> Any:
+    """The order of required fields says nothing."""
+    return sorted(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
+
+
+def test_every_field_of_upstream_is_ours_and_what_else_is_ours_is_listed(theirs: Object) -> None:
+    ours, them = declared(render_crd(PYTORCH)), declared(theirs)
+    assert them.keys() - ours.keys() == set()
+    assert ours.keys() - them.keys() == ONLY_OURS.keys()
+    assert len(them) > 100
+
+
+def test_every_field_demands_the_same_but_for_what_is_listed(theirs: Object) -> None:
+    ours, them = declared(render_crd(PYTORCH)), declared(theirs)
+    different = {
+        (path, keyword)
+        for path, demands in them.items()
+        for keyword in demands.keys() | ours[path].keys()
+        if normal(demands.get(keyword)) != normal(ours[path].get(keyword))
+    }
+    assert different == DIFFERENT.keys()
+
+
+def test_what_upstream_demands_of_a_field_we_never_drop(theirs: Object) -> None:
+    ours, them = declared(render_crd(PYTORCH)), declared(theirs)
+    for path, demands in them.items():
+        assert demands.keys() <= ours[path].keys(), path
+
+
+def test_names_scope_subresources_and_columns_are_upstreams(theirs: Object) -> None:
+    ours = render_crd(PYTORCH)
+    for field in ("group", "scope", "names"):
+        assert ours["spec"][field] == theirs["spec"][field]
+    assert version(ours)["subresources"] == version(theirs)["subresources"]
+    shown = [column for column in version(ours)["additionalPrinterColumns"] if not column.get("priority")]
+    assert shown == version(theirs)["additionalPrinterColumns"]
+
+
+def test_of_a_template_we_demand_nothing_that_upstream_does_not(theirs: Object) -> None:
+    def template(crd: Object) -> Object:
+        spec = version(crd)["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        found: Object = spec["properties"]["pytorchReplicaSpecs"]["additionalProperties"]["properties"]["template"]
+        return found
+
+    ours, them = dict(fields(template(render_crd(PYTORCH)))), dict(fields(template(theirs)))
+    for path, demands in ours.items():
+        closed = {key: value for key, value in demands.items() if key != "x-kubernetes-preserve-unknown-fields"}
+        for keyword, value in closed.items():
+            assert normal(value) == normal(them[path].get(keyword)), (path, keyword)
