@@ -1,0 +1,314 @@
+"""Items 63, 68 and 69: schedulers that users chose, children that others made, and watches that lag behind."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.jobs import JobBuilder, template
+from tests.support.operating import running_operator
+from tests.support.planning import child, decide, events
+from tests.support.playing import playing
+from tests.support.podgroups import serve_pod_groups
+from tests.support.scenes import Scene, Told, owner_reference
+from tests.support.stages import PlayedStage, played_stage
+from tests.support.waiting import eventually
+from trainwright.api.kinds import PYTORCH
+from trainwright.engine import Settings
+from trainwright.engine.labels import JOB_NAME
+from trainwright.engine.settings import Gang
+from trainwright.kube.client import Client
+from trainwright.kube.requests import Request, Response, WatchEvent
+from trainwright.objects import Object
+from trainwright.objects.resources import CONFIG_MAPS, PODS, SERVICES, Resource
+
+pytestmark = pytest.mark.timeout(90)
+
+# 63: a scheduler of the user's own choice
+
+GANG = Settings(gang=Gang("gang-scheduler"))
+SCHEDULERS = {
+    "none": (None, None, False),
+    "both": ("custom-a", "custom-b", True),
+    "one": (None, "custom-b", True),
+    "same": ("gang-scheduler", "gang-scheduler", False),
+}
+"""The scheduler of master and workers, and whether that is worth a warning."""
+WARNING: Told = (
+    "Warning",
+    "SetPodTemplateSchedulerName",
+    "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten",
+)
+
+
+@pytest.mark.parametrize("row", SCHEDULERS)
+def test_item_63_schedulers_of_the_users_choice_as_planned(row: str) -> None:
+    master, worker, warned = SCHEDULERS[row]
+    builder = JobBuilder().master(pod=scheduled_by(master)).workers(1, pod=scheduled_by(worker))
+    (group,) = decide(builder, settings=GANG).creates
+    present = {**group, "metadata": {**group["metadata"], "uid": "u", "resourceVersion": "1"}}
+    planned = decide(builder, settings=GANG, companions={"PodGroup": present})
+    assert (WARNING in events(planned)) is warned
+    for name, scheduler in (("digits-master-0", master), ("digits-worker-0", worker)):
+        assert child(planned, name)["spec"]["schedulerName"] == (scheduler or "gang-scheduler")
+
+
+@pytest.mark.apiserver
+async def test_item_63_schedulers_of_the_users_choice(
+    control_plane: ControlPlane, client: Client, real_namespace: str, tmp_path: Path
+) -> None:
+    await serve_pod_groups(client, Gang("gang-scheduler"))
+    async with played_stage(control_plane.config, real_namespace, tmp_path, settings=GANG) as stage:
+        for job, (master, worker, _) in SCHEDULERS.items():
+            await stage.submit(JobBuilder(job).master(pod=scheduled_by(master)).workers(1, pod=scheduled_by(worker)))
+        for job, (master, worker, warned) in SCHEDULERS.items():
+            await stage.running(job)
+            pods = await stage.pods(job)
+            assert pods[f"{job}-master-0"]["spec"]["schedulerName"] == (master or "gang-scheduler")
+            assert pods[f"{job}-worker-0"]["spec"]["schedulerName"] == (worker or "gang-scheduler")
+            names = (f"{job}-master-0", f"{job}-worker-0")
+            await stage.told(
+                job,
+                *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in names),
+                *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name in names),
+                *([WARNING] if warned else []),
+            )
+
+
+def scheduled_by(name: str | None) -> Object:
+    pod = template()
+    if name is not None:
+        pod["spec"]["schedulerName"] = name
+    return pod
+
+
+# 68: whose child it is
+
+HOLD = {"finalizers": ["example.com/hold"]}
+EVERY_CHILD = pytest.mark.parametrize("resource", [PODS, SERVICES], ids=lambda resource: resource.plural)
+
+
+class Claims:
+    """Children that somebody else makes for the job `job`, pods or services."""
+
+    def __init__(self, scene: Scene, resource: Resource) -> None:
+        self.scene = scene
+        self.resource = resource
+
+    async def make(self, index: int, *, job_name: str = "job", metadata: Object | None = None) -> Object:
+        """The child of worker `index`, but for what `metadata` says of it; nobody owns it."""
+        labels = {
+            "training.kubeflow.org/operator-name": "pytorchjob-controller",
+            "training.kubeflow.org/job-name": job_name,
+            "training.kubeflow.org/replica-type": "worker",
+            "training.kubeflow.org/replica-index": str(index),
+        }
+        named = {"name": f"job-worker-{index}", "namespace": self.scene.namespace, "labels": labels, **(metadata or {})}
+        spec = template()["spec"] if self.resource is PODS else {"clusterIP": "None", "ports": [{"port": 1}]}
+        head = {"apiVersion": "v1", "kind": self.resource.kind}
+        return await self.scene.client.create(self.resource, {**head, "metadata": named, "spec": spec})
+
+    async def seen(self, index: int) -> Object:
+        return await self.scene.client.get(self.resource, f"job-worker-{index}", namespace=self.scene.namespace)
+
+    async def owners(self, index: int) -> list[Object]:
+        found: list[Object] = (await self.seen(index))["metadata"].get("ownerReferences", [])
+        return found
+
+    async def is_adopted(self, index: int, child: Object, job: Object) -> None:
+        """Waits until this very child is the job's."""
+        await eventually(lambda: self.owners(index), lambda owners: owners == [owner_reference(job)])
+        assert (await self.seen(index))["metadata"]["uid"] == child["metadata"]["uid"]
+
+    async def is_untouched(self, index: int, child: Object) -> None:
+        seen = (await self.seen(index))["metadata"]
+        for field in ("uid", "labels", "ownerReferences", "deletionTimestamp"):
+            assert seen.get(field) == child["metadata"].get(field), field
+
+    async def delete(self, index: int) -> Object:
+        name, namespace = f"job-worker-{index}", self.scene.namespace
+        return await self.scene.client.delete(self.resource, name, namespace=namespace, grace_period_seconds=0)
+
+    async def let_go(self, *indexes: int) -> None:
+        """Takes the finalizers away, so that the namespace can go."""
+        for index in indexes:
+            patch = {"metadata": {"finalizers": None}}
+            name, namespace = f"job-worker-{index}", self.scene.namespace
+            await self.scene.client.patch(self.resource, name, patch, namespace=namespace)
+
+
+@pytest.fixture
+def claims(scene: PlayedStage, resource: Resource) -> Claims:
+    return Claims(scene, resource)
+
+
+@EVERY_CHILD
+@pytest.mark.apiserver
+async def test_item_68_orphans_with_the_labels_of_the_job_are_adopted(scene: PlayedStage, claims: Claims) -> None:
+    ours, other = await claims.make(0), await claims.make(1, job_name="testing")
+    job = await scene.submit(JobBuilder("job").workers(2))
+    await claims.is_adopted(0, ours, job)
+    taken = f'{claims.resource.plural} "job-worker-1" already exists and is not controlled by this job'
+    await scene.hears("job", ("Warning", f"FailedCreate{claims.resource.kind}", f"Error creating: {taken}"))
+    await scene.quiet()
+    await claims.is_untouched(1, other)
+
+
+@EVERY_CHILD
+@pytest.mark.apiserver
+async def test_item_68_a_job_that_is_being_deleted_adopts_nothing(scene: PlayedStage, claims: Claims) -> None:
+    await going_job(scene, suspended=True)
+    orphans = [await claims.make(0), await claims.make(1)]
+    await scene.quiet()
+    for index, orphan in enumerate(orphans):
+        await claims.is_untouched(index, orphan)
+    await let_job_go(scene)
+
+
+@EVERY_CHILD
+@pytest.mark.apiserver
+async def test_item_68_a_job_that_is_being_deleted_keeps_its_children(scene: PlayedStage, claims: Claims) -> None:
+    job = await going_job(scene, suspended=False)
+    await claims.delete(1)
+    orphan = await claims.make(1)
+    await scene.quiet()
+    assert await claims.owners(0) == [owner_reference(job)]
+    await claims.is_untouched(1, orphan)
+    await let_job_go(scene)
+
+
+@EVERY_CHILD
+@pytest.mark.apiserver
+async def test_item_68_children_of_another_owner_are_left_alone(scene: PlayedStage, claims: Claims) -> None:
+    config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}
+    owner = await scene.client.create(CONFIG_MAPS, config_map, namespace=scene.namespace)
+    theirs = await claims.make(1, metadata={"ownerReferences": [{**owner_reference(owner), "apiVersion": "v1"}]})
+    job = await scene.submit(JobBuilder("job").workers(2))
+    await eventually(lambda: scene.pods("job"), lambda pods: "job-worker-0" in pods)
+    await eventually(lambda: scene.services("job"), lambda services: "job-worker-0" in services)
+    await scene.quiet()
+    assert await claims.owners(0) == [owner_reference(job)]
+    await claims.is_untouched(1, theirs)
+
+
+@EVERY_CHILD
+@pytest.mark.apiserver
+async def test_item_68_children_that_were_relabelled_are_released(scene: PlayedStage, claims: Claims) -> None:
+    job = await scene.submit(JobBuilder("job").workers(2))
+    await scene.running("job")
+    before = await claims.seen(1)
+    relabelled = {"metadata": {"labels": {JOB_NAME: "testing"}}}
+    await scene.client.patch(claims.resource, "job-worker-1", relabelled, namespace=scene.namespace)
+    await eventually(lambda: claims.owners(1), lambda owners: owners == [])
+    await scene.quiet()
+    after = await claims.seen(1)
+    assert (after["metadata"]["uid"], after["metadata"].get("deletionTimestamp")) == (before["metadata"]["uid"], None)
+    assert await claims.owners(0) == [owner_reference(job)]
+
+
+@EVERY_CHILD
+@pytest.mark.apiserver
+async def test_item_68_orphans_that_are_being_deleted_are_not_adopted(scene: PlayedStage, claims: Claims) -> None:
+    """A child of its own is the job's for as long as it exists, an orphan on its way out never becomes so."""
+    await claims.make(1, metadata=HOLD)
+    orphan = await claims.delete(1)
+    job = await scene.submit(JobBuilder("job").workers(2))
+    await eventually(lambda: scene.pods("job"), lambda pods: "job-worker-0" in pods)
+    await eventually(lambda: scene.services("job"), lambda services: "job-worker-0" in services)
+    await scene.client.patch(claims.resource, "job-worker-0", {"metadata": HOLD}, namespace=scene.namespace)
+    await claims.delete(0)
+    await scene.quiet()
+    assert await claims.owners(0) == [owner_reference(job)]
+    await claims.is_untouched(1, orphan)
+
+    await claims.let_go(0, 1)
+    await scene.has("job", ["job-worker-0", "job-worker-1"])
+
+
+async def going_job(scene: Scene, *, suspended: bool) -> Object:
+    """A job of two workers that somebody has deleted and that a finalizer holds."""
+    await scene.submit(JobBuilder("job").workers(2).suspend(suspended))
+    if suspended:
+        await eventually(lambda: scene.conditions("job"), bool)
+    else:
+        await scene.running("job")
+    await scene.client.patch(PYTORCH.resource, "job", {"metadata": HOLD}, namespace=scene.namespace)
+    return await scene.client.delete(PYTORCH.resource, "job", namespace=scene.namespace)
+
+
+async def let_job_go(scene: Scene) -> None:
+    patch = {"metadata": {"finalizers": None}}
+    await scene.client.patch(PYTORCH.resource, "job", patch, namespace=scene.namespace)
+
+
+# 69: what was done is known before a watch tells of it
+
+
+class SlowWatch(Client):
+    """A client whose watches of pods and services tell nothing until they may; what it creates is counted."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.may_tell = asyncio.Event()
+        self.created: Counter[tuple[str, str]] = Counter()
+
+    async def send(self, request: Request) -> Response:
+        response = await super().send(request)
+        plural = request.path.rpartition("/")[2]
+        if request.method == "POST" and plural in {"pods", "services"}:
+            self.created[plural, str(response.status)] += 1
+        return response
+
+    async def watch(self, resource: Resource, **options: Any) -> AsyncGenerator[WatchEvent, None]:
+        async for event in super().watch(resource, **options):
+            if resource in (PODS, SERVICES):
+                await self.may_tell.wait()
+            yield event
+
+
+@pytest.mark.apiserver
+async def test_item_69_a_slow_watch_never_makes_a_rank_twice(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    """Upstream counts what it expects to see and waits for it; ours knows what the server answered. The job is looked
+    at again and again meanwhile, grows, and shrinks."""
+    async with (
+        SlowWatch(control_plane.config) as slow,
+        playing(client, real_namespace) as kubelet,
+        running_operator(slow, namespace=real_namespace) as operator,
+    ):
+        scene = Scene(client, real_namespace, operator)
+        await scene.submit(JobBuilder("job").master().workers(3))
+        names = ["job-master-0", *(f"job-worker-{index}" for index in range(3))]
+        await scene.has("job", names)
+        first = await scene.pods("job")
+        for number in range(5):
+            poke = {"metadata": {"annotations": {"poke": str(number)}}}
+            await client.patch(PYTORCH.resource, "job", poke, namespace=real_namespace)
+            await scene.quiet()
+        assert slow.created == {("pods", "201"): 4, ("services", "201"): 4}
+
+        for count in (5, 2):
+            scale = {"spec": {"replicas": count}}
+            await client.patch(PYTORCH.resource, "job", scale, namespace=real_namespace, subresource="scale")
+            names = ["job-master-0", *(f"job-worker-{index}" for index in range(count))]
+            await scene.has("job", names)
+            await scene.quiet()
+        assert slow.created == {("pods", "201"): 6, ("services", "201"): 6}
+
+        slow.may_tell.set()
+        await scene.running("job")
+        await scene.quiet()
+        await scene.has("job", names)
+        after = await scene.pods("job")
+        assert {name: pod["metadata"]["uid"] for name, pod in after.items()} == {
+            name: first[name]["metadata"]["uid"] for name in names
+        }
+        assert slow.created == {("pods", "201"): 6, ("services", "201"): 6}
+
+        await kubelet.finish("job-master-0")
+        await scene.ends("job", "Succeeded")
