@@ -59,7 +59,7 @@ def version(crd: Object) -> Object:
 
 
 def fields(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:
-    """Every field with what is demanded of it; `[]` are items of a list, `{}` values of a map. A template is one field."""
+    """Every field and what it demands; `[]` stands for items, `{}` for values of maps. A template is one field."""
     below = {"properties", "items", "additionalProperties", "description"}
     if path.endswith(".template"):
         yield path, {}

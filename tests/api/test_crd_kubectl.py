@@ -1,0 +1,190 @@
+"""The CRD in kubectl's hands, on the real API server: installing it, reading about it, and applying jobs strictly."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.jobs import JobBuilder, template
+from trainwright.api.crd import render_crd
+from trainwright.api.kinds import PYTORCH
+from trainwright.objects import Object
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+
+OF_THE_FIRST_OPERATOR = """\
+apiVersion: "kubeflow.org/v1"
+kind: "PyTorchJob"
+metadata:
+  name: "pytorch-train"
+spec:
+  cleanPodPolicy: None
+  backoffLimit: 3
+  activeDeadlineSeconds: 86400
+  ttlSecondsAfterFinished: 600
+  pytorchReplicaSpecs:
+    master:
+      replicas: 1
+      restartPolicy: OnFailure
+      template:
+        metadata:
+          annotations:
+            sidecar.istio.io/inject: "false"
+        spec:
+          containers:
+            - name: pytorch
+              image: pytorch/pytorch:1.5-cuda10.1-cudnn7-runtime
+              command: ["sh", "-c", "python train.py --backend gloo"]
+              resources:
+                limits:
+"""
+
+
+class Kubectl:
+    def __init__(self, plane: ControlPlane, binary: Path, namespace: str) -> None:
+        self._command = [str(binary), f"--kubeconfig={plane.kubeconfig}", f"--namespace={namespace}"]
+
+    def __call__(self, *arguments: str, stdin: Object | str = "", fails: bool = False) -> str:
+        """What it prints, errors and warnings too."""
+        text = stdin if isinstance(stdin, str) else json.dumps(stdin)
+        done = subprocess.run(
+            [*self._command, *arguments],
+            input=text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode != 0) is fails, done.stdout
+        return done.stdout
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane, kubectl_binary: Path, real_namespace: str) -> Kubectl:
+    return Kubectl(control_plane, kubectl_binary, real_namespace)
+
+
+def job(builder: JobBuilder) -> Object:
+    raw = builder.raw()
+    return {**raw, "metadata": {"name": raw["metadata"]["name"]}}
+
+
+@pytest.mark.parametrize("flags", [(), ("--server-side", "--force-conflicts")], ids=["client", "server"])
+def test_the_definition_can_be_applied_either_way(kubectl: Kubectl, flags: tuple[str, ...]) -> None:
+    said = kubectl("apply", *flags, "-f", "-", stdin=render_crd(PYTORCH))
+    assert "customresourcedefinition.apiextensions.k8s.io/pytorchjobs.kubeflow.org" in said
+    assert kubectl("diff", *flags[:1], "-f", "-", stdin=render_crd(PYTORCH)) == ""
+
+
+def test_fields_are_explained(kubectl: Kubectl) -> None:
+    assert "How the job runs, ends and is cleaned up." in kubectl("explain", "pytorchjob.spec.runPolicy")
+    assert "Fail the job when its pods have failed this often" in kubectl(
+        "explain", "pytorchjob.spec.runPolicy.backoffLimit"
+    )
+    assert "Deprecated: write spec.runPolicy.cleanPodPolicy" in kubectl("explain", "pytorchjob.spec.cleanPodPolicy")
+
+
+def test_a_manifest_for_the_first_operator_is_applied_as_it_stands(kubectl: Kubectl) -> None:
+    assert kubectl("apply", "-f", "-", stdin=OF_THE_FIRST_OPERATOR) == "pytorchjob.kubeflow.org/pytorch-train created\n"
+    spec = json.loads(kubectl("get", "pytorchjob", "pytorch-train", "-o", "json"))["spec"]
+    assert (spec["cleanPodPolicy"], spec["backoffLimit"], spec["activeDeadlineSeconds"]) == ("None", 3, 86400)
+
+
+@pytest.mark.parametrize(
+    ("path", "builder"),
+    [
+        ("spec.runPolicy.backofLimit", JobBuilder().master().run_policy(backofLimit=3)),
+        ("spec.runPolicy.schedulingPolicy.que", JobBuilder().master().run_policy(schedulingPolicy={"que": "a"})),
+        ("spec.elasticPolicy.minReplica", JobBuilder().workers(1).spec(elasticPolicy={"minReplica": 1})),
+        (
+            "spec.elasticPolicy.metrics[0].resource.target.averageUtilisation",
+            JobBuilder()
+            .workers(1)
+            .spec(
+                elasticPolicy={
+                    "metrics": [
+                        {
+                            "type": "Resource",
+                            "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilisation": 80}},
+                        }
+                    ]
+                }
+            ),
+        ),
+        ("spec.nProcPerNode", JobBuilder().master().spec(nProcPerNode="2")),
+        ("spec.pytorchReplicaSpec", JobBuilder().master().spec(pytorchReplicaSpec={})),
+    ],
+)
+def test_a_misspelt_field_outside_a_template_is_refused_by_name_or_warned_about(
+    kubectl: Kubectl, path: str, builder: JobBuilder
+) -> None:
+    refused = kubectl("apply", "-f", "-", stdin=job(builder), fails=True)
+    assert f'strict decoding error: unknown field "{path}"' in refused
+    warned = kubectl("apply", "--validate=warn", "-f", "-", stdin=job(builder))
+    assert f'Warning: unknown field "{path}"' in warned
+
+
+def test_a_replica_is_closed_but_its_template_is_open(kubectl: Kubectl) -> None:
+    closed = JobBuilder().master()
+    closed._object["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolcy"] = "Never"
+    refused = kubectl("apply", "-f", "-", stdin=job(closed), fails=True)
+    assert 'unknown field "spec.pytorchReplicaSpecs.Master.restartPolcy"' in refused
+    kubectl("apply", "-f", "-", stdin=job(JobBuilder().master(pod=template(fieldOfTheFuture=1))))
+
+
+@pytest.mark.parametrize(
+    ("builder", "message"),
+    [
+        (
+            JobBuilder().master(policy="Sometimes"),
+            'Master.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"',
+        ),
+        (
+            JobBuilder().master().run_policy(cleanPodPolicy="none"),
+            'spec.runPolicy.cleanPodPolicy: Unsupported value: "none": supported values: "All", "Running", "None"',
+        ),
+        (
+            JobBuilder().master().spec(cleanPodPolicy="none"),
+            'spec.cleanPodPolicy: Unsupported value: "none": supported values: "All", "Running", "None"',
+        ),
+        (JobBuilder().workers(100_001), "should be less than or equal to 100000"),
+        (JobBuilder(), "should have at least 1 properties"),
+        (JobBuilder().master().run_policy(schedulingPolicy={"minResources": {"cpu": "lots"}}), "minResources.cpu"),
+        (JobBuilder().master().run_policy(schedulingPolicy={"minAvailable": -1}), "minAvailable"),
+        (
+            JobBuilder().workers(1).spec(elasticPolicy={"metrics": [{"type": "Resource", "resource": {"name": "c"}}]}),
+            "spec.elasticPolicy.metrics[0].resource.target: Required value",
+        ),
+    ],
+)
+def test_values_that_no_job_can_have_are_refused_by_the_schema(
+    kubectl: Kubectl, builder: JobBuilder, message: str
+) -> None:
+    assert message in kubectl("apply", "-f", "-", stdin=job(builder), fails=True)
+
+
+def test_columns_show_state_and_age_and_on_demand_more(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=job(JobBuilder().master()))
+    status = {
+        "startTime": "2026-11-15T04:00:00Z",
+        "completionTime": "2026-11-15T04:00:05Z",
+        "conditions": [
+            {"type": "Created", "status": "True"},
+            {"type": "Failed", "status": "True", "message": "PyTorchJob digits is failed because 1 Master failed."},
+        ],
+    }
+    kubectl(
+        "patch", "pytorchjob", "digits", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})
+    )
+    usual, wide = kubectl("get", "pytorchjobs"), kubectl("get", "pytorchjobs", "-o", "wide")
+    assert usual.splitlines()[0].split() == ["NAME", "STATE", "AGE"]
+    assert usual.splitlines()[1].split()[:2] == ["digits", "Failed"]
+    assert wide.splitlines()[0].split() == ["NAME", "STATE", "AGE", "STARTED", "FINISHED", "MESSAGE"]
+    assert wide.splitlines()[1].endswith("PyTorchJob digits is failed because 1 Master failed.")
+
+
+def test_workers_can_be_scaled_to_none_though_a_new_job_needs_one(kubectl: Kubectl) -> None:
+    kubectl("apply", "-f", "-", stdin=job(JobBuilder().master().workers(2)))
+    assert kubectl("scale", "pytorchjob", "digits", "--replicas=0") == "pytorchjob.kubeflow.org/digits scaled\n"
