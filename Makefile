@@ -1,7 +1,7 @@
 # Every target sets up what it needs by itself: .venv, the packages, the real Kubernetes.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint bench kubernetes setup
+.PHONY: help run test test-all coverage lint mutate bench kubernetes setup
 
 PYTHON ?= python3
 SANDBOX ?=
@@ -29,6 +29,9 @@ lint: setup ## Check style, types and import rules
 	@.venv/bin/ruff format --check
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports --no-cache
+
+mutate: setup ## Break the policies in a thousand small ways and list what no test notices (half an hour; ARGS=limits for one)
+	@.venv/bin/python tools/mutate.py $(ARGS)
 
 bench: setup kubernetes ## Print speed and memory as ratios against peers, measured in one run
 	@.venv/bin/python -m benchmarks

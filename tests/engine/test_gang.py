@@ -101,6 +101,19 @@ def test_pods_of_higher_priority_are_counted_first() -> None:
     assert made["spec"]["minResources"] == {"cpu": "4"}
 
 
+@pytest.mark.parametrize("of_master", [None, "unknown"])
+def test_a_pod_without_a_known_priority_has_none(of_master: str | None) -> None:
+    builder = (
+        JobBuilder()
+        .master(pod=asking({"cpu": "1"}, priorityClassName=of_master))
+        .workers(2, pod=asking({"cpu": "4"}, priorityClassName="lowest"))
+        .run_policy(schedulingPolicy={"minAvailable": 1})
+    )
+    for value, expected in ((1, "4"), (0, "1"), (-1, "1")):
+        (made,) = decide(builder, settings=VOLCANO, priorities={"lowest": value}).creates
+        assert made["spec"]["minResources"] == {"cpu": expected}
+
+
 def test_a_limit_without_a_request_counts_as_one_and_nonsense_does_not() -> None:
     pod = asking({"cpu": "1"}, {"cpu": "2", "nvidia.com/gpu": 1, "memory": "much"})
     (made,) = decide(JobBuilder().master(pod=pod), settings=VOLCANO).creates
@@ -134,6 +147,15 @@ def test_pods_are_marked_as_members() -> None:
     pod = child(with_group(job(), group(PLUGINS), PLUGINS), "digits-worker-1")
     assert pod["spec"]["schedulerName"] == "scheduler-plugins"
     assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "digits"
+
+
+def test_a_members_own_annotations_stay() -> None:
+    pod = template()
+    pod["metadata"] = {"annotations": {"team": "a"}}
+    builder = JobBuilder().master(pod=pod).status(STARTED)
+    made = child(with_group(builder, group(builder=builder)), "digits-master-0")
+    assert made["metadata"]["annotations"]["team"] == "a"
+    assert made["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "digits"
 
 
 @pytest.mark.parametrize(("scheduler", "warned"), [(None, False), ("", False), ("volcano", False), ("mine", True)])

@@ -91,7 +91,8 @@ def _least_resources(draft: Draft, members: int) -> Object:
 
 
 def _priority(draft: Draft, template: Object) -> int:
-    return draft.observed.priorities.get(template["spec"].get("priorityClassName") or "", 0)
+    name = template["spec"].get("priorityClassName")
+    return draft.observed.priorities.get(name, 0) if name else 0
 
 
 def _requests(template: Object) -> dict[str, Fraction]:
