@@ -19,9 +19,10 @@ from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import EVENTS, PODS, SERVICES
 from trainwright.operator.announcing import Announcer
-from trainwright.operator.apply import Applier, Counters
+from trainwright.operator.apply import Applier
 from trainwright.operator.caches import Caches
 from trainwright.operator.crds import install_crds
+from trainwright.operator.observer import Observer
 
 pytestmark = pytest.mark.apiserver
 
@@ -355,20 +356,23 @@ async def test_a_forced_deletion_waits_for_no_node(world: World) -> None:
 async def test_steps_are_counted_once_their_status_is_written(world: World) -> None:
     counted: list[str] = []
 
-    class Counting(Counters):
+    class Counting(Observer):
         def transition(self, kind: Kind, job: Object, step: Transition) -> None:
             counted.append(f"{job['metadata']['name']} of {kind.name}: {step}")
 
-        def deletion(self, kind: Kind, job: Object) -> None:
-            counted.append(f"{job['metadata']['name']} of {kind.name}: deleted")
+        def status_written(self, kind: Kind, before: Object, after: Object) -> None:
+            counted.append(f"{_version(after) > _version(before)}: {after['status'] == STATUS}")
 
-    applier = Applier(world.client, world.caches, Announcer(world.record), parallel_writes=1, counters=Counting())
-    plan = Plan(status=STATUS, transitions=(Transition.CREATED,))
+        def pods_created(self, kind: Kind, job: Object) -> None:
+            counted.append(f"pods of {kind.name} with {len(job['status'])} fields")
+
+    applier = Applier(world.client, world.caches, Announcer(world.record), parallel_writes=1, observer=Counting())
+    pod = world.pod("job-worker-0")
+    plan = Plan(status=STATUS, transitions=(Transition.CREATED,), creates=(pod,))
     await applier.apply(PYTORCH, world.job, plan)
     with pytest.raises(Conflict):
-        await applier.apply(PYTORCH, world.job, Plan(status={}, transitions=(Transition.FAILED,)))
-    await applier.apply(PYTORCH, world.job, Plan(delete_job=True))
-    assert counted == ["job of PyTorchJob: created", "job of PyTorchJob: deleted"]
+        await applier.apply(PYTORCH, world.job, Plan(status={}, transitions=(Transition.FAILED,), creates=(pod,)))
+    assert counted == ["True: True", "job of PyTorchJob: created", f"pods of PyTorchJob with {len(STATUS)} fields"]
 
 
 def _version(obj: Object) -> int:

@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from trainwright.api.kinds import Kind
-from trainwright.engine.plan import Transition
+from trainwright.engine import Transition
 from trainwright.objects import Object
 from trainwright.operator.launching import first_running, launch_began
 from trainwright.operator.measured_queue import MeasuredQueue
@@ -144,8 +144,8 @@ class Metrics(Observer):
         for controller in controllers.values():
             self._begin(controller, workers)
 
-    def transition(self, kind: Kind, job: Object, transition: Transition) -> None:
-        self._transitions[transition].labels(_namespace(job), kind.framework).inc()
+    def transition(self, kind: Kind, job: Object, step: Transition) -> None:
+        self._transitions[step].labels(_namespace(job), kind.framework).inc()
 
     def status_written(self, kind: Kind, before: Object, after: Object) -> None:
         if first_running(before, after):

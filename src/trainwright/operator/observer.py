@@ -1,7 +1,7 @@
 """What the operator tells whoever measures it. This one listens to nothing; `Metrics` counts."""
 
 from trainwright.api.kinds import Kind
-from trainwright.engine.plan import Transition
+from trainwright.engine import Transition
 from trainwright.objects import Object
 from trainwright.operator.outcome import Outcome
 
@@ -13,7 +13,7 @@ class Observer:
     whoever reads the job later.
     """
 
-    def transition(self, kind: Kind, job: Object, transition: Transition) -> None:
+    def transition(self, kind: Kind, job: Object, step: Transition) -> None:
         """A status that makes this true has been written."""
 
     def status_written(self, kind: Kind, before: Object, after: Object) -> None:
@@ -23,7 +23,7 @@ class Observer:
         """All pods that the job's plan lacked have been created."""
 
     def job_deleted(self, kind: Kind, job: Object) -> None:
-        """A watched job has left the cluster, by whoever's hand."""
+        """A job that was looked after has left the cluster, by whoever's hand."""
 
     def reconciled(self, kind: Kind, outcome: Outcome, seconds: float) -> None:
         """One look at a job has ended."""

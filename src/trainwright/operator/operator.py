@@ -6,7 +6,7 @@ inside the embedded cluster's process.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,12 +25,17 @@ from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.announcing import Announcer
-from trainwright.operator.apply import Applier, Counters
+from trainwright.operator.apply import Applier
 from trainwright.operator.caches import Caches
+from trainwright.operator.observer import Observer
 from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
+
+_FINISH_SECONDS, _FAREWELL_SECONDS = 5.0, 2.0
+"""How long a stop waits for writes, and then for events: together less than the grace of a pod, which is 10 seconds in
+upstream's manifests."""
 
 
 class Operator:
@@ -38,7 +43,9 @@ class Operator:
 
     `controller_threads` jobs are looked at at the same time, each by one worker; `parallel_writes` bounds what all of
     them write at the same time. `outlook` names what else it may watch beside jobs and their children: Nodes and
-    PriorityClasses. `ready` is set once it knows the cluster and has begun to work.
+    PriorityClasses. `lead` returns when this process may write: until then it only watches.
+
+    `synced` is set once it knows the cluster, `ready` once it has begun to work.
     """
 
     def __init__(
@@ -50,11 +57,14 @@ class Operator:
         settings: Settings | None = None,
         namespace: str | None = None,
         outlook: Sequence[Resource] = (),
-        counters: Counters | None = None,
+        observer: Observer | None = None,
+        queue: WorkQueue | None = None,
+        lead: Callable[[], Awaitable[None]] | None = None,
         controller_threads: int = 64,
         parallel_writes: int = 32,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        self.synced = asyncio.Event()
         self.ready = asyncio.Event()
         self._client = client
         self._kinds = kinds
@@ -62,12 +72,14 @@ class Operator:
         self._namespace = namespace
         self._threads = controller_threads
         self._stopping = asyncio.Event()
-        self._queue = WorkQueue()
+        self._lead = lead
+        self._observer = observer or Observer()
+        self._queue = queue or WorkQueue()
         self._caches = Caches(kinds, companions=_companions(self._settings), outlook=_outlook(self._settings, outlook))
         self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
         self._announcer = Announcer(self._record)
         self._applier = Applier(
-            client, self._caches, self._announcer, parallel_writes=parallel_writes, counters=counters
+            client, self._caches, self._announcer, parallel_writes=parallel_writes, observer=self._observer
         )
         self._reconciler = Reconciler(
             kinds=kinds,
@@ -79,7 +91,8 @@ class Operator:
         )
 
     def stop(self) -> None:
-        """Ends `run` once the writes under way are done and their events are sent."""
+        """Ends `run` once the writes under way are done and their events are sent, as far as that is quickly done:
+        whatever is left is planned again by the next one."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -88,33 +101,48 @@ class Operator:
         try:
             async with asyncio.TaskGroup() as group:
                 watching = [group.create_task(reflector.run()) for reflector in reflectors]
+                starting = group.create_task(self._start(reflectors))
                 stopping = group.create_task(self._stopping.wait())
-                synced = group.create_task(_all_synced(reflectors))
-                await asyncio.wait({stopping, synced}, return_when=asyncio.FIRST_COMPLETED)
-                if synced.done():
+                await asyncio.wait({stopping, starting}, return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    starting.result()
                     await self._work_until_stopped()
-                for task in (synced, *watching):
+                for task in (starting, *watching):
                     task.cancel()
         finally:
             self._announcer.flush()
-            await asyncio.gather(*(recorder.close() for recorder in self._recorders.values()))
+            await asyncio.gather(*(recorder.close(_FAREWELL_SECONDS) for recorder in self._recorders.values()))
+
+    async def _start(self, reflectors: Sequence[Reflector[Any]]) -> None:
+        """Returns when we know the cluster and may write there."""
+        for reflector in reflectors:
+            await reflector.synced()
+        self.synced.set()
+        if self._lead is not None:
+            await self._lead()
 
     async def _work_until_stopped(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._threads):
-                group.create_task(self._work())
+            workers = [group.create_task(self._work()) for _ in range(self._threads)]
             self.ready.set()
             await self._stopping.wait()
             self._queue.shut_down()
+            _, late = await asyncio.wait(workers, timeout=_FINISH_SECONDS)
+            for worker in late:
+                worker.cancel()
 
     async def _work(self) -> None:
+        clock = asyncio.get_running_loop().time
         while True:
             try:
                 key = await self._queue.get()
             except QueueShutDown:
                 return
+            began = clock()
             try:
-                self._settle(key, await self._reconcile(key))
+                outcome = await self._reconcile(key)
+                self._observer.reconciled(self._kinds[key.partition("/")[0]], outcome, clock() - began)
+                self._settle(key, outcome)
             finally:
                 self._queue.done(key)
 
@@ -125,6 +153,7 @@ class Operator:
         except Exception as error:
             # Whatever is wrong with one job, the others must not wait for it.
             log.exception("%s: unexpected error", key)
+            self._observer.crashed(self._kinds[kind])
             return Retry(f"unexpected error: {error}")
 
     def _settle(self, key: str, outcome: Outcome) -> None:
@@ -192,6 +221,9 @@ class Operator:
         job = after or before
         if job is not None:
             self._queue.add(f"{job['kind']}/{object_key(job)}")
+        gone = before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"])
+        if before is not None and gone and self.ready.is_set():
+            self._observer.job_deleted(self._kinds[before["kind"]], before)
 
     def _on_child_change(self, before: Pod | ServiceView | None, after: Pod | ServiceView | None) -> None:
         child = after or before
@@ -237,8 +269,3 @@ def _outlook(settings: Settings, allowed: Sequence[Resource]) -> Sequence[Resour
     """What is watched beside jobs and children: Nodes for their ports too, PriorityClasses for gangs alone."""
     nodes = (NODES,) if NODES in allowed or settings.addressing is Addressing.HOST_PORTS else ()
     return (*nodes, PRIORITY_CLASSES) if PRIORITY_CLASSES in allowed and settings.gang else nodes
-
-
-async def _all_synced(reflectors: Sequence[Reflector[Any]]) -> None:
-    for reflector in reflectors:
-        await reflector.synced()

@@ -43,13 +43,16 @@ class Reconciler:
 
     async def reconcile(self, kind_name: str, job_key: str) -> Outcome:
         """`job_key` is NAMESPACE/NAME. Never raises for what a cluster or a user can do."""
+        kind = self._kinds[kind_name]
+        if trouble := await self._clear_doubt(kind, job_key):
+            return trouble
         job = self._caches.jobs[kind_name].store.get(job_key)
         if job is None:
             self._applier.forget(kind_name, job_key)
             return Done()
         if job["metadata"].get("deletionTimestamp"):
             return Done()  # its children go by garbage collection
-        kind, now = self._kinds[kind_name], self._clock()
+        now = self._clock()
         typed = self._read(job, kind)
         decided = self._decide(typed, now)
         if trouble := await self._carry_out(kind, job, decided):
@@ -59,6 +62,14 @@ class Reconciler:
         if decided.wake_at is not None:
             return Again(max(0.0, (decided.wake_at - now).total_seconds()))
         return GiveUp(typed.problem) if typed.problem else Done()
+
+    async def _clear_doubt(self, kind: Kind, job_key: str) -> Outcome | None:
+        """None if it is known what became of the last status that was written."""
+        try:
+            await self._applier.clear_doubt(kind, job_key)
+        except (ApiError, Unreachable) as error:
+            return Retry(f"looking at the status that was written: {error}")
+        return None
 
     def _read(self, job: Object, kind: Kind) -> Job:
         try:
