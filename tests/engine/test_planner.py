@@ -151,3 +151,10 @@ def test_from_any_status_the_plans_soon_have_nothing_more_to_write_to_it(
             return
         status = made.status
     raise AssertionError(f"still writing: {status}")
+
+
+def test_old_spellings_are_told_once() -> None:
+    builder = JobBuilder().replica("worker", 1).spec(cleanPodPolicy="All")
+    told = [(kind, reason) for kind, reason, _ in events(decide(builder))]
+    assert told == [("Warning", "DeprecatedField")] * 2
+    assert events(decide(builder.status(STARTED))) == []

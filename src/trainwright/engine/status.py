@@ -14,10 +14,12 @@ from trainwright.objects.times import format_time
 
 
 def mark_created(draft: Draft) -> None:
-    """The first look at a job: say so, and say once which of its fields have no effect."""
+    """The first look at a job: say so, and say once what its author should change."""
     job = draft.job
     if draft.set_condition(CREATED, word="Created", message=f"{job.kind.name} {job.name} is created."):
         draft.transition(Transition.CREATED)
+        for warning in job.warnings:
+            draft.tell("Warning", "DeprecatedField", warning)
         for field in _without_effect(draft):
             draft.tell("Warning", "FieldWithoutEffect", field)
 
