@@ -144,6 +144,17 @@ class EngineMachine(RuleBasedStateMachine):
         for job in JOBS:
             self._reconcile(job)
 
+    @rule(name=st.sampled_from(JOBS), end=st.sampled_from([1, 137]), seen=st.booleans())
+    def collective_breaks(self, name: str, end: int, seen: bool) -> None:
+        """One rank fails and takes the others with it, at once or one after the other while the operator looks on."""
+        self.all_pods_start()
+        for pod in [key for key in self.world.pods if key.rsplit("-", 2)[0] == name]:
+            if pod in self.world.pods and self.world.pods[pod]["status"]["phase"] == "Running":
+                self.world.end_pod(pod, end)
+            if seen:
+                self.world.catch_up()
+                self._reconcile(name)
+
     @precondition(lambda self: self.world.pods)
     @rule(data=st.data())
     def container_restarts(self, data: st.DataObject) -> None:

@@ -143,6 +143,10 @@ class PodBuilder:
         self._object["metadata"]["deletionGracePeriodSeconds"] = grace
         return self
 
+    def spec(self, **fields: Any) -> Self:
+        self._object["spec"].update(fields)
+        return self
+
     def owner(self, uid: str | None) -> Self:
         """Another owner than the job; None: nobody's pod."""
         return self.metadata(ownerReferences=[] if uid is None else [_owner("digits", PYTORCH, uid)])
