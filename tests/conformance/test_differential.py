@@ -16,9 +16,10 @@ from tests.support.operating import running_operator
 from tests.support.peer import TUNED, running_peer
 from tests.support.snapshots import Snapshot
 from trainwright.kube.client import Client
+from trainwright.objects import Object
 
 ALL_OF_THEM = os.environ.get("HYPOTHESIS_PROFILE") == "all"
-CASES = 93 if ALL_OF_THEM else 12
+CASES = 82 if ALL_OF_THEM else 12
 SEED = 1
 
 
@@ -44,10 +45,12 @@ async def test_every_difference_from_the_go_operator_is_a_row_of_the_page(
 
     tell(
         f"differential: {len(cases)} PyTorchJobs compared with training-operator v1.9.4 at {looks} moments of their "
-        f"lives; {judge.seen.total()} differences, all explained by {len(judge.seen)} rows of docs/compatibility.md"
-        if not judge.unexplained
-        else f"differential: {len(judge.unexplained)} differences that no row of docs/compatibility.md explains"
+        f"lives: {judge.seen.total()} differences in {len(judge.seen)} rows of docs/compatibility.md, "
+        f"{len(judge.unexplained)} in none; rows that these jobs did not show: {len(judge.not_seen)}"
     )
+    if ALL_OF_THEM:
+        for row, times in judge.seen.most_common():
+            tell(f"  {times:5} {row}")
     assert not judge.unexplained, "\n".join(judge.unexplained)
     if ALL_OF_THEM:
         assert judge.not_seen == []
@@ -63,13 +66,14 @@ def test_a_larger_number_of_cases_begins_with_the_same_ones() -> None:
     assert generated_cases(12, seed=SEED) != generated_cases(12, seed=SEED + 1)
 
 
-EMPTY = Snapshot(job={"status": {}}, pods={}, services={}, autoscalers={}, events=[], told=0)
+JOB: Object = {"spec": {"pytorchReplicaSpecs": {}}, "status": {}}
+EMPTY = Snapshot(job=JOB, pods={}, services={}, autoscalers={}, events=[], told=0)
 
 
 @pytest.mark.parametrize(
     "ours",
     [
-        replace(EMPTY, job={"status": {"conditions": [["Created", "True", "PyTorchJobCreated", "is created"]]}}),
+        replace(EMPTY, job={**JOB, "status": {"conditions": [["Created", "True", "PyTorchJobCreated", "is created"]]}}),
         replace(EMPTY, job=None),
         replace(EMPTY, pods={"worker-0": {"phase": "Running"}}),
         replace(EMPTY, services={"worker-0": {"spec": {"ports": []}}}),

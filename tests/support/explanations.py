@@ -31,7 +31,7 @@ class Scenery:
         return any(kind == "Failed" and why in message for kind, _, message in side.conditions)
 
     def succeeded(self, side: Snapshot) -> bool:
-        return any(kind == "Succeeded" for kind, _, _ in side.conditions)
+        return "Succeeded" in side.states
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,17 @@ def _restart_told(difference: Difference, scenery: Scenery) -> bool:
     return difference.path == "events" and bool(difference.go and re.fullmatch(told, difference.go[2]))
 
 
+def _deleted_twice(job: str) -> tuple[str, str, str]:
+    return ("Warning", "FailedDeletePod", f'Error deleting: pytorchjobs.kubeflow.org "{job}" not found')
+
+
+def _work_done_twice(scenery: Scenery) -> bool:
+    """Somebody has deleted a pod that had succeeded, and Go alone has a new one."""
+    again = scenery.go.pods.keys() - scenery.ours.pods.keys()
+    deleted = {act.pod for scene in scenery.case.scenes for act in scene if isinstance(act, Delete)}
+    return bool(again) and again <= deleted and bool(scenery.ours.status.get("completedIndexes"))
+
+
 def _lost_by_the_recorder(difference: Difference, scenery: Scenery) -> bool:
     return difference.path == "events" and difference.go is None and scenery.go.told >= _GO_RECORDER_BURST
 
@@ -132,6 +143,14 @@ PARTED = (
         lambda of: any("ports[0].name: Required value" in message for _, _, message in of.go.events),
     ),
     Parted(
+        "`elasticPolicy.rdzvConf: []` crashes the reconcile",
+        lambda of: of.case.manifest["spec"].get("elasticPolicy", {}).get("rdzvConf") == [] and not of.go.pods,
+    ),
+    Parted(
+        "Names of pods and services may exceed 63 characters",
+        lambda of: any("must be no more than 63 characters" in message for _, _, message in of.go.events),
+    ),
+    Parted(
         "An init container of the user that is called `init-pytorch` collides",
         lambda of: any('Duplicate value: "init-pytorch"' in message for _, _, message in of.go.events),
     ),
@@ -142,15 +161,10 @@ PARTED = (
         ),
         chance=True,
     ),
-    Parted(
-        "A pod that finished and was removed by somebody is started again",
-        lambda of: (
-            of.go.pods.keys() - of.ours.pods.keys() and of.ours.status.get("completedIndexes") and of.case.does(Delete)
-        ),
-    ),
+    Parted("A pod that finished and was removed by somebody is started again", _work_done_twice),
     Parted(
         "Removing a role from a live job leaves its pods, services and numbers",
-        lambda of: of.go.status.get("replicaStatuses", {}).keys() - of.ours.status.get("replicaStatuses", {}).keys(),
+        lambda of: of.ours.job and of.go.counted_roles - of.ours.job["spec"]["pytorchReplicaSpecs"].keys(),
     ),
 )
 """Looked at first, in this order."""
@@ -182,7 +196,8 @@ EXPLAINED = (
             of.case.does(Delete)
             and (
                 _restart_told(found, of)
-                or re.fullmatch(r"job\.status\.(conditions\.\d\.\d|replicaStatuses\.\w+\.failed)", found.path)
+                or (re.fullmatch(r"job\.status\.conditions\.\d\.\d", found.path) and "Restarting" in of.go.states)
+                or (re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.failed", found.path) and found.ours is None)
             )
         ),
         chance=True,
@@ -199,6 +214,20 @@ EXPLAINED = (
         lambda found, of: (
             of.failed(of.go, _BACKOFF) and found.path == "events" and found.ours and found.ours[1] == "ExitedWithCode"
         ),
+    ),
+    Explained(
+        "A HorizontalPodAutoscaler stays when its job has ended",
+        lambda found, of: (
+            found.path.startswith("autoscalers.")
+            and found.ours is None
+            and of.succeeded(of.go)
+            and of.succeeded(of.ours)
+        ),
+    ),
+    Explained(
+        "A job whose time to live is over may be deleted twice",
+        lambda found, of: of.go.job is None and found.go == _deleted_twice(of.case.name),
+        chance=True,
     ),
     Explained("A child that the cache does not show yet is created a second time", _second_try, chance=True),
     Explained("Events of a job beyond the 25th are dropped", _lost_by_the_recorder, chance=True),

@@ -5,11 +5,23 @@ rules, and a large one shows each of them in many shapes.
 """
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
+from tests.support.case_writer import CaseWriter
 from tests.support.jobs import template
-from tests.support.played_cases import Act, Case, Change, Delete, Evict, Exit, Restarted, Scene, Start, Stuck
+from tests.support.played_cases import (
+    Case,
+    Change,
+    Delete,
+    DeleteService,
+    Evict,
+    Exit,
+    Restarted,
+    SidecarDied,
+    Start,
+    Stuck,
+    Unschedulable,
+)
 from trainwright.objects import Object
 
 
@@ -20,105 +32,12 @@ def generated_cases(count: int, *, seed: int) -> list[Case]:
 
 def _case(number: int, chance: random.Random) -> Case:
     theme = list(_THEMES)[number % len(_THEMES)]
-    write = _Writer(f"case-{number:02d}", chance)
+    write = CaseWriter(f"case-{number:02d}", chance)
     _THEMES[theme](write)
     return Case(write.name, theme, write.manifest, write.scenes)
 
 
-class _Writer:
-    """A case in the making: the themes say what matters to them, everything else is left to chance."""
-
-    def __init__(self, name: str, chance: random.Random) -> None:
-        self.name = name
-        self.chance = chance
-        self.scenes: list[Scene] = []
-        self.spec: Object = {"pytorchReplicaSpecs": {}}
-        if chance.random() < 0.4:
-            self.spec["nprocPerNode"] = chance.choice(["auto", "cpu", "gpu", "1", "4"])
-        if policy := chance.choice([None, None, "None", "Running", "All"]):
-            self.run_policy(cleanPodPolicy=policy)
-        if chance.random() < 0.3:
-            self.run_policy(ttlSecondsAfterFinished=3600)
-
-    @property
-    def manifest(self) -> Object:
-        return {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
-            "metadata": {"name": self.name, "labels": {"team": "vision"}, "annotations": {"example.com/note": "mine"}},
-            "spec": self.spec,
-        }
-
-    def run_policy(self, **fields: Any) -> None:
-        self.spec.setdefault("runPolicy", {}).update(fields)
-
-    def master(self, *, policy: str | None = None, **container: Any) -> None:
-        self._replicas("Master", 1, policy, container)
-
-    def workers(self, count: int | None = None, *, policy: str | None = None, **container: Any) -> int:
-        number = self.chance.randint(1, 3) if count is None else count
-        self._replicas("Worker", number, policy, container)
-        return number
-
-    def either_shape(self, *, policy: str | None = None) -> str:
-        """With a master or with workers alone; answers with a pod whose end does not end the job by success."""
-        if self.chance.random() < 0.6:
-            self.master(policy=policy)
-            return f"worker-{self.chance.randrange(self.workers(policy=policy))}"
-        return f"worker-{self.chance.randrange(self.workers(2, policy=policy))}"
-
-    def template_of(self, role: str) -> Object:
-        pod: Object = self.spec["pytorchReplicaSpecs"][role]["template"]
-        return pod
-
-    def play(self, *acts: Act) -> None:
-        self.scenes.append(acts)
-
-    def succeed(self) -> None:
-        """Everybody who has not yet ended ends well, the master before or after the workers."""
-        pods = list(self.pods())
-        if self.chance.random() < 0.5:
-            pods.reverse()
-        for pod in pods:
-            self.play(Exit(pod))
-
-    def pods(self) -> Iterator[str]:
-        for role, spec in self.spec["pytorchReplicaSpecs"].items():
-            yield from (f"{role.lower()}-{index}" for index in range(spec["replicas"]))
-
-    def _replicas(self, role: str, count: int, policy: str | None, container: Object) -> None:
-        spec: Object = {"replicas": count, "template": self._template(container)}
-        if policy is None:
-            policy = self.chance.choice([None, "Always", "OnFailure", "Never", "ExitCode"])
-        if policy is not None:
-            spec["restartPolicy"] = policy
-        self.spec["pytorchReplicaSpecs"][role] = spec
-
-    def _template(self, container: Object) -> Object:
-        chance = self.chance
-        fields: Object = {"command": ["python", "/train.py"], "args": ["--epochs", str(chance.randint(1, 9))]}
-        if chance.random() < 0.3:
-            fields["env"] = [{"name": "LR", "value": "0.1"}, {"name": "RANK", "value": "mine"}]
-        if chance.random() < 0.3:
-            fields["resources"] = {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}}
-        if chance.random() < 0.3:
-            fields["ports"] = [{"name": "pytorchjob-port", "containerPort": chance.choice([23456, 30000])}]
-        pod = template(**{**fields, **container})
-        if chance.random() < 0.4:
-            pod["metadata"] = {
-                "labels": {"app": "digits", "group-name": "mine", "training.kubeflow.org/job-name": "mine"},
-                "annotations": {"sidecar.istio.io/inject": "false"},
-            }
-        if chance.random() < 0.3:
-            pod["spec"]["initContainers"] = [{"name": "fetch", "image": "example/fetch:1"}]
-        if chance.random() < 0.3:
-            pod["spec"]["containers"].append({"name": "logs", "image": "example/logs:1"})
-        if chance.random() < 0.3:
-            pod["spec"].update(nodeSelector={"gpu": "yes"}, volumes=[{"name": "scratch", "emptyDir": {}}])
-        return pod
-
-
-def _success(write: _Writer) -> None:
+def _success(write: CaseWriter) -> None:
     write.master()
     if write.chance.random() < 0.7:
         write.workers()
@@ -126,13 +45,13 @@ def _success(write: _Writer) -> None:
     write.succeed()
 
 
-def _workers_alone(write: _Writer) -> None:
+def _workers_alone(write: CaseWriter) -> None:
     write.workers()
     write.play(Start())
     write.succeed()
 
 
-def _replaced(write: _Writer) -> None:
+def _replaced(write: CaseWriter) -> None:
     failing = write.either_shape(policy=write.chance.choice(["OnFailure", "Always"]))
     write.run_policy(backoffLimit=6)
     write.play(Start())
@@ -141,7 +60,7 @@ def _replaced(write: _Writer) -> None:
     write.succeed()
 
 
-def _retryable(write: _Writer) -> None:
+def _retryable(write: CaseWriter) -> None:
     failing = write.either_shape(policy="ExitCode")
     write.play(Start())
     write.play(Exit(failing, write.chance.choice([128, 130, 137, 143, 255])))
@@ -149,19 +68,19 @@ def _retryable(write: _Writer) -> None:
     write.succeed()
 
 
-def _permanent(write: _Writer) -> None:
+def _permanent(write: CaseWriter) -> None:
     failing = write.either_shape(policy="ExitCode")
     write.play(Start())
     write.play(Exit(failing, write.chance.choice([1, 2, 127])))
 
 
-def _never(write: _Writer) -> None:
+def _never(write: CaseWriter) -> None:
     failing = write.either_shape(policy="Never")
     write.play(Start())
     write.play(Exit(failing, write.chance.choice([1, 137])))
 
 
-def _suspended(write: _Writer) -> None:
+def _suspended(write: CaseWriter) -> None:
     write.either_shape()
     write.play(Start())
     write.play(Change({"runPolicy": {"suspend": True}}))
@@ -170,7 +89,7 @@ def _suspended(write: _Writer) -> None:
     write.succeed()
 
 
-def _born_suspended(write: _Writer) -> None:
+def _born_suspended(write: CaseWriter) -> None:
     write.either_shape()
     write.run_policy(suspend=True)
     write.play(Change({"runPolicy": {"suspend": False}}))
@@ -178,7 +97,7 @@ def _born_suspended(write: _Writer) -> None:
     write.succeed()
 
 
-def _scaled(write: _Writer) -> None:
+def _scaled(write: CaseWriter) -> None:
     if write.chance.random() < 0.4:
         write.master()
     write.workers(2)
@@ -191,7 +110,7 @@ def _scaled(write: _Writer) -> None:
     write.play(Exit("worker-0"))
 
 
-def _restarted_in_place(write: _Writer) -> None:
+def _restarted_in_place(write: CaseWriter) -> None:
     pod = write.either_shape(policy="OnFailure")
     limit = write.chance.randint(1, 4)
     write.run_policy(backoffLimit=limit)
@@ -201,7 +120,7 @@ def _restarted_in_place(write: _Writer) -> None:
     write.play(Restarted(pod, limit))
 
 
-def _evicted(write: _Writer) -> None:
+def _evicted(write: CaseWriter) -> None:
     pod = write.either_shape(policy=write.chance.choice(["OnFailure", "ExitCode"]))
     write.play(Start())
     write.play(Evict(pod))
@@ -209,7 +128,7 @@ def _evicted(write: _Writer) -> None:
     write.succeed()
 
 
-def _deleted_by_hand(write: _Writer) -> None:
+def _deleted_by_hand(write: CaseWriter) -> None:
     """In one blow: with a grace period the terminating pod is seen, which is a theme of its own."""
     pod = write.either_shape(policy="OnFailure")
     write.play(Start())
@@ -218,7 +137,7 @@ def _deleted_by_hand(write: _Writer) -> None:
     write.succeed()
 
 
-def _elastic(write: _Writer) -> None:
+def _elastic(write: CaseWriter) -> None:
     write.workers(write.chance.randint(2, 3))
     policy: Object = {"minReplicas": 1, "maxReplicas": 4}
     policy |= write.chance.choice(
@@ -240,7 +159,7 @@ def _elastic(write: _Writer) -> None:
     write.play(Exit(f"worker-{write.chance.randrange(2)}"))
 
 
-def _autoscaled(write: _Writer) -> None:
+def _autoscaled(write: CaseWriter) -> None:
     write.workers(2)
     metric = {
         "type": "Resource",
@@ -255,7 +174,21 @@ def _autoscaled(write: _Writer) -> None:
     write.succeed()
 
 
-def _forgotten(write: _Writer) -> None:
+def _elastic_with_master(write: CaseWriter) -> None:
+    write.master()
+    write.workers(2)
+    write.spec["elasticPolicy"] = write.chance.choice([{}, {"minReplicas": 1}, {"maxReplicas": 3}])
+    write.play(Start())
+    write.succeed()
+
+
+def _empty_rendezvous(write: CaseWriter) -> None:
+    write.workers(2)
+    write.spec["elasticPolicy"] = {"maxReplicas": 2, "rdzvConf": []}
+    write.play(Start())
+
+
+def _forgotten(write: CaseWriter) -> None:
     """A time to live of nothing: the job goes when it has ended."""
     write.either_shape(policy="Never")
     write.run_policy(ttlSecondsAfterFinished=0)
@@ -263,14 +196,14 @@ def _forgotten(write: _Writer) -> None:
     write.succeed()
 
 
-def _no_second_chance(write: _Writer) -> None:
+def _no_second_chance(write: CaseWriter) -> None:
     failing = write.either_shape(policy=write.chance.choice(["OnFailure", "ExitCode"]))
     write.run_policy(backoffLimit=0)
     write.play(Start())
     write.play(Exit(failing, 137))
 
 
-def _replaced_too_often(write: _Writer) -> None:
+def _replaced_too_often(write: CaseWriter) -> None:
     failing = write.either_shape(policy="OnFailure")
     write.run_policy(backoffLimit=2)
     write.play(Start())
@@ -279,7 +212,7 @@ def _replaced_too_often(write: _Writer) -> None:
         write.play(Start())
 
 
-def _named_ports(write: _Writer) -> None:
+def _named_ports(write: CaseWriter) -> None:
     ports = [{"name": "metrics", "containerPort": 9000}, {"name": "debug", "containerPort": 5678, "protocol": "UDP"}]
     write.master(ports=ports)
     write.workers(ports=ports)
@@ -287,24 +220,24 @@ def _named_ports(write: _Writer) -> None:
     write.succeed()
 
 
-def _unnamed_port(write: _Writer) -> None:
+def _unnamed_port(write: CaseWriter) -> None:
     write.workers(1, ports=[{"containerPort": 8080}])
     write.play(Start())
 
 
-def _managed_elsewhere(write: _Writer) -> None:
+def _managed_elsewhere(write: CaseWriter) -> None:
     write.either_shape()
     write.run_policy(managedBy="kueue.x-k8s.io/multikueue")
 
 
-def _managed_by_name(write: _Writer) -> None:
+def _managed_by_name(write: CaseWriter) -> None:
     write.either_shape()
     write.run_policy(managedBy="kubeflow.org/training-operator")
     write.play(Start())
     write.succeed()
 
 
-def _policy_in_template(write: _Writer) -> None:
+def _policy_in_template(write: CaseWriter) -> None:
     pod = write.either_shape(policy="OnFailure")
     write.template_of("Worker")["spec"]["restartPolicy"] = "Never"
     write.play(Start())
@@ -313,47 +246,117 @@ def _policy_in_template(write: _Writer) -> None:
     write.succeed()
 
 
-def _cannot_start(write: _Writer) -> None:
+def _cannot_start(write: CaseWriter) -> None:
     write.either_shape()
     write.play(Stuck("worker-0", "ImagePullBackOff", 'Back-off pulling image "example/train:1"'))
     write.play(Start())
     write.succeed()
 
 
-def _own_init_container(write: _Writer) -> None:
+def _no_room(write: CaseWriter) -> None:
+    write.either_shape()
+    write.play(Unschedulable("worker-0"))
+    write.play(Start())
+    write.succeed()
+
+
+def _sidecar_died(write: CaseWriter) -> None:
+    write.master()
+    write.workers(1)
+    write.template_of("Worker")["spec"]["containers"][1:] = [{"name": "logs", "image": "example/logs:1"}]
+    write.play(Start())
+    write.play(SidecarDied("worker-0"))
+    write.succeed()
+
+
+def _service_deleted(write: CaseWriter) -> None:
+    pod = write.either_shape()
+    write.play(Start())
+    write.play(DeleteService(pod))
+    write.succeed()
+
+
+def _changed_while_running(write: CaseWriter) -> None:
+    """A new template is for new pods, and a finished job no longer listens."""
+    write.workers(2, policy="Never")
+    write.play(Start())
+    template = {"metadata": {"labels": {"generation": "second"}}}
+    write.play(Change({"pytorchReplicaSpecs": {"Worker": {"template": template}}}))
+    write.succeed()
+    write.play(Change({"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}))
+
+
+def _role_added(write: CaseWriter) -> None:
+    write.master()
+    workers = {"replicas": 2, "template": template(command=["python", "/train.py"])}
+    write.play(Start())
+    write.play(Change({"pytorchReplicaSpecs": {"Worker": workers}}))
+    write.play(Start())
+    write.play(Exit("worker-1"))
+    write.play(Exit("master-0"))
+
+
+def _scaled_while_suspended(write: CaseWriter) -> None:
+    write.workers(1)
+    write.play(Start())
+    write.play(Change({"runPolicy": {"suspend": True}}))
+    write.play(Change({"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}))
+    write.play(Change({"runPolicy": {"suspend": False}}))
+    write.play(Start())
+    write.succeed()
+
+
+def _failed_twice(write: CaseWriter) -> None:
+    """Two roles, two policies, no limit."""
+    write.master(policy="OnFailure")
+    write.workers(2, policy="ExitCode")
+    write.play(Start())
+    for failing in (Exit("master-0", 1), Exit("worker-1", 143)):
+        write.play(failing)
+        write.play(Start())
+    write.succeed()
+
+
+def _long_name(write: CaseWriter) -> None:
+    write.name += "-" + "x" * 48
+    write.workers(1)
+    write.play(Start())
+
+
+def _own_init_container(write: CaseWriter) -> None:
     write.master()
     write.workers(1)
     write.template_of("Worker")["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "example/fetch:1"}]
     write.play(Start())
 
 
-def _late(write: _Writer) -> None:
+def _late(write: CaseWriter) -> None:
     write.either_shape(policy="Never")
-    write.run_policy(activeDeadlineSeconds=1)
+    write.run_policy(activeDeadlineSeconds=4)
     write.play(Start())
     write.play(Exit("worker-0"))
 
 
-def _no_time_at_all(write: _Writer) -> None:
+def _no_time_at_all(write: CaseWriter) -> None:
     write.either_shape(policy="Never")
     write.run_policy(activeDeadlineSeconds=0)
 
 
-def _plenty_of_time(write: _Writer) -> None:
+def _plenty_of_time(write: CaseWriter) -> None:
     write.either_shape()
     write.run_policy(activeDeadlineSeconds=3600, backoffLimit=3)
     write.play(Start())
     write.succeed()
 
 
-def _deleted_slowly(write: _Writer) -> None:
+def _deleted_slowly(write: CaseWriter) -> None:
     pod = write.either_shape(policy=write.chance.choice(["Never", "OnFailure"]))
     write.play(Start())
     write.play(Delete(pod, slowly=True))
     write.play(Start())
 
 
-def _removed_after_its_end(write: _Writer) -> None:
+def _removed_after_its_end(write: CaseWriter) -> None:
     """A worker has succeeded, and somebody tidies it away while the others go on."""
     write.master()
     write.workers(2)
@@ -363,7 +366,7 @@ def _removed_after_its_end(write: _Writer) -> None:
     write.play(Exit("master-0"))
 
 
-def _role_removed(write: _Writer) -> None:
+def _role_removed(write: CaseWriter) -> None:
     write.master()
     write.workers()
     write.play(Start())
@@ -371,7 +374,7 @@ def _role_removed(write: _Writer) -> None:
     write.play(Exit("master-0"))
 
 
-def _replicas_left_out(write: _Writer) -> None:
+def _replicas_left_out(write: CaseWriter) -> None:
     write.master()
     write.workers(1)
     for spec in write.spec["pytorchReplicaSpecs"].values():
@@ -381,7 +384,7 @@ def _replicas_left_out(write: _Writer) -> None:
     write.play(Exit("master-0"))
 
 
-_THEMES: dict[str, Callable[[_Writer], None]] = {
+_THEMES: dict[str, Callable[[CaseWriter], None]] = {
     "success": _success,
     "workers alone": _workers_alone,
     "replaced after a failure": _replaced,
@@ -413,4 +416,14 @@ _THEMES: dict[str, Callable[[_Writer], None]] = {
     "removed after its end": _removed_after_its_end,
     "role removed": _role_removed,
     "replicas left out": _replicas_left_out,
+    "elastic with master": _elastic_with_master,
+    "empty rendezvous configuration": _empty_rendezvous,
+    "no room": _no_room,
+    "sidecar died": _sidecar_died,
+    "service deleted": _service_deleted,
+    "changed while running": _changed_while_running,
+    "role added": _role_added,
+    "scaled while suspended": _scaled_while_suspended,
+    "failed twice": _failed_twice,
+    "long name": _long_name,
 }

@@ -84,6 +84,29 @@ class PlayedKubelet:
         why = {"reason": reason, "message": message} if reason else {}
         await self._report(pod, phase=phase, state=state, ready=False, more=why)
 
+    async def leave_unscheduled(self, pod: str, *, message: str) -> None:
+        """Does the scheduler's part where no node will do."""
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": _now(),
+        }
+        await self._client.patch(
+            PODS, pod, {"status": {"conditions": [condition]}}, namespace=self._namespace, subresource="status"
+        )
+
+    async def end_container(self, pod: str, index: int, *, exit_code: int, message: str = "") -> None:
+        """One container of a running pod has ended, the others go on."""
+        seen = await self._client.get(PODS, pod, namespace=self._namespace)
+        containers = seen["status"]["containerStatuses"]
+        ended = {"exitCode": exit_code, "reason": "Error", "message": message, "finishedAt": _now()}
+        containers[index].update(ready=False, started=False, state={"terminated": ended})
+        await self._client.patch(
+            PODS, pod, {"status": {"containerStatuses": containers}}, namespace=self._namespace, subresource="status"
+        )
+
     async def complete_deletion(self, pod: str, *, uid: str | None = None) -> None:
         """The processes of a terminating pod are gone: so is the pod. With `uid` never its successor by mistake."""
         with suppress(NotFound):

@@ -10,7 +10,20 @@ from contextlib import asynccontextmanager, suppress
 
 from tests.support.jobs import JobBuilder
 from tests.support.kubelet import PlayedKubelet
-from tests.support.played_cases import Act, Case, Change, Delete, Evict, Exit, Restarted, Start, Stuck
+from tests.support.played_cases import (
+    Act,
+    Case,
+    Change,
+    Delete,
+    DeleteService,
+    Evict,
+    Exit,
+    Restarted,
+    SidecarDied,
+    Start,
+    Stuck,
+    Unschedulable,
+)
 from tests.support.snapshots import Snapshot, snapshots
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
@@ -23,7 +36,7 @@ from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS,
 
 _REST_SECONDS = 1.0
 """Nothing was written for so long, by an operator that has answered meanwhile: it has nothing left to do."""
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 """A job that its operator tries again and again never rests; the pauses between two tries are long by then."""
 
 _HANDS = 16
@@ -111,6 +124,13 @@ class Side:
                 await self._kubelet.finish(f"{case.name}-{pod}", exit_code=137, reason="Evicted", message=message)
             case Stuck(pod, reason, message):
                 await self._kubelet.wait(f"{case.name}-{pod}", reason=reason, message=message)
+            case Unschedulable(pod):
+                message = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+                await self._kubelet.leave_unscheduled(f"{case.name}-{pod}", message=message)
+            case SidecarDied(pod):
+                await self._kubelet.end_container(f"{case.name}-{pod}", 1, exit_code=3, message="no room for logs")
+            case DeleteService(pod):
+                await self._client.delete(SERVICES, f"{case.name}-{pod}", namespace=self.namespace)
             case Delete(pod, slowly):
                 if slowly:
                     self._kept.add(f"{case.name}-{pod}")

@@ -45,11 +45,32 @@ class Stuck:
 
 
 @dataclass(frozen=True)
+class Unschedulable:
+    """No node has room for the pod, says the scheduler."""
+
+    pod: str
+
+
+@dataclass(frozen=True)
+class SidecarDied:
+    """The first container goes on, the second one has ended with an error."""
+
+    pod: str
+
+
+@dataclass(frozen=True)
 class Delete:
     """Somebody deletes the pod. With `slowly` its processes are still there when we look, and gone at the next look."""
 
     pod: str
     slowly: bool = False
+
+
+@dataclass(frozen=True)
+class DeleteService:
+    """Somebody deletes the service of a pod."""
+
+    pod: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +80,7 @@ class Change:
     spec: Object
 
 
-Act = Start | Restarted | Exit | Evict | Stuck | Delete | Change
+Act = Start | Restarted | Exit | Evict | Stuck | Unschedulable | SidecarDied | Delete | DeleteService | Change
 Scene = tuple[Act, ...]
 
 

@@ -35,10 +35,19 @@ class Snapshot:
 
     @property
     def conditions(self) -> list[Told]:
-        """Those that are true: type, reason, message."""
+        """Those that are true: type, reason and message."""
         return [
-            (kind, reason, text) for kind, state, reason, text in self.status.get("conditions", []) if state == "True"
+            (kind, reason, text) for kind, truth, reason, text in self.status.get("conditions", []) if truth == "True"
         ]
+
+    @property
+    def states(self) -> set[str]:
+        """The types of the conditions that are true."""
+        return {kind for kind, _, _ in self.conditions}
+
+    @property
+    def counted_roles(self) -> set[str]:
+        return set(self.status.get("replicaStatuses") or {})
 
 
 @dataclass(frozen=True)
