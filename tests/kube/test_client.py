@@ -15,8 +15,8 @@ import pytest
 
 from tests.support.scriptedserver import ScriptedServer, answer, cut, scripted_server, stream
 from trainwright.kube.client import Client
-from trainwright.kube.config import ClusterConfig
-from trainwright.kube.errors import Expired, NotFound, ServerError, TooManyRequests, Unreachable
+from trainwright.kube.config import ClusterConfig, ConfigError, ExecPlugin
+from trainwright.kube.errors import Expired, NotFound, ServerError, TooManyRequests, Unauthorized, Unreachable
 from trainwright.kube.limits import RateLimit
 from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import PatchKind, WatchEvent, watch_request
@@ -294,6 +294,50 @@ async def test_a_rotated_token_is_used_from_the_next_request_on(
     token.write_text("second")
     await caller.call(client.get, PODS, "p")
     assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer one", "Bearer second"]
+
+
+async def test_after_a_401_a_plugin_is_asked_again_and_once_only(
+    server: ScriptedServer, caller: Caller, tmp_path: Path
+) -> None:
+    refused = answer({"kind": "Status", "code": 401, "message": "Unauthorized"}, status=401)
+    server.will(answer(POD), refused, answer(POD), refused, refused)
+    client = caller.client(ClusterConfig(server=server.url, exec_plugin=counting_plugin(tmp_path)))
+    await caller.call(client.get, PODS, "p")
+    await caller.call(client.get, PODS, "p")
+    with pytest.raises(Unauthorized):
+        await caller.call(client.create, PODS, POD)
+    assert [seen.headers["authorization"] for seen in server.seen] == [
+        "Bearer token-1",
+        "Bearer token-1",
+        "Bearer token-2",
+        "Bearer token-2",
+        "Bearer token-3",
+    ]
+
+
+async def test_many_requests_at_once_ask_a_plugin_once(server: ScriptedServer, tmp_path: Path) -> None:
+    server.will(*[answer(POD)] * 10)
+    async with Client(ClusterConfig(server=server.url, exec_plugin=counting_plugin(tmp_path))) as client:
+        await asyncio.gather(*(client.get(PODS, "p") for _ in range(10)))
+    assert {seen.headers["authorization"] for seen in server.seen} == {"Bearer token-1"}
+
+
+async def test_a_plugin_that_does_not_work_is_named(server: ScriptedServer, caller: Caller) -> None:
+    plugin = ExecPlugin(where="exec of user 'u'", command="/nowhere/login", api_version="v", interactive_mode="Never")
+    client = caller.client(ClusterConfig(server=server.url, exec_plugin=plugin))
+    with pytest.raises(ConfigError, match="exec of user 'u': cannot run /nowhere/login: No such file or directory"):
+        await caller.call(client.get, PODS, "p")
+    assert server.seen == []
+
+
+def counting_plugin(directory: Path) -> ExecPlugin:
+    """Answers with `token-1`, `token-2` and so on."""
+    program = directory / "login"
+    version = "client.authentication.k8s.io/v1"
+    said = f'{{"apiVersion":"{version}","kind":"ExecCredential","status":{{"token":"token-%s"}}}}'
+    program.write_text(f"#!/bin/sh\necho >> $0.runs\nprintf '{said}' $(wc -l < $0.runs)\n")
+    program.chmod(0o755)
+    return ExecPlugin(where="exec of user 'u'", command=str(program), api_version=version, interactive_mode="Never")
 
 
 async def test_a_limit_holds_back_requests_but_not_streams(server: ScriptedServer) -> None:

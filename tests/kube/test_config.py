@@ -13,11 +13,15 @@ import yaml
 from trainwright.kube.config import (
     ClusterConfig,
     ConfigError,
+    ExecPlugin,
     in_cluster_config,
     load_kubeconfig,
     merge_into_kubeconfig,
     remove_from_kubeconfig,
 )
+
+V1 = "client.authentication.k8s.io/v1"
+AWS: Mapping[str, Any] = {"command": "aws", "apiVersion": V1, "interactiveMode": "Never"}
 
 
 def encoded(data: bytes) -> str:
@@ -153,8 +157,40 @@ def test_what_is_missing_is_named(tmp_path: Path, change: dict[str, Any], messag
         ({"proxy-url": "socks5://x:1"}, {}, r"proxy-url of cluster 'c' in .* must start with http://"),
         ({}, {"client-certificate-data": encoded(b"x")}, r"client-key of user 'u' in .* is missing"),
         ({}, {"client-key-data": encoded(b"x")}, r"client-certificate of user 'u' in .* is missing"),
-        ({}, {"exec": {"command": "aws"}}, r"exec of user 'u' in .* is not supported: use a token, tokenFile, client"),
-        ({}, {"auth-provider": {"name": "gcp"}}, r"auth-provider of user 'u' in .* is not supported: use a token"),
+        (
+            {},
+            {"auth-provider": {"name": "gcp"}},
+            r"auth-provider of user 'u' in .* is not supported: use exec, a token",
+        ),
+        ({}, {"exec": "aws"}, r"exec of user 'u' in .* must be a mapping with a command, not 'aws'"),
+        ({}, {"exec": {"apiVersion": V1}}, r"command of exec of user 'u' in .* is missing"),
+        (
+            {},
+            {"exec": {"command": "aws", "apiVersion": "client.authentication.k8s.io/v1alpha1"}},
+            r"apiVersion of exec of user 'u' in .* must be .*/v1 or .*/v1beta1, not '.*v1alpha1': update aws and",
+        ),
+        (
+            {},
+            {"exec": {"command": "aws", "apiVersion": V1}},
+            r"interactiveMode of .* must be one of Never, .*, not None",
+        ),
+        (
+            {},
+            {"exec": {**AWS, "interactiveMode": "Maybe"}},
+            r"interactiveMode of .* must be one of Never, .*, not 'Maybe'",
+        ),
+        (
+            {},
+            {"exec": {**AWS, "args": ["--n", 1]}},
+            r"args of exec of user 'u' in .* must be a list of texts; put numbers",
+        ),
+        ({}, {"exec": {**AWS, "args": "x"}}, r"args of exec of user 'u' in .* must be a list of texts"),
+        (
+            {},
+            {"exec": {**AWS, "env": [{"name": "A"}]}},
+            r"env of exec of user 'u' in .* must be a list of entries with",
+        ),
+        ({}, {"exec": {**AWS, "provideClusterInfo": 1}}, r"provideClusterInfo of .* must be true or false, not 1"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_field_and_the_fix(
@@ -163,6 +199,51 @@ def test_what_cannot_work_is_refused_with_the_field_and_the_fix(
     with pytest.raises(ConfigError, match=message) as refused:
         load_kubeconfig(kubeconfig(tmp_path / "config", cluster=cluster, user=user))
     assert "\n" not in str(refused.value)
+
+
+def test_a_program_may_know_who_we_are(tmp_path: Path) -> None:
+    full = {
+        **AWS,
+        "args": ["eks", "get-token"],
+        "env": [{"name": "AWS_PROFILE", "value": "ada"}],
+        "installHint": "install aws",
+        "provideClusterInfo": True,
+    }
+    cluster = {
+        "server": "https://h:1",
+        "certificate-authority-data": encoded(b"ca"),
+        "tls-server-name": "real",
+        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}, {"name": "x"}],
+    }
+    path = kubeconfig(tmp_path / "config", cluster=cluster, user={"exec": full})
+    assert load_kubeconfig(path).exec_plugin == ExecPlugin(
+        where=f"exec of user 'u' in {path}",
+        command="aws",
+        api_version=V1,
+        args=("eks", "get-token"),
+        env=(("AWS_PROFILE", "ada"),),
+        interactive_mode="Never",
+        install_hint="install aws",
+        cluster={
+            "server": "https://h:1",
+            "certificate-authority-data": encoded(b"ca"),
+            "tls-server-name": "real",
+            "config": {"audience": "a"},
+        },
+    )
+
+
+def test_a_program_with_a_path_is_looked_for_beside_the_kubeconfig(tmp_path: Path) -> None:
+    beta = {"command": "./bin/login", "apiVersion": "client.authentication.k8s.io/v1beta1"}
+    plugin = load_kubeconfig(kubeconfig(tmp_path / "config", user={"exec": beta})).exec_plugin
+    assert plugin
+    assert (plugin.command, plugin.interactive_mode, plugin.cluster) == (f"{tmp_path}/bin/login", "IfAvailable", None)
+
+
+@pytest.mark.parametrize("written", [{"token": "t"}, {"tokenFile": "t"}, {"username": "ada", "password": "pw"}])
+def test_what_is_written_down_needs_no_program(tmp_path: Path, written: dict[str, str]) -> None:
+    path = kubeconfig(tmp_path / "config", user={"exec": dict(AWS), **written})
+    assert load_kubeconfig(path).exec_plugin is None
 
 
 def test_a_server_without_a_scheme_is_plain_http(tmp_path: Path) -> None:

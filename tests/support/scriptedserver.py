@@ -1,6 +1,7 @@
 """A real HTTP server on loopback whose answers a test writes down beforehand: for what only a socket can show."""
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -57,14 +58,14 @@ class ScriptedServer:
 
 
 @asynccontextmanager
-async def scripted_server() -> AsyncIterator[ScriptedServer]:
+async def scripted_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedServer]:
     server = ScriptedServer()
     runner = web.ServerRunner(web.Server(server.handle), shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     host, port = runner.addresses[0][:2]
-    server.url = f"http://{host}:{port}"
+    server.url = f"{'https' if tls else 'http'}://{host}:{port}"
     try:
         yield server
     finally:

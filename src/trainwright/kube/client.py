@@ -18,7 +18,7 @@ import yarl
 
 from trainwright.kube import requests
 from trainwright.kube.config import ClusterConfig
-from trainwright.kube.credentials import Credentials, proxy_of, tls_context
+from trainwright.kube.credentials import Credentials, proxy_of
 from trainwright.kube.limits import RateLimit
 from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import (
@@ -61,7 +61,8 @@ class Client:
         self._retries = retries
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
         self._proxy = proxy_of(config, os.environ)
-        connector = aiohttp.TCPConnector(limit=connections, ssl=tls_context(config) or True, keepalive_timeout=30.0)
+        self._plugin_lock = asyncio.Lock()
+        connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0)
         # Uncompressed answers: between server and client there is a fast network, but CPU on both sides is dear.
         headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
@@ -250,9 +251,11 @@ class Client:
 
     async def _perform(self, request: Request) -> tuple[aiohttp.ClientResponse, Response]:
         attempt = 0
+        refused = False
         while True:
             await self._wait_for_our_turn(request)
-            started = time.perf_counter()
+            await self._be_somebody()
+            generation, started = self._credentials.generation, time.perf_counter()
             try:
                 opened, body = await self._attempt(request)
             except _TROUBLE as error:
@@ -263,12 +266,25 @@ class Client:
                     raise requests.unreachable(self.config.server, outcome, _reason(error)) from error
             else:
                 self._tell(request, opened.status, started)
+                if opened.status == 401 and not refused and await self._are_others_now(generation):
+                    refused = True
+                    continue
                 response = Response(opened.status, _lower_names(opened.headers), body)
                 delay = self._retry_delay(request, response, attempt)
                 if delay is None:
                     return opened, response
             await asyncio.sleep(delay)
             attempt += 1
+
+    async def _be_somebody(self) -> None:
+        if self._credentials.awaits_plugin:
+            async with self._plugin_lock:
+                await asyncio.to_thread(self._credentials.ask_plugin)
+
+    async def _are_others_now(self, generation: int) -> bool:
+        """Whether, after a 401, there are other credentials to try."""
+        async with self._plugin_lock:
+            return await asyncio.to_thread(self._credentials.after_refusal, generation)
 
     async def _wait_for_our_turn(self, request: Request) -> None:
         if self._limit is not None and not request.streaming:
@@ -294,6 +310,7 @@ class Client:
             headers=headers,
             timeout=self._timeout_of(request),
             proxy=self._proxy,
+            ssl=self._credentials.tls or True,
             server_hostname=self.config.tls_server_name,
             allow_redirects=False,
         )

@@ -9,7 +9,7 @@ import binascii
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -21,6 +21,20 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 class ConfigError(Exception):
     """The way to the cluster is not described well enough. One line, for the user."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecPlugin:
+    """A program that knows who we are. `where` names it for users, `cluster` is what it is told about the cluster."""
+
+    where: str
+    command: str
+    api_version: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    interactive_mode: str = "IfAvailable"
+    install_hint: str = ""
+    cluster: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +53,7 @@ class ClusterConfig:
     token_file: Path | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
+    exec_plugin: ExecPlugin | None = None
     proxy_url: str | None = None
 
 
@@ -227,18 +242,17 @@ def _resolve(kubeconfig: _Kubeconfig, wanted: str | None) -> ClusterConfig:
 
 
 def _connect(name: str, context: _Entry, cluster: _Entry, user: _Entry) -> ClusterConfig:
-    for plugin in ("exec", "auth-provider"):
-        if user.body.get(plugin):
-            raise ConfigError(
-                f"{user.field(plugin)} is not supported: use a token, tokenFile, client certificate or "
-                "username and password (`kubectl create token` makes a token)"
-            )
+    if user.body.get("auth-provider"):
+        raise ConfigError(
+            f"{user.field('auth-provider')} is not supported: use exec, a token, tokenFile, client certificate or "
+            "username and password (`kubectl create token` makes a token)"
+        )
     certificate, key = user.data("client-certificate"), user.data("client-key")
     if (certificate is None) != (key is None):
         missing = "client-key" if key is None else "client-certificate"
         raise ConfigError(f"{user.field(missing)} is missing: a client certificate needs its key")
     insecure = cluster.flag("insecure-skip-tls-verify")
-    return ClusterConfig(
+    config = ClusterConfig(
         server=_server_url(cluster),
         namespace=context.text("namespace") or "default",
         context=name,
@@ -253,6 +267,74 @@ def _connect(name: str, context: _Entry, cluster: _Entry, user: _Entry) -> Clust
         password=user.text("password"),
         proxy_url=_proxy_url(cluster),
     )
+    if not user.body.get("exec"):
+        return config
+    plugin = _exec_plugin(user, config, _plugin_settings(cluster))
+    # As in kubectl: what is written down needs no program to find it out.
+    written_down = config.token or config.token_file or config.username
+    return config if written_down else replace(config, exec_plugin=plugin)
+
+
+_PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_PLUGIN_MODES = ("Never", "IfAvailable", "Always")
+
+
+def _exec_plugin(user: _Entry, config: ClusterConfig, settings: Any) -> ExecPlugin:
+    body = user.body["exec"]
+    if not isinstance(body, dict):
+        raise ConfigError(f"{user.field('exec')} must be a mapping with a command, not {body!r}")
+    plugin = _Entry("exec of user", user.name, body, user.file)
+    command = plugin.text("command")
+    if command is None:
+        raise ConfigError(f"{plugin.field('command')} is missing")
+    version = plugin.text("apiVersion")
+    if version not in _PLUGIN_VERSIONS:
+        raise ConfigError(
+            f"{plugin.field('apiVersion')} must be {' or '.join(_PLUGIN_VERSIONS)}, not {version!r}: "
+            f"update {command} and let it write the kubeconfig again"
+        )
+    mode = plugin.text("interactiveMode")
+    if mode not in _PLUGIN_MODES and (mode is not None or version == _PLUGIN_VERSIONS[0]):
+        raise ConfigError(f"{plugin.field('interactiveMode')} must be one of {', '.join(_PLUGIN_MODES)}, not {mode!r}")
+    args, env = body.get("args") or [], body.get("env") or []
+    if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
+        raise ConfigError(f"{plugin.field('args')} must be a list of texts; put numbers in quotes")
+    if not isinstance(env, list) or not all(_is_variable(entry) for entry in env):
+        raise ConfigError(f"{plugin.field('env')} must be a list of entries with name and value, both text")
+    return ExecPlugin(
+        where=user.field("exec"),
+        # A path is relative to the kubeconfig, a bare name is looked for in $PATH.
+        command=str(user.file.parent / command) if "/" in command else command,
+        api_version=version,
+        args=tuple(args),
+        env=tuple((entry["name"], entry["value"]) for entry in env),
+        interactive_mode=mode or "IfAvailable",
+        install_hint=plugin.text("installHint") or "",
+        cluster=_cluster_info(config, settings) if plugin.flag("provideClusterInfo") else None,
+    )
+
+
+def _is_variable(entry: Any) -> bool:
+    return isinstance(entry, dict) and isinstance(entry.get("name"), str) and isinstance(entry.get("value"), str)
+
+
+def _plugin_settings(cluster: _Entry) -> Any:
+    """What the kubeconfig says about a cluster to plugins alone."""
+    extensions = cluster.body.get("extensions") or []
+    named = {entry.get("name"): entry.get("extension") for entry in extensions if isinstance(entry, dict)}
+    return named.get("client.authentication.k8s.io/exec")
+
+
+def _cluster_info(config: ClusterConfig, settings: Any) -> dict[str, Any]:
+    info = {
+        "server": config.server,
+        "tls-server-name": config.tls_server_name,
+        "insecure-skip-tls-verify": config.insecure or None,
+        "certificate-authority-data": base64.b64encode(config.ca_data).decode() if config.ca_data else None,
+        "proxy-url": config.proxy_url,
+        "config": settings,
+    }
+    return {key: value for key, value in info.items() if value is not None}
 
 
 def _server_url(cluster: _Entry) -> str:

@@ -2,44 +2,148 @@
 
 import base64
 import ipaddress
+import logging
 import ssl
 import tempfile
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from trainwright.kube.config import ClusterConfig, ConfigError
+from trainwright.kube.config import ClusterConfig, ConfigError, ExecPlugin
+
+if TYPE_CHECKING:
+    from trainwright.kube.execplugin import ExecCredential
+
+log = logging.getLogger(__name__)
+
+_LONGEST_TOKEN_AGE = 60.0
+_PAUSE_AFTER_FAILURE = 10.0
 
 
 class Credentials:
-    """The headers that say who we are. A token file is read again whenever it has been rotated.
+    """Who we are, as headers and as a TLS context; both may change while we run.
 
-    While it cannot be read, the last token that it held goes on: a process that runs must not end because of a moment.
+    A token file is read again when it has been rotated, and at least every minute. A plugin is asked again when what
+    it said has expired. While that fails, what was good last goes on: a process that runs must not end because of a
+    moment. Methods that may run a program say so; all may be used from several threads.
     """
 
-    def __init__(self, config: ClusterConfig) -> None:
-        self._token_file = config.token_file
-        self._file_stamp: tuple[int, ...] = ()
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._clock, self._steady = clock, steady
+        self._lock = threading.Lock()
         self._headers = _fixed_headers(config)
+        self._token_stamp: tuple[int, ...] = ()
+        self._token_read = 0.0
+        self._plugin = config.exec_plugin
+        self._answer: ExecCredential | None = None
+        self._plugin_rests_until = float("-inf")
+        self._plugin_error = ConfigError("")
+        self.tls = tls_context(config)
+        self.generation = 0
+        """Rises with every change; what was refused under an older one is worth another try."""
 
     def headers(self) -> Mapping[str, str]:
-        if self._token_file is not None:
-            self._refresh(self._token_file)
+        if self._config.token_file is not None:
+            self._read_token(self._config.token_file)
         return self._headers
 
-    def _refresh(self, path: Path) -> None:
+    @property
+    def awaits_plugin(self) -> bool:
+        """Whether `ask_plugin` must come before anything is sent."""
+        if self._plugin is None:
+            return False
+        if self._answer is None:
+            return True
+        expired = self._answer.expires is not None and self._answer.expires <= self._clock()
+        return expired and self._steady() >= self._plugin_rests_until
+
+    def ask_plugin(self) -> None:
+        """Runs the plugin, unless somebody else just has. Raises ConfigError if it has never answered."""
+        with self._lock:
+            if self._plugin is None or not self.awaits_plugin:
+                return
+            if not self._run(self._plugin) and self._answer is None:
+                raise self._plugin_error
+
+    def after_refusal(self, generation: int) -> bool:
+        """The server said 401 to what was sent under `generation`: whether there is something else to try now.
+
+        May run the plugin.
+        """
+        with self._lock:
+            if generation != self.generation:
+                return True
+            if self._plugin is not None:
+                return self._run(self._plugin)
+            if self._config.token_file is not None:
+                self._token_stamp = ()
+                self._read_token(self._config.token_file)
+            return generation != self.generation
+
+    def _run(self, plugin: ExecPlugin) -> bool:
+        """False if it fails, or has failed a moment ago: it is not run for every request that waits for it."""
+        if self._steady() < self._plugin_rests_until:
+            return False
+        from trainwright.kube import execplugin
+
+        try:
+            answer = execplugin.ask(plugin)
+            self.tls = self._tls_with(answer)
+        except ConfigError as error:
+            self._plugin_error = error
+            self._plugin_rests_until = self._steady() + _PAUSE_AFTER_FAILURE
+            if self._answer is not None:
+                log.warning("%s", error)
+            return False
+        self._answer = answer
+        self._take_headers({"Authorization": f"Bearer {answer.token}"} if answer.token else {})
+        return True
+
+    def _tls_with(self, answer: "ExecCredential") -> ssl.SSLContext | None:
+        """The context stays the same object while nothing changes, so that open connections stay in use."""
+        known = self._answer
+        if (answer.certificate, answer.key) == ((known.certificate, known.key) if known else (None, None)):
+            return self.tls
+        return tls_context(
+            replace(self._config, client_certificate_data=answer.certificate, client_key_data=answer.key)
+        )
+
+    def _read_token(self, path: Path) -> None:
         try:
             found = path.stat()
             stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
-            if stamp == self._file_stamp:
+            if stamp == self._token_stamp and self._steady() - self._token_read < _LONGEST_TOKEN_AGE:
                 return
             token = path.read_text().strip()
-        except OSError as error:
-            if self._file_stamp:
+        except (OSError, UnicodeDecodeError) as error:
+            if self._headers:
                 return
-            raise ConfigError(f"cannot read the token file {path}: {error.strerror}") from None
-        self._file_stamp = stamp
-        self._headers = {"Authorization": f"Bearer {token}"}
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigError(f"cannot read the token file {path}: {reason}") from None
+        if not token:
+            if self._headers:
+                return
+            raise ConfigError(f"the token file {path} is empty")
+        self._token_stamp, self._token_read = stamp, self._steady()
+        headers = {"Authorization": f"Bearer {token}"}
+        if headers != self._headers:
+            self._take_headers(headers)
+
+    def _take_headers(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+        self.generation += 1
 
 
 def tls_context(config: ClusterConfig) -> ssl.SSLContext | None:
@@ -105,6 +209,8 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _fixed_headers(config: ClusterConfig) -> Mapping[str, str]:
+    if config.token_file:
+        return {}
     if config.token:
         return {"Authorization": f"Bearer {config.token}"}
     if config.username:

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from trainwright.kube import requests
 from trainwright.kube.config import ClusterConfig
-from trainwright.kube.credentials import Credentials, basic_authorization, proxy_of, tls_context
+from trainwright.kube.credentials import Credentials, basic_authorization, proxy_of
 from trainwright.kube.requests import (
     CONNECT_TIMEOUT,
     Failure,
@@ -221,7 +221,11 @@ class SyncClient:
 
     def _perform(self, request: Request) -> tuple["_Connection", http.client.HTTPResponse, Response]:
         attempt = 0
+        refused = False
         while True:
+            if self._credentials.awaits_plugin:
+                self._credentials.ask_plugin()
+            generation = self._credentials.generation
             try:
                 connection, opened, body = self._attempt(request)
             except _TROUBLE as error:
@@ -230,6 +234,10 @@ class SyncClient:
                 if delay is None:
                     raise requests.unreachable(self.config.server, outcome, _reason(error)) from error
             else:
+                if opened.status == 401 and not refused and self._credentials.after_refusal(generation):
+                    connection.close()
+                    refused = True
+                    continue
                 response = Response(opened.status, {k.lower(): v for k, v in opened.getheaders()}, body)
                 delay = self._retry_delay(request, response, attempt)
                 if delay is None:
@@ -255,12 +263,13 @@ class SyncClient:
         return connection, opened, body
 
     def _connection(self) -> "_Connection":
+        tls = self._credentials.tls
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable():
+            if connection.tls is tls and connection.usable():
                 return connection
             connection.close()
-        return self._dialer.dial()
+        return self._dialer.dial(tls)
 
     def _retry_delay(self, request: Request, outcome: Response | Failure, attempt: int) -> float | None:
         if not self._retries:
@@ -280,12 +289,12 @@ class _Connection(http.client.HTTPConnection):
 
     def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None, server_name: str) -> None:
         super().__init__(host, port, timeout=CONNECT_TIMEOUT)
-        self._tls, self._server_name = tls, server_name
+        self.tls, self._server_name = tls, server_name
 
     def connect(self) -> None:
         super().connect()
-        if self._tls is not None:
-            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
+        if self.tls is not None:
+            self.sock = self.tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
     def usable(self) -> bool:
         """An idle connection with something to read has been closed by the server (or is about to say so)."""
@@ -301,9 +310,9 @@ class _Dialer:
 
     def __init__(self, config: ClusterConfig) -> None:
         server = urlsplit(config.server)
-        self._tls = tls_context(config)
+        secure = server.scheme == "https"
         self._host = server.hostname or ""
-        self._port = server.port or (443 if self._tls else 80)
+        self._port = server.port or (443 if secure else 80)
         self._server_name = config.tls_server_name or self._host
         proxy = proxy_of(config, os.environ)
         self._proxy = urlsplit(proxy) if proxy else None
@@ -313,15 +322,15 @@ class _Dialer:
             proxy_headers = {"Proxy-Authorization": basic_authorization(unquote(self._proxy.username), password)}
         # A proxy is asked for a tunnel to a server with TLS, and for the page itself of a server without.
         self._tunnel_headers = proxy_headers
-        self.headers = {} if self._tls else proxy_headers
-        self.prefix = config.server if self._proxy and not self._tls else server.path
+        self.headers = {} if secure else proxy_headers
+        self.prefix = config.server if self._proxy and not secure else server.path
 
-    def dial(self) -> _Connection:
+    def dial(self, tls: ssl.SSLContext | None) -> _Connection:
         host, port = self._host, self._port
         if self._proxy:
             host, port = self._proxy.hostname or "", self._proxy.port or 80
-        connection = _Connection(host, port, tls=self._tls, server_name=self._server_name)
-        if self._proxy and self._tls:
+        connection = _Connection(host, port, tls=tls, server_name=self._server_name)
+        if self._proxy and tls:
             connection.set_tunnel(self._host, self._port, self._tunnel_headers)
         try:
             connection.connect()
