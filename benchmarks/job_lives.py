@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from benchmarks.apiserver_requests import writes_so_far
-from benchmarks.contenders import RunningContender
 from benchmarks.onlooker import JOBS, Onlooker
+from benchmarks.processes import cpu_seconds, peak_megabytes
+from tests.support.controlplane import Daemon
 from trainwright.api.kinds import KINDS
 from trainwright.kube import requests
 from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists
+from trainwright.kube.errors import AlreadyExists, NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainwright.objects.times import format_time
@@ -30,7 +31,7 @@ KIND = KINDS["PyTorchJob"]
 NAMESPACE = "bench"
 HANDS = 16
 """Requests of ours that are under way at the same time."""
-PHASE_SECONDS = 300.0
+PHASE_SECONDS = 180.0
 BOUNDED_SECONDS = 30.0
 QUIET_SECONDS = 10.0
 
@@ -73,22 +74,21 @@ class Measurement:
         return self.pods / self.creation_seconds
 
 
-async def measure(client: Client, operator: RunningContender, scenario: Scenario, *, bounded: bool) -> Measurement:
-    await _prepare_namespace(client)
+async def measure(client: Client, operator: Daemon, scenario: Scenario, *, bounded: bool) -> Measurement:
+    await _prepare(client)
     onlooker = Onlooker(client, namespace=NAMESPACE)
-    watching = asyncio.create_task(onlooker.run())
-    try:
-        lives = _Lives(client, operator, onlooker)
+    lives = _Lives(client, operator, onlooker)
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(onlooker.run())
         await lives.live(Scenario(1, 2), prefix="warm-up")
         await lives.settled()
-        return await (lives.measure_bounded(scenario) if bounded else lives.measure(scenario))
-    finally:
+        measurement = await (lives.measure_bounded(scenario) if bounded else lives.measure(scenario))
         watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+    return measurement
 
 
 class _Lives:
-    def __init__(self, client: Client, operator: RunningContender, onlooker: Onlooker) -> None:
+    def __init__(self, client: Client, operator: Daemon, onlooker: Onlooker) -> None:
         self._client = client
         self._operator = operator
         self._onlooker = onlooker
@@ -96,7 +96,7 @@ class _Lives:
 
     async def measure_bounded(self, scenario: Scenario) -> Measurement:
         """As many pods as it gets to in a while; its jobs live on until the control plane ends."""
-        before, cpu = len(self._onlooker.pod_names), self._operator.cpu_seconds
+        before, cpu = len(self._onlooker.pod_names), cpu_seconds(self._operator.pid)
         started = time.monotonic()
         creating = asyncio.create_task(self._create_jobs(scenario, "job"))
         target = before + scenario.pods
@@ -108,20 +108,20 @@ class _Lives:
             jobs=scenario.jobs,
             pods=len(self._onlooker.pod_names) - before,
             creation_seconds=seconds,
-            creation_cpu=self._operator.cpu_seconds - cpu,
-            peak_megabytes=self._operator.peak_megabytes,
+            creation_cpu=cpu_seconds(self._operator.pid) - cpu,
+            peak_megabytes=peak_megabytes(self._operator.pid),
         )
 
     async def measure(self, scenario: Scenario) -> Measurement:
-        written, cpu = await writes_so_far(self._client), self._operator.cpu_seconds
+        written, cpu = await writes_so_far(self._client), cpu_seconds(self._operator.pid)
         started = time.monotonic()
         created = await self._create(scenario, "job")
-        creation_seconds, creation_cpu = time.monotonic() - started, self._operator.cpu_seconds - cpu
+        creation_seconds, creation_cpu = time.monotonic() - started, cpu_seconds(self._operator.pid) - cpu
         ending_seconds = await self._play(scenario)
         total = await self.settled()
-        life_cpu = self._operator.cpu_seconds - cpu
+        life_cpu = cpu_seconds(self._operator.pid) - cpu
         await asyncio.sleep(QUIET_SECONDS)
-        settled_cpu = self._operator.cpu_seconds - cpu - life_cpu
+        settled_cpu = cpu_seconds(self._operator.pid) - cpu - life_cpu
         after = await writes_so_far(self._client)
         total.subtract(written)
         return Measurement(
@@ -129,7 +129,7 @@ class _Lives:
             pods=scenario.pods,
             creation_seconds=creation_seconds,
             creation_cpu=creation_cpu,
-            peak_megabytes=self._operator.peak_megabytes,
+            peak_megabytes=peak_megabytes(self._operator.pid),
             delays=tuple(self._onlooker.pods[job][-1] - moment for job, moment in created.items()),
             life_cpu=life_cpu,
             ending_seconds=ending_seconds,
@@ -214,7 +214,7 @@ class _Lives:
             self._operator.check()
             if time.monotonic() > deadline:
                 log = self._operator.log.read_text()[-2000:]
-                raise TimeoutError(f"not within {PHASE_SECONDS:.0f} s: {what}\n{log}")
+                raise TimeoutError(f"not within {PHASE_SECONDS:.0f} s: {what}, but {self._onlooker.seen}\n{log}")
 
 
 async def _in_parallel(function: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
@@ -234,11 +234,17 @@ def _without_ours(writes: Counter[str]) -> Counter[str]:
     return Counter({what: count for what, count in writes.items() if count and what not in ours})
 
 
-async def _prepare_namespace(client: Client) -> None:
+async def _prepare(client: Client) -> None:
+    """Makes the namespace, and waits until the server serves the jobs that it has just been told about."""
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
     with suppress(AlreadyExists):
         await client.create(SERVICE_ACCOUNTS, account)
+    while True:
+        with suppress(NotFound):
+            await client.list(JOBS)
+            return
+        await asyncio.sleep(0.05)
 
 
 def _job(name: str, replicas: int) -> Object:

@@ -39,6 +39,10 @@ class Onlooker:
         self._conditions: dict[str, set[str]] = {}
         self._changed = asyncio.Event()
 
+    @property
+    def seen(self) -> str:
+        return f"{len(self.pod_names)} pods, {self.services} services, jobs {dict(self.reached)}"
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_children(PODS, self._see_pod))
@@ -59,22 +63,25 @@ class Onlooker:
 
     async def _watch_children(self, resource: Resource, see: Callable[["_Metadata"], None]) -> None:
         config = self._client.config
-        request = requests.watch_request(resource, namespace=self._namespace, label_selector=JOB_NAME)
         headers = {**Credentials(config).headers(), "Accept": _BARE_METADATA}
         connector = aiohttp.TCPConnector(ssl=tls_context(config) or True)
         timeout = aiohttp.ClientTimeout(total=None)
-        async with (
-            aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as session,
-            session.get(config.server + request.target) as answer,
-        ):
-            answer.raise_for_status()
-            splitter = requests.LineSplitter()
-            async for chunk in answer.content.iter_any():
-                for line in splitter.feed(chunk):
-                    event = _child_decoder.decode(line)
-                    if event.type == "ADDED":
-                        see(event.object.metadata)
-                        self._changed.set()
+        version = ""
+        async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as session:
+            while True:  # the server hangs up on a watcher that a busy machine keeps from reading
+                request = requests.watch_request(
+                    resource, namespace=self._namespace, label_selector=JOB_NAME, resource_version=version
+                )
+                async with session.get(config.server + request.target) as answer:
+                    answer.raise_for_status()
+                    splitter = requests.LineSplitter()
+                    async for chunk in answer.content.iter_any():
+                        for line in splitter.feed(chunk):
+                            event = _child_decoder.decode(line)
+                            version = event.object.metadata.resource_version
+                            if event.type == "ADDED":
+                                see(event.object.metadata)
+                                self._changed.set()
 
     def _see_pod(self, pod: "_Metadata") -> None:
         self.pods.setdefault(pod.labels[JOB_NAME], []).append(time.monotonic())
@@ -85,19 +92,23 @@ class Onlooker:
         self.services += 1
 
     async def _watch_jobs(self) -> None:
-        request = requests.watch_request(JOBS, namespace=self._namespace)
-        async with aclosing(self._client.stream_lines(request)) as lines:
-            async for line in lines:
-                job = _job_decoder.decode(line).object
-                held = {condition.type for condition in job.status.conditions if condition.status == "True"}
-                known = self._conditions.setdefault(job.metadata.name, set())
-                self.reached.update(held - known)
-                known |= held
-                self._changed.set()
+        version = ""
+        while True:
+            request = requests.watch_request(JOBS, namespace=self._namespace, resource_version=version)
+            async with aclosing(self._client.stream_lines(request)) as lines:
+                async for line in lines:
+                    job = _job_decoder.decode(line).object
+                    version = job.metadata.resource_version
+                    held = {condition.type for condition in job.status.conditions if condition.status == "True"}
+                    known = self._conditions.setdefault(job.metadata.name, set())
+                    self.reached.update(held - known)
+                    known |= held
+                    self._changed.set()
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, rename="camel"):
     name: str
+    resource_version: str
     labels: dict[str, str] = {}
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.contenders import CONTENDERS, OURS, Contender, running
+from benchmarks.contenders import CONTENDERS, OURS, Contender
 from benchmarks.job_lives import BOUNDED_SECONDS, QUIET_SECONDS, Measurement, Scenario, measure
 from tests.support.controlplane import running_control_plane
 from trainwright.api.crd import render_crd
@@ -42,7 +42,7 @@ def run_once(contender: Contender, scenario: Scenario) -> Measurement:
     with (
         tempfile.TemporaryDirectory() as name,
         running_control_plane(Path(name), definitions=definitions) as plane,
-        running(contender, plane, Path(name)) as operator,
+        contender.start(plane, Path(name)) as operator,
     ):
 
         async def work() -> Measurement:

@@ -40,8 +40,17 @@ def embedded_cluster(directory: Path) -> Iterator[tuple["subprocess.Popen[bytes]
 
 
 def resident_megabytes(pid: int) -> float:
+    return _kernel_megabytes(pid, "VmRSS")
+
+
+def peak_megabytes(pid: int) -> float:
+    """The most that it ever had resident."""
+    return _kernel_megabytes(pid, "VmHWM")
+
+
+def _kernel_megabytes(pid: int, name: str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024
     raise ProcessLookupError(f"process {pid} has ended")
 
