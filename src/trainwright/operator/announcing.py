@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from trainwright.engine import JobEvent
 from trainwright.objects import Object
 
-LONGEST_WAIT = 2.0
-"""Seconds after which events go out however busy we are."""
+LONGEST_WAIT = 10.0
+"""Seconds after which an event goes out however busy we are. Each costs the server about as much as a pod, and a
+thousand jobs that come at once take that long."""
 
 Tell = Callable[[Object, JobEvent], None]
 
@@ -19,7 +20,7 @@ class Announcer:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._waiting: deque[tuple[Object, JobEvent]] = deque()
+        self._waiting: deque[tuple[float, Object, JobEvent]] = deque()
         self._writing = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -35,11 +36,12 @@ class Announcer:
                 self.flush()
 
     def announce(self, about: Object, event: JobEvent) -> None:
-        self._waiting.append((about, event))
+        loop = asyncio.get_running_loop()
+        self._waiting.append((loop.time() + LONGEST_WAIT, about, event))
         if not self._writing:
             self.flush()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LONGEST_WAIT, self.flush)
+            self._timer = loop.call_later(LONGEST_WAIT, self._flush_late)
 
     def flush(self) -> None:
         """Lets everything out that waits."""
@@ -47,4 +49,17 @@ class Announcer:
             self._timer.cancel()
             self._timer = None
         while self._waiting:
-            self._tell(*self._waiting.popleft())
+            self._tell_next()
+
+    def _flush_late(self) -> None:
+        """Lets out what has waited for long enough."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        while self._waiting and self._waiting[0][0] <= loop.time():
+            self._tell_next()
+        if self._waiting:
+            self._timer = loop.call_at(self._waiting[0][0], self._flush_late)
+
+    def _tell_next(self) -> None:
+        _, about, event = self._waiting.popleft()
+        self._tell(about, event)
