@@ -12,6 +12,7 @@ from tests.support.chaos import (
     WHOLE,
     all_succeeded,
     assert_events_are_true,
+    assert_no_error_of_our_own,
     assert_nothing_lost_or_doubled,
     operator_process,
 )
@@ -30,17 +31,18 @@ SEED = 4
 async def test_kills_of_the_operator_lose_nothing_and_repeat_nothing(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:
-    fleet = Fleet(client, real_namespace, played_jobs(SEED, JOBS, steps=KILLS))
+    fleet = Fleet(client, real_namespace)
     dice = random.Random(SEED)
     async with fleet.running(), judging(client, real_namespace, then=fleet.see) as lives:
-        await fleet.submit()
+        await fleet.submit(played_jobs(SEED, JOBS, steps=range(KILLS)))
         with operator_process(control_plane.kubeconfig, real_namespace, tmp_path / "operator.log") as operator:
             for kill in range(1, KILLS + 1):
                 await _some_moment(lives, dice)
                 operator.stop(kill=True)
                 await fleet.advance(kill)
                 operator.restart()
-            found = await all_succeeded(client, real_namespace, seconds=100)
+            found = await all_succeeded(client, real_namespace, operator)
+            assert_no_error_of_our_own(operator.log)
             assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
             await assert_events_are_true(client, real_namespace, fleet.jobs)
 

@@ -32,10 +32,17 @@ def operator_process(kubeconfig: Path, namespace: str, log: Path, *flags: str) -
         operator.close()
 
 
-async def all_succeeded(client: Client, namespace: str, *, seconds: float) -> dict[str, Object]:
-    """The jobs by name, once all of them have succeeded."""
+def assert_no_error_of_our_own(log: Path) -> None:
+    """Trouble with the server is expected and said in a line; an exception that nobody expected is not."""
+    assert "Traceback" not in log.read_text()
+
+
+async def all_succeeded(client: Client, namespace: str, *operators: Daemon, seconds: float = 100) -> dict[str, Object]:
+    """The jobs by name, once all of them have succeeded; none of the operators may end meanwhile."""
 
     async def unfinished() -> dict[str, str]:
+        for operator in operators:
+            operator.check()
         found = (await client.list(PYTORCH.resource, namespace=namespace)).items
         return {job["metadata"]["name"]: str(job.get("status")) for job in found if not _is(job, "Succeeded")}
 

@@ -124,7 +124,7 @@ class Choice:
 
 
 class FaultScript:
-    """Gives about `rate` of all requests a fault, and every watch."""
+    """Gives about `rate` of all requests a fault, and every watch. Events get few: nothing depends on them."""
 
     def __init__(self, seed: int, *, rate: float) -> None:
         self._seed = seed
@@ -139,9 +139,10 @@ class FaultScript:
         # Each request has dice of its own.
         dice = random.Random(f"{self._seed} {request} {self._seen[request]}")
         # There are few watches, and they are long.
-        if act is not Act.WATCH and dice.random() >= self._rate:
+        rate = self._rate / 4 if path.endswith("/events") else self._rate
+        if act is not Act.WATCH and dice.random() >= rate:
             return None
-        return Choice(self._fault(act, dice), after=dice.randrange(12), share=dice.random())
+        return Choice(self._fault(act, dice), after=dice.randrange(5), share=dice.random())
 
     def _fault(self, act: Act, dice: random.Random) -> Fault:
         if dice.random() < _RARE:

@@ -65,13 +65,13 @@ def role_of(pod: str) -> str:
     return "Master" if "-master-" in pod else "Worker"
 
 
-def played_jobs(seed: int, count: int, *, steps: int) -> list[PlayedJob]:
-    """Jobs whose pods end somewhere in `steps` steps of the script; about two in five ranks fail at least once."""
+def played_jobs(seed: int, count: int, *, steps: range) -> list[PlayedJob]:
+    """Jobs whose pods end somewhere in these steps of the script; about two in five ranks fail at least once."""
     dice = random.Random(f"fleet {seed}")
-    return [_played_job(dice, f"job-{number:02}", steps) for number in range(count)]
+    return [_played_job(dice, f"job-{seed}-{number:02}", steps) for number in range(count)]
 
 
-def _played_job(dice: random.Random, name: str, steps: int) -> PlayedJob:
+def _played_job(dice: random.Random, name: str, steps: range) -> PlayedJob:
     policies = {role: dice.choice(("OnFailure", "ExitCode")) for role in ("Master", "Worker")}
     workers = dice.randint(1, 3)
     ends = {f"{name}-worker-{index}": _ends(dice, policies["Worker"], steps) for index in range(workers)}
@@ -79,9 +79,9 @@ def _played_job(dice: random.Random, name: str, steps: int) -> PlayedJob:
     return PlayedJob(name, policies, workers, ends)
 
 
-def _ends(dice: random.Random, policy: str, steps: int) -> tuple[End, ...]:
+def _ends(dice: random.Random, policy: str, steps: range) -> tuple[End, ...]:
     failures = dice.choice((0, 0, 0, 1, 2))
-    moments = sorted(dice.randrange(steps) for _ in range(failures + 1))
+    moments = sorted(dice.choice(steps) for _ in range(failures + 1))
     failed = [_failure(dice, policy, moment) for moment in moments[:-1]]
     return (*failed, End(moments[-1], 0))
 
@@ -95,13 +95,13 @@ def _failure(dice: random.Random, policy: str, moment: int) -> End:
 class Fleet:
     """Plays the nodes' part. `see` is told of every change of a pod; `advance` moves the script on."""
 
-    def __init__(self, client: Client, namespace: str, jobs: list[PlayedJob]) -> None:
-        self.jobs = jobs
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.jobs: list[PlayedJob] = []
         self._client = client
         self._namespace = namespace
         self._kubelet = PlayedKubelet(client, namespace=namespace)
-        self._ends = {pod: ends for job in jobs for pod, ends in job.ends.items()}
-        self._unfinished_workers = {job.name: job.workers for job in jobs}
+        self._ends: dict[str, tuple[End, ...]] = {}
+        self._unfinished_workers: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
         self._known: set[str] = set()
         self._step = 0
@@ -117,8 +117,11 @@ class Fleet:
             for task in self._steps:
                 task.cancel()
 
-    async def submit(self) -> None:
-        for job in self.jobs:
+    async def submit(self, jobs: list[PlayedJob]) -> None:
+        for job in jobs:
+            self.jobs.append(job)
+            self._ends |= job.ends
+            self._unfinished_workers[job.name] = job.workers
             await submit(self._client, job.build(self._namespace))
 
     async def advance(self, step: int) -> None:

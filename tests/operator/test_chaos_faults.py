@@ -1,0 +1,73 @@
+"""A proxy between the operator's process and the real API server breaks whatever can break: nothing is lost, nothing
+is done or counted twice, and nobody restarts the operator."""
+
+import asyncio
+import itertools
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos import (
+    WHOLE,
+    all_succeeded,
+    assert_events_are_true,
+    assert_no_error_of_our_own,
+    assert_nothing_lost_or_doubled,
+    operator_process,
+)
+from tests.support.controlplane import ControlPlane
+from tests.support.faultproxy import FaultProxy
+from tests.support.faults import FaultScript
+from tests.support.fleet import Fleet, played_jobs
+from tests.support.podlives import judging
+from trainwright.kube.client import Client
+
+JOBS = 50
+FAULTS = 1000
+STEPS = 50
+SEED = 4
+
+_QUIET_SECONDS = 1.0
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(400)
+async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothing(
+    client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
+) -> None:
+    script = FaultScript(SEED, rate=0.5)
+    proxy = FaultProxy(control_plane.config, script, limit=FAULTS, hang_seconds=70 if WHOLE else 3)
+    fleet = Fleet(client, real_namespace)
+    async with (
+        proxy.running(tmp_path / "proxy"),
+        fleet.running(),
+        judging(client, real_namespace, then=fleet.see) as lives,
+    ):
+        kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
+        with operator_process(kubeconfig, real_namespace, tmp_path / "operator.log") as operator:
+            # If the first jobs did not ask for enough to break, there are more.
+            for wave in itertools.count():
+                steps = range(wave * STEPS, (wave + 1) * STEPS)
+                await fleet.submit(played_jobs(SEED + wave, JOBS, steps=steps))
+                for step in steps:
+                    await _enough_faults(proxy, step * FAULTS // STEPS)
+                    await fleet.advance(step)
+                    operator.check()
+                found = await all_succeeded(client, real_namespace, operator)
+                if len(proxy.injected) >= FAULTS:
+                    break
+            assert_no_error_of_our_own(operator.log)
+            assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
+            await assert_events_are_true(client, real_namespace, fleet.jobs)
+    assert len(proxy.injected) == FAULTS
+
+
+async def _enough_faults(proxy: FaultProxy, due: int) -> None:
+    """The pods' lives go on as faults are injected, so that those meet every stage of a job; or when the operator has
+    nothing left to ask the server for."""
+    seen, since = -1, time.monotonic()
+    while len(proxy.injected) < due and time.monotonic() - since < _QUIET_SECONDS:
+        if len(proxy.injected) != seen:
+            seen, since = len(proxy.injected), time.monotonic()
+        await asyncio.sleep(0.01)
