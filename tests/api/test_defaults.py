@@ -22,7 +22,7 @@ def ports(spec: Object, role: str = "Master") -> list[Object]:
     return found
 
 
-def test_cleaning_replicas_restart_policy_and_port_have_defaults() -> None:
+def test_item_71_cleaning_replicas_restart_policy_and_port_have_defaults() -> None:
     spec = defaulted(JobBuilder().replica("Master", None))
     assert spec["runPolicy"]["cleanPodPolicy"] == "None"
     assert spec["pytorchReplicaSpecs"]["Master"]["replicas"] == 1
@@ -31,7 +31,7 @@ def test_cleaning_replicas_restart_policy_and_port_have_defaults() -> None:
     assert spec["nprocPerNode"] == "auto"
 
 
-def test_what_is_written_stands() -> None:
+def test_item_71_what_is_written_stands() -> None:
     own = {"name": "pytorchjob-port", "containerPort": 29500}
     builder = JobBuilder().workers(3, policy="Never", pod=template(ports=[own])).run_policy(cleanPodPolicy="All")
     spec = defaulted(builder.spec(nprocPerNode="4"))
@@ -42,7 +42,7 @@ def test_what_is_written_stands() -> None:
     assert spec["nprocPerNode"] == "4"
 
 
-def test_default_port_is_appended_beside_other_ports() -> None:
+def test_item_71_default_port_is_appended_beside_other_ports() -> None:
     other = {"name": "metrics", "containerPort": 8080}
     assert ports(defaulted(JobBuilder().master(pod=template(ports=[other])))) == [other, PORT]
 
@@ -82,7 +82,9 @@ def test_the_manifest_is_never_changed() -> None:
         ({"minReplicas": 1, "maxReplicas": 5}, (1, 5)),
     ],
 )
-def test_elastic_bounds_default_to_each_other_or_to_the_workers(elastic: Object, bounds: tuple[int, int]) -> None:
+def test_item_71_elastic_bounds_default_to_each_other_or_to_the_workers(
+    elastic: Object, bounds: tuple[int, int]
+) -> None:
     completed = defaulted(JobBuilder().workers(3).spec(elasticPolicy=elastic))["elasticPolicy"]
     assert (completed["minReplicas"], completed["maxReplicas"]) == bounds
 
@@ -102,5 +104,5 @@ def test_elastic_bounds_without_workers_are_one() -> None:
         ({"elasticPolicy": {}, "nprocPerNode": "2"}, "2"),
     ],
 )
-def test_processes_per_node_are_auto_unless_the_old_field_is_used(fields: Object, expected: str | None) -> None:
+def test_item_71_processes_per_node_are_auto_unless_the_old_field_is_used(fields: Object, expected: str | None) -> None:
     assert defaulted(JobBuilder().workers(1).spec(**fields)).get("nprocPerNode") == expected

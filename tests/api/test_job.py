@@ -36,7 +36,7 @@ def test_a_framework_gets_the_fields_of_its_own_type() -> None:
         ("example.com/other", True),
     ],
 )
-def test_a_job_with_another_manager_is_not_ours(manager: str | None, elsewhere: bool) -> None:
+def test_item_62_a_job_with_another_manager_is_not_ours(manager: str | None, elsewhere: bool) -> None:
     raw = JobBuilder().master().run_policy(managedBy=manager).raw()
     assert is_managed_elsewhere(raw) is elsewhere
 
@@ -63,6 +63,26 @@ def test_a_job_without_a_name_is_refused(metadata: object) -> None:
     raw = {**JobBuilder().master().raw(), "metadata": metadata}
     with pytest.raises(InvalidJob, match=r"metadata(\.name: Required value: must be specified|: Invalid value: null)"):
         read_job(raw)
+
+
+def test_a_refused_job_keeps_its_limits_in_their_earlier_place() -> None:
+    raw = JobBuilder().spec(cleanPodPolicy="All", backoffLimit="many", ttlSecondsAfterFinished=9).raw()
+    job = salvage_job({**raw, "spec": {**raw["spec"], "runPolicy": 3}}, PYTORCH, InvalidJob([]))
+    assert job.run_policy == RunPolicy(clean_pod_policy="All", ttl_seconds_after_finished=9)
+
+
+@pytest.mark.parametrize("metadata", [None, 3, {}, {"name": ""}, {"name": 3}])
+def test_without_a_name_there_is_nothing_to_save(metadata: object) -> None:
+    refused = InvalidJob([])
+    with pytest.raises(InvalidJob) as raised:
+        salvage_job({**JobBuilder().raw(), "metadata": metadata}, PYTORCH, refused)
+    assert raised.value is refused
+
+
+def test_metadata_that_is_right_in_itself_is_saved() -> None:
+    raw = JobBuilder().metadata(labels=3, annotations={"a": "b"}).raw()
+    metadata = salvage_job(raw, PYTORCH, InvalidJob([])).metadata
+    assert (metadata.name, metadata.uid, metadata.labels, metadata.annotations) == ("digits", JOB_UID, {}, {"a": "b"})
 
 
 def test_of_a_refused_job_everything_is_saved_that_makes_sense_on_its_own() -> None:

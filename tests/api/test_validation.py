@@ -1,14 +1,16 @@
 """Which manifests are refused, in upstream's words."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.jobs import JobBuilder, template
-from tests.support.junk import junk, specs
+from tests.support.junk import hostile, junk, nested, specs, specs_of
 from trainwright.api.errors import ErrorType, InvalidJob, required
-from trainwright.api.job import read_job
+from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import PYTORCH
 from trainwright.api.validation import validate
 from trainwright.objects import Object
@@ -336,6 +338,30 @@ def test_wrong_types_are_named_with_their_field(spec: Any, message: str) -> None
 def test_several_errors_are_printed_as_the_api_server_does() -> None:
     refused = InvalidJob([required("a", "x"), required("b", "y")])
     assert str(refused) == "[a: Required value: x, b: Required value: y]"
+
+
+@given(st.integers(0, 3000))
+def test_what_is_nested_too_deeply_to_be_passed_on_is_refused(levels: int) -> None:
+    raw = JobBuilder().master().raw()
+    raw["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["volumes"] = nested(levels)
+    told = [str(error) for error in validate(raw, PYTORCH)]
+    assert told in ([], ['spec: Invalid value: "dict": must not be nested deeper than 100 levels'])
+    assert bool(told) == (levels > 100 - len(["spec", "pytorchReplicaSpecs", "Master", "template", "spec"]))
+
+
+@given(specs_of(hostile) | hostile, hostile, hostile, hostile)
+def test_whatever_is_read_nothing_but_invalid_job_is_raised(spec: Any, status: Any, labels: Any, name: Any) -> None:
+    raw = {**JobBuilder().raw(), "spec": spec, "status": status}
+    usual = raw["metadata"]
+    for metadata in (usual, name, {"name": name}, {**usual, "annotations": name}, {**usual, "labels": labels}):
+        broken = {**raw, "metadata": metadata}
+        refused = [*validate(broken, PYTORCH), *validate(broken, PYTORCH, raw)]
+        with suppress(InvalidJob):
+            read_job(broken)
+        with suppress(InvalidJob):
+            job = salvage_job(broken, PYTORCH, InvalidJob(refused))
+            assert job.run_policy.clean_pod_policy is not None
+        assert str(InvalidJob(refused)).isprintable()
 
 
 @given(specs | junk, junk, junk)

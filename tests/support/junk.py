@@ -1,5 +1,7 @@
 """What users, and operators of other versions, may leave in an object: anything that JSON can say."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 junk = st.recursive(
@@ -7,27 +9,70 @@ junk = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
+
+
+def nested(levels: int) -> Any:
+    value: Any = "deep"
+    for level in range(levels):
+        value = [value] if level % 2 else {"a": value}
+    return value
+
+
+hostile = st.recursive(
+    junk
+    | st.floats()
+    | st.sampled_from([2**31, -(2**31) - 1, 2**63, -(2**64), 10**4000, 1e308, "\ud800", "\x00", "💥" * 80, "x" * 5000])
+    | st.integers(1, 2000).map(nested),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.just("\ud800"), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+"""Also what JSON cannot say and YAML or a program can: no number, half a character, more levels than a stack has."""
+
+
 _containers = st.lists(
     st.dictionaries(st.sampled_from(["name", "image", "ports", "env"]), junk | st.just("pytorch"), max_size=4) | junk
 )
-_replica = st.fixed_dictionaries(
-    {},
-    optional={
-        "replicas": junk,
-        "restartPolicy": junk,
-        "template": junk | st.fixed_dictionaries({"spec": junk | st.fixed_dictionaries({"containers": _containers})}),
-    },
-)
-specs = st.fixed_dictionaries(
-    {},
-    optional={
-        "runPolicy": junk | st.dictionaries(st.sampled_from(["backoffLimit", "suspend", "managedBy"]), junk),
-        "elasticPolicy": junk | st.dictionaries(st.sampled_from(["minReplicas", "rdzvConf", "metrics"]), junk),
-        "nprocPerNode": junk,
-        "pytorchReplicaSpecs": junk | st.dictionaries(st.sampled_from(["Master", "Worker", "worker"]), _replica | junk),
-    },
-)
-"""A spec in which everything has a right name, and nothing need have a right value."""
+
+
+def specs_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Specs in which everything has a right name, and any of `values` for a value."""
+    replica = st.fixed_dictionaries(
+        {},
+        optional={
+            "replicas": values,
+            "restartPolicy": values,
+            "template": values
+            | st.fixed_dictionaries({"spec": values | st.fixed_dictionaries({"containers": _containers})}),
+        },
+    )
+    policy = st.dictionaries(
+        st.sampled_from(["backoffLimit", "suspend", "managedBy", "cleanPodPolicy", "schedulingPolicy"]), values
+    )
+    gang = st.dictionaries(st.sampled_from(["minAvailable", "queue", "minResources", "scheduleTimeoutSeconds"]), values)
+    elastic = st.dictionaries(
+        st.sampled_from(["minReplicas", "maxReplicas", "rdzvConf", "metrics", "nProcPerNode"]),
+        values
+        | st.lists(st.dictionaries(st.sampled_from(["type", "resource", "pods"]), values, max_size=3), max_size=2),
+    )
+    keys = st.sampled_from(["Master", "Worker", "worker", "MASTER", "Chief", ""])
+    return st.fixed_dictionaries(
+        {},
+        optional={
+            "runPolicy": values | policy | gang.map(lambda gang: {"schedulingPolicy": gang}),
+            "elasticPolicy": values | elastic,
+            "nprocPerNode": values,
+            "cleanPodPolicy": values,
+            "ttlSecondsAfterFinished": values,
+            "activeDeadlineSeconds": values,
+            "backoffLimit": values,
+            "pytorchReplicaSpecs": values | st.dictionaries(keys, replica | values),
+        },
+    )
+
+
+specs = specs_of(junk)
 
 _times = st.sampled_from(
     ["2026-11-15T04:00:00Z", "2026-11-15T03:59:59.123456789+02:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]
