@@ -1,8 +1,14 @@
 """Where the operator's pages listen, and what becomes of an address that cannot be."""
 
+import asyncio
+import socket
+import ssl
+from datetime import UTC, datetime
+
 import aiohttp
 import pytest
 
+from trainwright.operator.certificates import load_into, renewed
 from trainwright.operator.options import OperatorError
 from trainwright.operator.serving import Address, Call, Reply, first_of, read_address, serving
 
@@ -45,8 +51,42 @@ async def test_a_page_is_served_until_the_block_ends() -> None:
             assert answer.status == 404
 
 
+async def test_a_body_as_big_as_reviews_get_is_read_and_a_bigger_one_refused() -> None:
+    async with serving("--x", Address("127.0.0.1", 0), echo) as port, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{port}/"
+        async with session.post(url, data=bytes(4 * 2**20)) as answer:
+            assert (answer.status, len(await answer.read())) == (200, 4 * 2**20 + len("/ {}"))
+        async with session.post(url, data=bytes(9 * 2**20)) as answer:
+            assert answer.status == 413
+
+
 async def test_a_port_that_is_taken_is_an_error_of_the_flag() -> None:
     async with serving("--first", Address("127.0.0.1", 0), echo) as port:
         with pytest.raises(OperatorError, match=f"--second: cannot listen on 127.0.0.1:{port}: .*in use"):
             async with serving("--second", Address("127.0.0.1", port), echo):
                 pass
+
+
+async def test_a_client_that_never_says_goodbye_is_hung_up_on() -> None:
+    certificates = renewed(None, ["127.0.0.1"], datetime.now(UTC))
+    assert certificates is not None
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_into(tls, certificates)
+    trusting = ssl.create_default_context(cadata=certificates.authority.decode())
+
+    def ask(port: int) -> socket.socket:
+        client = trusting.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="127.0.0.1")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: us\r\n\r\n")
+        client.recv(1000)
+        return socket.socket(fileno=client.detach())
+
+    def read_to_the_end(raw: socket.socket) -> None:
+        """Of the connection, not of what TLS says on it."""
+        raw.settimeout(10)
+        while raw.recv(1000):
+            pass
+
+    async with serving("--x", Address("127.0.0.1", 0), echo, tls=tls) as port:
+        raw = await asyncio.to_thread(ask, port)
+    with raw:
+        await asyncio.to_thread(read_to_the_end, raw)

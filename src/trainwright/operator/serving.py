@@ -1,9 +1,11 @@
 """The small HTTP servers of the operator's process: where they listen, and which page answers which path."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -65,16 +67,31 @@ async def serving(what: str, address: Address, page: Page, *, tls: ssl.SSLContex
         return web.Response(status=reply.status, body=reply.body, headers={"Content-Type": reply.content_type})
 
     async with AsyncExitStack() as stack:
-        server = web.Server(handle, access_log=None, client_max_size=_LARGEST_BODY)
+        server = web.Server(handle, request_factory=_request, access_log=None)
         runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
-        stack.push_async_callback(runner.cleanup)
+        stack.push_async_callback(_close, runner, server)
         site = web.TCPSite(runner, address.host or None, address.port, ssl_context=tls)
         try:
             await site.start()
         except OSError as error:
             raise OperatorError(f"{what}: cannot listen on {address}: {error.strerror or error}") from None
         yield int(runner.addresses[0][1])
+
+
+def _request(*parts: Any) -> web.BaseRequest:
+    """As the library makes it, but for how much may be in it: that cannot be said in another way."""
+    return web.BaseRequest(*parts, asyncio.get_running_loop(), client_max_size=_LARGEST_BODY)
+
+
+async def _close(runner: web.ServerRunner, server: web.Server) -> None:
+    """Lets answers under way go out, then hangs up: over TLS a client that never says goodbye would be waited for."""
+    transports = [connection.transport for connection in server.connections]
+    await runner.cleanup()
+    for transport in transports:
+        if transport is not None:
+            transport.abort()
+    await asyncio.sleep(0)  # it takes the event loop's next round
 
 
 def first_of(pages: Mapping[str, Page]) -> Page:

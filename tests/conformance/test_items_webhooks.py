@@ -1,0 +1,227 @@
+"""Item 72: what admission refuses, and in which words. The real API server asks our webhook, under upstream's names."""
+
+import base64
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.jobs import JobBuilder, template
+from tests.support.waiting import eventually
+from trainwright.api.admission import review
+from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.kube.client import Client
+from trainwright.kube.errors import Forbidden, Invalid
+from trainwright.kube.requests import Request, Response
+from trainwright.objects import Object
+from trainwright.objects.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
+from trainwright.operator.certificates import load_into, renewed
+from trainwright.operator.serving import Address, first_of, serving
+from trainwright.operator.webhooks import path_of, webhook_pages
+
+pytestmark = pytest.mark.timeout(90)
+
+WEBHOOK = "validator.pytorchjob.training-operator.kubeflow.org"
+REPLICAS = "spec.pytorchReplicaSpecs"
+CONTAINERS = f"{REPLICAS}[Worker].template.spec.containers"
+DEPRECATED = "spec.elasticPolicy.nProcPerNode is deprecated, use spec.nprocPerNode instead"
+NAME_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
+    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
+)
+
+MANAGERS = '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"'
+
+
+class Row(NamedTuple):
+    job: JobBuilder
+    refused: tuple[str, ...] = ()
+    """In the order in which they are told."""
+    warned: tuple[str, ...] = ()
+
+
+def valid(name: str = "test") -> JobBuilder:
+    return JobBuilder(name).master(policy="OnFailure").workers(1, policy="OnFailure")
+
+
+ROWS = {
+    "valid": Row(
+        valid().run_policy(managedBy="kubeflow.org/training-operator").spec(elasticPolicy={"rdzvBackend": "c10d"})
+    ),
+    "a name that is no DNS label": Row(
+        valid("0-test"), (f'metadata.name: Invalid value: "0-test": should match: {NAME_RULE}',)
+    ),
+    "no containers": Row(
+        JobBuilder("test").workers(1, pod={"spec": {"containers": []}}),
+        (
+            f"{CONTAINERS}: Required value: must be specified",
+            f"{CONTAINERS}: Required value: must have at least one container with name pytorch",
+        ),
+    ),
+    "an empty image": Row(
+        JobBuilder("test").workers(1, pod=template(image="")),
+        (f"{CONTAINERS}[0].image: Required value: must be required",),
+    ),
+    "no container of the right name": Row(
+        JobBuilder("test").workers(1, pod=template(name="main")),
+        (f"{CONTAINERS}: Required value: must have at least one container with name pytorch",),
+    ),
+    "two masters": Row(
+        JobBuilder("test").replica("Master", 2), (f"{REPLICAS}[Master].replicas: Forbidden: must be 1",)
+    ),
+    "a master without a number": Row(
+        JobBuilder("test").replica("Master", None), (f"{REPLICAS}[Master].replicas: Forbidden: must be 1",)
+    ),
+    "no workers at all": Row(
+        JobBuilder("test").workers(0).spec(elasticPolicy={}),
+        (f"{REPLICAS}[Worker].replicas: Forbidden: must be at least 1",),
+    ),
+    "an unknown role": Row(
+        JobBuilder("test").replica("Chief", 1),
+        (f'{REPLICAS}[Chief]: Unsupported value: "Chief": supported values: "Master", "Worker"',),
+    ),
+    "the old field": Row(valid().spec(elasticPolicy={"nProcPerNode": 1}), warned=(DEPRECATED,)),
+    "the old field beside the new": Row(
+        valid().spec(elasticPolicy={"nProcPerNode": 1}, nprocPerNode="1"),
+        ("spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode",),
+        (DEPRECATED,),
+    ),
+    "a manager that does not exist": Row(
+        valid().run_policy(managedBy="other"),
+        (f'spec.runPolicy.managedBy: Unsupported value: "other": supported values: {MANAGERS}',),
+    ),
+    "elastic without workers": Row(
+        JobBuilder("test").master().spec(elasticPolicy={}),
+        (f"{REPLICAS}[Worker]: Required value: must be configured if elastic policy is used",),
+    ),
+    "several errors": Row(
+        JobBuilder("0-test").replica("Master", 2),
+        (
+            f'metadata.name: Invalid value: "0-test": should match: {NAME_RULE}',
+            f"{REPLICAS}[Master].replicas: Forbidden: must be 1",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("about", ROWS)
+def test_item_72_admission_as_judged(about: str) -> None:
+    row = ROWS[about]
+    verdict = review(PYTORCH, row.job.raw())
+    assert tuple(str(error) for error in verdict.errors) == row.refused
+    assert verdict.warnings == row.warned
+
+
+class Warned(Client):
+    """A client that keeps what the server warned of with its last answer."""
+
+    warnings: tuple[str, ...] = ()
+
+    async def send(self, request: Request) -> Response:
+        response = await super().send(request)
+        header = response.headers.get("warning", "")
+        self.warnings = (header.removeprefix('299 - "').removesuffix('"'),) if header else ()
+        return response
+
+
+@pytest.fixture
+async def webhooks(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Warned]:
+    """Asks the webhook of this test about jobs in this namespace, and about no others."""
+    certificates = renewed(None, ["127.0.0.1"], datetime.now(UTC))
+    assert certificates is not None
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_into(tls, certificates)
+    pages = first_of(webhook_pages(KINDS))
+    async with Warned(control_plane.config) as client, serving("test", Address("127.0.0.1", 0), pages, tls=tls) as port:
+        url = f"https://127.0.0.1:{port}{path_of('PyTorchJob')}"
+        asking = configuration(real_namespace, url, certificates.authority)
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, asking)
+        try:
+            # The server takes a moment to notice that it shall ask.
+            await eventually(lambda: refusal(client, real_namespace, JobBuilder("chief").replica("Chief")), bool)
+            yield client
+        finally:
+            await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, asking["metadata"]["name"])
+
+
+@pytest.mark.apiserver
+async def test_item_72_admission(webhooks: Warned, real_namespace: str) -> None:
+    for about, row in ROWS.items():
+        text = row.refused[0] if len(row.refused) == 1 else f"[{', '.join(row.refused)}]"
+        expected = f'admission webhook "{WEBHOOK}" denied the request: {text}' if row.refused else None
+        assert await refusal(webhooks, real_namespace, row.job) == expected, about
+        assert webhooks.warnings == row.warned, about
+
+
+@pytest.mark.apiserver
+async def test_item_72_a_manifest_without_replicas(webhooks: Warned, real_namespace: str) -> None:
+    """The webhook is asked only if the whole spec is missing: the rest is the schema's to refuse, an empty map too,
+    which upstream accepts (a row of docs/compatibility.md)."""
+    raw = {**JobBuilder("test").raw(), "metadata": {"name": "test", "namespace": real_namespace}}
+    del raw["spec"]
+    with pytest.raises(Forbidden) as refused:
+        await webhooks.create(PYTORCH.resource, raw)
+    assert refused.value.message.endswith(f"denied the request: {REPLICAS}: Required value: must be required")
+    for spec, reason in (
+        ({}, "Required value"),
+        ({"pytorchReplicaSpecs": None}, "Required value"),
+        ({"pytorchReplicaSpecs": {}}, "Invalid value: 0: .* should have at least 1 properties"),
+    ):
+        with pytest.raises(Invalid, match=rf"spec\.pytorchReplicaSpecs: {reason}"):
+            await webhooks.create(PYTORCH.resource, {**raw, "spec": spec})
+
+
+@pytest.mark.apiserver
+async def test_item_72_the_manager_of_a_job_cannot_be_changed(webhooks: Warned, real_namespace: str) -> None:
+    """Upstream's check compares the new value with itself: the row on `managedBy` of docs/compatibility.md."""
+    owned = valid("owned").run_policy(managedBy="kubeflow.org/training-operator")
+    unowned = valid("unowned")
+    for builder in (owned, unowned):
+        assert await refusal(webhooks, real_namespace, builder, dry_run=False) is None
+    for name in ("owned", "unowned"):
+        patch = {"spec": {"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}}}
+        with pytest.raises((Invalid, Forbidden), match=r"spec\.runPolicy\.managedBy: Invalid value: .*immutable"):
+            await webhooks.patch(PYTORCH.resource, name, patch, namespace=real_namespace)
+
+
+async def refusal(client: Client, namespace: str, builder: JobBuilder, *, dry_run: bool = True) -> str | None:
+    """Why the server refuses to create the job; None if it does not."""
+    job = builder.raw()
+    job["metadata"] = {"name": job["metadata"]["name"], "namespace": namespace}
+    try:
+        await client.raw(
+            "POST", PYTORCH.resource.path(namespace), body=job, params={"dryRun": "All"} if dry_run else None
+        )
+    except Forbidden as refused:
+        return refused.message
+    return None
+
+
+def configuration(namespace: str, url: str, authority: bytes) -> Object:
+    return {
+        "apiVersion": VALIDATING_WEBHOOK_CONFIGURATIONS.api_version,
+        "kind": VALIDATING_WEBHOOK_CONFIGURATIONS.kind,
+        "metadata": {"name": f"validator.{namespace}"},
+        "webhooks": [
+            {
+                "name": WEBHOOK,
+                "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+                "rules": [
+                    {
+                        "apiGroups": ["kubeflow.org"],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE", "UPDATE"],
+                        "resources": ["pytorchjobs"],
+                    }
+                ],
+                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+                "admissionReviewVersions": ["v1"],
+                "failurePolicy": "Fail",
+                "sideEffects": "None",
+            }
+        ],
+    }
