@@ -51,9 +51,20 @@ def test_pods_wait_until_volcano_lets_the_group_in(phase: str, ready: bool) -> N
     assert bool(created(with_group(job(), group(phase=phase)))) is ready
 
 
+@pytest.mark.parametrize(("phase", "started"), [("Pending", False), ("Inqueue", True)])
+def test_the_time_of_a_job_does_not_run_while_its_group_waits(phase: str, started: bool) -> None:
+    builder = JobBuilder().master().workers(2).run_policy(activeDeadlineSeconds=60)
+    waiting = with_group(builder, group(phase=phase))
+    assert waiting.status is not None
+    assert ("startTime" in waiting.status) is started
+    assert (waiting.wake_at is not None) is started
+
+
 def test_scheduler_plugins_let_pods_in_at_once() -> None:
     made = decide(job(), settings=PLUGINS)
-    assert [one["apiVersion"] for one in made.creates] == ["scheduling.x-k8s.io/v1alpha1"]
+    assert [(one["apiVersion"], one["spec"]) for one in made.creates] == [
+        ("scheduling.x-k8s.io/v1alpha1", {"minMember": 3})
+    ]
     assert len(created(with_group(job(), group(PLUGINS, phase=""), PLUGINS))) == 3
 
 

@@ -20,12 +20,18 @@ _NOT_FOR_COPIES = ("kubectl.kubernetes.io/last-applied-configuration", "trainwri
 _UNDECIDED = ("", "Pending")
 
 
+def keep(draft: Draft) -> None:
+    """Keeps the PodGroup in line with the job."""
+    gang = draft.settings.gang
+    if gang is not None:
+        companions.keep(draft, gang.resource, _spec(draft, gang), annotations=_annotations(draft))
+
+
 def admits(draft: Draft) -> bool:
-    """Keeps the PodGroup in line with the job, and says whether pods may be created yet."""
+    """Whether pods may be created yet."""
     gang = draft.settings.gang
     if gang is None:
         return True
-    companions.keep(draft, gang.resource, _spec(draft, gang), annotations=_annotations(draft))
     group = companions.find(draft, gang.resource)
     if group is None or group.metadata.terminating:
         return False
@@ -66,7 +72,10 @@ def has_other_scheduler(draft: Draft, gang: Gang) -> bool:
 def _spec(draft: Draft, gang: Gang) -> Object:
     policy = draft.job.run_policy.scheduling_policy or SchedulingPolicy()
     members = draft.job.total_replicas if policy.min_available is None else policy.min_available
-    spec: Object = {"minMember": members, "minResources": policy.min_resources or _least_resources(draft, members)}
+    spec: Object = {"minMember": members}
+    resources = policy.min_resources or _least_resources(draft, members)
+    if resources or gang.is_volcano:
+        spec["minResources"] = resources
     if gang.is_volcano:
         present = companions.find(draft, gang.resource)
         # Volcano's queues may be changed by who runs the cluster, on the group itself.

@@ -32,10 +32,10 @@ def _counts_at_once(draft: Draft, role: str, pod: Pod) -> bool:
 
 
 def _past_deadline(draft: Draft) -> bool:
-    seconds = draft.job.run_policy.active_deadline_seconds
-    if seconds is None:
+    seconds, start = draft.job.run_policy.active_deadline_seconds, draft.status.get("startTime")
+    if seconds is None or start is None:
         return False
-    end = after(draft.status["startTime"], seconds)
+    end = after(start, seconds)
     if end is None:
         return False
     if draft.now < end:

@@ -60,7 +60,8 @@ def plan(
 
 def _run(draft: Draft) -> None:
     """A job that shall run: bring up what is missing, replace what failed, and judge where it stands."""
-    status.mark_started(draft)
+    if gang.admits(draft):
+        status.mark_started(draft)  # its deadline does not run while it waits for a place
     problems.report(draft)
     for mistake in choices.mistakes(draft.job):
         draft.notice("InvalidAnnotation", mistake)
@@ -76,6 +77,7 @@ def _run(draft: Draft) -> None:
         restarts.replace_failed(draft, stranded=nodes.remove_stranded(draft))
         autoscaling.keep(draft)
         adoption.adopt(draft)
+        gang.keep(draft)
         replicas.bring_up(draft, admitted=gang.admits(draft))
         status.judge(draft, tallies)
     if is_finished(draft.status):
