@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.modelserver import ModelServer
+from tests.support.scriptedserver import answer, scripted_server, stream
+from trainwright.kube import requests
+from trainwright.kube.client import Client
 from trainwright.kube.errors import Unreachable
 from trainwright.kube.reflector import Reflector
 from trainwright.kube.requests import Response
@@ -305,3 +308,39 @@ async def test_after_any_trouble_the_store_holds_what_the_server_has(actions: li
         truth = {name: item["metadata"]["resourceVersion"] for name, item in server.objects.items()}
         held = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in reflected.store.all()}
         assert held == truth
+
+
+async def test_a_silent_stream_is_left_and_the_next_one_goes_on_from_there(caplog: pytest.LogCaptureFixture) -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.write("a")
+        await reflected.settle()
+        server.fall_silent("nothing came for 90 s")
+        server.write("b")
+        left = asyncio.get_running_loop().time()
+        await reflected.settle(0.01)
+        assert reflected.names == {"a", "b"}, asyncio.get_running_loop().time() - left
+        assert [watch.get("resourceVersion") for watch in server.watches] == [None, "1"]
+        assert len(server.lists) == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.looptime(False)
+async def test_over_the_wire_a_half_dead_stream_is_noticed_long_before_its_end() -> None:
+    empty = {"metadata": {"resourceVersion": "1"}, "items": []}
+    added = requests.encode({"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "2"}}})
+    async with scripted_server() as server, Client(server.config) as client:
+        server.will(answer(empty), stream(then="hang"), stream(added + b"\n", then="hang"))
+        store: Store[Object] = Store(metadata=raw_metadata)
+        reflector = Reflector(client, CONFIG_MAPS, store, convert=lambda obj: obj, silence_limit=0.1)
+        running = asyncio.create_task(reflector.run())
+        async with asyncio.timeout(5):
+            while not len(store):
+                await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        first, second = (seen.target for seen in server.seen[1:3])
+        assert "resourceVersion=1" in first
+        assert "resourceVersion=1" in second
+        assert int(first.partition("timeoutSeconds=")[2]) >= 300

@@ -71,13 +71,21 @@ def test_a_deletion_says_how_and_which_one() -> None:
     }
 
 
-def test_a_watch_may_be_silent_for_as_long_as_it_was_asked_to_last_and_a_little_more() -> None:
-    watch = requests.watch_request(
-        PODS, namespace=None, resource_version="7", timeout_seconds=60, bookmarks=True, silence_slack=5
-    )
+def test_a_watch_says_from_where_and_for_how_long() -> None:
+    watch = requests.watch_request(PODS, namespace=None, resource_version="7", timeout_seconds=60, bookmarks=True)
     assert watch.target == "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=60"
-    assert (watch.streaming, watch.silence_limit) == (True, 65)
-    assert requests.watch_request(PODS, namespace=None).silence_limit is None
+    assert watch.streaming
+
+
+@pytest.mark.parametrize(
+    ("timeout", "bookmarks", "limit"),
+    [(None, False, None), (300, False, 315), (None, True, 90), (300, True, 90), (60, True, 75)],
+)
+def test_how_long_a_watch_may_be_silent(timeout: int | None, bookmarks: bool, limit: float | None) -> None:
+    watch = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks)
+    assert watch.silence_limit == limit
+    told = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks, silence_limit=5)
+    assert told.silence_limit == 5
 
 
 def test_logs_are_asked_for_as_told() -> None:

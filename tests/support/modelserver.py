@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
 from trainwright.kube import requests
-from trainwright.kube.errors import Unreachable
+from trainwright.kube.errors import Silent, Unreachable
 from trainwright.kube.requests import Request, Response
 from trainwright.objects import Object
 
@@ -67,6 +67,11 @@ class ModelServer:
     def break_streams(self) -> None:
         for stream in self._streams:
             stream.put_nowait(Unreachable("lost the connection"))
+
+    def fall_silent(self, text: str) -> None:
+        """All watches are found to be dead: nothing has come for too long."""
+        for stream in self._streams:
+            stream.put_nowait(Silent(text))
 
     @property
     def watching(self) -> int:

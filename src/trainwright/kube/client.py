@@ -32,6 +32,7 @@ from trainwright.kube.requests import (
     WatchEvent,
 )
 from trainwright.kube.retries import retry_delay
+from trainwright.kube.sockets import watchful_socket
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
 
@@ -62,7 +63,7 @@ class Client:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
         self._proxy = proxy_of(config, os.environ)
         self._plugin_lock = asyncio.Lock()
-        connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0)
+        connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0, socket_factory=watchful_socket)
         # Uncompressed answers: between server and client there is a fast network, but CPU on both sides is dear.
         headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
@@ -243,7 +244,7 @@ class Client:
                 for line in splitter.feed(chunk):
                     yield line
         except _TROUBLE as error:
-            raise requests.unreachable(self.config.server, _failure(error), _reason(error)) from error
+            raise requests.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
         finally:
             _hang_up(opened)
         for line in splitter.end():

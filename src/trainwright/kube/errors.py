@@ -15,6 +15,10 @@ class Unreachable(Exception):
     """No answer: the server could not be connected to, or the connection broke. The message names the server."""
 
 
+class Silent(Unreachable):
+    """A stream is open, but nothing has come for longer than anything should take; it was closed."""
+
+
 class Untrusted(Unreachable):
     """Somebody answers, but its certificate does not prove that it is the server: waiting will not change that."""
 

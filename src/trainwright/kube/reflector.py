@@ -13,7 +13,15 @@ from typing import Generic, NoReturn, TypeVar
 import msgspec
 
 from trainwright.kube import requests
-from trainwright.kube.errors import ApiError, Expired, TooManyRequests, Unavailable, Unreachable, error_from_status
+from trainwright.kube.errors import (
+    ApiError,
+    Expired,
+    Silent,
+    TooManyRequests,
+    Unavailable,
+    Unreachable,
+    error_from_status,
+)
 from trainwright.kube.requests import ListMeta, Page, Pager, Transport
 from trainwright.kube.retries import backoff
 from trainwright.kube.store import Change, Store
@@ -48,7 +56,7 @@ class Reflector(Generic[T]):
         field_selector: str = "",
         on_change: Callable[[T | None, T | None], None] | None = None,
         watch_seconds: int = 300,
-        silence_slack: float = requests.SILENCE_SLACK,
+        silence_limit: float = requests.BOOKMARKED_SILENCE,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -59,7 +67,7 @@ class Reflector(Generic[T]):
         self._field_selector = field_selector
         self._on_change = on_change
         self._watch_seconds = watch_seconds
-        self._silence_slack = silence_slack
+        self._silence_limit = silence_limit
         self._synced = asyncio.Event()
         self._listed = False
         self._productive = False
@@ -81,6 +89,10 @@ class Reflector(Generic[T]):
             except Expired as error:
                 self._listed = False
                 log.info("%s: listing again: %s", self._resource.qualified_plural, error)
+            except Silent as error:
+                # Half dead, or a server without bookmarks where nothing happens: the next stream goes on from here.
+                log.info("%s: watching again: %s", self._resource.qualified_plural, error)
+                self._productive = True
             except (Unreachable, TooManyRequests, Unavailable) as error:
                 self._complain(error)
             except (ApiError, msgspec.DecodeError) as error:
@@ -126,7 +138,7 @@ class Reflector(Generic[T]):
             # Not all streams of all clients should end in the same second.
             timeout_seconds=int(self._watch_seconds * (1 + random.random())),  # noqa: S311
             bookmarks=True,
-            silence_slack=self._silence_slack,
+            silence_limit=self._silence_limit,
         )
         loop = asyncio.get_running_loop()
         started = loop.time()

@@ -14,7 +14,15 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from trainwright.kube.errors import ApiError, Expired, Unreachable, Untrusted, error_from_answer, error_from_status
+from trainwright.kube.errors import (
+    ApiError,
+    Expired,
+    Silent,
+    Unreachable,
+    Untrusted,
+    error_from_answer,
+    error_from_status,
+)
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, Resource
 from trainwright.objects.times import format_micro_time
@@ -23,6 +31,9 @@ T = TypeVar("T")
 
 SILENCE_SLACK = 15.0
 """A watch is ended by the server after the time that we ask for; this many seconds later we stop believing in it."""
+
+BOOKMARKED_SILENCE = 90.0
+"""With bookmarks the server says something about once a minute; a watch without a word for longer is not believed."""
 
 CONNECT_TIMEOUT = 10.0
 
@@ -195,8 +206,9 @@ def watch_request(
     resource_version: str = "",
     timeout_seconds: int | None = None,
     bookmarks: bool = False,
-    silence_slack: float = SILENCE_SLACK,
+    silence_limit: float | None = None,
 ) -> Request:
+    """`silence_limit`: the seconds without a word after which the stream is closed as Silent, if not the usual ones."""
     params = _params(
         watch="true",
         allowWatchBookmarks="true" if bookmarks else None,
@@ -205,7 +217,10 @@ def watch_request(
         resourceVersion=resource_version,
         timeoutSeconds=None if timeout_seconds is None else str(timeout_seconds),
     )
-    silence_limit = None if timeout_seconds is None else timeout_seconds + silence_slack
+    if silence_limit is None:
+        limits = [BOOKMARKED_SILENCE] if bookmarks else []
+        limits += [] if timeout_seconds is None else [timeout_seconds + SILENCE_SLACK]
+        silence_limit = min(limits, default=None)
     return Request("GET", _path(resource, namespace), params=params, streaming=True, silence_limit=silence_limit)
 
 
@@ -294,6 +309,13 @@ def unreachable(server: str, failure: Failure, reason: str) -> Unreachable:
         case Failure.TIMED_OUT:
             text = f"no answer from {server} in time"
     return Unreachable(f"{text}: {reason}" if reason else text)
+
+
+def lost_stream(server: str, request: Request, failure: Failure, reason: str) -> Unreachable:
+    """What to tell the reader of a stream that was open."""
+    if failure is Failure.TIMED_OUT:
+        return Silent(f"nothing came from {server} for {request.silence_limit:g} s")
+    return unreachable(server, failure, reason)
 
 
 HALF_AN_ANSWER = "the answer ends half-way"

@@ -31,6 +31,7 @@ from trainwright.kube.requests import (
     WatchEvent,
 )
 from trainwright.kube.retries import retry_delay
+from trainwright.kube.sockets import watch_over
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
 
@@ -216,7 +217,7 @@ class SyncClient:
                 while chunk := opened.read1(65536):
                     yield from splitter.feed(chunk)
             except _TROUBLE as error:
-                raise requests.unreachable(self.config.server, _failure(error), _reason(error)) from error
+                raise requests.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
         yield from splitter.end()
 
     def _perform(self, request: Request) -> tuple["_Connection", http.client.HTTPResponse, Response]:
@@ -339,6 +340,7 @@ class _Dialer:
             raise _NotConnectedError(str(error)) from error
         # Requests are small and written in two pieces; the second must not wait for the first to be acknowledged.
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        watch_over(connection.sock)
         return connection
 
 
