@@ -11,6 +11,8 @@ from tests.support.calling import command_line, trainwright
 from tests.support.controlplane import ControlPlane
 from tests.support.shelljobs import shell_job, write_manifest
 
+NO_PORTS = ("--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-server-port=0")
+
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     answer = trainwright("operator", "--kubeconfig", str(tmp_path / "none"), environment=os.environ)
@@ -32,7 +34,7 @@ def test_it_looks_after_jobs_until_it_is_told_to_stop(
     control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:
     cluster = ["--kubeconfig", str(control_plane.kubeconfig)]
-    words = command_line("operator", *cluster, "--namespace", real_namespace, "--install-crds")
+    words = command_line("operator", *cluster, "--namespace", real_namespace, "--install-crds", *NO_PORTS)
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         ready = next(line for line in process.stderr if "looking after" in line)

@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine.conditions import RUNNING, set_condition
 from trainwright.engine.plan import Transition
+from trainwright.kube.observing import RequestSeen
+from trainwright.kube.requests import Request
 from trainwright.objects import Object
 from trainwright.operator.metrics import Metrics
 from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
@@ -93,8 +95,9 @@ def test_the_delay_until_all_pods_are_there_is_measured_once_for_each_job(metric
 
 
 def test_requests_count_by_what_came_back(metrics: Metrics) -> None:
-    metrics.requested("GET", "10.0.0.1:443", 200, 0.5)
-    metrics.requested("GET", "10.0.0.1:443", None, 0.25)
+    seen = metrics.requests_to("https://10.0.0.1:443")
+    seen(RequestSeen(Request("GET", "/api/v1/pods"), 200, 0.5))
+    seen(RequestSeen(Request("GET", "/api/v1/pods"), None, 0.25))
     for code in ("200", "<error>"):
         assert value(metrics, "rest_client_requests_total", code=code, method="GET", host="10.0.0.1:443") == 1
     labels = {"verb": "GET", "host": "10.0.0.1:443"}

@@ -337,7 +337,8 @@ async def pod_uids(client: Client, namespace: str) -> AsyncIterator[dict[str, se
 
 async def operator_process(plane: ControlPlane, namespace: str) -> asyncio.subprocess.Process:
     program = (
-        "import asyncio, sys, pathlib; from trainwright.operator import OperatorOptions, run_operator; "
+        "import asyncio, sys, pathlib; from trainwright.operator.options import OperatorOptions; "
+        "from trainwright.operator.process import run_operator; "
         "asyncio.run(run_operator(OperatorOptions(kubeconfig=pathlib.Path(sys.argv[1]), namespace=sys.argv[2])))"
     )
     return await asyncio.create_subprocess_exec(sys.executable, "-c", program, str(plane.kubeconfig), namespace)

@@ -17,7 +17,7 @@ from trainwright.kube.client import Client
 from trainwright.kube.config import ConfigError, merge_into_kubeconfig
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 from trainwright.operator.options import OperatorError, OperatorOptions
-from trainwright.operator.process import find_cluster, prepare, run_operator, settings_from
+from trainwright.operator.process import find_cluster, prepare, run_operator
 
 
 @pytest.fixture
@@ -63,13 +63,6 @@ async def test_a_bad_kubeconfig_ends_the_process_with_one_line(tmp_path: Path) -
         await run_operator(OperatorOptions(kubeconfig=tmp_path / "missing"))
     assert str(tmp_path / "missing") in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_the_flags_for_the_init_container_reach_the_engine() -> None:
-    options = OperatorOptions(pytorch_init_container_image="example.com/busybox:1", pytorch_init_container_max_tries=7)
-    container = settings_from(options).init_container
-    assert container is not None
-    assert (container.image, container.max_tries) == ("example.com/busybox:1", 7)
 
 
 @pytest.mark.apiserver

@@ -5,6 +5,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,6 +23,7 @@ from trainwright.kube.requests import PatchKind
 from trainwright.objects import Object
 from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.certificates import SERVER_LIFETIME, Certificates, read_certificates
+from trainwright.operator.options import WebhookOptions
 from trainwright.operator.serving import Address
 from trainwright.operator.webhook_setup import (
     WebhookPlace,
@@ -81,7 +83,7 @@ class Clock:
 def place(real_namespace: str) -> WebhookPlace:
     return WebhookPlace(
         namespace=real_namespace,
-        configuration=f"validator.{real_namespace}",
+        names=WebhookOptions(configuration=f"validator.{real_namespace}"),
         address=Address("127.0.0.1", free_ports(1)[0]),
     )
 
@@ -91,7 +93,7 @@ async def configured(client: Client, place: WebhookPlace) -> AsyncIterator[Webho
     """With upstream's configuration, but that it sends reviews to this machine, and only those of one namespace."""
     await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(place))
     yield place
-    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.configuration)
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
 
 
 def configuration(place: WebhookPlace) -> Object:
@@ -114,7 +116,7 @@ def configuration(place: WebhookPlace) -> Object:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": place.configuration},
+        "metadata": {"name": place.names.configuration},
         "webhooks": [webhook],
     }
 
@@ -142,7 +144,7 @@ async def found(setup: WebhookSetup, detail: str) -> None:
 
 
 async def certificates(client: Client, place: WebhookPlace) -> Certificates:
-    secret = await client.get(SECRETS, place.secret, namespace=place.namespace)
+    secret = await client.get(SECRETS, place.names.secret, namespace=place.namespace)
     held = read_certificates(secret_data(secret))
     assert held is not None
     return held
@@ -197,7 +199,9 @@ async def test_an_empty_secret_is_filled_and_an_applied_configuration_mended(
         )
         # Applying upstream's manifests again takes the bundle away, and every job would be refused.
         patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
-        await client.patch(VALIDATING_WEBHOOK_CONFIGURATIONS, configured.configuration, patch, kind=PatchKind.JSON)
+        await client.patch(
+            VALIDATING_WEBHOOK_CONFIGURATIONS, configured.names.configuration, patch, kind=PatchKind.JSON
+        )
         await eventually(lambda: bundle(client, configured), lambda seen: seen == made.authority)
 
 
@@ -205,11 +209,7 @@ async def test_an_empty_secret_is_filled_and_an_applied_configuration_mended(
 async def test_replicas_agree_and_a_settled_state_is_not_written_again(
     client: Client, configured: WebhookPlace
 ) -> None:
-    other = WebhookPlace(
-        namespace=configured.namespace,
-        configuration=configured.configuration,
-        address=Address("127.0.0.1", free_ports(1)[0]),
-    )
+    other = replace(configured, address=Address("127.0.0.1", free_ports(1)[0]))
     async with running(client, configured) as one, running(client, other) as two:
         await serving(one)
         await serving(two)
@@ -242,12 +242,12 @@ async def test_certificates_are_renewed_before_they_end(client: Client, configur
 @pytest.mark.apiserver
 async def test_without_a_configuration_nothing_is_done_until_there_is_one(client: Client, place: WebhookPlace) -> None:
     async with running(client, place) as setup:
-        await found(setup, f"off: there is no ValidatingWebhookConfiguration {place.configuration}")
+        await found(setup, f"off: there is no ValidatingWebhookConfiguration {place.names.configuration}")
         assert setup.finding.well
         assert (await client.list(SECRETS, namespace=place.namespace)).items == []
         await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(place))
         await serving(setup)
-        await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.configuration)
+        await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
         await found(setup, "off: there is no")
 
 
@@ -270,11 +270,11 @@ async def test_without_the_rights_webhooks_are_off_and_the_reason_is_said(
 
 
 async def bundle(client: Client, place: WebhookPlace) -> bytes:
-    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.configuration)
+    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
     return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
 
 async def versions(client: Client, place: WebhookPlace) -> list[str]:
-    secret = await client.get(SECRETS, place.secret, namespace=place.namespace)
-    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.configuration)
+    secret = await client.get(SECRETS, place.names.secret, namespace=place.namespace)
+    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
     return [one["metadata"]["resourceVersion"] for one in (secret, found)]

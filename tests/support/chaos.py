@@ -25,7 +25,9 @@ WHOLE = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 def operator_process(kubeconfig: Path, namespace: str, log: Path, *flags: str) -> Iterator[Daemon]:
     """`trainwright operator` for one namespace. It may be stopped and restarted within the block."""
     command = (sys.executable, "-m", "trainwright", "operator")
-    operator = Daemon(*command, "--kubeconfig", kubeconfig, "--namespace", namespace, *flags, log=log)
+    # Ports are for those who ask for them: several operators may run at once.
+    quiet = ("--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-server-port=0")
+    operator = Daemon(*command, "--kubeconfig", kubeconfig, "--namespace", namespace, *quiet, *flags, log=log)
     try:
         yield operator
     finally:

@@ -1,17 +1,30 @@
-"""`trainwright operator`: the operator as a process beside a Kubernetes cluster, with upstream's flags."""
+"""`trainwright operator`: the operator as a process beside a Kubernetes cluster, with upstream's flags.
+
+docs/reference/operator-flags.md compares them with training-operator's, one by one.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from trainwright.cli.goflags import GoFlags, switch
 from trainwright.cli.problems import Problem
-from trainwright.operator.options import OperatorError, OperatorOptions
+from trainwright.cli.values import duration
+from trainwright.cli.zap import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, log_style, read_level, start_logging
+from trainwright.engine.settings import Gang, InitContainer, Settings
+from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 
-_DEFAULTS = OperatorOptions()
+_DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), LeaderElectionOptions(), WebhookOptions()
 
 
-@click.command(name="operator")
-@click.option("--namespace", metavar="NAME", help="Look after this namespace alone (default: all).")
+@click.command(name="operator", cls=GoFlags)
+@click.option(
+    "--namespace",
+    metavar="NAME",
+    envvar="KUBEFLOW_NAMESPACE",
+    help="Look after this namespace alone (default: $KUBEFLOW_NAMESPACE, else all).",
+)
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -40,55 +53,218 @@ _DEFAULTS = OperatorOptions()
     help="Writes to the cluster that are under way at the same time.",
 )
 @click.option(
+    "--kube-api-qps",
+    type=float,
+    default=0.0,
+    show_default=True,
+    help="Requests per second to the API server, watches and the lease apart; 0: as many as it takes.",
+)
+@click.option(
+    "--kube-api-burst",
+    type=click.IntRange(min=1),
+    default=_DEFAULTS.kube_api_burst,
+    show_default=True,
+    help="How many of them may go at once, if --kube-api-qps is set.",
+)
+@click.option(
+    "--gang-scheduler-name",
+    default="",
+    metavar="NAME",
+    help="Schedule the pods of a job together: volcano, or the name of a scheduler with the coscheduling plugin.",
+)
+@switch(
+    "--whole-group-restart",
+    default=_DEFAULTS.settings.group_restart,
+    help="A failed pod takes all others of its job with it, unless the job says otherwise.",
+)
+@click.option(
+    "--dead-node-seconds",
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    help="Replace pods whose node has been gone for so long, unless the job says otherwise (default: never).",
+)
+@click.option(
     "--pytorch-init-container-image",
-    default=_DEFAULTS.pytorch_init_container_image,
+    default=_WAITING.image,
     show_default=True,
     metavar="IMAGE",
-    help="The image in which PyTorch workers wait for their master's name.",
+    help='The image in which PyTorch workers wait for their master\'s name; "" switches the waiting off.',
 )
 @click.option(
     "--pytorch-init-container-max-tries",
     type=click.IntRange(min=1),
-    default=_DEFAULTS.pytorch_init_container_max_tries,
+    default=_WAITING.max_tries,
     show_default=True,
     help="How often they ask before they fail.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log every decision.")
-def command(
-    namespace: str | None,
-    kubeconfig: Path | None,
-    context: str | None,
-    enable_scheme: tuple[str, ...],
-    install_crds: bool,
-    controller_threads: int,
-    parallel_writes: int,
-    pytorch_init_container_image: str,
-    pytorch_init_container_max_tries: int,
-    verbose: bool,
-) -> None:
+@click.option(
+    "--mpi-kubectl-delivery-image",
+    metavar="IMAGE",
+    help="Accepted for the sake of existing Deployments; without effect, there is no MPIJob here yet.",
+)
+@click.option(
+    "--metrics-bind-address",
+    default=":8080",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to serve /metrics; 0: nowhere.",
+)
+@click.option(
+    "--health-probe-bind-address",
+    default=":8081",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to serve /healthz and /readyz; 0: nowhere.",
+)
+@switch("--leader-elect", default=False, help="Work only while holding a lease: for more than one replica.")
+@click.option("--leader-election-id", default=_LEASE.name, show_default=True, metavar="NAME", help="The lease's name.")
+@click.option(
+    "--leader-election-namespace",
+    metavar="NAME",
+    help="The lease's namespace (default: $MY_POD_NAMESPACE, else that of this pod or of the kubeconfig's context).",
+)
+@click.option(
+    "--leader-election-lease-duration",
+    type=duration,
+    default=f"{_LEASE.lease_seconds:g}s",
+    show_default=True,
+    metavar="DURATION",
+    help="Without a sign of life for so long, another one takes over.",
+)
+@click.option(
+    "--leader-election-renew-deadline",
+    type=duration,
+    default=f"{_LEASE.renew_seconds:g}s",
+    show_default=True,
+    metavar="DURATION",
+    help="Without a renewal for so long, the leader ends.",
+)
+@click.option(
+    "--leader-election-retry-period",
+    type=duration,
+    default=f"{_LEASE.retry_seconds:g}s",
+    show_default=True,
+    metavar="DURATION",
+    help="Between two tries to get or renew the lease.",
+)
+@click.option(
+    "--webhook-server-port",
+    type=click.IntRange(0, 65535),
+    default=_WEBHOOKS.port,
+    show_default=True,
+    help="Where to serve the admission webhooks; 0: nowhere.",
+)
+@click.option(
+    "--webhook-service-name",
+    default=_WEBHOOKS.service,
+    show_default=True,
+    metavar="NAME",
+    help="The Service through which the API server reaches them.",
+)
+@click.option(
+    "--webhook-secret-name",
+    default=_WEBHOOKS.secret,
+    show_default=True,
+    metavar="NAME",
+    help="The Secret that holds their certificates.",
+)
+@click.option(
+    "--webhook-configuration-name",
+    default=_WEBHOOKS.configuration,
+    show_default=True,
+    metavar="NAME",
+    help="The ValidatingWebhookConfiguration that gets their authority.",
+)
+@switch("--zap-devel", default=None, help="Log as in development (debug, console) or, if false, in production (JSON).")
+@click.option("--zap-encoder", type=click.Choice(ENCODERS), help="The form of the log (default: console).")
+@click.option(
+    "--zap-log-level", type=read_level, metavar="LEVEL", help="debug, info, error, panic or a number (default: info)."
+)
+@click.option(
+    "--zap-stacktrace-level",
+    type=click.Choice(STACKTRACE_LEVELS),
+    help="Accepted, without effect: unexpected errors, and no others, come with a stack trace.",
+)
+@click.option(
+    "--zap-time-encoding", type=click.Choice(list(TIME_ENCODINGS)), help="How the log writes times (default: iso8601)."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log every decision, as --zap-log-level debug does.")
+def command(**flags: Any) -> None:
     """Run the operator beside a Kubernetes cluster.
 
-    The embedded cluster has its own; this one is for any other. It runs until it gets SIGTERM or SIGINT.
+    The embedded cluster has its own; this one is for any other. It runs until it gets SIGTERM or SIGINT. Flags that
+    training-operator has too mean the same, in all of Go's spellings.
     """
     import asyncio
+    import logging
 
-    from trainwright.cli.logs import log_to_stderr
     from trainwright.kube.config import ConfigError
-    from trainwright.operator import run_operator
+    from trainwright.operator.process import run_operator
 
-    log_to_stderr(verbose=verbose, quiet=False)
-    options = OperatorOptions(
-        namespace=namespace,
-        kubeconfig=kubeconfig,
-        context=context,
-        enable_scheme=enable_scheme,
-        install_crds=install_crds,
-        controller_threads=controller_threads,
-        parallel_writes=parallel_writes,
-        pytorch_init_container_image=pytorch_init_container_image,
-        pytorch_init_container_max_tries=pytorch_init_container_max_tries,
+    start_logging(
+        log_style(
+            devel=flags["zap_devel"],
+            encoder=flags["zap_encoder"],
+            level=logging.DEBUG if flags["verbose"] else flags["zap_log_level"],
+            time_encoding=flags["zap_time_encoding"],
+        )
     )
     try:
+        options = options_from(flags)
+        for flag in unheeded(flags):
+            logging.getLogger("trainwright.operator").warning("%s has no effect", flag)
         asyncio.run(run_operator(options))
     except (OperatorError, ConfigError) as error:
         raise Problem(str(error)) from error
+
+
+def options_from(flags: dict[str, Any]) -> OperatorOptions:
+    qps = flags["kube_api_qps"]
+    return OperatorOptions(
+        **{name: flags[name] for name in ("namespace", "kubeconfig", "context", "enable_scheme", "install_crds")},
+        **{name: flags[name] for name in ("controller_threads", "parallel_writes", "kube_api_burst")},
+        **{name: flags[name] for name in ("metrics_bind_address", "health_probe_bind_address")},
+        kube_api_qps=qps if qps > 0 else None,
+        settings=_settings(flags),
+        leader_election=_leader_election(flags) if flags["leader_elect"] else None,
+        webhooks=_webhooks(flags) if flags["webhook_server_port"] else None,
+    )
+
+
+def unheeded(flags: dict[str, Any]) -> list[str]:
+    """The flags that were given for the sake of a Deployment, and that nothing here heeds."""
+    return [
+        f"--{name.replace('_', '-')}"
+        for name in ("mpi_kubectl_delivery_image", "zap_stacktrace_level")
+        if flags[name] is not None
+    ]
+
+
+def _settings(flags: dict[str, Any]) -> Settings:
+    image, gang = flags["pytorch_init_container_image"], flags["gang_scheduler_name"]
+    waiting = InitContainer(image=image, max_tries=flags["pytorch_init_container_max_tries"]) if image else None
+    return Settings(
+        init_container=waiting,
+        gang=Gang(gang) if gang else None,
+        group_restart=flags["whole_group_restart"],
+        dead_node_seconds=flags["dead_node_seconds"],
+    )
+
+
+def _leader_election(flags: dict[str, Any]) -> LeaderElectionOptions:
+    return LeaderElectionOptions(
+        name=flags["leader_election_id"],
+        namespace=flags["leader_election_namespace"],
+        lease_seconds=flags["leader_election_lease_duration"],
+        renew_seconds=flags["leader_election_renew_deadline"],
+        retry_seconds=flags["leader_election_retry_period"],
+    )
+
+
+def _webhooks(flags: dict[str, Any]) -> WebhookOptions:
+    return WebhookOptions(
+        port=flags["webhook_server_port"],
+        service=flags["webhook_service_name"],
+        secret=flags["webhook_secret_name"],
+        configuration=flags["webhook_configuration_name"],
+    )

@@ -6,6 +6,7 @@ counts what it did itself; sums over processes are the truth, and no start count
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from urllib.parse import urlsplit
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from trainwright.api.kinds import Kind
 from trainwright.engine import Transition
+from trainwright.kube.observing import RequestSeen
 from trainwright.objects import Object
 from trainwright.operator.launching import first_running, launch_began
 from trainwright.operator.measured_queue import MeasuredQueue
@@ -173,10 +175,15 @@ class Metrics(Observer):
     def crashed(self, kind: Kind) -> None:
         self._panics.labels(kind.controller).inc()
 
-    def requested(self, method: str, host: str, code: int | None, seconds: float) -> None:
-        """One request to the API server has ended; without a code there was no answer."""
-        self._requests.labels(str(code) if code else "<error>", method, host).inc()
-        self._request_seconds.labels(method, host).observe(seconds)
+    def requests_to(self, server: str) -> Callable[[RequestSeen], None]:
+        """Counts every attempt to ask this API server."""
+        host = urlsplit(server).netloc
+
+        def seen(one: RequestSeen) -> None:
+            self._requests.labels(one.code, one.method, host).inc()
+            self._request_seconds.labels(one.method, host).observe(one.seconds)
+
+        return seen
 
     def reviewed(self, path: str, code: int, seconds: float) -> None:
         self._webhooks.labels(path, str(code)).inc()

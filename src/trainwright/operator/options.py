@@ -1,10 +1,11 @@
 """What `trainwright operator` can be told. Names follow the training-operator's flags where it has them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwright.api.kinds import KINDS, Kind
+from trainwright.engine import Settings
 
 
 class OperatorError(Exception):
@@ -12,8 +13,41 @@ class OperatorError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LeaderElectionOptions:
+    """The defaults are those of every Kubernetes controller, and the name is training-operator's, so that the two
+    never lead at the same time."""
+
+    name: str = "1ca428e5.training-operator.kubeflow.org"
+    namespace: str | None = None
+    """None: the namespace of this pod, or of the kubeconfig's context."""
+    lease_seconds: float = 15.0
+    """After this time without a sign of life another process takes over."""
+    renew_seconds: float = 10.0
+    """After this time without a renewal the leader stops."""
+    retry_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.retry_seconds < self.renew_seconds < self.lease_seconds:
+            raise OperatorError(
+                "--leader-election-retry-period < --leader-election-renew-deadline < --leader-election-lease-duration "
+                f"must hold, so that a leader stops before another starts: not {self.retry_seconds:g}, "
+                f"{self.renew_seconds:g} and {self.lease_seconds:g} seconds"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookOptions:
+    """Names as in upstream's manifests."""
+
+    port: int = 9443
+    service: str = "training-operator"
+    secret: str = "training-operator-webhook-cert"  # noqa: S105 (its name)
+    configuration: str = "validator.training-operator.kubeflow.org"
+
+
+@dataclass(frozen=True, kw_only=True)
 class OperatorOptions:
-    """The operator's flags.
+    """The operator's flags. By themselves they open no port; the command's defaults, which are upstream's, do.
 
     Unlike upstream, one job does not wait for another: many are looked at at once, each by one thread of control.
     """
@@ -24,18 +58,26 @@ class OperatorOptions:
     """None: $KUBECONFIG or ~/.kube/config, or inside a pod the cluster that it runs on."""
     context: str | None = None
     """None: the kubeconfig's current context."""
+    settings: Settings = field(default_factory=Settings)
+    """What changes decisions about jobs."""
     controller_threads: int = 64
     """How many jobs are reconciled at the same time."""
     parallel_writes: int = 32
     """How many writes are under way at the same time, over all jobs."""
-    pytorch_init_container_image: str = "alpine:3.10"
-    """The image in which a worker waits for its master's name."""
-    pytorch_init_container_max_tries: int = 100
-    """How often the worker asks, 2 seconds apart, before its pod fails."""
+    kube_api_qps: float | None = None
+    """Requests per second in the long run; None: as many as the API server takes."""
+    kube_api_burst: int = 30
+    """How many of them may go at once."""
     enable_scheme: tuple[str, ...] = ()
     """The kinds to look after, in any letter case; empty: all."""
     install_crds: bool = False
     """Whether to install or update the CustomResourceDefinitions before starting."""
+    metrics_bind_address: str = "0"
+    health_probe_bind_address: str = "0"
+    leader_election: LeaderElectionOptions | None = None
+    """None: this process is the only one."""
+    webhooks: WebhookOptions | None = None
+    """None: no admission webhooks."""
 
 
 def enabled_kinds(names: tuple[str, ...], kinds: Mapping[str, Kind] = KINDS) -> dict[str, Kind]:

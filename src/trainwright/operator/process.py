@@ -9,19 +9,21 @@ import logging
 import os
 import signal
 from collections.abc import Coroutine, Mapping
+from typing import TypeVar
 
 from trainwright.api.kinds import Kind
-from trainwright.engine import Settings
-from trainwright.engine.settings import InitContainer
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig, in_cluster_config, load_kubeconfig
 from trainwright.kube.errors import ApiError, ServerError, TooManyRequests, Unreachable, Untrusted
 from trainwright.operator.crds import install_crds, missing_crds
-from trainwright.operator.operator import Operator
+from trainwright.operator.leading import check_rights
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
-from trainwright.operator.surroundings import survey
+from trainwright.operator.parts import Parts, own_namespace
+from trainwright.operator.surroundings import Surroundings, survey
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
 
@@ -34,8 +36,11 @@ async def run_operator(options: OperatorOptions) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # Many small objects live long: the collector need not walk over them every 700 allocations.
     gc.set_threshold(50_000, 20, 100)
-    if await _unless(stop, prepare(config, kinds, options)):
-        await _work(config, kinds, options, stop=stop)
+    parts = Parts(config, kinds, options)
+    async with parts.pages():
+        surroundings = await _unless(stop, prepare(config, kinds, options))
+        if surroundings is not None:
+            await parts.work(surroundings, stop)
 
 
 def find_cluster(options: OperatorOptions) -> ClusterConfig:
@@ -46,24 +51,13 @@ def find_cluster(options: OperatorOptions) -> ClusterConfig:
     return load_kubeconfig(options.kubeconfig, context=options.context)
 
 
-def settings_from(options: OperatorOptions) -> Settings:
-    return Settings(
-        init_container=InitContainer(
-            image=options.pytorch_init_container_image, max_tries=options.pytorch_init_container_max_tries
-        )
-    )
-
-
-async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions) -> None:
-    """Returns when the cluster answers and serves our kinds."""
+async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions) -> Surroundings:
+    """Returns when the cluster answers and serves our kinds, with what else there is."""
     delay = _FIRST_DELAY
     async with Client(config, retries=False) as client:
         while True:
             try:
-                if options.install_crds:
-                    await install_crds(client, kinds.values())
-                missing = await missing_crds(client, kinds.values(), namespace=options.namespace)
-                break
+                return await _look_around(client, kinds, options)
             except Untrusted as error:
                 raise OperatorError(f"{error}; name its authority in the kubeconfig's certificate-authority") from None
             except (Unreachable, ServerError, TooManyRequests) as error:
@@ -72,46 +66,27 @@ async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: Ope
                 delay = min(2 * delay, _LONGEST_DELAY)
             except ApiError as error:
                 raise OperatorError(f"{config.server} refuses us: {error}") from None
-    if missing:
+
+
+async def _look_around(client: Client, kinds: Mapping[str, Kind], options: OperatorOptions) -> Surroundings:
+    if options.install_crds:
+        await install_crds(client, kinds.values())
+    if missing := await missing_crds(client, kinds.values(), namespace=options.namespace):
         raise OperatorError(
-            f"{config.server} does not know {', '.join(missing)}: install the CustomResourceDefinitions with "
+            f"{client.config.server} does not know {', '.join(missing)}: install the CustomResourceDefinitions with "
             "`trainwright operator --install-crds`, or have them installed with `kubectl apply`"
         )
+    if options.leader_election is not None:
+        await check_rights(client, options.leader_election.namespace or own_namespace(client.config))
+    return await survey(client, options.settings, namespace=options.namespace)
 
 
-async def _work(
-    config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions, stop: asyncio.Event
-) -> None:
-    async with Client(config, user_agent="trainwright-operator") as client:
-        surroundings = await survey(client, settings_from(options), namespace=options.namespace)
-        operator = Operator(
-            client,
-            kinds=kinds,
-            settings=surroundings.settings,
-            outlook=surroundings.outlook,
-            namespace=options.namespace,
-            controller_threads=options.controller_threads,
-            parallel_writes=options.parallel_writes,
-        )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(operator.run())
-            if await _unless(stop, operator.ready.wait()):
-                gc.freeze()
-                scope = f"namespace {options.namespace}" if options.namespace else "all namespaces"
-                log.info("looking after %s in %s of %s", ", ".join(kinds), scope, config.server)
-                await stop.wait()
-            log.info("stopping: finishing the writes under way")
-            operator.stop()
-
-
-async def _unless(stop: asyncio.Event, work: Coroutine[None, None, object]) -> bool:
-    """Does the work unless told to stop first; whether it was done."""
+async def _unless(stop: asyncio.Event, work: Coroutine[None, None, T]) -> T | None:
+    """The result of the work; None if told to stop first."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if working.done():
-            working.result()
-        return working.done()
+        return working.result() if working.done() else None
     finally:
         working.cancel()
         stopping.cancel()

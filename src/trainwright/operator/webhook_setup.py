@@ -12,7 +12,7 @@ import random
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
@@ -26,6 +26,7 @@ from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURAT
 from trainwright.operator.access import may, may_watch
 from trainwright.operator.certificates import Certificates, load_into, read_certificates, renewed
 from trainwright.operator.health import Finding
+from trainwright.operator.options import WebhookOptions
 from trainwright.operator.serving import Address, Page, first_of, serving
 
 log = logging.getLogger(__name__)
@@ -37,21 +38,18 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookPlace:
-    """Where things are: defaults are those of upstream's manifests."""
+    """Where the Secret and the Service are, where we listen, and how things are called."""
 
     namespace: str
     address: Address
-    """Where we listen."""
-    service: str = "training-operator"
-    secret: str = "training-operator-webhook-cert"  # noqa: S105 (its name)
-    configuration: str = "validator.training-operator.kubeflow.org"
+    names: WebhookOptions = field(default_factory=WebhookOptions)
 
 
 def names_to_serve(place: WebhookPlace, configuration: Object) -> set[str]:
     """The names under which the API server may call: the Service's, and the hosts of addresses that stand there."""
     clients = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
     hosts = (urlsplit(client["url"]).hostname for client in clients if client.get("url"))
-    return {f"{place.service}.{place.namespace}.svc", *(host for host in hosts if host)}
+    return {f"{place.names.service}.{place.namespace}.svc", *(host for host in hosts if host)}
 
 
 def with_authority(configuration: Object, authority: bytes) -> Object | None:
@@ -101,8 +99,8 @@ class WebhookSetup:
             self._find(Finding(detail=f"off: no right to {missing}"))
             return
         reflectors = (
-            self._reflector(SECRETS, self._secrets, self._place.secret, namespace=self._place.namespace),
-            self._reflector(VALIDATING_WEBHOOK_CONFIGURATIONS, self._configurations, self._place.configuration),
+            self._reflector(SECRETS, self._secrets, self._place.names.secret, namespace=self._place.namespace),
+            self._reflector(VALIDATING_WEBHOOK_CONFIGURATIONS, self._configurations, self._place.names.configuration),
         )
         async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
             for reflector in reflectors:
@@ -136,9 +134,9 @@ class WebhookSetup:
 
     async def _step(self, stack: AsyncExitStack) -> None:
         place = self._place
-        configuration = self._configurations.get(place.configuration)
+        configuration = self._configurations.get(place.names.configuration)
         if configuration is None:
-            missing = f"ValidatingWebhookConfiguration {place.configuration}"
+            missing = f"ValidatingWebhookConfiguration {place.names.configuration}"
             self._find(Finding(detail=f"off: there is no {missing}; the operator itself checks every job"))
             return
         certificates = await self._certificates(names_to_serve(place, configuration))
@@ -156,7 +154,7 @@ class WebhookSetup:
     async def _certificates(self, names: set[str]) -> Certificates:
         """Those in the Secret, made or renewed where they have to be."""
         place = self._place
-        secret = self._secrets.get(f"{place.namespace}/{place.secret}")
+        secret = self._secrets.get(f"{place.namespace}/{place.names.secret}")
         present = read_certificates(secret_data(secret)) if secret else None
         fresh = renewed(present, names, self._clock())
         if fresh is None and present is not None:
@@ -167,7 +165,7 @@ class WebhookSetup:
             answer = await self._client.create(SECRETS, _new_secret(place, data))
         else:
             answer = await self._client.replace(SECRETS, {**secret, "data": {**(secret.get("data") or {}), **data}})
-        log.info("wrote the webhooks' certificates to Secret %s/%s", place.namespace, place.secret)
+        log.info("wrote the webhooks' certificates to Secret %s/%s", place.namespace, place.names.secret)
         self._secrets.remember(answer)
         return fresh
 
@@ -202,7 +200,7 @@ class WebhookSetup:
 
 
 def _new_secret(place: WebhookPlace, data: Mapping[str, str]) -> Object:
-    metadata = {"name": place.secret, "namespace": place.namespace}
+    metadata = {"name": place.names.secret, "namespace": place.namespace}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": dict(data)}
 
 
