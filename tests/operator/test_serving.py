@@ -1,6 +1,7 @@
 """Where the operator's pages listen, and what becomes of an address that cannot be."""
 
 import asyncio
+import io
 import socket
 import ssl
 from datetime import UTC, datetime
@@ -54,9 +55,9 @@ async def test_a_page_is_served_until_the_block_ends() -> None:
 async def test_a_body_as_big_as_reviews_get_is_read_and_a_bigger_one_refused() -> None:
     async with serving("--x", Address("127.0.0.1", 0), echo) as port, aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{port}/"
-        async with session.post(url, data=bytes(4 * 2**20)) as answer:
+        async with session.post(url, data=io.BytesIO(bytes(4 * 2**20))) as answer:
             assert (answer.status, len(await answer.read())) == (200, 4 * 2**20 + len("/ {}"))
-        async with session.post(url, data=bytes(9 * 2**20)) as answer:
+        async with session.post(url, data=io.BytesIO(bytes(9 * 2**20))) as answer:
             assert answer.status == 413
 
 

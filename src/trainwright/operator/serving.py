@@ -79,9 +79,10 @@ async def serving(what: str, address: Address, page: Page, *, tls: ssl.SSLContex
         yield int(runner.addresses[0][1])
 
 
-def _request(*parts: Any) -> web.BaseRequest:
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
     """As the library makes it, but for how much may be in it: that cannot be said in another way."""
-    return web.BaseRequest(*parts, asyncio.get_running_loop(), client_max_size=_LARGEST_BODY)
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_LARGEST_BODY)
 
 
 async def _close(runner: web.ServerRunner, server: web.Server) -> None:
