@@ -120,6 +120,61 @@ async def test_retries_pause_longer_and_longer_until_they_are_forgotten() -> Non
     assert queue.retry("a") == 0.005
 
 
+async def test_the_first_of_a_storm_comes_at_once_and_the_rest_together_after_a_rest() -> None:
+    queue = WorkQueue(rest=0.5)
+    started = now()
+    queue.add_rested("a")
+    assert [await next_key(queue), now() - started] == ["a", 0]
+    for _ in range(3):
+        queue.add_rested("a")
+        await asyncio.sleep(0.1)
+    queue.add_rested("b")
+    assert await next_key(queue) == "b"
+    assert [await next_key(queue), now() - started] == ["a", 0.5]
+    await asyncio.sleep(0.5)
+    queue.add_rested("a")
+    assert [await next_key(queue), now() - started] == ["a", 1]
+
+
+async def test_what_happens_while_a_key_is_worked_on_brings_it_back_after_its_rest() -> None:
+    queue = WorkQueue(rest=0.5)
+    queue.add("a")
+    await queue.get()
+    queue.add_rested("a")
+    await asyncio.sleep(2)
+    queue.done("a")
+    started = now()
+    assert await nothing_now(queue)
+    assert [await next_key(queue), now() - started] == ["a", 0.5]
+
+
+async def test_a_key_that_is_urgent_does_not_rest_and_is_not_handed_out_twice() -> None:
+    queue = WorkQueue(rest=0.5)
+    queue.add("a")
+    await queue.get()
+    queue.add_rested("a")
+    queue.add("a")
+    queue.done("a")
+    started = now()
+    assert [await next_key(queue), now() - started] == ["a", 0]
+    queue.add_rested("a")
+    queue.add("a")
+    assert [await next_key(queue), now() - started] == ["a", 0]
+    await asyncio.sleep(2)
+    assert await nothing_now(queue)
+
+
+async def test_keys_that_rest_are_dropped_at_shut_down() -> None:
+    queue = WorkQueue(rest=0.5)
+    queue.add("a")
+    await next_key(queue)
+    queue.add_rested("a")
+    queue.shut_down()
+    queue.add_rested("b")
+    await asyncio.sleep(1)
+    assert len(queue) == 0
+
+
 async def test_shutting_down_sends_everybody_home() -> None:
     queue = WorkQueue()
     queue.add_after("later", 5)
@@ -161,7 +216,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = WorkQueue()
+        self.queue = WorkQueue(rest=0)
         self.due: set[str] = set()
         self.working: set[str] = set()
 

@@ -1,6 +1,7 @@
 """The work queue of a controller: keys, each handed to one worker at a time, however often and early they are added."""
 
 import asyncio
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -13,21 +14,30 @@ class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)
 
 
 class WorkQueue:
-    """A key that is added while it waits is handed out once; while it is worked on, once more after `done`."""
+    """A key that is added while it waits is handed out once; while it is worked on, once more after `done`.
+
+    `rest` is how many seconds after `done` a key rests from what is added by `add_rested`.
+    """
 
     def __init__(
         self,
         *,
         first_delay: float = 0.005,
         longest_delay: float = 300.0,
+        rest: float = 0.1,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._first_delay = first_delay
         self._longest_delay = longest_delay
+        self._rest = rest
         self._jitter = jitter
         self._waiting: dict[str, None] = {}
         self._working: set[str] = set()
-        self._again: dict[str, None] = {}
+        self._again: set[str] = set()
+        self._again_rested: set[str] = set()
+        # By key, oldest first: when it was last done, as long as it may rest from that.
+        self._done_at: dict[str, float] = {}
+        self._resting: dict[str, asyncio.TimerHandle] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -41,10 +51,25 @@ class WorkQueue:
         if self._shut_down:
             return
         if key in self._working:
-            self._again[key] = None
+            self._again.add(key)
         elif key not in self._waiting:
             self._waiting[key] = None
             self._wake_one()
+
+    def add_rested(self, key: str) -> None:
+        """Adds the key, but not before it has rested since it was last done: of a storm of news the first is worked on
+        at once and the rest together."""
+        if self._shut_down or key in self._resting:
+            return
+        if key in self._working:
+            self._again_rested.add(key)
+            return
+        rested = self._done_at.get(key, -math.inf) + self._rest
+        loop = asyncio.get_running_loop()
+        if rested <= loop.time():
+            self.add(key)
+        else:
+            self._resting[key] = loop.call_at(rested, self._rested, key)
 
     def add_after(self, key: str, seconds: float) -> None:
         """Adds the key later. Of several times for one key the earliest counts."""
@@ -85,21 +110,33 @@ class WorkQueue:
         key = next(iter(self._waiting))
         del self._waiting[key]
         self._working.add(key)
+        if timer := self._resting.pop(key, None):
+            timer.cancel()  # whatever it was to be added for is known now
         return key
 
     def done(self, key: str) -> None:
         self._working.discard(key)
-        if key in self._again:
-            del self._again[key]
+        if self._rest:
+            self._note_done(key)
+        again, rested = key in self._again, key in self._again_rested
+        self._again.discard(key)
+        self._again_rested.discard(key)
+        if again:
             self.add(key)
+        elif rested:
+            self.add_rested(key)
 
     def shut_down(self) -> None:
         """Drops everything that waits; whoever gets, now or later, is told to stop."""
         self._shut_down = True
         self._waiting.clear()
         self._again.clear()
+        self._again_rested.clear()
         for key in list(self._timers):
             self._cancel_timer(key)
+        for timer in self._resting.values():
+            timer.cancel()
+        self._resting.clear()
         for getter in self._getters:
             if not getter.done():
                 getter.set_result(None)
@@ -107,6 +144,17 @@ class WorkQueue:
     def _due(self, key: str) -> None:
         del self._timers[key]
         self.add(key)
+
+    def _rested(self, key: str) -> None:
+        del self._resting[key]
+        self.add(key)
+
+    def _note_done(self, key: str) -> None:
+        now = asyncio.get_running_loop().time()
+        self._done_at.pop(key, None)
+        self._done_at[key] = now
+        while self._done_at[oldest := next(iter(self._done_at))] < now - self._rest:
+            del self._done_at[oldest]
 
     async def _wait(self) -> None:
         getter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
