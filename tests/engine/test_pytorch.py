@@ -125,7 +125,7 @@ def test_workers_wait_until_the_masters_name_resolves() -> None:
     assert "nslookup digits-master-0" in script[2]
     assert "getent hosts digits-master-0" in script[2]
     assert "-lt 100 " in script[2]
-    assert "sleep 2;" in script[2]
+    assert "sleep 2\n" in script[2]
 
 
 def test_nobody_else_waits() -> None:
@@ -146,7 +146,7 @@ def test_image_patience_and_pause_of_the_waiting_container_are_settings() -> Non
     (waiting,) = init_containers(JobBuilder().master().workers(1), "digits-worker-0", settings)
     assert waiting["image"] == "trainwright/host"
     assert "-lt 7 " in waiting["command"][2]
-    assert "sleep 0.25;" in waiting["command"][2]
+    assert "sleep 0.25\n" in waiting["command"][2]
 
 
 def test_where_nothing_enforces_limits_the_waiting_container_has_none() -> None:

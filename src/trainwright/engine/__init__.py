@@ -1,5 +1,6 @@
 """What should be: one job, its children and the time in, a plan out. Nothing here does I/O or reads a clock."""
 
+from trainwright.engine.init_template import InitTemplate, InitTemplateError, parse_init_template
 from trainwright.engine.observed import Companion, Observed, ServiceView
 from trainwright.engine.plan import Delete, JobEvent, Patch, Plan, Transition
 from trainwright.engine.planner import plan
@@ -11,6 +12,8 @@ __all__ = [
     "Companion",
     "Delete",
     "InitContainer",
+    "InitTemplate",
+    "InitTemplateError",
     "JobEvent",
     "Observed",
     "Patch",
@@ -18,5 +21,6 @@ __all__ = [
     "ServiceView",
     "Settings",
     "Transition",
+    "parse_init_template",
     "plan",
 ]

@@ -5,7 +5,7 @@ from trainwright.engine import gang
 from trainwright.engine.draft import Draft
 from trainwright.engine.labels import JOB_ROLE, PORTS, earlier_labels, format_ports, rank_labels
 from trainwright.engine.ranks import Rank
-from trainwright.engine.waiting import init_container
+from trainwright.engine.waiting import init_containers
 from trainwright.objects import Object, instructions
 from trainwright.objects.metadata import controller_reference
 
@@ -18,8 +18,8 @@ def render_pod(draft: Draft, rank: Rank) -> Object:
         "containers": _containers(draft, rank, template["spec"]["containers"]),
         "restartPolicy": _restart_policy(draft, replica.restart_policy),
     }
-    if waiting := init_container(draft, rank):
-        spec["initContainers"] = [*(spec.get("initContainers") or []), waiting]
+    if waiting := init_containers(draft, rank):
+        spec["initContainers"] = [*(spec.get("initContainers") or []), *waiting]
     pod: Object = {
         "apiVersion": "v1",
         "kind": "Pod",

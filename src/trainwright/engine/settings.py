@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from trainwright.engine.init_template import InitTemplate
 from trainwright.objects.instructions import HOST_IMAGE
 from trainwright.objects.resources import Resource
 
@@ -16,13 +17,18 @@ class Addressing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitContainer:
-    """The container in which workers wait, bounded, until the master's name resolves. Defaults are upstream's."""
+    """Where workers wait, bounded, until the master's name resolves. Defaults are upstream's."""
 
     image: str = "alpine:3.10"
     max_tries: int = 100
     pause_seconds: float = 2
     limited: bool = True
-    """With upstream's requests and limits; without, where nothing would enforce them."""
+    """With upstream's requests and limits, and as restricted as the pod itself; without, where nothing would enforce
+    either."""
+    wait_for_port: bool = False
+    """Until the master's port answers, not its name alone."""
+    template: InitTemplate | None = None
+    """Containers in place of ours. `image` and `max_tries` fill its placeholders, the rest has no effect."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,81 @@
+"""Containers of the administrator's own in place of the one in which workers wait: a YAML list with placeholders, as
+Kubeflow's operator reads it from `--pytorch-init-container-template-file`."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+from trainwright.objects import Object
+
+_PLACEHOLDER = re.compile(r"\{\{-?(?P<inside>.*?)-?\}\}", re.DOTALL)
+_KNOWN = ("MasterAddr", "InitContainerImage", "MaxTries")
+_MASTER = "trainwright--master--addr"
+"""Stands for the master's name while the rest of the text is read: a word that means nothing in YAML."""
+
+
+class InitTemplateError(ValueError):
+    """The text is no template; the message says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitTemplate:
+    text: str
+
+    def render(self, *, master: str, image: str, max_tries: int) -> list[Object]:
+        """The containers for a pod that waits for `master`."""
+        containers = _read(self.text, image, max_tries)
+        return [_with_master(container, master) for container in containers]
+
+
+def parse_init_template(text: str) -> InitTemplate:
+    """Raises InitTemplateError for whatever could not become a pod's init containers."""
+    containers = _read(text, "image", 1)
+    if not isinstance(containers, list) or not containers:
+        raise InitTemplateError("must be a YAML list of containers, such as `- name: init-pytorch`")
+    names = [_name_of(number, container) for number, container in enumerate(containers)]
+    if doubles := sorted({name for name in names if names.count(name) > 1}):
+        raise InitTemplateError(f"names must differ: {doubles[0]!r} is used twice")
+    return InitTemplate(text)
+
+
+def _name_of(number: int, container: Any) -> str:
+    if not isinstance(container, dict):
+        raise InitTemplateError(f"[{number}] must be a container, not {container!r}")
+    for field in ("name", "image"):
+        if not isinstance(container.get(field), str) or not container[field]:
+            raise InitTemplateError(f"[{number}].{field} must be given, as text")
+    return str(container["name"])
+
+
+@lru_cache(maxsize=8)
+def _read(text: str, image: str, max_tries: int) -> Any:
+    """Image and number are filled in before the text is read, so that they may stand anywhere in it. The master's
+    name differs from job to job: it is filled in afterwards, and nothing is read again for a thousand pods."""
+    values = {"MasterAddr": _MASTER, "InitContainerImage": image, "MaxTries": str(max_tries)}
+    try:
+        return yaml.safe_load(_PLACEHOLDER.sub(lambda found: values[_key(found)], text))
+    except yaml.YAMLError as error:
+        raise InitTemplateError(f"is not YAML: {' '.join(str(error).split())}") from None
+
+
+def _key(found: re.Match[str]) -> str:
+    inside = found["inside"].strip()
+    if inside.removeprefix(".") not in _KNOWN or not inside.startswith("."):
+        known = ", ".join(f"{{{{.{key}}}}}" for key in _KNOWN)
+        raise InitTemplateError(f"{found[0]} is no placeholder: there are {known}")
+    return inside.removeprefix(".")
+
+
+def _with_master(value: Any, master: str) -> Any:
+    match value:
+        case str():
+            return value.replace(_MASTER, master)
+        case list():
+            return [_with_master(one, master) for one in value]
+        case dict():
+            return {_with_master(key, master): _with_master(one, master) for key, one in value.items()}
+        case _:
+            return value
