@@ -217,10 +217,15 @@ class Operator:
             watches.append(Reflector(self._client, classes.resource, classes.store, convert=classes.view))
         return watches
 
+    def _look_at(self, key: str) -> None:
+        """What a watch tells comes in storms: the pods of a job start and end together, and every write of ours comes
+        back. A look for each would write a status for each."""
+        self._queue.add_rested(key)
+
     def _on_job_change(self, before: Object | None, after: Object | None) -> None:
         job = after or before
         if job is not None:
-            self._queue.add(f"{job['kind']}/{object_key(job)}")
+            self._look_at(f"{job['kind']}/{object_key(job)}")
         gone = before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"])
         if before is not None and gone and self.ready.is_set():
             self._observer.job_deleted(self._kinds[before["kind"]], before)
@@ -232,11 +237,11 @@ class Operator:
         metadata = child.metadata
         owner = metadata.controller
         if owner and owner.kind in self._kinds:
-            self._queue.add(f"{owner.kind}/{metadata.namespace}/{owner.name}")
+            self._look_at(f"{owner.kind}/{metadata.namespace}/{owner.name}")
             return
         # An object of somebody else may hold a name that a job of any kind waits for.
         for kind in self._kinds:
-            self._queue.add(f"{kind}/{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}")
+            self._look_at(f"{kind}/{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}")
 
     def _on_companion_change(self, before: Companion | None, after: Companion | None) -> None:
         companion = after or before
@@ -244,7 +249,7 @@ class Operator:
             return
         # Whoever controls it: its name is the one that a job of any kind would use.
         for kind in self._kinds:
-            self._queue.add(f"{kind}/{companion.metadata.namespace}/{companion.metadata.name}")
+            self._look_at(f"{kind}/{companion.metadata.namespace}/{companion.metadata.name}")
 
     def _on_node_change(self, before: Node | None, after: Node | None) -> None:
         """A node that went or came back matters to the jobs that have pods there; its other news to none."""
