@@ -90,8 +90,9 @@ class Reflector(Generic[T]):
                 self._listed = False
                 log.info("%s: listing again: %s", self._resource.qualified_plural, error)
             except Silent as error:
-                # Half dead, or a server without bookmarks where nothing happens: the next stream goes on from here.
-                log.info("%s: watching again: %s", self._resource.qualified_plural, error)
+                # Half dead, or nothing of the kind has happened since the server started, which then sends no bookmarks
+                # either: in both cases the next stream goes on from here.
+                log.debug("%s: watching again: %s", self._resource.qualified_plural, error)
                 self._productive = True
             except (Unreachable, TooManyRequests, Unavailable) as error:
                 self._complain(error)

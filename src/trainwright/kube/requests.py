@@ -33,7 +33,9 @@ SILENCE_SLACK = 15.0
 """A watch is ended by the server after the time that we ask for; this many seconds later we stop believing in it."""
 
 BOOKMARKED_SILENCE = 90.0
-"""With bookmarks the server says something about once a minute; a watch without a word for longer is not believed."""
+"""With bookmarks a server says something once a minute, if ever something happened; beyond that a watch is not believed.
+
+To watch again from the same version costs one request and loses nothing."""
 
 CONNECT_TIMEOUT = 10.0
 
