@@ -76,7 +76,8 @@ class Leadership:
         if self._holding is not None:
             self._holding.cancel()
             await asyncio.gather(self._holding, return_exceptions=True)
-            await self._election.release()
+        # Even one that still waited may have written itself in, if it was interrupted in that moment.
+        await self._election.release()
 
     def gate(self, request: Request) -> None:
         """For the operator's client: lets reads pass, and writes only while we lead."""

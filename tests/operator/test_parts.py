@@ -1,0 +1,160 @@
+"""An operator's process from the outside, on the real API server: its pages, its lease, its end."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.controlplane import ControlPlane, free_ports
+from tests.support.jobs import JobBuilder
+from tests.support.playing import playing, submit
+from tests.support.waiting import eventually
+from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.kube.client import Client
+from trainwright.objects.resources import LEASES, PODS
+from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions
+from trainwright.operator.parts import Parts
+from trainwright.operator.process import prepare
+from trainwright.operator.serving import Address
+
+pytestmark = pytest.mark.apiserver
+
+LEASE = "lock"
+
+
+class Process:
+    """The parts of one process, with its pages on one port of their own."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, *, elect: bool = False, **options: Any) -> None:
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        election = LeaderElectionOptions(
+            name=LEASE, namespace=namespace, lease_seconds=4, renew_seconds=3, retry_seconds=0.1
+        )
+        self.options = OperatorOptions(
+            namespace=namespace,
+            metrics_bind_address=str(Address("127.0.0.1", port)),
+            health_probe_bind_address=str(Address("127.0.0.1", port)),
+            leader_election=election if elect else None,
+            **options,
+        )
+        self.config = plane.config
+        self.parts = Parts(plane.config, KINDS, self.options)
+        self.stop = asyncio.Event()
+
+    async def run(self) -> None:
+        async with self.parts.pages():
+            await self.parts.work(await prepare(self.config, KINDS, self.options), self.stop)
+
+    async def page(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+            return answer.status, await answer.text()
+
+    async def ready(self, words: str = "readyz check passed") -> None:
+        async def look() -> tuple[int, str]:
+            try:
+                return await self.page("/readyz?verbose")
+            except aiohttp.ClientError as error:
+                return 0, str(error)
+
+        await eventually(look, lambda seen: seen[0] == 200 and words in seen[1])
+
+    async def counted(self, name: str) -> float:
+        """The sum of a metric over all labels."""
+        _, text = await self.page("/metrics")
+        return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, flags=re.MULTILINE))
+
+
+@asynccontextmanager
+async def running(process: Process) -> AsyncIterator[Process]:
+    task = asyncio.create_task(process.run())
+    try:
+        yield process
+    finally:
+        process.stop.set()
+        async with asyncio.timeout(10):  # what upstream's Deployment allows
+            await task
+
+
+async def test_pages_answer_before_the_cluster_is_known(control_plane: ControlPlane, real_namespace: str) -> None:
+    process = Process(control_plane, real_namespace)
+    async with process.parts.pages():
+        assert await process.page("/healthz") == (200, "ok")
+        status, text = await process.page("/readyz")
+        assert status == 500
+        assert "[-]caches failed: not everything of https://127.0.0.1" in text
+
+
+async def test_a_jobs_life_is_counted_once_over_two_processes(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    async with playing(client, real_namespace) as kubelet:
+        async with running(Process(control_plane, real_namespace)) as first:
+            await first.ready()
+            await submit(client, JobBuilder("job", namespace=real_namespace).master())
+            await eventually(lambda: first.counted("trainwright_job_running_seconds_count"), bool)
+            await kubelet.finish("job-master-0")
+            await eventually(lambda: first.counted("training_operator_jobs_successful_total"), bool)
+            assert await first.counted("training_operator_jobs_created_total") == 1
+            assert await first.counted("trainwright_job_pods_created_seconds_count") == 1
+            assert await first.counted("rest_client_requests_total") > 5
+        async with running(Process(control_plane, real_namespace)) as second:
+            await second.ready()
+            await eventually(lambda: second.counted("controller_runtime_reconcile_total"), bool)
+            await client.delete(PYTORCH.resource, "job", namespace=real_namespace)
+            await eventually(lambda: second.counted("training_operator_jobs_deleted_total"), bool)
+            for step in ("created", "successful", "failed", "restarted"):
+                assert await second.counted(f"training_operator_jobs_{step}_total") == 0
+
+
+async def test_a_standby_is_ready_and_takes_over_as_soon_as_the_leader_has_stopped(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    async with running(Process(control_plane, real_namespace, elect=True)) as leader:
+        await leader.ready("[+]leader-election ok: leading")
+        async with running(Process(control_plane, real_namespace, elect=True)) as standby:
+            await standby.ready("[+]leader-election ok: standby, ")
+            assert await leader.counted("leader_election_master_status") == 1
+            assert await standby.counted("leader_election_master_status") == 0
+            await submit(client, JobBuilder("one", namespace=real_namespace).master())
+            await eventually(lambda: pods(client, real_namespace), lambda names: names == ["one-master-0"])
+            assert await standby.counted("controller_runtime_reconcile_total") == 0
+
+            leader.stop.set()
+            await standby.ready("[+]leader-election ok: leading")
+            await submit(client, JobBuilder("two", namespace=real_namespace).master())
+            await eventually(lambda: pods(client, real_namespace), lambda names: "two-master-0" in names)
+            assert await standby.counted("training_operator_jobs_created_total") == 1
+    assert (await client.get(LEASES, LEASE, namespace=real_namespace))["spec"]["holderIdentity"] == ""
+
+
+async def test_a_leader_whose_lease_is_taken_ends_with_an_error(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    process = Process(control_plane, real_namespace, elect=True)
+    task = asyncio.create_task(process.run())
+    await process.ready("leading")
+    lease = await client.get(LEASES, LEASE, namespace=real_namespace)
+    taken = {**lease["spec"], "holderIdentity": "thief", "renewTime": "2026-11-15T00:00:00.000000Z"}
+    await client.patch(LEASES, LEASE, {"spec": taken}, namespace=real_namespace)
+    with pytest.raises(OperatorError, match="lost the lease"):
+        await task
+
+
+async def test_a_port_that_somebody_else_has_is_an_error_of_its_flag(
+    control_plane: ControlPlane, real_namespace: str
+) -> None:
+    one, other = Process(control_plane, real_namespace), Process(control_plane, real_namespace)
+    other.parts = Parts(control_plane.config, KINDS, one.options)
+    async with one.parts.pages():
+        with pytest.raises(OperatorError, match=r"--metrics-bind-address: cannot listen on 127\.0\.0\.1:"):
+            async with other.parts.pages():
+                pass
+
+
+async def pods(client: Client, namespace: str) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in (await client.list(PODS, namespace=namespace)).items)
