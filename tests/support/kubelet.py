@@ -48,6 +48,16 @@ class PlayedKubelet:
             await self._client.create(NODES, node)
         await self._client.patch(NODES, self._node, {"status": {"conditions": [condition]}}, subresource="status")
 
+    async def fall_silent(self, *, since: datetime) -> None:
+        """The node is not heard of any more, and the cluster has noticed."""
+        stamp = format_time(since)
+        condition = {"type": "Ready", "status": "Unknown", "lastHeartbeatTime": stamp, "lastTransitionTime": stamp}
+        await self._client.patch(NODES, self._node, {"status": {"conditions": [condition]}}, subresource="status")
+
+    async def leave(self) -> None:
+        """The Node itself is gone."""
+        await self._client.delete(NODES, self._node)
+
     async def bind(self, pod: str) -> None:
         """Does the scheduler's part."""
         binding = {

@@ -17,7 +17,8 @@ async def submit(client: Client, builder: JobBuilder) -> Object:
 def submission(builder: JobBuilder) -> Object:
     """The job as a user writes it; what the server gives to it, such as its uid, is the server's."""
     raw = builder.raw()
-    named = {key: raw["metadata"][key] for key in ("name", "namespace")}
+    metadata = raw["metadata"]
+    named = {key: metadata[key] for key in ("name", "namespace", "labels", "annotations") if key in metadata}
     return {**raw, "metadata": named}
 
 

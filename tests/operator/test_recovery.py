@@ -1,0 +1,183 @@
+"""What a job survives on a real API server: a broken collective, a node that is gone, a namespace with strict rules."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.jobs import JobBuilder, template
+from tests.support.kubelet import PlayedKubelet
+from tests.support.operating import running_operator
+from tests.support.playing import playing
+from tests.support.scenes import Scene
+from tests.support.waiting import eventually
+from trainwright.engine import Settings
+from trainwright.kube.client import Client
+from trainwright.kube.errors import Forbidden
+from trainwright.objects import Object
+from trainwright.objects.resources import NAMESPACES, NODES, PODS
+
+pytestmark = pytest.mark.apiserver
+
+EVERYBODY = ["digits-master-0", "digits-worker-0", "digits-worker-1"]
+
+
+def job() -> JobBuilder:
+    return JobBuilder().master().workers(2)
+
+
+@asynccontextmanager
+async def scene(client: Client, namespace: str, settings: Settings | None = None) -> AsyncIterator[Scene]:
+    async with running_operator(client, namespace=namespace, settings=settings, outlook=[NODES]) as operator:
+        yield Scene(client, namespace, operator)
+
+
+class Births:
+    """Every pod of a namespace at the moment of its birth, with those that were there at that moment."""
+
+    def __init__(self) -> None:
+        self.present: set[str] = set()
+        self.company: dict[str, set[str]] = {}
+
+    def note(self, kind: str, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if kind == "DELETED":
+            self.present.discard(uid)
+        elif uid not in self.company:
+            self.company[uid] = set(self.present)
+            self.present.add(uid)
+
+    @asynccontextmanager
+    async def watched(self, client: Client, namespace: str) -> AsyncIterator["Births"]:
+        version = (await client.list(PODS, namespace=namespace)).resource_version
+
+        async def follow() -> None:
+            async for event in client.watch(PODS, namespace=namespace, resource_version=version):
+                self.note(event.type, event.object)
+
+        following = asyncio.create_task(follow())
+        try:
+            yield self
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_broken_collective_starts_again_as_a_whole_and_counts_once(client: Client, real_namespace: str) -> None:
+    builder = job().run_policy(backoffLimit=2).annotation("trainwright.dev/restart-scope", "group")
+    async with (
+        playing(client, real_namespace) as kubelet,
+        scene(client, real_namespace) as stage,
+        Births().watched(client, real_namespace) as births,
+    ):
+        await stage.submit(builder)
+        await stage.running("digits")
+        old = {pod["metadata"]["uid"] for pod in (await stage.pods("digits")).values()}
+        # All fail, one after the other, as ranks of a collective do when one of them has gone.
+        for name in reversed(EVERYBODY):
+            await kubelet.finish(name, exit_code=1)
+        new = await eventually(
+            lambda: stage.pods("digits"),
+            lambda pods: pods.keys() == set(EVERYBODY) and not old & {pod["metadata"]["uid"] for pod in pods.values()},
+        )
+        await stage.running("digits")
+        assert sum((await stage.status("digits"))["restarts"].values()) == 1
+        assert "replacedPods" not in await stage.status("digits")
+        for pod in new.values():
+            assert pod["spec"]["restartPolicy"] == "Never"
+            assert not births.company[pod["metadata"]["uid"]] & old, "it met one of the old group"
+        for name in EVERYBODY:
+            await kubelet.finish(name, exit_code=0)
+        await stage.ends("digits", "Succeeded")
+
+
+class Nodes:
+    """Two nodes of this test's own: `far` is about to die."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.near = PlayedKubelet(client, namespace=namespace, node=f"near-{namespace}")
+        self.far = PlayedKubelet(client, namespace=namespace, node=f"far-{namespace}")
+
+    async def take(self, stage: Scene) -> dict[str, Object]:
+        """The first worker runs on `far`, the others on `near`; answers with the pods as they were."""
+        await self.near.register()
+        await self.far.register()
+        pods = await eventually(lambda: stage.pods("digits"), lambda pods: pods.keys() == set(EVERYBODY))
+        for name in pods:
+            node = self.far if name == "digits-worker-0" else self.near
+            await node.bind(name)
+            await node.start(name)
+        await stage.running("digits")
+        return pods
+
+
+async def test_pods_of_a_node_that_is_not_heard_of_are_replaced(client: Client, real_namespace: str) -> None:
+    nodes = Nodes(client, real_namespace)
+    async with scene(client, real_namespace, Settings(dead_node_seconds=60)) as stage:
+        await stage.submit(job().run_policy(backoffLimit=0))
+        pods = await nodes.take(stage)
+        await nodes.far.fall_silent(since=datetime.now(UTC) - timedelta(minutes=5))
+        await stage.replaced("digits", pods["digits-worker-0"])
+        await nodes.near.bind("digits-worker-0")
+        await nodes.near.start("digits-worker-0")
+        status = (await stage.running("digits"))["status"]
+        assert "restarts" not in status
+        told = [event for event in await stage.events("digits") if event[1] == "DeadNode"]
+        assert len(told) == 1
+        assert f"because its node far-{real_namespace} has not been ready since" in told[0][2]
+        after = await stage.pods("digits")
+        for name in ("digits-master-0", "digits-worker-1"):
+            assert after[name]["metadata"]["uid"] == pods[name]["metadata"]["uid"], "its node is well"
+
+
+async def test_pods_that_cannot_end_because_their_node_does_not_exist_are_replaced(
+    client: Client, real_namespace: str
+) -> None:
+    nodes = Nodes(client, real_namespace)
+    async with scene(client, real_namespace) as stage:
+        await stage.submit(job().annotation("trainwright.dev/dead-node-seconds", "1"))
+        pods = await nodes.take(stage)
+        await client.delete(PODS, "digits-worker-0", namespace=real_namespace)
+        await nodes.far.leave()
+        await stage.replaced("digits", pods["digits-worker-0"])
+        text = f"Pod digits-worker-0 is removed by force because its node far-{real_namespace} is gone"
+        await stage.hears("digits", ("Warning", "DeadNode", text))
+
+
+async def test_without_being_asked_nobody_touches_pods_of_dead_nodes(client: Client, real_namespace: str) -> None:
+    nodes = Nodes(client, real_namespace)
+    async with scene(client, real_namespace) as stage:
+        await stage.submit(job())
+        pods = await nodes.take(stage)
+        await nodes.far.leave()
+        await stage.quiet()
+        after = (await stage.pods("digits"))["digits-worker-0"]
+        assert after["metadata"]["uid"] == pods["digits-worker-0"]["metadata"]["uid"]
+        assert (
+            after["metadata"]["resourceVersion"]
+            == (await stage.pods("digits"))["digits-worker-0"]["metadata"]["resourceVersion"]
+        )
+
+
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+POD_WIDE = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+
+
+async def test_workers_wait_in_a_namespace_of_restricted_pods_too(client: Client, real_namespace: str) -> None:
+    rule = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+    await client.patch(NAMESPACES, real_namespace, rule)
+    pod = template(securityContext=RESTRICTED)
+    pod["spec"]["securityContext"] = POD_WIDE
+    async with scene(client, real_namespace) as stage:
+        await stage.submit(JobBuilder().master(pod=pod).workers(1, pod=pod))
+        pods = await eventually(lambda: stage.pods("digits"), lambda pods: len(pods) == 2)
+    (waiting,) = pods["digits-worker-0"]["spec"]["initContainers"]
+    assert waiting["securityContext"] == {**RESTRICTED, "runAsUser": 65534}
+    # The rule is in force: the same pod without what our container promises is refused.
+    careless = {key: waiting[key] for key in ("name", "image", "command")}
+    spec = {**pod["spec"], "initContainers": [careless]}
+    metadata = {"name": "careless", "namespace": real_namespace}
+    with pytest.raises(Forbidden, match="init-pytorch"):
+        await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
