@@ -2,52 +2,51 @@
 that docs/compatibility.md explains."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.support.controlplane import ControlPlane
-from tests.support.explanations import EXPLAINED, PARTED, Explained, Judge, Parted, Scenery, rows_of_the_page
+from tests.support.explanations import (
+    EXPLAINED,
+    GANG_EXPLAINED,
+    PARTED,
+    Explained,
+    Judge,
+    Parted,
+    Scenery,
+    rows_of_the_page,
+)
+from tests.support.gang_cases import GANG_THEMES
 from tests.support.generated_cases import generated_cases
 from tests.support.lockstep import Side, live_through
 from tests.support.operating import running_operator
 from tests.support.peer import TUNED, running_peer
+from tests.support.played_cases import Case
+from tests.support.podgroups import serve_pod_groups
 from tests.support.snapshots import Snapshot
+from trainwright.engine import Settings
+from trainwright.engine.settings import Gang
 from trainwright.kube.client import Client
 from trainwright.objects import Object
+from trainwright.operator.surroundings import survey
 
 ALL_OF_THEM = os.environ.get("HYPOTHESIS_PROFILE") == "all"
-CASES = 82 if ALL_OF_THEM else 12
-SEED = 1
+CASES, GANGS = (88, 16) if ALL_OF_THEM else (12, 3)
+SEED = int(os.environ.get("DIFFERENTIAL_SEED", "1"))
 
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(600)
 async def test_every_difference_from_the_go_operator_is_a_row_of_the_page(
-    control_plane: ControlPlane, tmp_path: Path, tell: Callable[[str], None]
+    control_plane: ControlPlane, real_namespace: str, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
-    cases, judge = generated_cases(CASES, seed=SEED), Judge()
-    looks = 0
-    with running_peer(control_plane, directory=tmp_path, flags=["--namespace=differential-go", *TUNED]):
-        async with (
-            Client(control_plane.config) as client,
-            Side(client, "differential-go").open() as go,
-            Side(client, "differential-ours").open() as ours,
-            running_operator(client, namespace=ours.namespace),
-        ):
-            async for scene, theirs, own in live_through(cases, go, ours):
-                for case in cases:
-                    if case.name in theirs:
-                        judge.look(scene, Scenery(case, theirs[case.name], own[case.name]))
-                        looks += 1
+    cases, judge = generated_cases(CASES, seed=SEED), Judge(PARTED, EXPLAINED)
+    await live_and_judge(cases, judge, control_plane, real_namespace, tmp_path)
 
-    tell(
-        f"differential: {len(cases)} PyTorchJobs compared with training-operator v1.9.4 at {looks} moments of their "
-        f"lives: {judge.seen.total()} differences in {len(judge.seen)} rows of docs/compatibility.md, "
-        f"{len(judge.unexplained)} in none; rows that these jobs did not show: {len(judge.not_seen)}"
-    )
+    tell(f"differential: {judge.summary}; rows that these jobs did not show: {len(judge.not_seen)}")
     if ALL_OF_THEM:
         for row, times in judge.seen.most_common():
             tell(f"  {times:5} {row}")
@@ -56,7 +55,50 @@ async def test_every_difference_from_the_go_operator_is_a_row_of_the_page(
         assert judge.not_seen == []
 
 
-@pytest.mark.parametrize("reason", [*PARTED, *EXPLAINED], ids=lambda reason: reason.row)
+@pytest.mark.apiserver
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scheduler", ["scheduler-plugins", "volcano"])
+async def test_every_difference_in_gangs_is_a_row_of_the_page(
+    control_plane: ControlPlane, real_namespace: str, tmp_path: Path, tell: Callable[[str], None], scheduler: str
+) -> None:
+    cases, judge = generated_cases(GANGS, seed=SEED, themes=GANG_THEMES), Judge((), (*GANG_EXPLAINED, *EXPLAINED))
+    await live_and_judge(cases, judge, control_plane, real_namespace, tmp_path, gang=Gang(scheduler))
+
+    tell(f"differential, {scheduler}: {judge.summary}")
+    assert not judge.unexplained, "\n".join(judge.unexplained)
+
+
+async def live_and_judge(
+    cases: Sequence[Case],
+    judge: Judge,
+    control_plane: ControlPlane,
+    namespace: str,
+    directory: Path,
+    gang: Gang | None = None,
+) -> None:
+    async with Client(control_plane.config) as client:
+        if gang:
+            await serve_pod_groups(client, gang)
+        flags = [f"--namespace={namespace}-go", *([f"--gang-scheduler-name={gang.name}"] if gang else []), *TUNED]
+        surroundings = await survey(client, Settings(gang=gang))
+        with running_peer(control_plane, directory=directory, flags=flags):
+            async with (
+                Side(client, f"{namespace}-go", gang=gang).open() as go,
+                Side(client, f"{namespace}-ours", gang=gang).open() as ours,
+                running_operator(
+                    client,
+                    namespace=ours.namespace,
+                    settings=surroundings.settings,
+                    outlook=surroundings.outlook,
+                ),
+            ):
+                async for scene, theirs, own in live_through(cases, go, ours):
+                    for case in cases:
+                        if case.name in theirs:
+                            judge.look(scene, Scenery(case, theirs[case.name], own[case.name]))
+
+
+@pytest.mark.parametrize("reason", [*PARTED, *EXPLAINED, *GANG_EXPLAINED], ids=lambda reason: reason.row)
 def test_each_explanation_quotes_one_row_of_the_page(reason: Explained | Parted) -> None:
     assert len([row for row in rows_of_the_page() if row.startswith(reason.row)]) == 1
 
@@ -67,7 +109,7 @@ def test_a_larger_number_of_cases_begins_with_the_same_ones() -> None:
 
 
 JOB: Object = {"spec": {"pytorchReplicaSpecs": {}}, "status": {}}
-EMPTY = Snapshot(job=JOB, pods={}, services={}, autoscalers={}, events=[], told=0)
+EMPTY = Snapshot(job=JOB, pods={}, services={}, companions={}, events=[], told=0)
 
 
 @pytest.mark.parametrize(
@@ -77,12 +119,12 @@ EMPTY = Snapshot(job=JOB, pods={}, services={}, autoscalers={}, events=[], told=
         replace(EMPTY, job=None),
         replace(EMPTY, pods={"worker-0": {"phase": "Running"}}),
         replace(EMPTY, services={"worker-0": {"spec": {"ports": []}}}),
-        replace(EMPTY, autoscalers={"case-00": {"spec": {"minReplicas": 1}}}),
+        replace(EMPTY, companions={"HorizontalPodAutoscaler": {"spec": {"minReplicas": 1}}}),
         replace(EMPTY, events=[("Normal", "SuccessfulCreatePod", "Created pod: case-00-worker-0")]),
     ],
-    ids=["conditions", "job", "pods", "services", "autoscalers", "events"],
+    ids=["conditions", "job", "pods", "services", "companions", "events"],
 )
 def test_a_difference_that_no_row_covers_is_held_against_us(ours: Snapshot) -> None:
-    judge = Judge()
+    judge = Judge(PARTED, EXPLAINED)
     judge.look(0, Scenery(generated_cases(1, seed=SEED)[0], EMPTY, ours))
     assert len(judge.unexplained) == 1

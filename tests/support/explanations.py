@@ -5,7 +5,7 @@ A difference that no reason covers is a defect: of trainwright, or of that page.
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -62,7 +62,7 @@ def rows_of_the_page() -> list[str]:
 def is_of_fate(difference: Difference) -> bool:
     """Whether it says that a child is there, where a pod stands or what the job shows; not what a child looks like."""
     kinds = ("job.status*", "events", "pods.*.phase", "pods.*.spec.nodeName", "pods.*.metadata.terminating")
-    child = re.fullmatch(r"(pods|services|autoscalers)\.[^.]+", difference.path)
+    child = re.fullmatch(r"(pods|services|companions)\.[^.]+", difference.path)
     return bool(child) or any(fnmatchcase(difference.path, kind) for kind in kinds)
 
 
@@ -117,6 +117,13 @@ def _work_done_twice(scenery: Scenery) -> bool:
     return bool(again) and again <= deleted and bool(scenery.ours.status.get("completedIndexes"))
 
 
+def _deprecated(difference: Difference, field: str) -> bool:
+    if difference.path != "events" or difference.ours is None:
+        return False
+    _, reason, message = difference.ours
+    return reason == "DeprecatedField" and field in message
+
+
 def _lost_by_the_recorder(difference: Difference, scenery: Scenery) -> bool:
     return difference.path == "events" and difference.go is None and scenery.go.told >= _GO_RECORDER_BURST
 
@@ -137,6 +144,10 @@ PARTED = (
     Parted(
         "`backoffLimit` counts only restarts by the kubelet of pods that live now",
         lambda of: of.failed(of.ours, _BACKOFF) and not of.failed(of.go, _BACKOFF),
+    ),
+    Parted(
+        "`cleanPodPolicy`, `ttlSecondsAfterFinished`, `activeDeadlineSeconds` and `backoffLimit` directly under `spec`",
+        lambda of: "cleanPodPolicy" in of.case.manifest["spec"],
     ),
     Parted(
         "An unnamed container port makes the API server refuse the service",
@@ -216,12 +227,9 @@ EXPLAINED = (
         ),
     ),
     Explained(
-        "A HorizontalPodAutoscaler stays when its job has ended",
+        "The autoscaler of a finished job stays",
         lambda found, of: (
-            found.path.startswith("autoscalers.")
-            and found.ours is None
-            and of.succeeded(of.go)
-            and of.succeeded(of.ours)
+            found.path == "companions.HorizontalPodAutoscaler" and found.ours is None and of.succeeded(of.ours)
         ),
     ),
     Explained(
@@ -229,24 +237,72 @@ EXPLAINED = (
         lambda found, of: of.go.job is None and found.go == _deleted_twice(of.case.name),
         chance=True,
     ),
+    Explained(
+        "`schedulingPolicy` without a gang scheduler is ignored silently",
+        lambda found, _: found.path == "events" and found.ours and found.ours[1] == "FieldWithoutEffect",
+    ),
+    Explained(
+        "A job that has just failed may be announced as restarting",
+        lambda found, of: "Failed" in of.go.states and "Failed" in of.ours.states and _restart_told(found, of),
+        chance=True,
+    ),
+    Explained(
+        "`elasticPolicy.nProcPerNode` is warned about in admission", lambda found, _: _deprecated(found, "nProcPerNode")
+    ),
+    Explained(
+        "Replica keys in another letter case", lambda found, _: _deprecated(found, "spec.pytorchReplicaSpecs[worker]")
+    ),
     Explained("A child that the cache does not show yet is created a second time", _second_try, chance=True),
     Explained("Events of a job beyond the 25th are dropped", _lost_by_the_recorder, chance=True),
 )
+
+GANG_EXPLAINED = (
+    Explained(
+        "`JobTerminated` and `SuccessfulDeletePodGroup` come with every look",
+        lambda found, _: (
+            found.path == "events" and found.go and found.go[1] in ("JobTerminated", "SuccessfulDeletePodGroup")
+        ),
+    ),
+    Explained(
+        "A PodGroup may be deleted twice",
+        lambda found, _: found.path == "events" and found.go and found.go[1] == "FailedDeletePodGroup",
+        chance=True,
+    ),
+    Explained(
+        "While a group is pending, the job has no `replicaStatuses`",
+        lambda found, of: _only_ours(found, "job.status.replicaStatuses") and not of.go.pods,
+    ),
+    Explained(
+        "While a group is pending, `status.lastReconcileTime` is written",
+        lambda found, _: found.path == "job.status.lastReconcileTime" and found.ours is None,
+    ),
+    Explained(
+        "A container that names some requests does not count with resources that only its limits name",
+        lambda found, _: found.path == "companions.PodGroup.spec.minResources.nvidia.com/gpu" and found.go is None,
+    ),
+)
+"""What operators show that were told of a gang scheduler."""
 
 
 class Judge:
     """Sorts differences: each is explained by a row, which is counted, or held against us."""
 
-    def __init__(self) -> None:
+    def __init__(self, fates: Sequence[Parted], reasons: Sequence[Explained]) -> None:
         self.seen: Counter[str] = Counter()
         self.unexplained: list[str] = []
+        self._fates = fates
+        self._reasons = reasons
         self._parted: dict[str, Parted] = {}
+        self._cases: set[str] = set()
+        self._looks = 0
 
     def look(self, scene: int, scenery: Scenery) -> None:
         """Compares both sides of one case after one of its scenes."""
         name = scenery.case.name
-        if name not in self._parted and (reason := next((one for one in PARTED if one.since(scenery)), None)):
-            self._parted[name] = reason
+        self._cases.add(name)
+        self._looks += 1
+        if name not in self._parted and (fate := next((one for one in self._fates if one.since(scenery)), None)):
+            self._parted[name] = fate
         for difference in differences(scenery.go, scenery.ours):
             row = self._row(difference, scenery)
             if row:
@@ -257,10 +313,19 @@ class Judge:
     @property
     def not_seen(self) -> list[str]:
         """Rows that the cases have not shown although Go would show them in every run."""
-        return [one.row for one in (*PARTED, *EXPLAINED) if not one.chance and not self.seen[one.row]]
+        reasons: list[Parted | Explained] = [*self._fates, *self._reasons]
+        return [one.row for one in reasons if not one.chance and not self.seen[one.row]]
+
+    @property
+    def summary(self) -> str:
+        return (
+            f"{len(self._cases)} PyTorchJobs compared with training-operator v1.9.4 at {self._looks} moments of their "
+            f"lives: {self.seen.total()} differences in {len(self.seen)} rows of docs/compatibility.md, "
+            f"{len(self.unexplained)} in none"
+        )
 
     def _row(self, difference: Difference, scenery: Scenery) -> str | None:
-        for one in EXPLAINED:
+        for one in self._reasons:
             if one.matches(difference, scenery):
                 return one.row
         parted = self._parted.get(scenery.case.name)

@@ -5,7 +5,7 @@ rules, and a large one shows each of them in many shapes.
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tests.support.case_writer import CaseWriter
 from tests.support.jobs import template
@@ -24,16 +24,18 @@ from tests.support.played_cases import (
 )
 from trainwright.objects import Object
 
+Themes = Mapping[str, Callable[[CaseWriter], None]]
 
-def generated_cases(count: int, *, seed: int) -> list[Case]:
+
+def generated_cases(count: int, *, seed: int, themes: Themes | None = None) -> list[Case]:
     """The first `count` cases of a seed. A larger count begins with the same cases."""
-    return [_case(number, random.Random(f"{seed}/{number}")) for number in range(count)]
+    return [_case(number, random.Random(f"{seed}/{number}"), themes or THEMES) for number in range(count)]
 
 
-def _case(number: int, chance: random.Random) -> Case:
-    theme = list(_THEMES)[number % len(_THEMES)]
+def _case(number: int, chance: random.Random, themes: Themes) -> Case:
+    theme = list(themes)[number % len(themes)]
     write = CaseWriter(f"case-{number:02d}", chance)
-    _THEMES[theme](write)
+    themes[theme](write)
     return Case(write.name, theme, write.manifest, write.scenes)
 
 
@@ -317,6 +319,31 @@ def _failed_twice(write: CaseWriter) -> None:
     write.succeed()
 
 
+def _no_gang(write: CaseWriter) -> None:
+    write.either_shape()
+    write.run_policy(schedulingPolicy={"minAvailable": 1, "queue": "research"})
+    write.play(Start())
+    write.succeed()
+
+
+def _other_letter_case(write: CaseWriter) -> None:
+    write.master()
+    write.workers()
+    write.play(Start())
+    write.succeed()
+    specs = write.spec["pytorchReplicaSpecs"]
+    specs["worker"] = specs.pop("Worker")
+
+
+def _old_places(write: CaseWriter) -> None:
+    """Where the first operators had these fields; Go drops them."""
+    write.workers(1, policy="Never")
+    write.spec.get("runPolicy", {}).pop("cleanPodPolicy", None)
+    write.spec["cleanPodPolicy"] = "All"
+    write.play(Start())
+    write.succeed()
+
+
 def _long_name(write: CaseWriter) -> None:
     write.name += "-" + "x" * 48
     write.workers(1)
@@ -384,7 +411,7 @@ def _replicas_left_out(write: CaseWriter) -> None:
     write.play(Exit("master-0"))
 
 
-_THEMES: dict[str, Callable[[CaseWriter], None]] = {
+THEMES: Themes = {
     "success": _success,
     "workers alone": _workers_alone,
     "replaced after a failure": _replaced,
@@ -426,4 +453,7 @@ _THEMES: dict[str, Callable[[CaseWriter], None]] = {
     "scaled while suspended": _scaled_while_suspended,
     "failed twice": _failed_twice,
     "long name": _long_name,
+    "scheduling policy without a gang": _no_gang,
+    "keys in another letter case": _other_letter_case,
+    "fields in their old places": _old_places,
 }

@@ -12,6 +12,7 @@ from tests.support.jobs import JobBuilder
 from tests.support.kubelet import PlayedKubelet
 from tests.support.played_cases import (
     Act,
+    Admit,
     Case,
     Change,
     Delete,
@@ -27,6 +28,7 @@ from tests.support.played_cases import (
 from tests.support.snapshots import Snapshot, snapshots
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
+from trainwright.engine.settings import Gang
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, Conflict, NotFound
 from trainwright.kube.reflector import Reflector
@@ -46,9 +48,11 @@ _numbers = itertools.count(1)
 class Side:
     """One operator's namespace. `moved` is when something there was last written, by the event loop's clock."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, *, gang: Gang | None = None) -> None:
         self.namespace = namespace
         self.moved = 0.0
+        self._gang = gang
+        self._resources = [PYTORCH.resource, PODS, SERVICES, AUTOSCALERS, EVENTS, *([gang.resource] if gang else [])]
         self._client = client
         self._kubelet = PlayedKubelet(client, namespace=namespace)
         self._hands = asyncio.Semaphore(_HANDS)
@@ -69,7 +73,7 @@ class Side:
                 namespace=self.namespace,
                 on_change=self._notice,
             )
-            for resource in (PYTORCH.resource, PODS, SERVICES, AUTOSCALERS, EVENTS)
+            for resource in self._resources
         ]
         tasks = [asyncio.create_task(watch.run()) for watch in watches]
         try:
@@ -107,7 +111,7 @@ class Side:
     async def look(self, cases: Sequence[Case]) -> dict[str, Snapshot]:
         listed = {
             resource: (await self._client.list(resource, namespace=self.namespace)).items
-            for resource in (PYTORCH.resource, PODS, SERVICES, AUTOSCALERS, EVENTS)
+            for resource in self._resources
         }
         return snapshots([case.name for case in cases], listed, namespace=self.namespace)
 
@@ -115,28 +119,44 @@ class Side:
         match act:
             case Start():
                 await asyncio.gather(*(self._start(pod) for pod in await self._pods(case)))
-            case Restarted(pod, times):
-                await self._kubelet.start(f"{case.name}-{pod}", restarts=times)
-            case Exit(pod, code):
-                await self._kubelet.finish(f"{case.name}-{pod}", exit_code=code)
-            case Evict(pod):
-                message = "The node was low on resource: memory."
-                await self._kubelet.finish(f"{case.name}-{pod}", exit_code=137, reason="Evicted", message=message)
-            case Stuck(pod, reason, message):
-                await self._kubelet.wait(f"{case.name}-{pod}", reason=reason, message=message)
-            case Unschedulable(pod):
-                message = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
-                await self._kubelet.leave_unscheduled(f"{case.name}-{pod}", message=message)
-            case SidecarDied(pod):
-                await self._kubelet.end_container(f"{case.name}-{pod}", 1, exit_code=3, message="no room for logs")
+            case Admit():
+                await self._admit(case)
+            case Change(spec):
+                await self._client.patch(PYTORCH.resource, case.name, {"spec": spec}, namespace=self.namespace)
             case DeleteService(pod):
                 await self._client.delete(SERVICES, f"{case.name}-{pod}", namespace=self.namespace)
             case Delete(pod, slowly):
                 if slowly:
                     self._kept.add(f"{case.name}-{pod}")
                 await self._client.delete(PODS, f"{case.name}-{pod}", namespace=self.namespace)
-            case Change(spec):
-                await self._client.patch(PYTORCH.resource, case.name, {"spec": spec}, namespace=self.namespace)
+            case _:
+                await self._report(f"{case.name}-{act.pod}", act)
+
+    async def _report(self, pod: str, act: Restarted | Exit | Evict | Stuck | Unschedulable | SidecarDied) -> None:
+        """What a kubelet or a scheduler has to say of a pod."""
+        match act:
+            case Restarted(_, times):
+                await self._kubelet.start(pod, restarts=times)
+            case Exit(_, code):
+                await self._kubelet.finish(pod, exit_code=code)
+            case Evict():
+                message = "The node was low on resource: memory."
+                await self._kubelet.finish(pod, exit_code=137, reason="Evicted", message=message)
+            case Stuck(_, reason, message):
+                await self._kubelet.wait(pod, reason=reason, message=message)
+            case Unschedulable():
+                message = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+                await self._kubelet.leave_unscheduled(pod, message=message)
+            case SidecarDied():
+                await self._kubelet.end_container(pod, 1, exit_code=3, message="no room for logs")
+
+    async def _admit(self, case: Case) -> None:
+        """Volcano alone makes pods wait until it has."""
+        if self._gang and self._gang.is_volcano:
+            phase = {"status": {"phase": "Inqueue"}}
+            await self._client.patch(
+                self._gang.resource, case.name, phase, namespace=self.namespace, subresource="status"
+            )
 
     async def _pods(self, case: Case) -> list[Object]:
         found = (await self._client.list(PODS, namespace=self.namespace)).items
@@ -154,7 +174,8 @@ class Side:
             await self._kubelet.start(name)
 
     def _notice(self, before: Object | None, after: Object | None) -> None:
-        self.moved = asyncio.get_running_loop().time()
+        if before is None or after is None or _content(before) != _content(after):
+            self.moved = asyncio.get_running_loop().time()
         if after is None or after["kind"] != "Pod" or not after["metadata"].get("deletionTimestamp"):
             return
         name = after["metadata"]["name"]
@@ -198,6 +219,13 @@ async def _rest(*sides: Side) -> None:
         if still >= _REST_SECONDS:
             return
         await asyncio.sleep(_REST_SECONDS - still)
+
+
+def _content(obj: Object) -> Object:
+    """Without what a write that changes nothing changes: Go notes once a second that it still waits for a gang."""
+    status = {name: value for name, value in (obj.get("status") or {}).items() if name != "lastReconcileTime"}
+    written = {"resourceVersion": None, "managedFields": None}
+    return {**obj, "metadata": {**obj["metadata"], **written}, "status": status}
 
 
 def _whole(obj: Object) -> Object:

@@ -13,6 +13,11 @@ class Start:
 
 
 @dataclass(frozen=True)
+class Admit:
+    """The gang scheduler lets the job's group in."""
+
+
+@dataclass(frozen=True)
 class Restarted:
     """The kubelet has restarted the pod's containers so many times, in place."""
 
@@ -80,7 +85,7 @@ class Change:
     spec: Object
 
 
-Act = Start | Restarted | Exit | Evict | Stuck | Unschedulable | SidecarDied | Delete | DeleteService | Change
+Act = Start | Admit | Restarted | Exit | Evict | Stuck | Unschedulable | SidecarDied | Delete | DeleteService | Change
 Scene = tuple[Act, ...]
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object
-from trainwright.objects.resources import AUTOSCALERS, EVENTS, PODS, SERVICES, Resource
+from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
 
 _TOKEN_VOLUME = re.compile(r"kube-api-access-[a-z0-9]{5}")
+TIMES = ("startTime", "completionTime", "lastReconcileTime")
+COMPANIONS = ("HorizontalPodAutoscaler", "PodGroup")
 _BY_SERVER = ("clusterIP", "clusterIPs")
 
 Told = tuple[str, str, str]
@@ -23,7 +25,8 @@ class Snapshot:
     job: Object | None
     pods: Mapping[str, Object]
     services: Mapping[str, Object]
-    autoscalers: Mapping[str, Object]
+    companions: Mapping[str, Object]
+    """Autoscaler and PodGroup, by kind."""
     events: Collection[Told]
     told: int
     """How many events there were, repetitions included."""
@@ -73,15 +76,19 @@ def differences(go: Snapshot, ours: Snapshot) -> Iterator[Difference]:
     yield from _compare("job", go.job, ours.job)
     yield from _compare("pods", go.pods, ours.pods)
     yield from _compare("services", go.services, ours.services)
-    yield from _compare("autoscalers", go.autoscalers, ours.autoscalers)
+    yield from _compare("companions", go.companions, ours.companions)
     yield from (Difference("events", event, None) for event in sorted(set(go.events) - set(ours.events)))
     yield from (Difference("events", None, event) for event in sorted(set(ours.events) - set(go.events)))
 
 
 def _snapshot(job: str, listed: Mapping[Resource, Sequence[Object]], namespace: str) -> Snapshot:
     def children(resource: Resource) -> dict[str, Object]:
-        found = [obj for obj in listed[resource] if f"{obj['metadata']['name']}-".startswith(f"{job}-")]
+        found = [obj for obj in listed[resource] if obj["metadata"]["name"].startswith(f"{job}-")]
         return {obj["metadata"]["name"].removeprefix(f"{job}-"): _child(obj, uid, namespace) for obj in found}
+
+    def namesakes(resource: Resource) -> dict[str, Object]:
+        found = [obj for obj in listed[resource] if obj["metadata"]["name"] == job]
+        return {obj["kind"]: _child(obj, uid, namespace) for obj in found}
 
     whole = next((obj for obj in listed[PYTORCH.resource] if obj["metadata"]["name"] == job), None)
     uid = whole["metadata"]["uid"] if whole else ""
@@ -91,7 +98,7 @@ def _snapshot(job: str, listed: Mapping[Resource, Sequence[Object]], namespace: 
         job=_anonymous(_job(whole), namespace) if whole else None,
         pods=children(PODS),
         services=children(SERVICES),
-        autoscalers=children(AUTOSCALERS),
+        companions={kind: child for one in listed if one.kind in COMPANIONS for kind, child in namesakes(one).items()},
         events=told,
         told=sum(event.get("count") or 1 for event in events),
     )
@@ -99,7 +106,7 @@ def _snapshot(job: str, listed: Mapping[Resource, Sequence[Object]], namespace: 
 
 def _job(job: Object) -> Object:
     status = {name: value for name, value in (job.get("status") or {}).items() if name != "conditions"}
-    for time in ("startTime", "completionTime", "lastReconcileTime"):
+    for time in TIMES:
         if status.get(time):
             status[time] = "set"
     status["conditions"] = [
