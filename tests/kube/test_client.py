@@ -251,13 +251,13 @@ async def test_connections_notice_when_the_other_side_is_gone(server: ScriptedSe
 async def test_logs_come_line_by_line(server: ScriptedServer, caller: Caller) -> None:
     server.will(stream(b"a\nb", b"c\n\nlast"))
     client = caller.client(server.config)
-    assert await caller.collect(client.logs, "p", namespace="n", container="c", tail_lines=5) == [
+    assert await caller.collect(client.logs, "p", namespace="n", container="c", tail_lines=5, previous=True) == [
         b"a\n",
         b"bc\n",
         b"\n",
         b"last",
     ]
-    assert server.seen[0].target == "/api/v1/namespaces/n/pods/p/log?container=c&tailLines=5"
+    assert server.seen[0].target == "/api/v1/namespaces/n/pods/p/log?container=c&previous=true&tailLines=5"
 
 
 async def test_a_stream_is_opened_again_while_the_server_is_busy(server: ScriptedServer, caller: Caller) -> None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from trainwright.kube import errors
-from trainwright.kube.errors import ApiError, error_from_answer, error_from_status
+from trainwright.kube.errors import ApiError, Cause, error_from_answer, error_from_status
+from trainwright.objects import Object
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,14 @@ def test_errors_survive_the_way_to_another_process() -> None:
     error = pickle.loads(pickle.dumps(error_from_answer(429, b"slow down", retry_after=2.0)))  # noqa: S301
     assert isinstance(error, errors.TooManyRequests)
     assert (error.message, error.retry_after) == ("slow down", 2.0)
+
+
+@pytest.mark.parametrize("details", [None, {}, {"causes": None}, {"causes": []}])
+def test_a_refusal_may_have_no_causes(details: Object | None) -> None:
+    assert error_from_status({"code": 409, "details": details}).causes == ()
+
+
+def test_causes_say_what_they_can() -> None:
+    causes = [{"reason": "FieldManagerConflict", "message": "m", "field": ".spec"}, {"message": "only this"}]
+    refused = error_from_status({"code": 409, "details": {"causes": causes}})
+    assert refused.causes == (Cause("FieldManagerConflict", "m", ".spec"), Cause("", "only this", ""))

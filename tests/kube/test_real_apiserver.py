@@ -21,7 +21,6 @@ from trainwright.kube.errors import (
 )
 from trainwright.kube.recorder import EventRecorder
 from trainwright.kube.reflector import Reflector
-from trainwright.kube.requests import PatchKind
 from trainwright.kube.store import Store
 from trainwright.kube.sync import SyncClient
 from trainwright.objects import Object
@@ -78,18 +77,6 @@ async def test_the_life_of_an_object(client: Client) -> None:
     assert answer["status"] == "Success"
     with pytest.raises(NotFound, match='configmaps "a" not found'):
         await client.get(CONFIG_MAPS, "a")
-
-
-async def test_every_kind_of_patch(client: Client) -> None:
-    await client.create(CONFIG_MAPS, config_map("a", x="1", y="1"))
-    await client.patch(CONFIG_MAPS, "a", {"data": {"x": None}})
-    await client.patch(CONFIG_MAPS, "a", [{"op": "add", "path": "/data/z", "value": "1"}], kind=PatchKind.JSON)
-    await client.patch(CONFIG_MAPS, "a", {"data": {"s": "1"}}, kind=PatchKind.STRATEGIC)
-    applied = config_map("a", y="2")
-    with pytest.raises(Conflict, match="conflict with"):
-        await client.patch(CONFIG_MAPS, "a", applied, kind=PatchKind.APPLY, field_manager="me")
-    answer = await client.patch(CONFIG_MAPS, "a", applied, kind=PatchKind.APPLY, field_manager="me", force=True)
-    assert answer["data"] == {"y": "2", "z": "1", "s": "1"}
 
 
 async def test_refusals_have_their_kind(client: Client, control_plane: ControlPlane) -> None:

@@ -97,6 +97,8 @@ def test_logs_are_asked_for_as_told() -> None:
         since_time=datetime(2026, 11, 15, 4, 5, 6, 7, tzinfo=UTC),
         tail_lines=0,
         timestamps=True,
+        previous=True,
+        limit_bytes=1024,
     )
     assert dict(request.params) == {
         "container": "c",
@@ -104,6 +106,8 @@ def test_logs_are_asked_for_as_told() -> None:
         "sinceTime": "2026-11-15T04:05:06.000007Z",
         "tailLines": "0",
         "timestamps": "true",
+        "previous": "true",
+        "limitBytes": "1024",
     }
 
 

@@ -7,8 +7,8 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from types import TracebackType
 from typing import Self
@@ -19,6 +19,7 @@ import yarl
 from trainwright.kube import requests
 from trainwright.kube.config import ClusterConfig
 from trainwright.kube.credentials import Credentials, proxy_of
+from trainwright.kube.errors import ApiError
 from trainwright.kube.limits import RateLimit
 from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import (
@@ -32,6 +33,7 @@ from trainwright.kube.requests import (
     WatchEvent,
 )
 from trainwright.kube.retries import retry_delay
+from trainwright.kube.running import ExecResult, Running, connect
 from trainwright.kube.sockets import watchful_socket
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
@@ -63,10 +65,12 @@ class Client:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
         self._proxy = proxy_of(config, os.environ)
         self._plugin_lock = asyncio.Lock()
-        connector = aiohttp.TCPConnector(limit=connections, keepalive_timeout=30.0, socket_factory=watchful_socket)
+        self._connector = aiohttp.TCPConnector(
+            limit=connections, keepalive_timeout=30.0, socket_factory=watchful_socket
+        )
         # Uncompressed answers: between server and client there is a fast network, but CPU on both sides is dear.
-        headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
-        self._session = aiohttp.ClientSession(connector=connector, headers=headers, auto_decompress=False)
+        self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
+        self._session = aiohttp.ClientSession(connector=self._connector, headers=self._headers, auto_decompress=False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -209,8 +213,10 @@ class Client:
         since_time: datetime | None = None,
         tail_lines: int | None = None,
         timestamps: bool = False,
+        previous: bool = False,
+        limit_bytes: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The log, line by line with its newlines; the last line may lack one."""
+        """The log, line by line with its newlines; the last line may lack one. `previous`: of the container before."""
         request = requests.logs_request(
             pod,
             namespace=namespace or self.config.namespace,
@@ -219,10 +225,48 @@ class Client:
             since_time=since_time,
             tail_lines=tail_lines,
             timestamps=timestamps,
+            previous=previous,
+            limit_bytes=limit_bytes,
         )
         async with aclosing(self.stream_lines(request)) as lines:
             async for line in lines:
                 yield line
+
+    async def exec(
+        self,
+        pod: str,
+        command: Sequence[str],
+        *,
+        namespace: str | None = None,
+        container: str | None = None,
+        stdin: bytes | None = None,
+        tty: bool = False,
+    ) -> ExecResult:
+        """Runs a command in a container of the pod to its end. That it fails is a result; what cannot start raises."""
+        async with self.start_exec(
+            pod, command, namespace=namespace, container=container, stdin=stdin is not None, tty=tty
+        ) as running:
+            return await running.result(stdin)
+
+    @asynccontextmanager
+    async def start_exec(
+        self,
+        pod: str,
+        command: Sequence[str],
+        *,
+        namespace: str | None = None,
+        container: str | None = None,
+        stdin: bool = False,
+        tty: bool = False,
+    ) -> AsyncIterator[Running]:
+        """The command while it runs, for whoever wants to talk to it."""
+        namespace = namespace or self.config.namespace
+        request = requests.exec_request(pod, command, namespace=namespace, container=container, stdin=stdin, tty=tty)
+        running = await self._connect(request)
+        try:
+            yield running
+        finally:
+            await running.close()
 
     async def raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | Object | None = None
@@ -249,6 +293,30 @@ class Client:
             _hang_up(opened)
         for line in splitter.end():
             yield line
+
+    async def _connect(self, request: Request) -> Running:
+        """Opens a WebSocket. It is tried once: a command that may have run must not run again."""
+        await self._be_somebody()
+        self._pass_gate(request)
+        started = time.perf_counter()
+        try:
+            running = await connect(
+                self._connector,
+                self._url(request),
+                server=self.config.server,
+                headers={**self._headers, **self._credentials.headers()},
+                proxy=self._proxy,
+                tls=self._credentials.tls,
+                server_name=self.config.tls_server_name,
+            )
+        except ApiError as error:
+            self._tell(request, error.code, started)
+            raise
+        except _TROUBLE as error:
+            self._tell(request, None, started)
+            raise requests.unreachable(self.config.server, _failure(error), _reason(error)) from error
+        self._tell(request, 101, started)
+        return running
 
     async def _perform(self, request: Request) -> tuple[aiohttp.ClientResponse, Response]:
         attempt = 0
@@ -299,14 +367,13 @@ class Client:
 
     async def _attempt(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
         """Sends it once. The body of a good streaming answer is left to be read by the caller."""
-        if self._gate is not None:
-            self._gate(request)
+        self._pass_gate(request)
         headers = dict(self._credentials.headers())
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         opened = await self._session.request(
             request.method,
-            yarl.URL(self.config.server + request.target, encoded=True),
+            self._url(request),
             data=request.body,
             headers=headers,
             timeout=self._timeout_of(request),
@@ -319,6 +386,13 @@ class Client:
             return opened, b""
         async with opened:
             return opened, await opened.read()
+
+    def _url(self, request: Request) -> yarl.URL:
+        return yarl.URL(self.config.server + request.target, encoded=True)
+
+    def _pass_gate(self, request: Request) -> None:
+        if self._gate is not None:
+            self._gate(request)
 
     def _timeout_of(self, request: Request) -> aiohttp.ClientTimeout:
         if not request.streaming:

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -23,6 +24,15 @@ class Untrusted(Unreachable):
     """Somebody answers, but its certificate does not prove that it is the server: waiting will not change that."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One of the reasons for a refusal: `field` is the path that it is about, where there is one."""
+
+    reason: str
+    message: str
+    field: str
+
+
 class ApiError(Exception):
     """The server refused. `status` is the metav1.Status of its answer, made up from the text if it sent none."""
 
@@ -33,6 +43,12 @@ class ApiError(Exception):
         self.message = str(status.get("message") or self.reason or f"HTTP {self.code}")
         self.retry_after = retry_after
         super().__init__(self.message)
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The single fields that an object breaks a rule with, or that another manager owns."""
+        found = (self.status.get("details") or {}).get("causes") or ()
+        return tuple(Cause(*(str(one.get(key) or "") for key in ("reason", "message", "field"))) for one in found)
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.status,), {"retry_after": self.retry_after}

@@ -5,7 +5,7 @@ The asynchronous and the blocking client only move the bytes that are described 
 
 import os
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -33,7 +33,7 @@ SILENCE_SLACK = 15.0
 """A watch is ended by the server after the time that we ask for; this many seconds later we stop believing in it."""
 
 BOOKMARKED_SILENCE = 90.0
-"""With bookmarks a server says something once a minute, if ever something happened; beyond that a watch is not believed.
+"""With bookmarks a server says something once a minute, if anything ever happened; longer silence is not believed.
 
 To watch again from the same version costs one request and loses nothing."""
 
@@ -235,15 +235,41 @@ def logs_request(
     since_time: datetime | None = None,
     tail_lines: int | None = None,
     timestamps: bool = False,
+    previous: bool = False,
+    limit_bytes: int | None = None,
 ) -> Request:
     params = _params(
         container=container,
         follow="true" if follow else None,
+        previous="true" if previous else None,
         sinceTime=None if since_time is None else format_micro_time(since_time),
         tailLines=None if tail_lines is None else str(tail_lines),
         timestamps="true" if timestamps else None,
+        limitBytes=None if limit_bytes is None else str(limit_bytes),
     )
     return Request("GET", _path(PODS, namespace, pod, "log"), params=params, streaming=True)
+
+
+def exec_request(
+    pod: str,
+    command: Sequence[str],
+    *,
+    namespace: str | None,
+    container: str | None = None,
+    stdin: bool = False,
+    tty: bool = False,
+) -> Request:
+    """The request that a WebSocket is opened with. A terminal has one output for both streams."""
+    words = tuple(("command", word) for word in command)
+    options = _params(
+        container=container,
+        stdin="true" if stdin else None,
+        stdout="true",
+        stderr=None if tty else "true",
+        tty="true" if tty else None,
+    )
+    path = _path(PODS, namespace, pod, "exec")
+    return Request("GET", path, params=words + options, repeatable=False, streaming=True)
 
 
 def raw_request(

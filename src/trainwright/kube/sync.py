@@ -10,11 +10,11 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
 
 from trainwright.kube import requests
@@ -34,6 +34,9 @@ from trainwright.kube.retries import retry_delay
 from trainwright.kube.sockets import watch_over
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
+
+if TYPE_CHECKING:
+    from trainwright.kube.running import ExecResult
 
 
 class SyncClient:
@@ -183,6 +186,8 @@ class SyncClient:
         since_time: datetime | None = None,
         tail_lines: int | None = None,
         timestamps: bool = False,
+        previous: bool = False,
+        limit_bytes: int | None = None,
     ) -> Generator[bytes, None, None]:
         request = requests.logs_request(
             pod,
@@ -192,9 +197,33 @@ class SyncClient:
             since_time=since_time,
             tail_lines=tail_lines,
             timestamps=timestamps,
+            previous=previous,
+            limit_bytes=limit_bytes,
         )
         with closing(self.stream_lines(request)) as lines:
             yield from lines
+
+    def exec(
+        self,
+        pod: str,
+        command: Sequence[str],
+        *,
+        namespace: str | None = None,
+        container: str | None = None,
+        stdin: bytes | None = None,
+        tty: bool = False,
+    ) -> "ExecResult":
+        """Runs a command in a container of the pod to its end. That it fails is a result; what cannot start raises."""
+        # A WebSocket is worth the import of the other client: a command in a pod takes longer than that.
+        import asyncio
+
+        from trainwright.kube.client import Client
+
+        async def run() -> "ExecResult":
+            async with Client(self.config) as client:
+                return await client.exec(pod, command, namespace=namespace, container=container, stdin=stdin, tty=tty)
+
+        return asyncio.run(run())
 
     def raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | Object | None = None

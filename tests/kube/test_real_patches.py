@@ -1,0 +1,127 @@
+"""Every kind of patch on the real API server: what it changes, whom it conflicts with, and how that is told."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.jobs import JobBuilder
+from trainwright.api.kinds import KINDS
+from trainwright.kube.client import Client
+from trainwright.kube.errors import ApiError, Cause, Conflict, Invalid, NotFound
+from trainwright.kube.requests import PatchKind
+from trainwright.objects import Object
+from trainwright.objects.resources import CONFIG_MAPS, PODS
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Client]:
+    async with Client(replace(control_plane.config, namespace=real_namespace)) as client:
+        yield client
+
+
+def config_map(name: str = "a", **data: str) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+async def apply(client: Client, obj: Object, manager: str, *, force: bool = False) -> Object:
+    name = obj["metadata"]["name"]
+    return await client.patch(CONFIG_MAPS, name, obj, kind=PatchKind.APPLY, field_manager=manager, force=force)
+
+
+class TestMerge:
+    async def test_null_removes_and_the_rest_stays(self, client: Client) -> None:
+        await client.create(CONFIG_MAPS, config_map(x="1", y="1"))
+        assert (await client.patch(CONFIG_MAPS, "a", {"data": {"x": None, "z": "2"}}))["data"] == {"y": "1", "z": "2"}
+
+    async def test_the_version_is_a_condition(self, client: Client) -> None:
+        old = await client.create(CONFIG_MAPS, config_map(x="1"))
+        version = old["metadata"]["resourceVersion"]
+        await client.patch(CONFIG_MAPS, "a", {"metadata": {"resourceVersion": version}, "data": {"x": "2"}})
+        with pytest.raises(Conflict, match="the object has been modified"):
+            await client.patch(CONFIG_MAPS, "a", {"metadata": {"resourceVersion": version}, "data": {"x": "3"}})
+
+    async def test_the_uid_is_a_condition(self, client: Client) -> None:
+        made = await client.create(CONFIG_MAPS, config_map(x="1"))
+        await client.patch(CONFIG_MAPS, "a", {"metadata": {"uid": made["metadata"]["uid"]}, "data": {"x": "2"}})
+        with pytest.raises((Conflict, Invalid)):
+            await client.patch(CONFIG_MAPS, "a", {"metadata": {"uid": "another"}, "data": {"x": "3"}})
+        assert (await client.get(CONFIG_MAPS, "a"))["data"] == {"x": "2"}
+
+    async def test_nothing_is_made_by_it(self, client: Client) -> None:
+        with pytest.raises(NotFound):
+            await client.patch(CONFIG_MAPS, "nobody", {"data": {"x": "1"}})
+
+    async def test_the_status_has_a_door_of_its_own(self, client: Client) -> None:
+        jobs = KINDS["PyTorchJob"].resource
+        await client.create(jobs, JobBuilder().master().raw() | {"metadata": {"name": "j"}})
+        status = {"status": {"conditions": [{"type": "Created", "status": "True"}]}}
+        assert "status" not in await client.patch(jobs, "j", status)
+        patched = await client.patch(jobs, "j", status, subresource="status")
+        assert patched["status"]["conditions"][0]["type"] == "Created"
+
+
+class TestJson:
+    async def test_operations_are_all_done_or_none(self, client: Client) -> None:
+        await client.create(CONFIG_MAPS, config_map(x="1"))
+        good = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "replace", "path": "/data/x", "value": "2"}]
+        assert (await client.patch(CONFIG_MAPS, "a", good, kind=PatchKind.JSON))["data"] == {"x": "2"}
+        with pytest.raises(Invalid):
+            await client.patch(CONFIG_MAPS, "a", [good[1] | {"value": "3"}, good[0]], kind=PatchKind.JSON)
+        assert (await client.get(CONFIG_MAPS, "a"))["data"] == {"x": "2"}
+
+
+class TestStrategic:
+    async def test_lists_are_merged_by_their_key(self, client: Client) -> None:
+        containers = [{"name": "main", "image": "old"}, {"name": "side", "image": "old"}]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": containers}}
+        await client.create(PODS, pod)
+        patch = {"spec": {"containers": [{"name": "side", "image": "new"}]}}
+        patched = await client.patch(PODS, "p", patch, kind=PatchKind.STRATEGIC)
+        images = {container["name"]: container["image"] for container in patched["spec"]["containers"]}
+        assert images == {"main": "old", "side": "new"}
+
+    async def test_custom_resources_have_no_such_thing(self, client: Client) -> None:
+        with pytest.raises(ApiError, match="accepted media types include") as refused:
+            await client.patch(KINDS["PyTorchJob"].resource, "j", {}, kind=PatchKind.STRATEGIC)
+        assert refused.value.code == 415
+
+
+class TestApply:
+    async def test_it_makes_what_is_missing_and_takes_back_what_is_left_out(self, client: Client) -> None:
+        await apply(client, config_map(x="1", y="1"), "me")
+        unchanged = await apply(client, config_map(x="1", y="1"), "me")
+        assert (await apply(client, config_map(x="1", y="1"), "me")) == unchanged
+        assert (await apply(client, config_map(x="2"), "me"))["data"] == {"x": "2"}
+
+    async def test_another_managers_field_is_a_conflict_that_names_both(self, client: Client) -> None:
+        await apply(client, config_map(x="1", y="1"), "ada")
+        with pytest.raises(Conflict) as refused:
+            await apply(client, config_map(x="2", y="2"), "grace")
+        assert refused.value.reason == "Conflict"
+        assert sorted(refused.value.causes, key=lambda cause: cause.field) == [
+            Cause("FieldManagerConflict", 'conflict with "ada"', ".data.x"),
+            Cause("FieldManagerConflict", 'conflict with "ada"', ".data.y"),
+        ]
+        assert (await client.get(CONFIG_MAPS, "a"))["data"] == {"x": "1", "y": "1"}
+
+    async def test_equal_values_are_shared_and_force_takes_over(self, client: Client) -> None:
+        await apply(client, config_map(x="1"), "ada")
+        await apply(client, config_map(x="1"), "grace")
+        assert (await apply(client, config_map(x="2"), "grace", force=True))["data"] == {"x": "2"}
+        with pytest.raises(Conflict, match='conflict with "grace"'):
+            await apply(client, config_map(x="1"), "ada")
+
+    async def test_it_needs_a_name_for_the_manager(self, client: Client) -> None:
+        with pytest.raises(Invalid, match="fieldManager: Required value: is required for apply patch"):
+            await client.patch(CONFIG_MAPS, "a", config_map(), kind=PatchKind.APPLY)
+
+
+async def test_a_broken_rule_names_its_field(client: Client) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
+    with pytest.raises(Invalid) as refused:
+        await client.create(PODS, pod)
+    assert Cause("FieldValueRequired", "Required value", "spec.containers") in refused.value.causes
