@@ -1,12 +1,16 @@
 """backoffLimit and activeDeadlineSeconds."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.jobs import NOW, JobBuilder, PodBuilder, at
 from tests.support.planning import STARTED, all_services, conditions, created, decide, deleted, events, states
-from trainwright.engine import Plan
+from tests.support.world import World
+from trainwright.engine import Plan, Settings, plan
+from trainwright.engine.conditions import is_true
 
 BACKOFF = "Job digits has failed because it has reached the specified backoff limit"
 DEADLINE = "Job digits has failed because it was active longer than specified deadline"
@@ -102,3 +106,95 @@ def test_a_deadline_beyond_the_calendar_is_never() -> None:
     made = decide(job(activeDeadlineSeconds=2**62), now=NOW)
     assert made.wake_at is None
     assert created(made) == ["digits-worker-0", "digits-worker-1"]
+
+
+# Over a whole life: what counts, and when it is enough
+
+HAPPENINGS = ["fails", "is evicted", "is preempted", "loses its node", "is deleted", "restarts", "fails late"]
+
+
+@given(
+    group=st.booleans(),
+    policy=st.sampled_from(["Always", "OnFailure", "ExitCode"]),
+    limit=st.none() | st.integers(0, 6),
+    life=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(HAPPENINGS)), max_size=12),
+)
+def test_the_job_fails_exactly_when_its_own_failures_reach_the_limit(
+    group: bool, policy: str, limit: int | None, life: list[tuple[int, str]]
+) -> None:
+    world = World(Settings(group_restart=group))
+    world.put_job(JobBuilder().workers(3, policy=policy).run_policy(backoffLimit=limit).raw())
+    counted, living = 0, [0, 0, 0]
+    for index, happening in life:
+        settle(world)
+        if enough(counted, living, limit):
+            break
+        happen(world, f"digits-worker-{index}", happening)
+        by_kubelet = not group and policy != "ExitCode"
+        if happening == "restarts":
+            living[index] += int(by_kubelet)
+            continue
+        if happening.startswith("fails"):
+            counted += living[index] + 1
+        living[index] = 0
+    settle(world)
+    assert is_true(world.jobs["digits"]["status"], "Failed") is enough(counted, living, limit)
+    if not enough(counted, living, limit):
+        assert sum((world.jobs["digits"]["status"].get("restarts") or {}).values()) == counted
+
+
+def enough(counted: int, living: list[int], limit: int | None) -> bool:
+    return limit is not None and counted + sum(living) >= max(limit, 1)
+
+
+def happen(world: World, pod: str, happening: str) -> None:
+    seen = world.pods[pod]
+    match happening:
+        case "fails":
+            world.end_pod(pod, 137)
+        case "fails late":
+            world.end_pod(pod, 137)
+            world.now += timedelta(hours=1)
+            world.delete("pods", pod, seen["metadata"]["uid"])
+        case "is evicted":
+            world.evict_pod(pod)
+        case "is preempted":
+            condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+            world.pods[pod] = {**seen, "status": {"phase": "Failed", "conditions": [condition]}}
+            world.catch_up()
+            world.delete("pods", pod, seen["metadata"]["uid"])
+        case "loses its node":
+            world.pods[pod] = {**seen, "status": {"phase": "Failed", "reason": "NodeLost"}}
+            world.delete("pods", pod, seen["metadata"]["uid"])
+        case "is deleted":
+            world.delete("pods", pod, seen["metadata"]["uid"])
+            world.end_pod(pod, 143)
+        case _ if seen["spec"]["restartPolicy"] != "Never":
+            world.restart_container(pod)
+
+
+def settle(world: World) -> None:
+    """The operator works, deleted pods go and new ones start, until nothing is left to do."""
+    for _ in range(20):
+        wrote = look_once(world)
+        going = [name for name, pod in world.pods.items() if "deletionTimestamp" in pod["metadata"]]
+        waiting = [name for name, pod in world.pods.items() if pod["status"]["phase"] == "Pending"]
+        for name in going:
+            world.remove_pod(name)
+        for name in waiting:
+            if name not in going:
+                world.start_pod(name)
+        if not (wrote or going or waiting):
+            return
+    raise AssertionError("no rest")
+
+
+def look_once(world: World) -> bool:
+    """One look of the operator; True if it wrote anything."""
+    world.catch_up()
+    seen = world.look("digits")
+    assert seen is not None
+    job, observed = seen
+    made = plan(job, observed, world.settings, world.now)
+    world.apply("digits", made, job.metadata.resource_version)
+    return not made.empty
