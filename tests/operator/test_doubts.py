@@ -110,10 +110,10 @@ async def test_while_the_server_cannot_be_asked_the_doubt_stays(witness: Witness
     assert (witness.counted, witness.told) == ([], [])
 
     with pytest.raises(Unreachable, match="no answer"):
-        await witness.applier.clear_doubt(PYTORCH, witness.key)
-    await witness.applier.clear_doubt(PYTORCH, witness.key)
+        await witness.applier.statuses.clear_doubt(PYTORCH, witness.key)
+    await witness.applier.statuses.clear_doubt(PYTORCH, witness.key)
     assert (witness.counted, witness.told) == ([Transition.CREATED], [NEWS])
-    await witness.applier.clear_doubt(PYTORCH, witness.key)
+    await witness.applier.statuses.clear_doubt(PYTORCH, witness.key)
     assert (witness.counted, witness.told) == ([Transition.CREATED], [NEWS])
 
 
@@ -123,7 +123,7 @@ async def test_a_job_that_is_gone_leaves_no_doubt(witness: Witness, client: Clie
     with pytest.raises(Unreachable):
         await witness.apply()
     await client.delete(PYTORCH.resource, "digits", namespace=real_namespace)
-    await witness.applier.clear_doubt(PYTORCH, witness.key)
+    await witness.applier.statuses.clear_doubt(PYTORCH, witness.key)
     assert (witness.counted, witness.told) == ([], [])
 
 

@@ -5,31 +5,23 @@ changes, and what is missing afterwards is planned again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from trainwright.api.kinds import Kind
 from trainwright.engine import Delete, JobEvent, Patch, Plan
 from trainwright.engine.labels import EARLIER_JOB_NAME, JOB_NAME, modern_labels
 from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, ServerError, Unreachable
+from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Unreachable
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, object_key
 from trainwright.objects.resources import AUTOSCALERS, PODS
 from trainwright.operator.announcing import Announcer
 from trainwright.operator.caches import Caches
-from trainwright.operator.doubts import Doubt, carried_out
 from trainwright.operator.notices import Notices
 from trainwright.operator.observer import Observer
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of one write: the event that tells of it, if it is worth one, and why it failed, if it did."""
-
-    event: JobEvent | None = None
-    failure: str | None = None
+from trainwright.operator.result import Result
+from trainwright.operator.status_writer import StatusWriter
 
 
 class Applier:
@@ -43,6 +35,7 @@ class Applier:
         *,
         parallel_writes: int,
         observer: Observer | None = None,
+        forgetful: Iterable[str] = (),
     ) -> None:
         self._client = client
         self._observer = observer or Observer()
@@ -51,24 +44,12 @@ class Applier:
         self._parallel_writes = parallel_writes
         self._slots = asyncio.Semaphore(parallel_writes)
         self._notices = Notices()
-        self._doubts: dict[str, Doubt] = {}
+        self.statuses = StatusWriter(client, caches, announcer, self._observer, self._slots, forgetful=forgetful)
 
     def forget(self, kind: str, job_key: str) -> None:
         """The job is gone, and with it all that was to be told about it."""
         self._notices.forget(f"{kind}/{job_key}")
-        self._doubts.pop(f"{kind}/{job_key}", None)
-
-    async def clear_doubt(self, kind: Kind, job_key: str) -> None:
-        """Finds out what became of a status write whose answer was lost. Raises as long as nobody says."""
-        doubt = self._doubts.get(f"{kind.name}/{job_key}")
-        if doubt is None:
-            return
-        found = await self._look_for(kind, doubt)
-        self._doubts.pop(f"{kind.name}/{job_key}", None)
-        if found is not None:
-            self._take_in(kind, doubt.job, found, doubt.plan)
-            for event in doubt.plan.events:
-                self._announcer.announce(doubt.job, event)
+        self.statuses.forget(f"{kind}/{job_key}")
 
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[str, ...]:
         """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
@@ -76,7 +57,7 @@ class Applier:
         results: list[Result] = []
         with self._announcer.writing():
             if plan.status is not None:
-                results.append(await self._write_status(kind, job, plan.status, plan))
+                results.append(await self.statuses.write(kind, job, plan.status, plan))
             results += await self._write_children(kind, job, plan)
             if plan.delete_job:
                 results.append(await self._delete_job(kind, job))
@@ -85,51 +66,6 @@ class Applier:
         for event in (*told, *plan.events, *news):
             self._announcer.announce(job, event)
         return tuple(result.failure for result in results if result.failure)
-
-    async def _write_status(self, kind: Kind, job: Object, status: Object, plan: Plan) -> Result:
-        try:
-            async with self._slots:
-                answer = await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
-        except (Conflict, ServerError, Unreachable):
-            # The server may have carried it out all the same, and then the conflict is with ourselves: the client
-            # asks again when an answer is lost.
-            doubt = Doubt(job, status, plan)
-            try:
-                found = await self._look_for(kind, doubt)
-            except (ApiError, Unreachable):
-                self._doubts[f"{kind.name}/{object_key(job)}"] = doubt
-                found = None
-            if found is None:
-                raise
-            answer = found
-        if self._take_in(kind, job, answer, plan):
-            return Result()
-        # A plan writes a status only if it is another one. Without this the same plan would follow at once, for ever.
-        return Result(
-            failure="the server keeps nothing of what is new in the status: its CustomResourceDefinition does not "
-            "declare our fields; install ours with `trainwright operator --install-crds`"
-        )
-
-    async def _look_for(self, kind: Kind, doubt: Doubt) -> Object | None:
-        """The job, if it has the status that was written."""
-        metadata = doubt.job["metadata"]
-        try:
-            async with self._slots:
-                found = await self._client.get(kind.resource, metadata["name"], namespace=metadata["namespace"])
-        except NotFound:
-            return None
-        self._caches.jobs[kind.name].remember(found)
-        return found if carried_out(doubt.job, doubt.status, found) else None
-
-    def _take_in(self, kind: Kind, job: Object, answer: Object, plan: Plan) -> bool:
-        """Counts what a status that was written has made true; False if the server kept nothing of it."""
-        self._caches.jobs[kind.name].remember(answer)
-        self._observer.status_written(kind, job, answer)
-        if answer["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"]:
-            return False
-        for step in plan.transitions:
-            self._observer.transition(kind, job, step)
-        return True
 
     async def _write_children(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
         """Starts the writes in the plan's order. After one failure no further child is created: the next would fail

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from trainwright.api.kinds import Kind
+from trainwright.api.memory import recalled
 from trainwright.engine import Companion, Observed, ServiceView
 from trainwright.engine.labels import JOB_NAME
 from trainwright.kube.store import Store, raw_metadata
@@ -35,7 +36,8 @@ C = TypeVar("C", Pod, ServiceView)
 
 class Jobs:
     """All jobs of one kind, as they are in the API but for the record of who set which field: it is as long as the
-    job itself, nobody here reads it, and the server keeps it when a status is written without it."""
+    job itself, nobody here reads it, and the server keeps it when a status is written without it. What a job carries
+    as a memory, because its CRD drops our fields, stands in its status again."""
 
     def __init__(self, kind: Kind) -> None:
         self.resource = kind.resource
@@ -43,7 +45,7 @@ class Jobs:
 
     def read(self, job: Object) -> Object:
         metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
-        return {**job, "metadata": metadata}
+        return recalled({**job, "metadata": metadata})
 
     def remember(self, answer: Object) -> None:
         """Takes in the answer to a write."""

@@ -1,15 +1,21 @@
 """The CustomResourceDefinitions of our kinds in a cluster: are they there, and installing them."""
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
+import msgspec
+
 from trainwright.api.crd import render_crd
-from trainwright.api.kinds import Kind
+from trainwright.api.kinds import GROUP, VERSION, Kind
+from trainwright.api.memory import FIELDS
 from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists, Conflict, NotFound
+from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 from trainwright.operator.options import OperatorError
+
+log = logging.getLogger(__name__)
 
 _ESTABLISH_SECONDS = 30
 _POLL_SECONDS = 0.05
@@ -24,6 +30,38 @@ async def missing_crds(client: Client, kinds: Iterable[Kind], *, namespace: str 
         except NotFound:
             missing.append(kind.resource.qualified_plural)
     return missing
+
+
+async def forgetful_kinds(client: Client, kinds: Iterable[Kind]) -> frozenset[str]:
+    """The kinds whose installed definition drops our status fields, as upstream's does. Asks for the schema that every
+    user may read; where it is not to be had, what the server answers to the first status will tell."""
+    try:
+        text = await client.raw("GET", f"/openapi/v3/apis/{GROUP}/{VERSION}")
+        schemas = msgspec.json.decode(text, type=_OpenApi).components.schemas
+    except (ApiError, msgspec.DecodeError) as error:
+        log.info("cannot see which status fields the cluster keeps: %s", error)
+        return frozenset()
+    return frozenset(kind.name for kind in kinds if _drops_fields(schemas.get(_schema_name(kind), {})))
+
+
+class _Components(msgspec.Struct):
+    schemas: dict[str, Object] = {}
+
+
+class _OpenApi(msgspec.Struct):
+    components: _Components
+
+
+def _schema_name(kind: Kind) -> str:
+    return f"{'.'.join(reversed(GROUP.split('.')))}.{VERSION}.{kind.name}"
+
+
+def _drops_fields(schema: Object) -> bool:
+    status = (schema.get("properties") or {}).get("status") or {}
+    declared = status.get("properties") or {}
+    return (
+        bool(declared) and not status.get("x-kubernetes-preserve-unknown-fields") and not set(FIELDS) <= set(declared)
+    )
 
 
 async def install_crds(client: Client, kinds: Iterable[Kind]) -> None:

@@ -6,7 +6,7 @@ inside the embedded cluster's process.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -43,7 +43,8 @@ class Operator:
 
     `controller_threads` jobs are looked at at the same time, each by one worker; `parallel_writes` bounds what all of
     them write at the same time. `outlook` names what else it may watch beside jobs and their children: Nodes and
-    PriorityClasses. `lead` returns when this process may write: until then it only watches.
+    PriorityClasses. `lead` returns when this process may write: until then it only watches. `forgetful` names the
+    kinds whose CRD, as far as is known beforehand, keeps no status field of ours.
 
     `synced` is set once it knows the cluster, `ready` once it has begun to work.
     """
@@ -60,6 +61,7 @@ class Operator:
         observer: Observer | None = None,
         queue: WorkQueue | None = None,
         lead: Callable[[], Awaitable[None]] | None = None,
+        forgetful: Iterable[str] = (),
         controller_threads: int = 64,
         parallel_writes: int = 32,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -79,7 +81,12 @@ class Operator:
         self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
         self._announcer = Announcer(self._record)
         self._applier = Applier(
-            client, self._caches, self._announcer, parallel_writes=parallel_writes, observer=self._observer
+            client,
+            self._caches,
+            self._announcer,
+            parallel_writes=parallel_writes,
+            observer=self._observer,
+            forgetful=forgetful,
         )
         self._reconciler = Reconciler(
             kinds=kinds,
@@ -89,6 +96,11 @@ class Operator:
             applier=self._applier,
             clock=clock,
         )
+
+    @property
+    def forgetful(self) -> frozenset[str]:
+        """The kinds whose CRD keeps no status field of ours; an annotation does."""
+        return frozenset(self._applier.statuses.forgetful)
 
     def stop(self) -> None:
         """Ends `run` once the writes under way are done and their events are sent, as far as that is quickly done:

@@ -19,6 +19,7 @@ from trainwright.operator.metrics import Metrics
 from trainwright.operator.operator import Operator
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 from trainwright.operator.serving import Address, Page, first_of, read_address, serving
+from trainwright.operator.status_writer import explain_forgetful
 from trainwright.operator.surroundings import Surroundings
 from trainwright.operator.webhook_setup import WebhookPlace, WebhookSetup
 from trainwright.operator.webhooks import webhook_pages
@@ -111,7 +112,7 @@ class Parts:
         log.info("looking after %s in %s of %s", ", ".join(self._kinds), scope, self._config.server)
 
     def _readiness(self) -> dict[str, Check]:
-        checks: dict[str, Check] = {"caches": self._caches_finding}
+        checks: dict[str, Check] = {"caches": self._caches_finding, "status-fields": self._status_fields_finding}
         if self._options.leader_election is not None:
             checks["leader-election"] = self._leader_finding
         if self._options.webhooks is not None:
@@ -122,6 +123,11 @@ class Parts:
         if self._operator is None or not self._operator.synced.is_set():
             return Finding(well=False, detail=f"not everything of {self._config.server} is known yet")
         return Finding()
+
+    def _status_fields_finding(self) -> Finding:
+        """Not ideal, but no reason to stop working."""
+        forgetful = self._operator.forgetful if self._operator else ()
+        return Finding(detail="; ".join(explain_forgetful(self._kinds[name]) for name in sorted(forgetful)))
 
     def _leader_finding(self) -> Finding:
         """A standby is ready: it knows the cluster and takes over at once."""
@@ -163,6 +169,7 @@ class Parts:
             observer=self._metrics,
             queue=self._metrics.queue,
             lead=self._leadership.acquire if self._leadership else None,
+            forgetful=surroundings.forgetful,
         )
 
 

@@ -8,14 +8,16 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from trainwright.api.kinds import Kind
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig, in_cluster_config, load_kubeconfig
 from trainwright.kube.errors import ApiError, ServerError, TooManyRequests, Unreachable, Untrusted
-from trainwright.operator.crds import install_crds, missing_crds
+from trainwright.operator.crds import forgetful_kinds, install_crds, missing_crds
 from trainwright.operator.leading import check_rights
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
 from trainwright.operator.parts import Parts, own_namespace
@@ -26,6 +28,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
+_DEEPEST_JSON = 12_000
+"""Levels. The API server takes objects of ten thousand; Python would refuse to read any list that has one of them."""
 
 
 async def run_operator(options: OperatorOptions) -> None:
@@ -36,6 +40,7 @@ async def run_operator(options: OperatorOptions) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # Many small objects live long: the collector need not walk over them every 700 allocations.
     gc.set_threshold(50_000, 20, 100)
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEPEST_JSON))
     parts = Parts(config, kinds, options)
     async with parts.pages():
         surroundings = await _unless(stop, prepare(config, kinds, options))
@@ -78,7 +83,9 @@ async def _look_around(client: Client, kinds: Mapping[str, Kind], options: Opera
         )
     if options.leader_election is not None:
         await check_rights(client, options.leader_election.namespace or own_namespace(client.config))
-    return await survey(client, options.settings, namespace=options.namespace)
+    # Of definitions that have just been installed the schema may still be the old one.
+    forgetful = frozenset[str]() if options.install_crds else await forgetful_kinds(client, kinds.values())
+    return replace(await survey(client, options.settings, namespace=options.namespace), forgetful=forgetful)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, T]) -> T | None:

@@ -52,6 +52,8 @@ class Reconciler:
             return Done()
         if job["metadata"].get("deletionTimestamp"):
             return Done()  # its children go by garbage collection
+        if self._applier.statuses.is_outdated(kind, job):
+            return await self._move_memory(kind, job)
         now = self._clock()
         typed = self._read(job, kind)
         decided = self._decide(typed, now)
@@ -66,10 +68,21 @@ class Reconciler:
     async def _clear_doubt(self, kind: Kind, job_key: str) -> Outcome | None:
         """None if it is known what became of the last status that was written."""
         try:
-            await self._applier.clear_doubt(kind, job_key)
+            await self._applier.statuses.clear_doubt(kind, job_key)
         except (ApiError, Unreachable) as error:
             return Retry(f"looking at the status that was written: {error}")
         return None
+
+    async def _move_memory(self, kind: Kind, job: Object) -> Outcome:
+        try:
+            await self._applier.statuses.move_memory(kind, job)
+        except Conflict:
+            return Again(CATCH_UP_SECONDS)
+        except NotFound:
+            return Done()
+        except (ApiError, Unreachable) as error:
+            return Retry(f"moving the memory into the status: {error}")
+        return Again(0)
 
     def _read(self, job: Object, kind: Kind) -> Job:
         try:

@@ -21,6 +21,8 @@ class Surroundings:
     """The settings, without what cannot be had here."""
     outlook: Sequence[Resource]
     """What the operator may watch beside jobs and their children."""
+    forgetful: frozenset[str] = frozenset()
+    """The kinds whose CustomResourceDefinition declares no status field of ours."""
 
 
 async def survey(client: Client, settings: Settings, *, namespace: str | None = None) -> Surroundings:

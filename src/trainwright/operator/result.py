@@ -1,0 +1,13 @@
+"""What became of one write of a plan."""
+
+from dataclasses import dataclass
+
+from trainwright.engine import JobEvent
+
+
+@dataclass(frozen=True)
+class Result:
+    """The event that tells of it, if it is worth one, and why it failed, if it did."""
+
+    event: JobEvent | None = None
+    failure: str | None = None
