@@ -155,6 +155,13 @@ def test_how_to_follow_says_the_namespace_that_was_asked_for(call: Call, embedde
     )
 
 
+def test_what_a_manifest_should_write_in_another_way_is_said_once(call: Call, tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, shell_job("earlier", "true", backoffLimit=2))
+    warning = "spec.backoffLimit is deprecated, use spec.runPolicy.backoffLimit instead"
+    assert call("run", "--no-follow", manifest).out.count(warning) == 1
+    assert call("run", manifest).out.count(warning) == 1
+
+
 def test_a_manifest_may_bring_its_own_namespace(call: Call, tmp_path: Path) -> None:
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}}
     job = shell_job("inside", "echo at home")

@@ -13,6 +13,7 @@ import msgspec
 from trainwright.api.errors import InvalidJob, not_supported
 from trainwright.api.job import Job, read_job
 from trainwright.api.kinds import GROUP, KINDS, Kind
+from trainwright.api.types import CLEAN_POD_POLICIES
 from trainwright.cli.manifests import Document
 from trainwright.cli.misfits import misfit
 from trainwright.cli.problems import Problem
@@ -24,7 +25,6 @@ from trainwright.objects.resources import BUILT_IN, NAMESPACES, PODS, Resource
 
 _TRIAL = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "trainwright"}
 _UNKNOWN_FIELD = "unknown field"
-_CLEAN_POD_POLICIES = ("All", "Running", "None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,9 @@ def _job(document: Document, resource: Resource, namespace: str | None) -> Job |
     metadata.setdefault("name", f"{metadata.get('generateName')}xxxxx")
     job = read_job({**document.object, "metadata": metadata})
     policy = str(job.run_policy.clean_pod_policy)
-    if policy not in _CLEAN_POD_POLICIES:
+    if policy not in CLEAN_POD_POLICIES:
         # Operators take any other word for All and delete pods with their output, also if None was meant.
-        raise InvalidJob([not_supported("spec.runPolicy.cleanPodPolicy", policy, _CLEAN_POD_POLICIES)])
+        raise InvalidJob([not_supported("spec.runPolicy.cleanPodPolicy", policy, CLEAN_POD_POLICIES)])
     return job
 
 

@@ -79,6 +79,9 @@ def command(
         if not stories:
             return
         if not follow:
+            # Who follows the jobs is told by their events.
+            for warning in (text for item in items if item.job for text in item.job.warnings):
+                console.say(f"Warning: {warning}", colour="yellow")
             console.say(f"follow with: {again}")
             return
         sys.exit(_followed(stories, client, target, console, again=again, timeout=timeout))
