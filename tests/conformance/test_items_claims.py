@@ -21,8 +21,9 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.engine import Settings
 from trainwright.engine.labels import JOB_NAME
 from trainwright.engine.settings import Gang
+from trainwright.kube.answers import WatchEvent
 from trainwright.kube.client import Client
-from trainwright.kube.requests import Request, Response, WatchEvent
+from trainwright.kube.requests import Request, Response
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, PODS, SERVICES, Resource
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.support.leaseserver import LeaseServer
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
 from trainwright.kube.candidacy import Acquire, Candidacy, Claim, Renew, Sighting, Wait, decide, see
 from trainwright.objects import Object
 from trainwright.objects.resources import LEASES
@@ -237,8 +237,8 @@ class Election(RuleBasedStateMachine):
     def _deliver(self, player: Player, flight: Flight) -> None:
         player.flights.remove(flight)
         assert flight.answer
-        if requests.is_good(flight.answer.status) and flight.claim:
-            player.candidacy.confirm(flight.claim, requests.read_object(flight.answer), player.clock(self.time))
+        if answers.is_good(flight.answer.status) and flight.claim:
+            player.candidacy.confirm(flight.claim, answers.read_object(flight.answer), player.clock(self.time))
 
     @rule(who=who)
     def gives_back(self, who: int) -> None:

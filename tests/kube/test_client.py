@@ -15,12 +15,13 @@ import msgspec
 import pytest
 
 from tests.support.scriptedserver import ScriptedServer, answer, cut, scripted_server, stream
+from trainwright.kube.answers import WatchEvent
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig, ConfigError, ExecPlugin
 from trainwright.kube.errors import Expired, NotFound, ServerError, Silent, TooManyRequests, Unauthorized, Unreachable
 from trainwright.kube.limits import RateLimit
 from trainwright.kube.observing import RequestSeen
-from trainwright.kube.requests import PatchKind, WatchEvent, watch_request
+from trainwright.kube.requests import PatchKind, watch_request
 from trainwright.kube.sockets import DEAD_SECONDS
 from trainwright.kube.sync import SyncClient
 from trainwright.objects.resources import NODES, PODS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
 from trainwright.kube.errors import Unreachable
 from trainwright.kube.requests import Request, Response
 from trainwright.objects import Object
@@ -106,7 +106,7 @@ class Network:
         if self.down:
             raise Unreachable("cannot connect")
         if not self.may_watch:
-            requests.read_bytes(_refusal(403, "Forbidden"))
+            answers.read_bytes(_refusal(403, "Forbidden"))
         async for line in self.server.watch():
             if self.down:
                 raise Unreachable("lost the connection")

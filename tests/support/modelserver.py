@@ -7,7 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
 from trainwright.kube.errors import Silent, Unreachable
 from trainwright.kube.requests import Request, Response
 from trainwright.objects import Object
@@ -112,7 +112,7 @@ class ModelServer:
             trouble = self.troubles.popleft()
             if isinstance(trouble, Exception):
                 raise trouble
-            requests.read_bytes(trouble)
+            answers.read_bytes(trouble)
         since = int(dict(request.params).get("resourceVersion", 0))
         if since < self._compacted:
             yield _event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})

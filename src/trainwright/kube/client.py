@@ -16,22 +16,14 @@ from typing import Self
 import aiohttp
 import yarl
 
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
+from trainwright.kube.answers import ObjectList, WatchEvent
 from trainwright.kube.config import ClusterConfig
 from trainwright.kube.credentials import Credentials, proxy_of
 from trainwright.kube.errors import ApiError
 from trainwright.kube.limits import RateLimit
 from trainwright.kube.observing import RequestSeen
-from trainwright.kube.requests import (
-    CONNECT_TIMEOUT,
-    Failure,
-    ObjectList,
-    Patch,
-    PatchKind,
-    Request,
-    Response,
-    WatchEvent,
-)
+from trainwright.kube.requests import CONNECT_TIMEOUT, Failure, Patch, PatchKind, Request, Response
 from trainwright.kube.retries import retry_delay
 from trainwright.kube.running import ExecResult, Running, connect
 from trainwright.kube.sockets import watchful_socket
@@ -87,7 +79,7 @@ class Client:
         self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str | None = None
     ) -> Object:
         namespace = requests.namespace_for(resource, namespace, self.config.namespace)
-        return requests.read_object(
+        return answers.read_object(
             await self.send(requests.get_request(resource, name, namespace=namespace, subresource=subresource))
         )
 
@@ -101,12 +93,12 @@ class Client:
         limit: int = 500,
     ) -> ObjectList:
         """Everything, fetched in pages of `limit`. Without a namespace: of all namespaces."""
-        pager = requests.object_pager(
+        pager = answers.object_pager(
             resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
         )
         while pager.request is not None:
             pager.take(await self.send(pager.request))
-        return requests.object_list(resource, pager)
+        return answers.object_list(resource, pager)
 
     async def create(
         self,
@@ -125,11 +117,11 @@ class Client:
             subresource=subresource,
             strict=strict,
         )
-        return requests.read_object(await self.send(request))
+        return answers.read_object(await self.send(request))
 
     async def replace(self, resource: Resource, obj: Object, *, subresource: str | None = None) -> Object:
         namespace = requests.namespace_of(resource, obj, None, self.config.namespace)
-        return requests.read_object(
+        return answers.read_object(
             await self.send(requests.replace_request(resource, obj, namespace=namespace, subresource=subresource))
         )
 
@@ -155,7 +147,7 @@ class Client:
             field_manager=field_manager,
             force=force,
         )
-        return requests.read_object(await self.send(request))
+        return answers.read_object(await self.send(request))
 
     async def delete(
         self,
@@ -176,7 +168,7 @@ class Client:
             grace_period_seconds=grace_period_seconds,
             propagation=propagation,
         )
-        return requests.read_object(await self.send(request))
+        return answers.read_object(await self.send(request))
 
     async def watch(
         self,
@@ -201,7 +193,7 @@ class Client:
         )
         async with aclosing(self.stream_lines(request)) as lines:
             async for line in lines:
-                yield requests.read_watch_event(line)
+                yield answers.read_watch_event(line)
 
     async def logs(
         self,
@@ -271,7 +263,7 @@ class Client:
     async def raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | Object | None = None
     ) -> bytes:
-        return requests.read_bytes(await self.send(requests.raw_request(method, path, params=params, body=body)))
+        return answers.read_bytes(await self.send(requests.raw_request(method, path, params=params, body=body)))
 
     async def send(self, request: Request) -> Response:
         """The server's answer, good or bad, after the retries that the request allows."""
@@ -281,14 +273,14 @@ class Client:
     async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
         """The answer's lines as they come. Opening the stream is retried, reading it is not."""
         opened, response = await self._perform(request)
-        requests.read_bytes(response)
-        splitter = requests.LineSplitter()
+        answers.read_bytes(response)
+        splitter = answers.LineSplitter()
         try:
             async for chunk in opened.content.iter_any():
                 for line in splitter.feed(chunk):
                     yield line
         except _TROUBLE as error:
-            raise requests.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
+            raise answers.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
         finally:
             _hang_up(opened)
         for line in splitter.end():
@@ -314,7 +306,7 @@ class Client:
             raise
         except _TROUBLE as error:
             self._tell(request, None, started)
-            raise requests.unreachable(self.config.server, _failure(error), _reason(error)) from error
+            raise answers.unreachable(self.config.server, _failure(error), _reason(error)) from error
         self._tell(request, 101, started)
         return running
 
@@ -332,7 +324,7 @@ class Client:
                 outcome = _failure(error)
                 delay = self._retry_delay(request, outcome, attempt)
                 if delay is None:
-                    raise requests.unreachable(self.config.server, outcome, _reason(error)) from error
+                    raise answers.unreachable(self.config.server, outcome, _reason(error)) from error
             else:
                 self._tell(request, opened.status, started)
                 if opened.status == 401 and not refused and await self._are_others_now(generation):
@@ -382,7 +374,7 @@ class Client:
             server_hostname=self.config.tls_server_name,
             allow_redirects=False,
         )
-        if request.streaming and requests.is_good(opened.status):
+        if request.streaming and answers.is_good(opened.status):
             return opened, b""
         async with opened:
             return opened, await opened.read()
@@ -425,10 +417,10 @@ def _failure(error: Exception) -> Failure:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return requests.reason_of(error.certificate_error)
+        return answers.reason_of(error.certificate_error)
     if isinstance(error, aiohttp.ClientPayloadError):
-        return requests.HALF_AN_ANSWER
-    return requests.reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
+        return answers.HALF_AN_ANSWER
+    return answers.reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
 
 
 def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
 from trainwright.kube.candidacy import Candidacy, Renew, Wait
 from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.requests import Request, Transport
@@ -207,7 +207,7 @@ class LeaderElection:
         try:
             async with aclosing(self._client.stream_lines(request)) as lines:
                 async for line in lines:
-                    event = requests.read_watch_event(line)
+                    event = answers.read_watch_event(line)
                     lease = None if event.type == "DELETED" else event.object
                     if not isinstance(self._candidacy.see(lease, self._clock()), Wait):
                         return True
@@ -217,7 +217,7 @@ class LeaderElection:
         return False
 
     async def _send(self, request: Request) -> Object:
-        return requests.read_object(await self._client.send(request))
+        return answers.read_object(await self._client.send(request))
 
     def _tell(self) -> None:
         state = (self.leading, self.leader)

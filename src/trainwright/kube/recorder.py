@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
 from trainwright.kube.aggregation import Aggregator, Occurrence, Tally, event_of, reference_to
 from trainwright.kube.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.queue import QueueShutDown, WorkQueue
@@ -159,7 +159,7 @@ class EventRecorder:
         tally.written = shown
 
     async def _send(self, request: Request) -> None:
-        requests.read_bytes(await self._client.send(request))
+        answers.read_bytes(await self._client.send(request))
 
     def _drop(self, occurrence: Occurrence) -> None:
         if not self._dropped:

@@ -12,7 +12,8 @@ from typing import Generic, NoReturn, TypeVar
 
 import msgspec
 
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
+from trainwright.kube.answers import ListMeta, Page, Pager
 from trainwright.kube.errors import (
     ApiError,
     Expired,
@@ -22,7 +23,7 @@ from trainwright.kube.errors import (
     Unreachable,
     error_from_status,
 )
-from trainwright.kube.requests import ListMeta, Page, Pager, Transport
+from trainwright.kube.requests import Transport
 from trainwright.kube.retries import backoff
 from trainwright.kube.store import Change, Store
 from trainwright.objects import Object
@@ -223,7 +224,7 @@ def _decoder(resource: Resource, convert: Callable[[Object], T] | type[T]) -> Ca
 
     def whole(raw: msgspec.Raw) -> T:
         obj = decode(raw)
-        requests.name_kind(resource, obj)
+        answers.name_kind(resource, obj)
         return convert(obj)
 
     return whole

@@ -7,7 +7,8 @@ these: repeated, it would say AlreadyExists about its own work, or with `generat
 What ran out of time is not tried again: the caller has waited long enough.
 """
 
-from trainwright.kube.requests import Failure, Request, Response, retry_after
+from trainwright.kube.answers import retry_after
+from trainwright.kube.requests import Failure, Request, Response
 
 _MOST_ATTEMPTS = 6
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 5.0

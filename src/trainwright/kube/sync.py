@@ -17,19 +17,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
 
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
+from trainwright.kube.answers import ObjectList, WatchEvent
 from trainwright.kube.config import ClusterConfig
 from trainwright.kube.credentials import Credentials, basic_authorization, proxy_of
-from trainwright.kube.requests import (
-    CONNECT_TIMEOUT,
-    Failure,
-    ObjectList,
-    Patch,
-    PatchKind,
-    Request,
-    Response,
-    WatchEvent,
-)
+from trainwright.kube.requests import CONNECT_TIMEOUT, Failure, Patch, PatchKind, Request, Response
 from trainwright.kube.retries import retry_delay
 from trainwright.kube.sockets import watch_over
 from trainwright.objects import Object
@@ -74,7 +66,7 @@ class SyncClient:
         self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str | None = None
     ) -> Object:
         namespace = requests.namespace_for(resource, namespace, self.config.namespace)
-        return requests.read_object(
+        return answers.read_object(
             self.send(requests.get_request(resource, name, namespace=namespace, subresource=subresource))
         )
 
@@ -87,24 +79,24 @@ class SyncClient:
         field_selector: str = "",
         limit: int = 500,
     ) -> ObjectList:
-        pager = requests.object_pager(
+        pager = answers.object_pager(
             resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
         )
         while pager.request is not None:
             pager.take(self.send(pager.request))
-        return requests.object_list(resource, pager)
+        return answers.object_list(resource, pager)
 
     def create(
         self, resource: Resource, obj: Object, *, namespace: str | None = None, subresource: str | None = None
     ) -> Object:
         namespace = requests.namespace_of(resource, obj, namespace, self.config.namespace)
-        return requests.read_object(
+        return answers.read_object(
             self.send(requests.create_request(resource, obj, namespace=namespace, subresource=subresource))
         )
 
     def replace(self, resource: Resource, obj: Object, *, subresource: str | None = None) -> Object:
         namespace = requests.namespace_of(resource, obj, None, self.config.namespace)
-        return requests.read_object(
+        return answers.read_object(
             self.send(requests.replace_request(resource, obj, namespace=namespace, subresource=subresource))
         )
 
@@ -130,7 +122,7 @@ class SyncClient:
             field_manager=field_manager,
             force=force,
         )
-        return requests.read_object(self.send(request))
+        return answers.read_object(self.send(request))
 
     def delete(
         self,
@@ -150,7 +142,7 @@ class SyncClient:
             grace_period_seconds=grace_period_seconds,
             propagation=propagation,
         )
-        return requests.read_object(self.send(request))
+        return answers.read_object(self.send(request))
 
     def watch(
         self,
@@ -174,7 +166,7 @@ class SyncClient:
         )
         with closing(self.stream_lines(request)) as lines:
             for line in lines:
-                yield requests.read_watch_event(line)
+                yield answers.read_watch_event(line)
 
     def logs(
         self,
@@ -228,7 +220,7 @@ class SyncClient:
     def raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | Object | None = None
     ) -> bytes:
-        return requests.read_bytes(self.send(requests.raw_request(method, path, params=params, body=body)))
+        return answers.read_bytes(self.send(requests.raw_request(method, path, params=params, body=body)))
 
     def send(self, request: Request) -> Response:
         """The server's answer, good or bad, after the retries that the request allows."""
@@ -239,14 +231,14 @@ class SyncClient:
     def stream_lines(self, request: Request) -> Generator[bytes, None, None]:
         """The answer's lines as they come. Opening the stream is retried, reading it is not."""
         connection, opened, response = self._perform(request)
-        splitter = requests.LineSplitter()
+        splitter = answers.LineSplitter()
         with closing(connection), closing(opened):
-            requests.read_bytes(response)
+            answers.read_bytes(response)
             try:
                 while chunk := opened.read1(65536):
                     yield from splitter.feed(chunk)
             except _TROUBLE as error:
-                raise requests.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
+                raise answers.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
         yield from splitter.end()
 
     def _perform(self, request: Request) -> tuple["_Connection", http.client.HTTPResponse, Response]:
@@ -262,7 +254,7 @@ class SyncClient:
                 outcome = _failure(error)
                 delay = self._retry_delay(request, outcome, attempt)
                 if delay is None:
-                    raise requests.unreachable(self.config.server, outcome, _reason(error)) from error
+                    raise answers.unreachable(self.config.server, outcome, _reason(error)) from error
             else:
                 if opened.status == 401 and not refused and self._credentials.after_refusal(generation):
                     connection.close()
@@ -286,7 +278,7 @@ class SyncClient:
                 headers["Content-Type"] = request.content_type
             connection.request(request.method, self._dialer.prefix + request.target, request.body, headers)
             opened = connection.getresponse()
-            body = b"" if request.streaming and requests.is_good(opened.status) else opened.read()
+            body = b"" if request.streaming and answers.is_good(opened.status) else opened.read()
         except BaseException:
             connection.close()
             raise
@@ -383,5 +375,5 @@ def _failure(error: Exception) -> Failure:
 def _reason(error: Exception) -> str:
     origin = error.__cause__ if isinstance(error, _NotConnectedError) else error
     if isinstance(origin, http.client.IncompleteRead):
-        return requests.HALF_AN_ANSWER
-    return requests.reason_of(origin) if isinstance(origin, Exception) else str(error)
+        return answers.HALF_AN_ANSWER
+    return answers.reason_of(origin) if isinstance(origin, Exception) else str(error)
