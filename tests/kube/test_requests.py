@@ -8,6 +8,7 @@ import pytest
 
 from trainwright.kube import requests
 from trainwright.kube.requests import PatchKind, Request
+from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS
 
 
