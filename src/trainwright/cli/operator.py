@@ -12,9 +12,11 @@ from trainwright.cli.goflags import GoFlags, switch
 from trainwright.cli.problems import Problem
 from trainwright.cli.values import duration
 from trainwright.cli.zap import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, log_style, read_level, start_logging
+from trainwright.engine.init_template import InitTemplate, InitTemplateError, parse_init_template
 from trainwright.engine.settings import Gang, InitContainer, Settings
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 
+DEFAULT_TEMPLATE = Path("/etc/config/initContainer.yaml")
 _DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), LeaderElectionOptions(), WebhookOptions()
 
 
@@ -96,6 +98,17 @@ _DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), Lea
     default=_WAITING.max_tries,
     show_default=True,
     help="How often they ask before they fail.",
+)
+@click.option(
+    "--pytorch-init-container-template-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"A YAML list of containers in its place (default: {DEFAULT_TEMPLATE} if it is there).",
+)
+@switch(
+    "--pytorch-init-container-wait-for-port",
+    default=_WAITING.wait_for_port,
+    help="Wait until the master's port answers, not its name alone.",
 )
 @click.option(
     "--mpi-kubectl-delivery-image",
@@ -241,14 +254,38 @@ def unheeded(flags: dict[str, Any]) -> list[str]:
 
 
 def _settings(flags: dict[str, Any]) -> Settings:
-    image, gang = flags["pytorch_init_container_image"], flags["gang_scheduler_name"]
-    waiting = InitContainer(image=image, max_tries=flags["pytorch_init_container_max_tries"]) if image else None
+    gang = flags["gang_scheduler_name"]
     return Settings(
-        init_container=waiting,
+        init_container=_init_container(flags) if flags["pytorch_init_container_image"] else None,
         gang=Gang(gang) if gang else None,
         group_restart=flags["whole_group_restart"],
         dead_node_seconds=flags["dead_node_seconds"],
     )
+
+
+def _init_container(flags: dict[str, Any]) -> InitContainer:
+    return InitContainer(
+        image=flags["pytorch_init_container_image"],
+        max_tries=flags["pytorch_init_container_max_tries"],
+        wait_for_port=flags["pytorch_init_container_wait_for_port"],
+        template=read_template(flags["pytorch_init_container_template_file"]),
+    )
+
+
+def read_template(named: Path | None, default: Path = DEFAULT_TEMPLATE) -> InitTemplate | None:
+    """None: there is none. A file that is there but cannot be used is an error, unlike upstream, which would go on
+    with its own template and say nothing."""
+    flag, path = "--pytorch-init-container-template-file", named or default
+    if named is None and not path.exists():
+        return None
+    try:
+        return parse_init_template(path.read_text())
+    except OSError as error:
+        raise OperatorError(f"{flag}: cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise OperatorError(f"{flag}: {path} is not text in UTF-8") from None
+    except InitTemplateError as error:
+        raise OperatorError(f"{flag}: {path}: {error}") from None
 
 
 def _leader_election(flags: dict[str, Any]) -> LeaderElectionOptions:

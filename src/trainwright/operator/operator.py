@@ -33,7 +33,7 @@ from trainwright.operator.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
 
-_FINISH_SECONDS, _FAREWELL_SECONDS = 5.0, 2.0
+_FINISH_SECONDS, _FAREWELL_SECONDS = 4.0, 2.0
 """How long a stop waits for writes, and then for events: together less than the grace of a pod, which is 10 seconds in
 upstream's manifests."""
 
