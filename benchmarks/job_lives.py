@@ -16,9 +16,9 @@ from typing import TypeVar
 from benchmarks.apiserver_requests import writes_so_far
 from benchmarks.onlooker import JOBS, Onlooker
 from benchmarks.processes import cpu_seconds, peak_megabytes
-from tests.support.controlplane import Daemon
+from tests.support.controlplane import ControlPlane, Daemon
 from trainwright.api.kinds import KINDS
-from trainwright.kube import requests
+from trainwright.kube import answers, requests
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, NotFound
 from trainwright.objects import Object
@@ -49,17 +49,28 @@ class Scenario:
         return f"{self.jobs}x{self.replicas}"
 
 
+@dataclass(frozen=True)
+class Cpu:
+    """Seconds of processor time that both sides have used."""
+
+    operator: float
+    server: float
+
+    def __sub__(self, other: "Cpu") -> "Cpu":
+        return Cpu(self.operator - other.operator, self.server - other.server)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
     jobs: int
     pods: int
     """How many were created: all of the scenario, or as many as a bounded run got to."""
     creation_seconds: float
-    creation_cpu: float
+    creation_cpu: Cpu
     peak_megabytes: float
     delays: tuple[float, ...] = ()
     """From each job's creation until its last pod was there."""
-    life_cpu: float | None = None
+    life_cpu: Cpu | None = None
     """From the first job's creation until all have succeeded and everything about it is told."""
     ending_seconds: float | None = None
     """From the last pod's end until the last job's."""
@@ -67,17 +78,24 @@ class Measurement:
     """What the operator asked the server to write, by verb and resource."""
     settled_writes: int | None = None
     """The same in a quiet time after the end."""
-    settled_cpu: float | None = None
+    settled_cpu: Cpu | None = None
 
     @property
     def pods_per_second(self) -> float:
         return self.pods / self.creation_seconds
 
 
-async def measure(client: Client, operator: Daemon, scenario: Scenario, *, bounded: bool) -> Measurement:
+async def measure(plane: ControlPlane, operator: Daemon, scenario: Scenario, *, bounded: bool) -> Measurement:
+    async with Client(plane.config) as client:
+        return await _measure(client, plane, operator, scenario, bounded=bounded)
+
+
+async def _measure(
+    client: Client, plane: ControlPlane, operator: Daemon, scenario: Scenario, *, bounded: bool
+) -> Measurement:
     await _prepare(client)
     onlooker = Onlooker(client, namespace=NAMESPACE)
-    lives = _Lives(client, operator, onlooker)
+    lives = _Lives(client, plane, operator, onlooker)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(onlooker.run())
         await lives.live(Scenario(1, 2), prefix="warm-up")
@@ -88,15 +106,16 @@ async def measure(client: Client, operator: Daemon, scenario: Scenario, *, bound
 
 
 class _Lives:
-    def __init__(self, client: Client, operator: Daemon, onlooker: Onlooker) -> None:
+    def __init__(self, client: Client, plane: ControlPlane, operator: Daemon, onlooker: Onlooker) -> None:
         self._client = client
+        self._plane = plane
         self._operator = operator
         self._onlooker = onlooker
         self._addresses = itertools.count(2)
 
     async def measure_bounded(self, scenario: Scenario) -> Measurement:
         """As many pods as it gets to in a while; its jobs live on until the control plane ends."""
-        before, cpu = len(self._onlooker.pod_names), cpu_seconds(self._operator.pid)
+        before, cpu = len(self._onlooker.pod_names), self._cpu()
         started = time.monotonic()
         creating = asyncio.create_task(self._create_jobs(scenario, "job"))
         target = before + scenario.pods
@@ -108,20 +127,20 @@ class _Lives:
             jobs=scenario.jobs,
             pods=len(self._onlooker.pod_names) - before,
             creation_seconds=seconds,
-            creation_cpu=cpu_seconds(self._operator.pid) - cpu,
+            creation_cpu=self._cpu() - cpu,
             peak_megabytes=peak_megabytes(self._operator.pid),
         )
 
     async def measure(self, scenario: Scenario) -> Measurement:
-        written, cpu = await writes_so_far(self._client), cpu_seconds(self._operator.pid)
+        written, cpu = await writes_so_far(self._client), self._cpu()
         started = time.monotonic()
         created = await self._create(scenario, "job")
-        creation_seconds, creation_cpu = time.monotonic() - started, cpu_seconds(self._operator.pid) - cpu
+        creation_seconds, creation_cpu = time.monotonic() - started, self._cpu() - cpu
         ending_seconds = await self._play(scenario)
         total = await self.settled()
-        life_cpu = cpu_seconds(self._operator.pid) - cpu
+        life_cpu = self._cpu() - cpu
         await asyncio.sleep(QUIET_SECONDS)
-        settled_cpu = cpu_seconds(self._operator.pid) - cpu - life_cpu
+        settled_cpu = self._cpu() - cpu - life_cpu
         after = await writes_so_far(self._client)
         total.subtract(written)
         return Measurement(
@@ -137,6 +156,11 @@ class _Lives:
             settled_writes=(after - total - written).total(),
             settled_cpu=settled_cpu,
         )
+
+    def _cpu(self) -> Cpu:
+        plane = self._plane
+        server = cpu_seconds(plane.apiserver.pid) + cpu_seconds(plane.etcd.pid)
+        return Cpu(cpu_seconds(self._operator.pid), server)
 
     async def live(self, scenario: Scenario, prefix: str) -> None:
         await self._create(scenario, prefix)
@@ -206,7 +230,7 @@ class _Lives:
         )
 
     async def _send(self, request: requests.Request) -> None:
-        requests.read_bytes(await self._client.send(request))
+        answers.read_bytes(await self._client.send(request))
 
     async def _until(self, what: str, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PHASE_SECONDS

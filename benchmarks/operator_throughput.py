@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.contenders import CONTENDERS, OURS, Contender
-from benchmarks.job_lives import BOUNDED_SECONDS, QUIET_SECONDS, Measurement, Scenario, measure
+from benchmarks.job_lives import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
 from tests.support.controlplane import running_control_plane
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
-from trainwright.kube.client import Client
 
 SCENARIOS = (Scenario(200, 8), Scenario(1, 1000), Scenario(2000, 1))
 ROUNDS = 2
@@ -44,12 +43,7 @@ def run_once(contender: Contender, scenario: Scenario) -> Measurement:
         running_control_plane(Path(name), definitions=definitions) as plane,
         contender.start(plane, Path(name)) as operator,
     ):
-
-        async def work() -> Measurement:
-            async with Client(plane.config) as client:
-                return await measure(client, operator, scenario, bounded=contender.bounded)
-
-        return asyncio.run(work())
+        return asyncio.run(measure(plane, operator, scenario, bounded=contender.bounded))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,14 +79,14 @@ def _order(contenders: Sequence[Contender], rounds: int) -> Iterable[Contender]:
 
 def _print(scenario: Scenario, runs: Runs) -> None:
     print(f"\n{scenario.jobs} jobs of {scenario.replicas} replicas: {scenario.pods} pods and services")
-    print(f"{'':34}" + "".join(f"{contender.label:>14}" for contender in runs))
+    print(f"{'':36}" + "".join(f"{contender.label:>14}" for contender in runs))
     for label, form, read in _ROWS:
         values = {contender: _median(read, measurements) for contender, measurements in runs.items()}
         cells = (f"{'' if value is None else format(value, form):>14}" for value in values.values())
-        print(f"{label:34}" + "".join(cells) + _ratio(values), flush=True)
+        print(f"{label:36}" + "".join(cells) + _ratio(values), flush=True)
     for what in sorted({what for measurements in runs.values() for what in _writes(measurements[-1])}):
         counts = (_writes(measurements[-1])[what] / scenario.jobs for measurements in runs.values())
-        print(f"  {what:32}" + "".join(f"{format(count, '.2f') if count else '':>14}" for count in counts))
+        print(f"  {what:34}" + "".join(f"{format(count, '.2f') if count else '':>14}" for count in counts))
     for contender, measurements in runs.items():
         if contender.bounded:
             print(f"{contender.label}: its first {BOUNDED_SECONDS:.0f} s only, {measurements[0].pods} pods")
@@ -121,13 +115,28 @@ _ROWS: tuple[tuple[str, str, Callable[[Measurement], float | None]], ...] = (
     ("create to all pods, p50, s", ".2f", lambda one: _percentile(one.delays, 0.50)),
     ("create to all pods, p99, s", ".2f", lambda one: _percentile(one.delays, 0.99)),
     ("last pod's end to last job's, s", ".2f", lambda one: one.ending_seconds),
-    ("CPU ms per pod, creation", ".2f", lambda one: 1000 * one.creation_cpu / one.pods),
-    ("CPU ms per pod, whole life", ".2f", lambda one: one.life_cpu and 1000 * one.life_cpu / one.pods),
+    ("CPU ms per pod, creation", ".2f", lambda one: _operators(one.creation_cpu, one.pods)),
+    ("CPU ms per pod, whole life", ".2f", lambda one: _operators(one.life_cpu, one.pods)),
+    ("server's CPU ms per pod, creation", ".2f", lambda one: _servers(one.creation_cpu, one.pods)),
+    ("server's CPU ms per pod, whole life", ".2f", lambda one: _servers(one.life_cpu, one.pods)),
     ("RSS peak, MB", ".0f", lambda one: one.peak_megabytes),
     ("writes per job", ".2f", lambda one: one.writes.total() / one.jobs if one.writes else None),
     (f"writes in {QUIET_SECONDS:.0f} s after the end", ".0f", lambda one: one.settled_writes),
-    (f"CPU ms in {QUIET_SECONDS:.0f} s after the end", ".0f", lambda one: one.settled_cpu and 1000 * one.settled_cpu),
+    (
+        f"CPU ms in {QUIET_SECONDS:.0f} s after the end",
+        ".0f",
+        lambda one: _operators(one.settled_cpu, 1),
+    ),
 )
+
+
+def _operators(cpu: Cpu | None, pods: int) -> float | None:
+    """Milliseconds for each pod."""
+    return None if cpu is None else 1000 * cpu.operator / pods
+
+
+def _servers(cpu: Cpu | None, pods: int) -> float | None:
+    return None if cpu is None else 1000 * cpu.server / pods
 
 
 def _percentile(values: Sequence[float], fraction: float) -> float | None:
