@@ -81,6 +81,7 @@ def test_merge_keys_are_unfolded() -> None:
         (f"{CONFIG_MAP}data: !!binary aGk=\n", "bytes has no place in a manifest"),
         (f"{CONFIG_MAP}data: !!python/object:os.system {{}}\n", "this is not YAML"),
         (f"{CONFIG_MAP}data: &again [*again]\n", "too large or too deeply nested"),
+        pytest.param('{"a": ' + "[" * 5000 + "]" * 5000 + "}", "too deeply nested", id="deep JSON"),
         ("apiVersion: v1\nkind: List\nitems: 3\n", "`items` of a List must be a list"),
     ],
 )

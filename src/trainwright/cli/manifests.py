@@ -132,8 +132,8 @@ def _parse_json(text: str) -> list[tuple[int, Any]] | None:
         return None
     try:
         return [(1, json.loads(text))]
-    except ValueError:
-        return None
+    except (ValueError, RecursionError):
+        return None  # YAML's reader says where it is wrong
 
 
 def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
