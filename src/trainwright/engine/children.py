@@ -73,6 +73,7 @@ def _sort(job: Job, wanted: dict[str, Rank], children: Iterable[C]) -> Sorted[C]
     """A child's name says which rank it is. Its labels only say whether it still is, or wants to be, the job's."""
     found: Sorted[C] = Sorted()
     ours: dict[str, C] = {}
+    selected_by = (job.name, job.kind.controller)
     for child in children:
         metadata = child.metadata
         owner, rank = metadata.controller, wanted.get(metadata.name)
@@ -80,7 +81,7 @@ def _sort(job: Job, wanted: dict[str, Rank], children: Iterable[C]) -> Sorted[C]
             found.orphans[metadata.name] = child
         elif owner is None or owner.uid != job.metadata.uid:
             found.foreign[metadata.name] = metadata
-        elif _is_relabelled(job, metadata):
+        elif _selecting_labels(metadata) != selected_by:
             found.strays[metadata.name] = child
             found.foreign[metadata.name] = metadata
         else:
@@ -90,6 +91,6 @@ def _sort(job: Job, wanted: dict[str, Rank], children: Iterable[C]) -> Sorted[C]
     return found
 
 
-def _is_relabelled(job: Job, child: ObjectMeta) -> bool:
-    """Whether somebody has taken the child out of the job, by the labels that Kubernetes' controllers select by."""
-    return (child.labels.get(JOB_NAME), child.labels.get(OPERATOR_NAME)) != (job.name, job.kind.controller)
+def _selecting_labels(child: ObjectMeta) -> tuple[str | None, str | None]:
+    """What Kubernetes' controllers select by: whoever changes these takes the child out of the job."""
+    return child.labels.get(JOB_NAME), child.labels.get(OPERATOR_NAME)

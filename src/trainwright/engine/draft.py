@@ -35,6 +35,7 @@ class Draft:
         self.settings = settings
         self.framework = framework
         self.now = now
+        self.host_ports = settings.addressing is Addressing.HOST_PORTS
         self.children = classify(job, observed)
         self.group_restart = restarts_as_group(job, settings)
         """Whether a pod is never replaced alone, but with all others."""
@@ -55,10 +56,6 @@ class Draft:
     @property
     def replicas(self) -> Mapping[str, Replica]:
         return self.job.replicas
-
-    @property
-    def host_ports(self) -> bool:
-        return self.settings.addressing is Addressing.HOST_PORTS
 
     @property
     def ports(self) -> dict[str, int]:

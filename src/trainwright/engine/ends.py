@@ -22,16 +22,13 @@ class End(Enum):
     """Somebody deleted it before it had ended by itself: neither success nor failure, whatever its exit code says."""
 
 
+_ENDS = {"Succeeded": End.SUCCEEDED, "Failed": End.FAILED}
+
+
 def end_of(pod: Pod) -> End:
     if pod.metadata.terminating and not _ended_before_deletion(pod):
         return End.TAKEN_AWAY
-    match pod.phase:
-        case "Succeeded":
-            return End.SUCCEEDED
-        case "Failed":
-            return End.FAILED
-        case _:
-            return End.NOT_YET
+    return _ENDS.get(pod.status.phase, End.NOT_YET)
 
 
 def is_active(pod: Pod) -> bool:

@@ -16,7 +16,8 @@ def report(draft: Draft) -> None:
 def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
     containers = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     for status in containers:
-        yield from _container_problems(pod, status)
+        if status.state.running is None:
+            yield from _container_problems(pod, status)
     if not containers and pod.status.conditions:
         newest = max(pod.status.conditions, key=lambda condition: condition.last_transition_time or "")
         if newest.status != "True":

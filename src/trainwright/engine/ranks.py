@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 _RUN = re.compile(r"(?P<first>\d+)(-(?P<last>\d+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(msgspec.Struct, frozen=True, gc=False):
     role: str
     index: int
 

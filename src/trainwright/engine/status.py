@@ -1,5 +1,6 @@
 """What the job's status says: its start, the ranks that have finished, how many pods stand where, and the verdict."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, is_finished
@@ -42,7 +43,11 @@ def record_ends(draft: Draft) -> None:
 
 def count(draft: Draft) -> dict[str, Tally]:
     """How the pods of each role stand; the numbers go into the status."""
-    tallies = {role: _tally(draft, role) for role in draft.replicas}
+    active, failed = Counter(_active_roles(draft)), Counter(rank.role for rank in draft.failures)
+    tallies = {
+        role: Tally(active=active[role], succeeded=len(draft.completed(role)), failed=failed[role])
+        for role in draft.replicas
+    }
     draft.put("replicaStatuses", {role: _replica_status(draft, role, tally) for role, tally in tallies.items()})
     return tallies
 
@@ -88,13 +93,12 @@ def _judge_failures(draft: Draft, role: str, tally: Tally) -> None:
     draft.tell("Warning", draft.reason("Restarting"), message)
 
 
-def _tally(draft: Draft, role: str) -> Tally:
-    pods = [pod for rank, pod in draft.children.pods.items() if rank.role == role]
-    return Tally(
-        active=0 if draft.group_goes else sum(is_active(pod) and not draft.is_replaced(pod) for pod in pods),
-        succeeded=len(draft.completed(role)),
-        failed=sum(rank.role == role for rank in draft.failures),
-    )
+def _active_roles(draft: Draft) -> Iterator[str]:
+    """The role of each pod that runs and is to stay."""
+    if not draft.group_goes:
+        yield from (
+            rank.role for rank, pod in draft.children.pods.items() if is_active(pod) and not draft.is_replaced(pod)
+        )
 
 
 def _replica_status(draft: Draft, role: str, tally: Tally) -> Object:

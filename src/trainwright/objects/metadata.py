@@ -37,7 +37,10 @@ class ObjectMeta(View, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The one owner that manages this object, if it has one."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
     @property
     def terminating(self) -> bool:
