@@ -178,10 +178,17 @@ class Metrics(Observer):
     def requests_to(self, server: str) -> Callable[[RequestSeen], None]:
         """Counts every attempt to ask this API server."""
         host = urlsplit(server).netloc
+        # Looking a series up costs more than counting, and there are two requests for each pod.
+        series: dict[tuple[int | None, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
 
         def seen(one: RequestSeen) -> None:
-            self._requests.labels(one.code, one.method, host).inc()
-            self._request_seconds.labels(one.method, host).observe(one.seconds)
+            key = one.status, one.method
+            if key not in series:
+                counter = self._requests.labels(one.code, one.method, host)
+                series[key] = counter.inc, self._request_seconds.labels(one.method, host).observe
+            count, observe = series[key]
+            count()
+            observe(one.seconds)
 
         return seen
 
