@@ -1,7 +1,7 @@
 """Writes the manifest and the scenes of a generated case: who writes says what matters, the rest is left to chance."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tests.support.jobs import template
@@ -105,3 +105,7 @@ class CaseWriter:
         if chance.random() < 0.3:
             pod["spec"].update(tolerations=[{"operator": "Exists"}], securityContext={"runAsUser": 1000, "fsGroup": 1})
         return pod
+
+
+Themes = Mapping[str, Callable[[CaseWriter], None]]
+"""By name: who writes cases of a theme."""

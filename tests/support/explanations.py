@@ -117,6 +117,14 @@ def _work_done_twice(scenery: Scenery) -> bool:
     return bool(again) and again <= deleted and bool(scenery.ours.status.get("completedIndexes"))
 
 
+def _service_left(difference: Difference, scenery: Scenery) -> bool:
+    """Of a finished job that is to be cleaned up, Go has kept or made again a service without a pod."""
+    found = re.fullmatch(r"services\.([^.]+)", difference.path)
+    cleaned = scenery.case.run_policy.get("cleanPodPolicy", "None") != "None"
+    ended = bool(scenery.go.status.get("completionTime"))
+    return found is not None and cleaned and ended and difference.ours is None and found[1] not in scenery.go.pods
+
+
 def _deprecated(difference: Difference, field: str) -> bool:
     if difference.path != "events" or difference.ours is None:
         return False
@@ -241,6 +249,7 @@ EXPLAINED = (
         "`schedulingPolicy` without a gang scheduler is ignored silently",
         lambda found, _: found.path == "events" and found.ours and found.ours[1] == "FieldWithoutEffect",
     ),
+    Explained("Services whose pods vanished stay after the job has ended", _service_left, chance=True),
     Explained(
         "A job that has just failed may be announced as restarting",
         lambda found, of: "Failed" in of.go.states and "Failed" in of.ours.states and _restart_told(found, of),

@@ -1,18 +1,28 @@
 """PodGroups of both gang schedulers as far as an operator meets them: what the real API server must serve for tests."""
 
+from contextlib import suppress
+
+from tests.support.waiting import eventually
 from trainwright.engine.settings import Gang
 from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists
+from trainwright.kube.errors import AlreadyExists, NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 
 
 async def serve_pod_groups(client: Client, gang: Gang) -> None:
     """Returns when the server serves them; their schemas are left open."""
-    try:
+    with suppress(AlreadyExists):
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, _definition(gang))
-    except AlreadyExists:
-        return
+
+    async def served() -> bool:
+        try:
+            await client.list(gang.resource, namespace="default")
+        except NotFound:
+            return False
+        return True
+
+    await eventually(served, bool)
 
 
 def _definition(gang: Gang) -> Object:

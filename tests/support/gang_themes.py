@@ -1,7 +1,6 @@
 """Themes of jobs whose pods are to be started together, for operators that were told of a gang scheduler."""
 
-from tests.support.case_writer import CaseWriter
-from tests.support.generated_cases import Themes
+from tests.support.case_writer import CaseWriter, Themes
 from tests.support.played_cases import Admit, Change, Exit, Start
 
 
@@ -69,7 +68,7 @@ def _start(write: CaseWriter) -> None:
     write.play(Start())
 
 
-GANG_THEMES: Themes = {
+GANGS: Themes = {
     "started together": _together,
     "resources named": _resources_named,
     "suspended and resumed": _suspended,
