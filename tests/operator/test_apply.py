@@ -19,7 +19,7 @@ from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import EVENTS, PODS, SERVICES
 from trainwright.operator.announcing import Announcer
-from trainwright.operator.apply import Applier
+from trainwright.operator.apply import Applier, Unacceptable
 from trainwright.operator.caches import Caches
 from trainwright.operator.crds import install_crds
 from trainwright.operator.observer import Observer
@@ -86,7 +86,7 @@ class World:
     def pod(self, name: str, **metadata: object) -> Object:
         ours = {
             "namespace": self.namespace,
-            "labels": {"training.kubeflow.org/job-name": "job"},
+            "labels": {"training.kubeflow.org/job-name": "job", "training.kubeflow.org/replica-type": "worker"},
             "ownerReferences": [controller_reference(self.job)],
         }
         return {
@@ -230,10 +230,12 @@ async def test_after_a_refusal_no_further_child_is_created(world: World) -> None
     broken = world.pod("job-master-0")
     broken["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
 
-    (failure,) = await world.apply(creates=(broken, world.pod("job-worker-0")))
-    assert "spec.containers[0].resources.requests: Invalid value" in failure
+    with pytest.raises(Unacceptable, match=r"template: .*spec\.containers\[0\]\.resources\.requests: Invalid value"):
+        await world.apply(creates=(broken, world.pod("job-worker-0")))
     assert await world.pods() == []
-    assert await world.events() == [("Warning", "FailedCreatePod", failure)]
+    ((kind, reason, message),) = await world.events()
+    assert (kind, reason) == ("Warning", "FailedCreatePod")
+    assert message.startswith('Error creating: Pod "job-master-0" is invalid: ')
 
 
 async def test_a_deletion_takes_only_the_object_that_was_meant(world: World) -> None:

@@ -59,9 +59,16 @@ async def test_a_bad_job_is_shown_as_failed_and_does_not_delay_others(client: Cl
     assert await pods(client, real_namespace) == {"good-master-0", "good-worker-0", "good-worker-1"}
 
 
-async def test_a_misspelt_field_in_a_template_is_named_by_an_event(client: Client, real_namespace: str) -> None:
+async def test_a_misspelt_field_in_a_template_fails_the_job_by_its_name(client: Client, real_namespace: str) -> None:
     async with running_operator(client, namespace=real_namespace):
         await submit(client, JobBuilder("typo", namespace=real_namespace).master(pod=template(comand=["true"])))
+        failed = await eventually(
+            lambda: job(client, real_namespace, "typo"), lambda seen: "completionTime" in seen.get("status", {})
+        )
+        assert failed["status"]["conditions"][-1]["message"] == (
+            "PyTorchJob failed validation because spec.pytorchReplicaSpecs[Master].template: Pod in version "
+            '"v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.containers[0].comand"'
+        )
         await eventually(
             lambda: events(client, real_namespace, "typo"),
             lambda told: any(

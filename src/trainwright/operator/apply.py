@@ -6,6 +6,7 @@ changes, and what is missing afterwards is planned again.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from trainwright.api.kinds import Kind
@@ -20,8 +21,13 @@ from trainwright.operator.announcing import Announcer
 from trainwright.operator.caches import Caches
 from trainwright.operator.notices import Notices
 from trainwright.operator.observer import Observer
+from trainwright.operator.refusals import final_refusal
 from trainwright.operator.result import Result
 from trainwright.operator.status_writer import StatusWriter
+
+
+class Unacceptable(Exception):  # noqa: N818 (it says what the job is)
+    """The server will never take a child as the job describes it. The message names the field."""
 
 
 class Applier:
@@ -53,7 +59,7 @@ class Applier:
 
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[str, ...]:
         """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
-        that the job has changed since it was read."""
+        that the job has changed since it was read. Raises Unacceptable when all is done that could be."""
         results: list[Result] = []
         with self._announcer.writing():
             if plan.status is not None:
@@ -65,6 +71,8 @@ class Applier:
         news = self._notices.news(f"{kind.name}/{object_key(job)}", job["metadata"]["uid"], plan.notices)
         for event in (*told, *plan.events, *news):
             self._announcer.announce(job, event)
+        if refused := next((result.final for result in results if result.final), None):
+            raise Unacceptable(refused)
         return tuple(result.failure for result in results if result.failure)
 
     async def _write_children(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
@@ -73,7 +81,7 @@ class Applier:
         writes: list[Callable[[], Awaitable[Result]]] = [
             *(partial(self._delete, job, delete) for delete in plan.deletes),
             *(partial(self._patch, job, patch) for patch in plan.patches),
-            *(partial(self._create, job, child) for child in plan.creates),
+            *(partial(self._create, kind, job, child) for child in plan.creates),
         ]
         results: dict[int, Result] = {}
         waiting = iter(enumerate(writes))
@@ -97,18 +105,19 @@ class Applier:
             self._observer.pods_created(kind, {**job, "status": plan.status or job.get("status")})
         return [results[number] for number in sorted(results)]
 
-    async def _create(self, job: Object, child: Object) -> Result:
+    async def _create(self, kind: Kind, job: Object, child: Object) -> Result:
         views = self._caches.children(child["kind"])
-        kind, name = child["kind"], child["metadata"]["name"]
+        child_kind, name = child["kind"], child["metadata"]["name"]
         try:
             # The CRD leaves templates open, so this is where a misspelt field in one shows.
             answer = await self._client.create(views.resource, child, strict=True)
         except AlreadyExists as error:
-            return await self._claim(job, kind, name, error)
+            return await self._claim(job, child_kind, name, error)
         except (ApiError, Unreachable) as error:
-            return _failed("Create", kind, f"Error creating: {error}")
+            failed = _failed("Create", child_kind, f"Error creating: {error}")
+            return replace(failed, final=final_refusal(kind, child, error))
         views.remember(answer)
-        return _succeeded("Create", kind, f"Created {_word(kind)}: {name}")
+        return _succeeded("Create", child_kind, f"Created {_word(child_kind)}: {name}")
 
     async def _claim(self, job: Object, kind: str, name: str, error: AlreadyExists) -> Result:
         """The name is taken: by a child of this job, which an earlier, broken attempt or a slow watch explains; by

@@ -1,6 +1,7 @@
 """One look at one job: read what is known, ask the engine, carry out its plan, say how it ended."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from trainwright.api.errors import InvalidJob
@@ -11,7 +12,8 @@ from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.kube.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
-from trainwright.operator.apply import Applier
+from trainwright.objects.metadata import object_key
+from trainwright.operator.apply import Applier, Unacceptable
 from trainwright.operator.caches import Caches
 from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.ports import PortReservations, listening_ports, ports_of_others
@@ -54,8 +56,13 @@ class Reconciler:
             return Done()  # its children go by garbage collection
         if self._applier.statuses.is_outdated(kind, job):
             return await self._move_memory(kind, job)
+        try:
+            return await self._pursue(kind, job, self._read(job, kind))
+        except Unacceptable as refused:
+            return await self._refuse(kind, job, str(refused))
+
+    async def _pursue(self, kind: Kind, job: Object, typed: Job) -> Outcome:
         now = self._clock()
-        typed = self._read(job, kind)
         decided = self._decide(typed, now)
         if trouble := await self._carry_out(kind, job, decided):
             return trouble
@@ -64,6 +71,13 @@ class Reconciler:
         if decided.wake_at is not None:
             return Again(max(0.0, (decided.wake_at - now).total_seconds()))
         return GiveUp(typed.problem) if typed.problem else Done()
+
+    async def _refuse(self, kind: Kind, job: Object, problem: str) -> Outcome:
+        """What the server says about the job's children is the job's end, as if its own schema had said it."""
+        present = self._caches.jobs[kind.name].store.get(object_key(job))
+        if present is None or present["metadata"].get("generation") != job["metadata"].get("generation"):
+            return Again(0)  # it was about a job that is another one now
+        return await self._pursue(kind, present, replace(self._read(present, kind), problem=problem))
 
     async def _clear_doubt(self, kind: Kind, job_key: str) -> Outcome | None:
         """None if it is known what became of the last status that was written."""

@@ -11,3 +11,5 @@ class Result:
 
     event: JobEvent | None = None
     failure: str | None = None
+    final: str | None = None
+    """What is wrong with the job, if trying again cannot help."""

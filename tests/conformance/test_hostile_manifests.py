@@ -1,0 +1,262 @@
+"""Broken and hostile manifests on a real API server, beside a job that is well: each is refused by the schema or shown
+as failed with the field's name, and the other job does not notice."""
+
+import itertools
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.support.controlplane import ControlPlane
+from tests.support.hostile import WHOLE, spoilt_specs
+from tests.support.jobs import JobBuilder, template
+from tests.support.operating import running_operator, settled
+from tests.support.playing import playing
+from tests.support.scenes import Scene, conditions_of
+from tests.support.waiting import eventually
+from trainwright.api.crd import render_crd
+from trainwright.api.kinds import OPERATOR, PYTORCH, Kind
+from trainwright.kube.client import Client
+from trainwright.kube.errors import AlreadyExists, ApiError, NotFound
+from trainwright.kube.requests import Request, Response
+from trainwright.objects import Object
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+
+OPEN = replace(PYTORCH, name="OpenJob", plural="openjobs")
+"""PyTorchJob under another name and a schema that lets everything through: so the operator's own checks are reached."""
+BOTH_SCHEMAS = pytest.mark.parametrize("kind", [PYTORCH, OPEN], ids=lambda kind: kind.name)
+
+A_FIELD = re.compile(r"\b(spec|metadata)\b[.:\[]")
+MOST_WRITES = 40
+"""For one job of two pods, events included: one that is tried again and again would need hundreds."""
+_numbers = itertools.count(1)
+
+
+class WriteCounter(Client):
+    """A client that counts what it was asked to change."""
+
+    writes = 0
+
+    async def send(self, request: Request) -> Response:
+        self.writes += request.method != "GET"
+        return await super().send(request)
+
+
+@BOTH_SCHEMAS
+@settings(
+    max_examples=settings.default.max_examples // 10 if settings.default else 5,
+    phases=[Phase.generate],  # every example is a dozen jobs already
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(specs=st.lists(spoilt_specs(), min_size=12, max_size=12))
+async def test_spoilt_manifests_are_refused_or_fail_and_name_the_field(
+    control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture, kind: Kind, specs: list[Any]
+) -> None:
+    async with beside_a_healthy_job(control_plane, real_namespace, kind) as scene:
+        accepted = {}
+        for spec in specs:
+            name = f"job-{next(_numbers)}"
+            if await is_accepted(scene, name, spec):
+                accepted[name] = spec
+        for name, spec in accepted.items():
+            await is_judged(scene, name, spec)
+    assert errors_of_our_own(caplog) == []
+
+
+def spoilt(**changes: Any) -> Object:
+    return {**WHOLE, **changes}
+
+
+def roles(**replicas: Any) -> Object:
+    return spoilt(pytorchReplicaSpecs=replicas, elasticPolicy=None)
+
+
+def pod(**spec: Any) -> Object:
+    return {"replicas": 1, "template": {"spec": {**template()["spec"], **spec}}}
+
+
+def container(**fields: Any) -> Object:
+    return {"replicas": 1, "template": template(**fields)}
+
+
+GOOD = container()
+REPLICAS = "spec.pytorchReplicaSpecs"
+TEMPLATE = f"{REPLICAS}[Master].template"
+CORPUS: Mapping[str, tuple[Any, str]] = {
+    "no-spec": (None, REPLICAS),
+    "number-for-spec": (5, "spec"),
+    "list-for-spec": ([], "spec"),
+    "no-roles": (roles(), REPLICAS),
+    "list-of-roles": (spoilt(pytorchReplicaSpecs=[GOOD]), REPLICAS),
+    "unknown-role": (roles(Chief=GOOD), f"{REPLICAS}[Chief]"),
+    "unicode-role": (roles(Master=GOOD, Wörker=GOOD), f"{REPLICAS}[Wörker]"),
+    "same-role-twice": (roles(Worker=GOOD, worker=GOOD), f"{REPLICAS}[worker]"),
+    "null-template": (roles(Master={"replicas": 1, "template": None}), TEMPLATE),
+    "no-containers": (roles(Master=pod(containers=[])), f"{TEMPLATE}.spec.containers"),
+    "null-container": (roles(Master=pod(containers=[None])), f"{TEMPLATE}.spec.containers"),
+    "no-image": (roles(Master=container(image=None)), f"{TEMPLATE}.spec.containers[0].image"),
+    "number-for-image": (roles(Master=container(image=1)), f"{TEMPLATE}.spec.containers[0].image"),
+    "huge-number": (roles(Master=GOOD, Worker={**GOOD, "replicas": 2**31 - 1}), f"{REPLICAS}[Worker].replicas"),
+    "huger-number": (roles(Master=GOOD, Worker={**GOOD, "replicas": 10**30}), f"{REPLICAS}[Worker].replicas"),
+    "negative-number": (roles(Master=GOOD, Worker={**GOOD, "replicas": -1}), f"{REPLICAS}[Worker].replicas"),
+    "text-for-number": (roles(Master=GOOD, Worker={**GOOD, "replicas": "2"}), f"{REPLICAS}[Worker].replicas"),
+    "half-a-pod": (roles(Master=GOOD, Worker={**GOOD, "replicas": 1.5}), f"{REPLICAS}[Worker].replicas"),
+    "unknown-policy": (roles(Master={**GOOD, "restartPolicy": "Sometimes"}), f"{REPLICAS}[Master].restartPolicy"),
+    "text-for-limit": (spoilt(runPolicy={"backoffLimit": "three"}), "spec.runPolicy.backoffLimit"),
+    "huge-limit": (spoilt(runPolicy={"backoffLimit": 2**40}), "spec.runPolicy.backoffLimit"),
+    "elastic-without-workers": (spoilt(pytorchReplicaSpecs={"Master": GOOD}), f"{REPLICAS}[Worker]"),
+    # From here on nobody but the API server can tell, once it is asked for a pod.
+    "unknown-field": (roles(Master=container(comand=["true"])), TEMPLATE),
+    "no-quantity": (roles(Master=container(resources={"limits": {"cpu": "lots"}})), TEMPLATE),
+    "bad-env-name": (roles(Master=container(env=[{"name": "𝒲", "value": "1"}])), TEMPLATE),
+    "text-for-grace": (roles(Master=pod(terminationGracePeriodSeconds="soon")), TEMPLATE),
+}  # fmt: skip
+"""What is wrong, and the field that has to be named by the schema or by the job."""
+LONG_NAME = "a" * 63
+
+
+@BOTH_SCHEMAS
+async def test_known_mistakes_are_told_with_their_field(
+    control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture, kind: Kind
+) -> None:
+    async with beside_a_healthy_job(control_plane, real_namespace, kind) as scene:
+        jobs = {**CORPUS, LONG_NAME: (WHOLE, "metadata.name")}
+        accepted = [name for name, (spec, field) in jobs.items() if await is_accepted(scene, name, spec, naming=field)]
+        for name in accepted:
+            spec, field = jobs[name]
+            await scene.ends(name, "Failed")
+            assert await is_judged(scene, name, spec) == "failed"
+            assert field in (await scene.conditions(name))[-1][3], name
+            assert await scene.pods(name) == {}, name
+    assert (len(accepted) == len(jobs)) is (kind is OPEN)
+    assert errors_of_our_own(caplog) == []
+
+
+async def test_a_garbled_status_fails_the_job_and_disturbs_no_other(
+    control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with beside_a_healthy_job(control_plane, real_namespace, OPEN) as scene:
+        garbled = {"conditions": {"type": 5}, "replicaStatuses": [], "startTime": "yesterday"}
+        await scene.submit(JobBuilder("garbled", kind=OPEN).master().suspend())
+        await eventually(lambda: scene.conditions("garbled"), bool)
+        await scene.client.patch(
+            OPEN.resource, "garbled", {"status": garbled}, namespace=real_namespace, subresource="status"
+        )
+        failed = await eventually(lambda: scene.status("garbled"), lambda status: status["conditions"] != {"type": 5})
+        assert failed["conditions"][-1]["reason"] == "OpenJobFailedValidation"
+        assert "status" in failed["conditions"][-1]["message"]
+    assert errors_of_our_own(caplog) == []
+
+
+@asynccontextmanager
+async def beside_a_healthy_job(plane: ControlPlane, namespace: str, kind: Kind) -> AsyncIterator[Scene]:
+    """A job is there before the test, and succeeds while what the test has submitted is still there."""
+    async with WriteCounter(plane.config) as counted, Client(plane.config) as client:
+        await define(client, kind)
+        async with (
+            playing(client, namespace) as kubelet,
+            running_operator(counted, namespace=namespace, kinds={kind.name: kind}) as operator,
+        ):
+            scene = Scene(client, namespace, operator, kind=kind)
+            healthy = f"healthy-{next(_numbers)}"
+            await scene.submit(JobBuilder(healthy, kind=kind).master().workers(1))
+            yield scene
+            await scene.running(healthy)
+            await kubelet.finish(f"{healthy}-master-0")
+            await scene.ends(healthy, "Succeeded")
+            await settled(operator)
+            jobs = len((await client.list(kind.resource, namespace=namespace)).items)
+            assert counted.writes < MOST_WRITES * jobs
+
+
+async def define(client: Client, kind: Kind) -> None:
+    definition = render_crd(kind)
+    if kind is OPEN:
+        (version,) = definition["spec"]["versions"]
+        version["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        version["subresources"] = {"status": {}}
+        version["additionalPrinterColumns"] = []
+        try:
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        except AlreadyExists:
+            return
+
+        async def is_served() -> bool:
+            try:
+                await client.list(kind.resource)
+            except NotFound:
+                return False
+            return True
+
+        await eventually(is_served, bool)
+
+
+async def is_accepted(scene: Scene, name: str, spec: Any, *, naming: str = "") -> bool:
+    """Whether the server takes the job; if not, it says which field is wrong."""
+    refused = await refusal(scene, name, spec)
+    if refused is None:
+        return True
+    assert refused.code in {400, 422}, refused
+    assert A_FIELD.search(refused.message), refused
+    assert dotted(naming) in dotted(refused.message)
+    return False
+
+
+async def refusal(scene: Scene, name: str, spec: Any) -> ApiError | None:
+    metadata = {"name": name, "namespace": scene.namespace}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": scene.kind.name, "metadata": metadata, "spec": spec}
+    try:
+        await scene.client.create(scene.kind.resource, job)
+    except ApiError as refused:
+        return refused
+    return None
+
+
+def dotted(path: str) -> str:
+    """Schemas write the keys of maps with dots."""
+    return path.replace("[", ".").replace("]", "")
+
+
+async def is_judged(scene: Scene, name: str, spec: Any) -> str:
+    """Waits until the operator has made up its mind about the job, and says how; anything but silence will do."""
+    if managed_elsewhere(spec):
+        await settled(scene.operator)
+        assert await scene.status(name) == {}, spec
+        return "left alone"
+
+    def decided(seen: Object) -> bool:
+        shown = conditions_of(seen)
+        return bool(shown) and (shown[-1][0] != "Created" or wants_no_pods(spec))
+
+    kind, status, reason, message = conditions_of(await eventually(lambda: scene.job(name), decided))[-1]
+    if kind != "Failed":
+        return kind.lower()
+    assert status == "True"
+    if reason == f"{scene.kind.name}Failed":
+        return "failed by a limit"
+    assert reason == f"{scene.kind.name}FailedValidation"
+    assert A_FIELD.search(message), message
+    await scene.hears(name, ("Warning", reason, message))
+    return "failed"
+
+
+def managed_elsewhere(spec: Any) -> bool:
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    return manager is not None and manager != OPERATOR
+
+
+def wants_no_pods(spec: Any) -> bool:
+    return any(replica.get("replicas") == 0 for replica in spec["pytorchReplicaSpecs"].values() if replica)
+
+
+def errors_of_our_own(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
