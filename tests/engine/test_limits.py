@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.jobs import NOW, JobBuilder, PodBuilder, at
 from tests.support.planning import STARTED, all_services, conditions, created, decide, deleted, events, states
 from tests.support.world import World
-from trainwright.engine import Plan, Settings, plan
+from trainwright.engine import Plan, Settings
 from trainwright.engine.conditions import is_true
 
 BACKOFF = "Job digits has failed because it has reached the specified backoff limit"
@@ -126,7 +126,7 @@ def test_the_job_fails_exactly_when_its_own_failures_reach_the_limit(
     world.put_job(JobBuilder().workers(3, policy=policy).run_policy(backoffLimit=limit).raw())
     counted, living = 0, [0, 0, 0]
     for index, happening in life:
-        settle(world)
+        world.settle("digits")
         if enough(counted, living, limit):
             break
         happen(world, f"digits-worker-{index}", happening)
@@ -137,7 +137,7 @@ def test_the_job_fails_exactly_when_its_own_failures_reach_the_limit(
         if happening.startswith("fails"):
             counted += living[index] + 1
         living[index] = 0
-    settle(world)
+    world.settle("digits")
     assert is_true(world.jobs["digits"]["status"], "Failed") is enough(counted, living, limit)
     if not enough(counted, living, limit):
         assert sum((world.jobs["digits"]["status"].get("restarts") or {}).values()) == counted
@@ -171,30 +171,3 @@ def happen(world: World, pod: str, happening: str) -> None:
             world.end_pod(pod, 143)
         case _ if seen["spec"]["restartPolicy"] != "Never":
             world.restart_container(pod)
-
-
-def settle(world: World) -> None:
-    """The operator works, deleted pods go and new ones start, until nothing is left to do."""
-    for _ in range(20):
-        wrote = look_once(world)
-        going = [name for name, pod in world.pods.items() if "deletionTimestamp" in pod["metadata"]]
-        waiting = [name for name, pod in world.pods.items() if pod["status"]["phase"] == "Pending"]
-        for name in going:
-            world.remove_pod(name)
-        for name in waiting:
-            if name not in going:
-                world.start_pod(name)
-        if not (wrote or going or waiting):
-            return
-    raise AssertionError("no rest")
-
-
-def look_once(world: World) -> bool:
-    """One look of the operator; True if it wrote anything."""
-    world.catch_up()
-    seen = world.look("digits")
-    assert seen is not None
-    job, observed = seen
-    made = plan(job, observed, world.settings, world.now)
-    world.apply("digits", made, job.metadata.resource_version)
-    return not made.empty

@@ -10,7 +10,7 @@ import msgspec
 
 from tests.support.jobs import NOW
 from trainwright.api.job import Job, read_job
-from trainwright.engine import Delete, Observed, Patch, Plan, ServiceView, Settings
+from trainwright.engine import Delete, Observed, Patch, Plan, ServiceView, Settings, plan
 from trainwright.objects import Object
 from trainwright.objects.instructions import LISTEN_PORTS
 from trainwright.objects.nodes import Node
@@ -134,6 +134,31 @@ class World:
         """The watch of one kind of objects, or of all, sees that many changes more."""
         for each in [kind] if kind else list(self._past):
             self._seen[each] = min(self._seen[each] + steps, len(self._past[each]) - 1)
+
+    # What a quiet cluster does
+
+    def settle(self, name: str) -> None:
+        """The operator works, deleted pods go and new ones start, until nothing is left to do."""
+        for _ in range(20):
+            wrote = self._reconcile(name)
+            going = [pod for pod, raw in self.pods.items() if "deletionTimestamp" in raw["metadata"]]
+            for pod in going:
+                self.remove_pod(pod)
+            waiting = [pod for pod, raw in self.pods.items() if raw["status"]["phase"] == "Pending"]
+            for pod in waiting:
+                self.start_pod(pod)
+            if not (wrote or going or waiting):
+                return
+        raise AssertionError(f"no rest: {self.jobs}")
+
+    def _reconcile(self, name: str) -> bool:
+        """One look of an operator that sees everything; True if it wrote anything."""
+        self.catch_up()
+        seen = self.look(name)
+        assert seen is not None
+        decided = plan(*seen, self.settings, self.now)
+        self.apply(name, decided, seen[0].metadata.resource_version)
+        return not decided.empty
 
     # What users do
 
