@@ -4,7 +4,7 @@ A new kind is a row here and a module in `trainwright.engine.frameworks` for its
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainwright.api.errors import FieldError
 from trainwright.api.fields import PyTorchFields, check_pytorch, complete_pytorch, deprecated_in_pytorch
@@ -78,6 +78,11 @@ class Kind:
     deprecations: Callable[[Object], Iterable[str]] = nothing_deprecated
     """Which of the kind's own fields users should replace; types are right already."""
 
+    roles_by_label: dict[str, Role] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "roles_by_label", {role.label: role for role in self.roles})
+
     @property
     def singular(self) -> str:
         return self.name.lower()
@@ -93,7 +98,7 @@ class Kind:
 
     def role(self, name: str) -> Role | None:
         """The role of that name, in whatever letter case."""
-        return next((role for role in self.roles if role.label == name.lower()), None)
+        return self.roles_by_label.get(name.lower())
 
 
 PYTORCH = Kind(

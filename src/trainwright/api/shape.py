@@ -17,6 +17,8 @@ from trainwright.objects.metadata import ObjectMeta
 _DEEPEST = 100
 """Levels of a spec. The deepest field of a pod is at about a third of it; writing JSON ends at about a thousand."""
 
+_HOLDERS = frozenset((dict, list))
+
 
 def shape_errors(raw: Object, kind: Kind) -> list[FieldError]:
     """One error for every part of the job that is not what its field demands."""
@@ -63,8 +65,8 @@ def _is_deeper(value: Any, levels: int) -> bool:
         level = [
             part
             for whole in level
-            for part in (whole.values() if isinstance(whole, dict) else whole)
-            if isinstance(part, dict | list)
+            for part in (whole.values() if type(whole) is dict else whole)
+            if type(part) in _HOLDERS
         ]
         if not level:
             return False
