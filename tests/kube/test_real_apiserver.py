@@ -205,6 +205,23 @@ async def test_events_are_accepted_and_counted(client: Client, real_namespace: s
     assert all(event["reportingComponent"] == "trainwright-test" for event in events)
 
 
+async def test_events_of_a_big_job_are_combined(client: Client, real_namespace: str) -> None:
+    about = await client.create(CONFIG_MAPS, config_map("a"))
+    recorder = EventRecorder(client, "trainwright-test")
+    for number in range(30):
+        recorder.record(about, "Normal", "Created", f"Created pod: {number}")
+    await eventually(lambda: not recorder._outstanding)
+    for number in range(30, 40):
+        recorder.record(about, "Normal", "Created", f"Created pod: {number}")
+    await recorder.close()
+    events = (await client.list(EVENTS, namespace=real_namespace)).items
+    counts = {event["message"]: event["count"] for event in events}
+    assert counts == {
+        **{f"Created pod: {number}": 1 for number in range(10)},
+        "(combined from similar events): Created pod: 39": 30,
+    }
+
+
 def test_the_blocking_client_does_the_same(control_plane: ControlPlane, real_namespace: str) -> None:
     with SyncClient(replace(control_plane.config, namespace=real_namespace)) as client:
         created = client.create(CONFIG_MAPS, config_map("a", x="1"))
