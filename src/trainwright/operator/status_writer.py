@@ -100,9 +100,9 @@ class StatusWriter:
         try:
             async with self._slots:
                 return await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
-        except (Conflict, ServerError, Unreachable):
-            # The server may have carried it out all the same, and then the conflict is with ourselves: the client
-            # asks again when an answer is lost.
+        except (ApiError, Unreachable):
+            # The server may have carried it out all the same. Whatever it says in the end, a conflict for example, may
+            # be due to that: the client asks again when an answer is lost.
             doubt = Doubt(job, status, plan)
             try:
                 found = await self._look_for(kind, doubt)
