@@ -10,11 +10,12 @@ import pytest
 
 from tests.support.chaos import (
     WHOLE,
+    OperatorProcess,
     all_succeeded,
     assert_events_are_true,
     assert_no_error_of_our_own,
     assert_nothing_lost_or_doubled,
-    operator_process,
+    true_counters,
 )
 from tests.support.controlplane import ControlPlane
 from tests.support.faultproxy import FaultProxy
@@ -45,7 +46,7 @@ async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothin
         judging(client, real_namespace, then=fleet.see) as lives,
     ):
         kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
-        with operator_process(kubeconfig, real_namespace, tmp_path / "operator.log") as operator:
+        with OperatorProcess(kubeconfig, real_namespace, log=tmp_path / "operator.log") as operator:
             # If the first jobs did not ask for enough to break, there are more.
             for wave in itertools.count():
                 steps = range(wave * STEPS, (wave + 1) * STEPS)
@@ -60,6 +61,7 @@ async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothin
             assert_no_error_of_our_own(operator.log)
             assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
             await assert_events_are_true(client, real_namespace, fleet.jobs)
+            assert await operator.counters() == true_counters(fleet.jobs)
     assert len(proxy.injected) == FAULTS
 
 

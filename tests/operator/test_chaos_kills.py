@@ -4,17 +4,19 @@ done or counted twice."""
 import asyncio
 import random
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.support.chaos import (
     WHOLE,
+    OperatorProcess,
     all_succeeded,
     assert_events_are_true,
     assert_no_error_of_our_own,
     assert_nothing_lost_or_doubled,
-    operator_process,
+    true_counters,
 )
 from tests.support.controlplane import ControlPlane
 from tests.support.fleet import Fleet, played_jobs
@@ -33,11 +35,14 @@ async def test_kills_of_the_operator_lose_nothing_and_repeat_nothing(
 ) -> None:
     fleet = Fleet(client, real_namespace)
     dice = random.Random(SEED)
+    counted: Counter[str] = Counter()
     async with fleet.running(), judging(client, real_namespace, then=fleet.see) as lives:
         await fleet.submit(played_jobs(SEED, JOBS, steps=range(KILLS)))
-        with operator_process(control_plane.kubeconfig, real_namespace, tmp_path / "operator.log") as operator:
+        with OperatorProcess(control_plane.kubeconfig, real_namespace, log=tmp_path / "operator.log") as operator:
             for kill in range(1, KILLS + 1):
                 await _some_moment(lives, dice)
+                counted += await operator.counters()
+                await asyncio.sleep(dice.uniform(0, 0.05))
                 operator.stop(kill=True)
                 await fleet.advance(kill)
                 operator.restart()
@@ -45,6 +50,10 @@ async def test_kills_of_the_operator_lose_nothing_and_repeat_nothing(
             assert_no_error_of_our_own(operator.log)
             assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
             await assert_events_are_true(client, real_namespace, fleet.jobs)
+            # What a process counted after it was asked for the last time died with it.
+            counted += await operator.counters()
+            assert counted <= true_counters(fleet.jobs)
+            assert counted.total() > 0
 
 
 async def _some_moment(lives: PodLives, dice: random.Random) -> None:
@@ -55,4 +64,3 @@ async def _some_moment(lives: PodLives, dice: random.Random) -> None:
     wanted, deadline = lives.writes + dice.randint(1, 30), time.monotonic() + 3
     while lives.writes < wanted and time.monotonic() < deadline:
         await asyncio.sleep(0.001)
-    await asyncio.sleep(dice.uniform(0, 0.02))

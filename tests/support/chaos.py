@@ -1,14 +1,16 @@
 """What the tests share that disturb the operator: its process, and the verdict on jobs when all is over."""
 
+import asyncio
 import os
 import re
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
-from tests.support.controlplane import Daemon
+from tests.support.controlplane import Daemon, free_ports
 from tests.support.fleet import PlayedJob, role_of
 from tests.support.podlives import PodLives
 from tests.support.waiting import eventually
@@ -21,17 +23,45 @@ WHOLE = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 """`make test-all`: as many disturbances as promised; else a seeded sample of them."""
 
 
-@contextmanager
-def operator_process(kubeconfig: Path, namespace: str, log: Path, *flags: str) -> Iterator[Daemon]:
-    """`trainwright operator` for one namespace. It may be stopped and restarted within the block."""
-    command = (sys.executable, "-m", "trainwright", "operator")
-    # Ports are for those who ask for them: several operators may run at once.
-    quiet = ("--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-server-port=0")
-    operator = Daemon(*command, "--kubeconfig", kubeconfig, "--namespace", namespace, *quiet, *flags, log=log)
-    try:
-        yield operator
-    finally:
-        operator.close()
+class OperatorProcess(Daemon):
+    """`trainwright operator` for one namespace, with its metrics on a port of their own."""
+
+    def __init__(self, kubeconfig: Path, namespace: str, *flags: str, log: Path) -> None:
+        (self._port,) = free_ports(1)
+        super().__init__(
+            *(sys.executable, "-m", "trainwright", "operator"),
+            *("--kubeconfig", kubeconfig, "--namespace", namespace),
+            f"--metrics-bind-address=127.0.0.1:{self._port}",
+            "--health-probe-bind-address=0",
+            "--webhook-server-port=0",
+            *flags,
+            log=log,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def counters(self) -> Counter[str]:
+        """What it has counted of jobs, by the word in the middle of the counter's name; nothing before it serves."""
+        return await asyncio.to_thread(self._scrape)
+
+    def _scrape(self) -> Counter[str]:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as page:
+                text = page.read().decode()
+        except OSError:
+            return Counter()
+        found = re.findall(r"^training_operator_jobs_(\w+)_total{[^}]*} ([0-9.]+)$", text, re.MULTILINE)
+        return Counter({word: int(float(number)) for word, number in found})
+
+
+def true_counters(jobs: list[PlayedJob]) -> Counter[str]:
+    """What all processes together should have counted."""
+    restarted = sum(job.replacements for job in jobs)
+    return Counter({"created": len(jobs), "successful": len(jobs), "restarted": restarted})
 
 
 def assert_no_error_of_our_own(log: Path) -> None:
@@ -39,7 +69,9 @@ def assert_no_error_of_our_own(log: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
-async def all_succeeded(client: Client, namespace: str, *operators: Daemon, seconds: float = 100) -> dict[str, Object]:
+async def all_succeeded(
+    client: Client, namespace: str, *operators: OperatorProcess, seconds: float = 100
+) -> dict[str, Object]:
     """The jobs by name, once all of them have succeeded; none of the operators may end meanwhile."""
 
     async def unfinished() -> dict[str, str]:
@@ -54,14 +86,16 @@ async def all_succeeded(client: Client, namespace: str, *operators: Daemon, seco
 
 def assert_nothing_lost_or_doubled(jobs: list[PlayedJob], found: dict[str, Object], lives: PodLives) -> None:
     """Every rank lived exactly the lives of the script, one at a time, and every job says exactly so."""
-    assert lives.problems == []
-    assert dict(lives.made) == {pod: len(ends) for job in jobs for pod, ends in job.ends.items()}
+    _same("broken rules", lives.problems, [])
+    _same("lives of pods", dict(lives.made), {pod: len(ends) for job in jobs for pod, ends in job.ends.items()})
     status = {name: job["status"] for name, job in found.items()}
-    assert {name: one.get("restarts", {}) for name, one in status.items()} == {job.name: job.restarts for job in jobs}
-    assert {name: one["completedIndexes"] for name, one in status.items()} == {
+    restarts = {name: one.get("restarts", {}) for name, one in status.items()}
+    _same("restarts", restarts, {job.name: job.restarts for job in jobs})
+    _same("failed jobs", [name for name, job in found.items() if _is(job, "Failed")], [])
+    everybody = {
         job.name: {"Master": "0", "Worker": "0" if job.workers == 1 else f"0-{job.workers - 1}"} for job in jobs
     }
-    assert [name for name, job in found.items() if _is(job, "Failed")] == []
+    _same("finished ranks", {name: one["completedIndexes"] for name, one in status.items()}, everybody)
 
 
 async def assert_events_are_true(client: Client, namespace: str, jobs: list[PlayedJob]) -> None:
@@ -74,7 +108,7 @@ async def assert_events_are_true(client: Client, namespace: str, jobs: list[Play
         for reason, message, times in _news(job, namespace):
             allowed[job.name, reason, _without_numbers(message)] += times
     trouble = {"FailedCreatePod", "FailedDeletePod", "FailedCreateService"}
-    assert {key: count for key, count in (told - allowed).items() if key[1] not in trouble} == {}
+    _same("events", {key: count for key, count in (told - allowed).items() if key[1] not in trouble}, {})
 
 
 def _news(job: PlayedJob, namespace: str) -> Iterator[tuple[str, str, int]]:
@@ -96,6 +130,14 @@ def _news(job: PlayedJob, namespace: str) -> Iterator[tuple[str, str, int]]:
 def _without_numbers(message: str) -> str:
     """Failures that were seen together are told together: how many it were is chance."""
     return re.sub(r"because \d+ ", "because N ", message)
+
+
+def _same(what: str, found: object, wanted: object) -> None:
+    """Of two large mappings only the difference is worth reading."""
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        keys = [key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)]
+        found, wanted = ({key: one.get(key) for key in keys} for one in (found, wanted))
+    assert found == wanted, f"{what}: {found} instead of {wanted}"
 
 
 def _is(job: Object, condition: str) -> bool:

@@ -18,9 +18,9 @@ from aiohttp import web
 
 from tests.support.faults import LOST, STATUS_CODES, STREAM, Choice, Fault, FaultScript, status_of
 from trainwright.cluster.pki import server_context
+from trainwright.kube.answers import LineSplitter
 from trainwright.kube.config import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.credentials import tls_context
-from trainwright.kube.requests import LineSplitter
 
 _NOT_PASSED_ON = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length", "date"})
 _LONGEST_DELAY = 2.0
@@ -72,6 +72,8 @@ class FaultProxy:
                     outage.cancel()
                 await asyncio.gather(*self._outages, return_exceptions=True)
                 self._cut_all()
+                while self._server.connections:
+                    await asyncio.sleep(0)
                 await self._runner.cleanup()
 
     def write_kubeconfig(self, path: Path) -> Path:
@@ -139,8 +141,9 @@ class FaultProxy:
             return web.json_response(status_of(fault), status=STATUS_CODES[fault])
         if fault is Fault.LOST_HALF:
             half = web.StreamResponse(status=answer.status, headers={"Content-Length": str(len(content))})
-            await half.prepare(request)
-            await half.write(content[: len(content) // 2])
+            with suppress(ConnectionResetError):
+                await half.prepare(request)
+                await half.write(content[: len(content) // 2])
         return _cut(request)
 
     async def _pass_on(self, request: web.BaseRequest, body: bytes, choice: Choice | None = None) -> web.StreamResponse:
@@ -149,8 +152,8 @@ class FaultProxy:
             response = web.StreamResponse(status=answer.status, headers=headers)
             if answer.content_length is not None:
                 response.content_length = answer.content_length
-            await response.prepare(request)
             with suppress(ConnectionResetError):  # whoever asked has gone
+                await response.prepare(request)
                 if choice is not None and answer.status == 200:
                     await self._harm(request, answer, response, choice)
                 else:
