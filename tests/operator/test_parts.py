@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -15,8 +17,8 @@ from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.kube.client import Client
-from trainwright.objects.resources import LEASES, PODS
-from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions
+from trainwright.objects.resources import LEASES, PODS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 from trainwright.operator.parts import Parts
 from trainwright.operator.process import prepare
 from trainwright.operator.serving import Address
@@ -45,10 +47,12 @@ class Process:
         self.config = plane.config
         self.parts = Parts(plane.config, KINDS, self.options)
         self.stop = asyncio.Event()
+        self.forgetful: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         async with self.parts.pages():
-            await self.parts.work(await prepare(self.config, KINDS, self.options), self.stop)
+            surroundings = await prepare(self.config, KINDS, self.options)
+            await self.parts.work(replace(surroundings, forgetful=self.forgetful), self.stop)
 
     async def page(self, path: str) -> tuple[int, str]:
         async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
@@ -154,6 +158,31 @@ async def test_a_port_that_somebody_else_has_is_an_error_of_its_flag(
         with pytest.raises(OperatorError, match=r"--metrics-bind-address: cannot listen on 127\.0\.0\.1:"):
             async with other.parts.pages():
                 pass
+
+
+async def test_a_definition_that_drops_our_fields_is_a_detail_of_readiness(
+    control_plane: ControlPlane, real_namespace: str
+) -> None:
+    process = Process(control_plane, real_namespace)
+    process.forgetful = frozenset({"PyTorchJob"})
+    async with running(process):
+        await process.ready("[+]status-fields ok: the CustomResourceDefinition of pytorchjobs.kubeflow.org does not")
+        assert await process.page("/readyz") == (200, "ok")
+
+
+async def test_a_webhook_port_that_somebody_else_has_ends_the_process(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    name = f"validator.{real_namespace}"
+    metadata = {"name": name}
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, {**kind, "metadata": metadata})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = WebhookOptions(port=taken.getsockname()[1], configuration=name)
+        process = Process(control_plane, real_namespace, webhooks=names)
+        with pytest.raises(OperatorError, match="--webhook-server-port: cannot listen on :"):
+            await process.run()
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
 
 
 async def pods(client: Client, namespace: str) -> list[str]:
