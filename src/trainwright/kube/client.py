@@ -288,7 +288,8 @@ class Client:
 
     async def _connect(self, request: Request) -> Running:
         """Opens a WebSocket. It is tried once: a command that may have run must not run again."""
-        await self._be_somebody()
+        if self._credentials.awaits_plugin:
+            await self._ask_plugin()
         self._pass_gate(request)
         started = time.perf_counter()
         try:
@@ -314,8 +315,10 @@ class Client:
         attempt = 0
         refused = False
         while True:
-            await self._wait_for_our_turn(request)
-            await self._be_somebody()
+            if self._limit is not None and not request.streaming:
+                await _wait_for_our_turn(self._limit)
+            if self._credentials.awaits_plugin:
+                await self._ask_plugin()
             generation, started = self._credentials.generation, time.perf_counter()
             try:
                 opened, body = await self._attempt(request)
@@ -337,21 +340,14 @@ class Client:
             await asyncio.sleep(delay)
             attempt += 1
 
-    async def _be_somebody(self) -> None:
-        if self._credentials.awaits_plugin:
-            async with self._plugin_lock:
-                await asyncio.to_thread(self._credentials.ask_plugin)
+    async def _ask_plugin(self) -> None:
+        async with self._plugin_lock:
+            await asyncio.to_thread(self._credentials.ask_plugin)
 
     async def _are_others_now(self, generation: int) -> bool:
         """Whether, after a 401, there are other credentials to try."""
         async with self._plugin_lock:
             return await asyncio.to_thread(self._credentials.after_refusal, generation)
-
-    async def _wait_for_our_turn(self, request: Request) -> None:
-        if self._limit is not None and not request.streaming:
-            wait = self._limit.reserve(asyncio.get_running_loop().time())
-            if wait > 0:
-                await asyncio.sleep(wait)
 
     def _tell(self, request: Request, status: int | None, started: float) -> None:
         if self._observe is not None:
@@ -398,6 +394,12 @@ class Client:
 
 
 _TROUBLE = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+async def _wait_for_our_turn(limit: RateLimit) -> None:
+    wait = limit.reserve(asyncio.get_running_loop().time())
+    if wait > 0:
+        await asyncio.sleep(wait)
 
 
 def _hang_up(opened: aiohttp.ClientResponse) -> None:
