@@ -85,15 +85,18 @@ class Leadership:
             raise NotLeading(f"{request.method} {request.path} was not sent: this process does not lead")
 
     def finding(self) -> Finding:
-        if self._election.leading:
-            return Finding(detail="leading")
-        return Finding(detail=f"standby, {self._election.leader or 'nobody'} leads")
+        return Finding(detail="leading" if self._election.leading else f"standby, {self._leader()} leads")
 
     async def _hold(self) -> None:
         await self._election.hold()
         self.lost.set()
 
-    def _changed(self, leading: bool, leader: str) -> None:
-        log.info("%s", "leading" if leading else f"{leader or 'nobody'} leads")
+    def _leader(self) -> str:
+        """A lease that still bears our own name but was not renewed in time is nobody's."""
+        leader = self._election.leader
+        return leader if leader and leader != self._identity else "nobody"
+
+    def _changed(self, leading: bool, _: str) -> None:
+        log.info("%s", "leading" if leading else f"standby, {self._leader()} leads")
         if self._on_change is not None:
             self._on_change(leading)
