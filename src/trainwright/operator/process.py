@@ -21,6 +21,7 @@ from trainwright.operator.crds import forgetful_kinds, install_crds, missing_crd
 from trainwright.operator.leading import check_rights
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
 from trainwright.operator.parts import Parts, own_namespace
+from trainwright.operator.status_writer import explain_forgetful
 from trainwright.operator.surroundings import Surroundings, survey
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,8 @@ async def _look_around(client: Client, kinds: Mapping[str, Kind], options: Opera
         await check_rights(client, options.leader_election.namespace or own_namespace(client.config))
     # Of definitions that have just been installed the schema may still be the old one.
     forgetful = frozenset[str]() if options.install_crds else await forgetful_kinds(client, kinds.values())
+    for name in sorted(forgetful):
+        log.warning("%s", explain_forgetful(kinds[name]))
     return replace(await survey(client, options.settings, namespace=options.namespace), forgetful=forgetful)
 
 

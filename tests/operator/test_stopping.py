@@ -1,0 +1,62 @@
+"""The end of an operator: in good order, and bounded even if the API server answers no more."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.jobs import JobBuilder
+from tests.support.operating import running_operator, settled
+from tests.support.playing import submit
+from tests.support.waiting import eventually
+from trainwright.kube.client import Client
+from trainwright.objects.resources import PODS
+from trainwright.operator import Operator, operator
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+
+WORKERS = 150
+
+
+@contextmanager
+def frozen(plane: ControlPlane) -> Iterator[None]:
+    """Within the block the API server is there, and says nothing."""
+    os.kill(plane.apiserver.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(plane.apiserver.pid, signal.SIGCONT)
+
+
+async def test_a_stop_does_not_wait_for_a_server_that_is_silent(
+    control_plane: ControlPlane, real_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator, "_FINISH_SECONDS", 0.2)
+    monkeypatch.setattr(operator, "_FAREWELL_SECONDS", 0.1)
+    async with Client(control_plane.config) as client, Client(control_plane.config) as other:
+        ours = Operator(client, namespace=real_namespace, parallel_writes=2)
+        working = asyncio.create_task(ours.run())
+        await ours.ready.wait()
+        await submit(other, JobBuilder("job", namespace=real_namespace).master().workers(WORKERS))
+        await eventually(lambda: pods(other, real_namespace), lambda names: len(names) > 2)
+        with frozen(control_plane):
+            ours.stop()
+            async with asyncio.timeout(5):
+                await working
+        made = await pods(other, real_namespace)
+        assert len(made) < WORKERS + 1
+
+        async with running_operator(client, namespace=real_namespace) as next_one:
+            await eventually(lambda: pods(other, real_namespace), lambda names: len(names) == WORKERS + 1)
+            await settled(next_one)
+        # Whoever was there before is still the same.
+        assert made.items() <= (await pods(other, real_namespace)).items()
+
+
+async def pods(client: Client, namespace: str) -> dict[str, str]:
+    found = (await client.list(PODS, namespace=namespace)).items
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
