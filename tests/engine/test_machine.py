@@ -426,7 +426,8 @@ class EngineMachine(RuleBasedStateMachine):
                 assert services <= pods
 
     def _all_pods_do_their_work(self) -> None:
-        """Those that run succeed, those that wait start."""
+        """Those that run succeed, those that wait start, and failed ones have waited long enough."""
+        self.world.now += timedelta(minutes=6)
         for name, pod in list(self.world.pods.items()):
             if pod["status"]["phase"] == "Pending":
                 self.world.start_pod(name)

@@ -203,3 +203,13 @@ def test_notes_about_other_things_are_not_lost() -> None:
     made = decide(job(), a_pod().annotation("mine", "1"), services=SERVICES, nodes=nodes(None))
     body: Object = made.patches[0].body
     assert list(body["metadata"]["annotations"]) == [SINCE]
+
+
+def test_a_dead_node_ends_the_pause_of_a_group_that_fails_again_and_again() -> None:
+    builder = job().annotation("trainwright.dev/restart-scope", "group")
+    builder.status({**STARTED, "restarts": {"Worker": 50}})
+    failed = on("near", PodBuilder("Worker", 1).failed(1))
+    assert deleted(decide(builder, fine(0), failed, services=SERVICES, nodes=nodes())) == []
+    made = decide(builder, a_pod(), failed, services=SERVICES, nodes=nodes())
+    assert sorted(deleted(made)) == ["digits-worker-0", "digits-worker-1"]
+    assert notices(made) == []

@@ -95,7 +95,8 @@ class World:
         name = obj["metadata"]["name"]
         if name in self._shelf(kind):
             return
-        created = {**obj, "metadata": {**obj["metadata"], "uid": f"uid-{self._next()}"}}
+        given = {"uid": f"uid-{self._next()}", "creationTimestamp": format_time(self.now)}
+        created = {**obj, "metadata": {**obj["metadata"], **given}}
         if kind == "pods":
             living = [node for node in NODES if self._is_ready(node)]
             created["spec"] = {**obj["spec"], "nodeName": living[self._made % len(living)] if living else ""}
@@ -138,8 +139,10 @@ class World:
     # What a quiet cluster does
 
     def settle(self, name: str) -> None:
-        """The operator works, deleted pods go and new ones start, until nothing is left to do."""
+        """The operator works, deleted pods go and new ones start, until nothing is left to do. It takes its time, so
+        that nothing has to wait."""
         for _ in range(20):
+            self.now += timedelta(minutes=6)
             wrote = self._reconcile(name)
             going = [pod for pod, raw in self.pods.items() if "deletionTimestamp" in raw["metadata"]]
             for pod in going:

@@ -42,6 +42,8 @@ class Draft:
         self.status: Object = copy.deepcopy(job.raw.get("status") or {})
         self.replaced: set[str] = set(self.status.get("replacedPods") or ())
         """UIDs of pods whose end is accounted for already, and that only have to go."""
+        self.postponed: dict[Rank, datetime] = {}
+        """Failed pods that are not replaced yet, and when they are."""
         self.creates: list[Object] = []
         self.delete_job = False
         self._deletes: dict[tuple[str, str], Delete] = {}

@@ -68,6 +68,7 @@ def _run(draft: Draft) -> None:
     if ports.choose(draft):
         return  # the choice must be on record before the first pod is made for it
     restarts.strike_off_the_gone(draft)
+    restarts.postpone(draft)
     status.record_ends(draft)
     tallies = status.count(draft)
     if draft.framework.succeeded(draft.job, tallies):

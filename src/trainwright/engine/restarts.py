@@ -5,6 +5,7 @@ so all pods go, and the first new one comes when the last old one is gone. Such 
 once, however many of its pods failed. It is under way as long as `status.replacedPods` names anybody.
 """
 
+from trainwright.engine import backoff
 from trainwright.engine.conditions import FAILED, RESTARTING, is_finished
 from trainwright.engine.draft import Draft
 from trainwright.engine.ends import End, end_of, exit_code, is_active, is_disrupted
@@ -25,11 +26,23 @@ def strike_off_the_gone(draft: Draft) -> None:
         draft.complete({})  # the new group starts with all its ranks
 
 
+def postpone(draft: Draft) -> None:
+    """Decides who of the failed has to wait; of a group that restarts as one nobody waits, or all do."""
+    moments = {
+        rank: moment
+        for rank, pod in draft.failures.items()
+        if is_replaceable(draft, rank, pod) and (moment := backoff.not_before(draft, rank, pod))
+    }
+    if not draft.group_restart or (len(moments) == len(draft.failures) and not draft.taken_away):
+        draft.postponed = moments
+
+
 def restarts(draft: Draft) -> int:
     """What counts against backoffLimit: restarts of pods that were replaced, replacements that are due, and restarts
     by the kubelet of pods that live."""
     counted = sum((draft.status.get("restarts") or {}).values())
-    return int(counted) + sum(_due(draft).values()) + sum(_restarts_of_the_living(draft).values())
+    due = sum(_due(draft, draft.failures).values())
+    return int(counted) + due + sum(_restarts_of_the_living(draft).values())
 
 
 def is_excused(draft: Draft, pod: Pod) -> bool:
@@ -51,6 +64,7 @@ def replace_failed(draft: Draft, *, stranded: frozenset[str] = frozenset()) -> N
         _restart_group(draft, stranded)
     else:
         _replace_one_by_one(draft)
+    backoff.report(draft)
 
 
 def is_replaceable(draft: Draft, rank: Rank, pod: Pod) -> bool:
@@ -65,8 +79,12 @@ def is_replaceable(draft: Draft, rank: Rank, pod: Pod) -> bool:
 
 
 def _replace_one_by_one(draft: Draft) -> None:
-    replaced = {rank: pod for rank, pod in draft.failures.items() if is_replaceable(draft, rank, pod)}
-    _account(draft, _due(draft), replaced)
+    replaced = {
+        rank: pod
+        for rank, pod in draft.failures.items()
+        if is_replaceable(draft, rank, pod) and rank not in draft.postponed
+    }
+    _account(draft, _due(draft, replaced), replaced)
     for rank in replaced:
         draft.transition(Transition.RESTARTED)
         message = f"job {draft.job.name} is restarting because {rank.role} replica(s) failed."
@@ -79,9 +97,10 @@ def _restart_group(draft: Draft, stranded: frozenset[str]) -> None:
         return
     lost = {rank: pod for rank, pod in draft.children.pods.items() if pod.metadata.uid in stranded}
     leaving = {**draft.failures, **draft.taken_away, **lost}
-    if not leaving:
+    if not leaving or (draft.postponed and not lost):
         return
-    costs = _due(draft)
+    draft.postponed = {}
+    costs = _due(draft, draft.failures)
     for role, kubelets in _restarts_of_the_living(draft).items():
         costs[role] = costs.get(role, 0) + kubelets
     _account(draft, costs, leaving)
@@ -102,12 +121,12 @@ def _account(draft: Draft, costs: dict[str, int], replaced: dict[Rank, Pod]) -> 
     draft.replaced |= {pod.metadata.uid for pod in replaced.values()}
 
 
-def _due(draft: Draft) -> dict[str, int]:
-    """By role, what the replacement of the pods that have failed costs: each what the kubelet did to keep it alive,
+def _due(draft: Draft, failures: dict[Rank, Pod]) -> dict[str, int]:
+    """By role, what the replacement of pods that have failed costs: each what the kubelet did to keep it alive,
     and one for the pod itself, or one for the group."""
     costs: dict[str, int] = {}
     charged = False
-    for rank, pod in draft.failures.items():
+    for rank, pod in failures.items():
         if is_replaceable(draft, rank, pod):
             blamed = not is_excused(draft, pod) and not (draft.group_restart and charged)
             charged = charged or blamed

@@ -36,7 +36,7 @@ def record_ends(draft: Draft) -> None:
         fresh = end_of(pod) is End.SUCCEEDED and not draft.is_replaced(pod) and rank.index not in completed[rank.role]
         if fresh:
             completed[rank.role].add(rank.index)
-        if fresh or rank in draft.failures:
+        if fresh or (rank in draft.failures and rank not in draft.postponed):
             _tell_exit(draft, pod)
     draft.complete(completed)
 
@@ -61,7 +61,7 @@ def judge(draft: Draft, tallies: Mapping[str, Tally]) -> None:
     job, framework = draft.job, draft.framework
     if is_finished(draft.status) or draft.group_goes:
         return
-    if tallies[framework.decider(job)].active > 0:
+    if tallies[framework.decider(job)].active > 0 and not draft.postponed:
         draft.set_condition(RUNNING, word="Running", message=framework.running_message(job))
     for role, tally in tallies.items():
         _judge_failures(draft, role, tally)
@@ -89,8 +89,9 @@ def _judge_failures(draft: Draft, role: str, tally: Tally) -> None:
         )
         return
     message = f"{job.kind.name} {job.name} is restarting because {tally.failed} {role} replica(s) failed."
-    draft.set_condition(RESTARTING, word="Restarting", message=message)
-    draft.tell("Warning", draft.reason("Restarting"), message)
+    changed = draft.set_condition(RESTARTING, word="Restarting", message=message)
+    if changed or not draft.postponed:
+        draft.tell("Warning", draft.reason("Restarting"), message)
 
 
 def _active_roles(draft: Draft) -> Iterator[str]:
