@@ -66,6 +66,11 @@ def test_a_template_without_containers_stays_as_it_is() -> None:
     assert spec["pytorchReplicaSpecs"]["Master"]["template"] == {}
 
 
+def test_a_role_that_does_not_exist_is_left_to_validation() -> None:
+    spec = with_defaults({"pytorchReplicaSpecs": {"Chief": {}}}, PYTORCH)
+    assert spec["pytorchReplicaSpecs"] == {"Chief": {}}
+
+
 def test_the_manifest_is_never_changed() -> None:
     raw = JobBuilder().replica("worker", None).spec(elasticPolicy={}).raw()
     before = copy.deepcopy(raw)

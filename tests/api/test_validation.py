@@ -108,7 +108,18 @@ def test_a_negative_number_is_one_error() -> None:
     ]
 
 
+def test_the_operator_refuses_in_the_same_words_as_admission() -> None:
+    builder = JobBuilder("Bad").replica("Chief", 100_001, policy="Sometimes").replica("Master", 2)
+    builder.replica("Worker", 1, pod=template(name="main", image=""))
+    with pytest.raises(InvalidJob) as refused:
+        builder.job()
+    told = sorted(map(str, refused.value.errors))
+    assert told == sorted(errors(builder))
+    assert len(told) == 7
+
+
 def test_admission_refuses_an_impossible_number_of_pods() -> None:
+    assert errors(JobBuilder().workers(100_000)) == []
     (error,) = errors(JobBuilder().workers(100_001))
     assert error == (
         "spec.pytorchReplicaSpecs[Worker].replicas: Invalid value: 100001: must be less than or equal to 100000"
@@ -163,6 +174,10 @@ def test_only_one_of_the_two_fields_for_processes_per_node() -> None:
         ({"minReplicas": 0}, "spec.elasticPolicy.minReplicas: Invalid value: 0: must be at least 1"),
         ({"maxReplicas": 0}, "spec.elasticPolicy.maxReplicas: Invalid value: 0: must be at least 1"),
         (
+            {"minReplicas": 2, "maxReplicas": 1},
+            "spec.elasticPolicy.maxReplicas: Invalid value: 1: must be at least minReplicas, which is 2",
+        ),
+        (
             {"minReplicas": 3, "maxReplicas": 2},
             "spec.elasticPolicy.maxReplicas: Invalid value: 2: must be at least minReplicas, which is 3",
         ),
@@ -183,6 +198,7 @@ def test_elastic_policies_that_torchrun_or_the_autoscaler_would_refuse(elastic: 
 def test_sensible_elastic_policies_are_accepted() -> None:
     cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
     assert errors(JobBuilder().workers(2).spec(elasticPolicy={"minReplicas": 1, "maxReplicas": 1})) == []
+    assert errors(JobBuilder().workers(2).spec(elasticPolicy={"maxReplicas": 1})) == []
     assert errors(JobBuilder().workers(2).spec(elasticPolicy={"maxReplicas": 4, "metrics": [cpu]})) == []
 
 
@@ -217,7 +233,7 @@ def test_a_sensible_gang_is_accepted() -> None:
         "minAvailable": 0,
         "queue": "night",
         "priorityClass": "high",
-        "minResources": {"cpu": "500m", "memory": "1.5Gi", "nvidia.com/gpu": 2},
+        "minResources": {"cpu": "500m", "memory": "1.5Gi", "nvidia.com/gpu": 2, "example.com/none": "0"},
         "scheduleTimeoutSeconds": 0,
     }
     assert errors(JobBuilder().master().run_policy(schedulingPolicy=policy)) == []
