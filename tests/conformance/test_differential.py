@@ -12,6 +12,7 @@ from tests.support.controlplane import ControlPlane
 from tests.support.explanations import (
     EXPLAINED,
     GANG_EXPLAINED,
+    GANG_PARTED,
     PARTED,
     Explained,
     Judge,
@@ -34,7 +35,7 @@ from trainwright.objects import Object
 from trainwright.operator.surroundings import survey
 
 ALL_OF_THEM = os.environ.get("HYPOTHESIS_PROFILE") == "all"
-CASES, GANG_CASES = (90, 16) if ALL_OF_THEM else (12, 2)
+CASES, GANG_CASES = (92, 16) if ALL_OF_THEM else (12, 2)
 SEED = int(os.environ.get("DIFFERENTIAL_SEED", "1"))
 
 
@@ -61,7 +62,8 @@ async def test_every_difference_from_the_go_operator_is_a_row_of_the_page(
 async def test_every_difference_in_gangs_is_a_row_of_the_page(
     control_plane: ControlPlane, real_namespace: str, tmp_path: Path, tell: Callable[[str], None], scheduler: str
 ) -> None:
-    cases, judge = generated_cases(GANG_CASES, seed=SEED, themes=GANGS), Judge((), (*GANG_EXPLAINED, *EXPLAINED))
+    cases = generated_cases(GANG_CASES, seed=SEED, themes=GANGS)
+    judge = Judge(GANG_PARTED, [*GANG_EXPLAINED, *EXPLAINED])
     await live_and_judge(cases, judge, control_plane, real_namespace, tmp_path, gang=Gang(scheduler))
 
     tell(f"differential, {scheduler}: {judge.summary}")
@@ -98,7 +100,7 @@ async def live_and_judge(
                             judge.look(scene, Scenery(case, theirs[case.name], own[case.name]))
 
 
-@pytest.mark.parametrize("reason", [*PARTED, *EXPLAINED, *GANG_EXPLAINED], ids=lambda reason: reason.row)
+@pytest.mark.parametrize("reason", [*PARTED, *EXPLAINED, *GANG_PARTED, *GANG_EXPLAINED], ids=lambda reason: reason.row)
 def test_each_explanation_quotes_one_row_of_the_page(reason: Explained | Parted) -> None:
     assert len([row for row in rows_of_the_page() if row.startswith(reason.row)]) == 1
 

@@ -38,6 +38,19 @@ def _cannot_start(write: CaseWriter) -> None:
     write.succeed()
 
 
+def _restricted(write: CaseWriter) -> None:
+    """Pods that a namespace of restricted pods would take."""
+    write.master()
+    write.workers(1)
+    for role in ("Master", "Worker"):
+        spec = write.template_of(role)["spec"]
+        spec["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        for container in spec["containers"]:
+            container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    write.play(Start())
+    write.succeed()
+
+
 def _own_init_container(write: CaseWriter) -> None:
     write.master()
     write.workers(1)
@@ -189,6 +202,7 @@ AWKWARD: Themes = {
     "managed by name": _managed_by_name,
     "restart policy in the template": _policy_in_template,
     "cannot start": _cannot_start,
+    "restricted": _restricted,
     "own init container of the same name": _own_init_container,
     "no time at all": _no_time_at_all,
     "deleted slowly": _deleted_slowly,

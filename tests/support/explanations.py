@@ -191,7 +191,15 @@ PARTED = (
 EXPLAINED = (
     Explained("Fields of our own", lambda found, _: _only_ours(found, *(f"job.status.{name}" for name in _OWN_FIELDS))),
     Explained("Pods carry the labels of today's generation alone", _earlier_label),
-    Explained("The init container needs `nslookup`", _getent_for_nslookup),
+    Explained("The init container needs an `nslookup`", _getent_for_nslookup),
+    Explained(
+        "The init container has no `securityContext`",
+        lambda found, _: (
+            found.go is None
+            and re.fullmatch(r"pods\.[^.]+\.spec\.initContainers\.\d+\.securityContext", found.path)
+            and found.ours.get("allowPrivilegeEscalation") is False
+        ),
+    ),
     Explained("Ports of a service come in random order and lose their protocol", _ports_shuffled),
     Explained(
         "The selector of the other role is lost when the master succeeds first",
@@ -263,6 +271,14 @@ EXPLAINED = (
     ),
     Explained("A child that the cache does not show yet is created a second time", _second_try, chance=True),
     Explained("Events of a job beyond the 25th are dropped", _lost_by_the_recorder, chance=True),
+)
+
+GANG_PARTED = (
+    Parted(
+        "A job that races with its own PodGroup waits one more pass, or for ever",
+        lambda of: of.ours.pods and not of.go.pods and not of.go.status.get("startTime"),
+        chance=True,
+    ),
 )
 
 GANG_EXPLAINED = (
