@@ -1,30 +1,33 @@
-"""Which items of the conformance list there are tests for: a number without one on the real API server fails here."""
+"""The page that lists the items is true: each of them has a test on the real API server, where the page says."""
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-ITEMS = {*range(1, 9), *range(58, 73)}
-"""The rows of PyTorchJob and of the code that all kinds share; the other numbers come with their kinds."""
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "explanation" / "conformance.md"
+_ROW = re.compile(r"\| (?P<number>\d+) \| .+ \| `(?P<file>\w+\.py)` \|")
 _NUMBERED = re.compile(r"test_item_(?P<number>\d\d)_\w+")
-_ON_THE_REAL_SERVER = {"scene", "stage", "client", "control_plane", "webhooks"}
+_ON_THE_REAL_SERVER = {"scene", "stage", "client", "webhooks"}
 """The fixtures that bring it."""
 
-
-def test_every_item_has_a_test_on_the_real_api_server() -> None:
-    assert {number for number, fixtures in numbered_tests() if fixtures & _ON_THE_REAL_SERVER} == ITEMS
-
-
-def test_no_test_has_a_number_that_is_not_on_the_list() -> None:
-    assert {number for number, _ in numbered_tests()} <= ITEMS
+Item = tuple[int, str]
+"""A number, and the file with its tests."""
 
 
-def numbered_tests() -> list[tuple[int, set[str]]]:
-    """The number and the fixtures of every numbered test in this directory."""
-    return [
-        (int(named["number"]), {argument.arg for argument in function.args.args})
-        for path in sorted(Path(__file__).parent.glob("test_*.py"))
-        for function in ast.parse(path.read_text()).body
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (named := _NUMBERED.fullmatch(function.name))
-    ]
+def test_every_item_of_the_page_has_a_test_on_the_real_api_server_and_no_other_is_there() -> None:
+    listed = [(int(row["number"]), row["file"]) for row in _ROW.finditer(PAGE.read_text())]
+    assert [number for number, _ in listed] == [*range(1, 9), *range(58, 73)]
+    assert {item for item, fixtures in numbered_tests() if fixtures & _ON_THE_REAL_SERVER} == set(listed)
+    assert {item for item, _ in numbered_tests()} == set(listed)
+
+
+def numbered_tests() -> Iterator[tuple[Item, set[str]]]:
+    """Every numbered test of this directory, with its fixtures."""
+    for path in sorted(HERE.glob("test_*.py")):
+        for function in ast.parse(path.read_text()).body:
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if named := _NUMBERED.fullmatch(function.name):
+                yield (int(named["number"]), path.name), {argument.arg for argument in function.args.args}
