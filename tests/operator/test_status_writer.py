@@ -1,26 +1,33 @@
 """Over a definition that drops our status fields, as upstream's does: nothing is forgotten, and all is told."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.jobs import JobBuilder
 from tests.support.operating import running_operator, settled
 from tests.support.playing import playing, submit
+from tests.support.scriptedserver import ScriptedServer, answer, cut, scripted_server
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
-from trainwright.api.kinds import PYTORCH, Kind
-from trainwright.api.memory import ANNOTATION, FIELDS
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.api.memory import ANNOTATION, FIELDS, remembered
+from trainwright.engine import Plan, Transition
 from trainwright.kube.client import Client
-from trainwright.kube.errors import NotFound
+from trainwright.kube.errors import Conflict, NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, PODS
+from trainwright.operator.announcing import Announcer
+from trainwright.operator.caches import Caches
 from trainwright.operator.crds import forgetful_kinds, install_crds
-
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+from trainwright.operator.observer import Observer
+from trainwright.operator.status_writer import StatusWriter
 
 
 @pytest.fixture
@@ -51,6 +58,8 @@ async def served(client: Client, kind: Kind) -> bool:
     return True
 
 
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("known_beforehand", [True, False])
 async def test_a_memory_outlives_the_operator(
     client: Client, real_namespace: str, kind: Kind, known_beforehand: bool
@@ -87,6 +96,8 @@ async def test_a_memory_outlives_the_operator(
             assert f"{kind.plural}.kubeflow.org does not declare status." in said
 
 
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
 async def test_when_the_definition_keeps_our_fields_the_annotation_goes(
     client: Client, real_namespace: str, kind: Kind
 ) -> None:
@@ -108,12 +119,95 @@ async def test_when_the_definition_keeps_our_fields_the_annotation_goes(
             assert job["status"]["completedIndexes"] == {"Worker": "0"}
 
 
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
 async def test_which_definitions_drop_fields_is_read_from_the_published_schema(
     client: Client, real_namespace: str, kind: Kind
 ) -> None:
     absent = replace(PYTORCH, name="Absent", plural="absents")
     found = await eventually(lambda: forgetful_kinds(client, [PYTORCH, kind, absent]), lambda found: kind.name in found)
     assert found == {kind.name}
+
+
+# In front of a server whose answers are written down
+
+
+VISIBLE: Object = {"conditions": [], "replicaStatuses": {"Worker": {"active": 1}}}
+STATUS: Object = {**VISIBLE, "restarts": {"Worker": 1}}
+CONFLICT = answer({"kind": "Status", "code": 409, "reason": "Conflict", "message": "changed"}, status=409)
+
+
+class Steps(Observer):
+    def __init__(self) -> None:
+        self.seen: list[Transition] = []
+
+    def transition(self, kind: Kind, job: Object, step: Transition) -> None:
+        self.seen.append(step)
+
+
+def job_at(version: int, status: Object, *, annotated: bool = False) -> Object:
+    builder = JobBuilder().master().status(status).metadata(resourceVersion=str(version))
+    if annotated:
+        builder.annotation(ANNOTATION, remembered(STATUS, builder.raw()["metadata"]["uid"]) or "")
+    return builder.raw()
+
+
+@asynccontextmanager
+async def writing(steps: Steps) -> AsyncIterator[tuple[ScriptedServer, StatusWriter]]:
+    async with scripted_server() as server, Client(server.config) as client:
+        caches, announcer = Caches(KINDS), Announcer(lambda job, event: None)
+        yield (
+            server,
+            StatusWriter(client, caches, announcer, steps, asyncio.Semaphore(1), forgetful={PYTORCH.name}),
+        )
+
+
+async def test_a_memory_whose_answer_was_lost_is_found_and_counts_once() -> None:
+    steps = Steps()
+    plan = Plan(status=STATUS, transitions=(Transition.RESTARTED,))
+    async with writing(steps) as (server, writer):
+        # The client asks again when the connection breaks, and is refused because of its own first try.
+        server.will(cut, CONFLICT, answer(job_at(2, VISIBLE, annotated=True)))
+        result = await writer.write(PYTORCH, job_at(1, VISIBLE), STATUS, plan)
+        assert [seen.method for seen in server.seen] == ["PATCH", "PATCH", "GET"]
+    assert result.failure is None
+    assert result.event
+    assert result.event.reason == "StatusFieldsDropped"
+    assert steps.seen == [Transition.RESTARTED]
+
+
+async def test_a_memory_that_somebody_else_prevented_is_a_conflict() -> None:
+    steps = Steps()
+    async with writing(steps) as (server, writer):
+        server.will(CONFLICT, answer(job_at(2, VISIBLE)))
+        with pytest.raises(Conflict):
+            await writer.write(PYTORCH, job_at(1, VISIBLE), STATUS, Plan(status=STATUS))
+    assert steps.seen == []
+
+
+async def test_the_memory_is_written_before_the_status_and_goes_once_the_status_keeps_it() -> None:
+    async with writing(Steps()) as (server, writer):
+        stored = job_at(3, STATUS, annotated=True)
+        server.will(answer(job_at(2, {}, annotated=True)), answer(stored))
+        await writer.write(PYTORCH, job_at(1, {}), STATUS, Plan(status=STATUS))
+        patch, put = server.seen
+        assert (patch.method, put.method) == ("PATCH", "PUT")
+        assert msgspec.json.decode(patch.body)["metadata"]["resourceVersion"] == "1"
+        assert msgspec.json.decode(put.body)["metadata"]["resourceVersion"] == "2"
+        assert writer.forgetful == set()
+
+        assert writer.is_outdated(PYTORCH, stored)
+        server.will(answer(stored), answer(job_at(4, STATUS)))
+        await writer.move_memory(PYTORCH, stored)
+        assert msgspec.json.decode(server.seen[-1].body)["metadata"]["annotations"] == {ANNOTATION: None}
+        assert not writer.is_outdated(PYTORCH, job_at(4, STATUS))
+
+
+async def test_a_cluster_that_shows_no_schema_is_taken_to_keep_everything() -> None:
+    async with scripted_server() as server, Client(server.config, retries=False) as client:
+        server.will(answer({"kind": "Status", "code": 403, "message": "no"}, status=403), answer(b"<html>"))
+        assert await forgetful_kinds(client, KINDS.values()) == frozenset()
+        assert await forgetful_kinds(client, KINDS.values()) == frozenset()
 
 
 async def running(client: Client, kind: Kind, namespace: str) -> None:
@@ -139,8 +233,8 @@ async def keeps(client: Client, kind: Kind, namespace: str) -> bool:
     except NotFound:
         probe = await submit(client, JobBuilder(name, kind=kind, namespace=namespace).master().suspend())
     status = {"conditions": [], "replicaStatuses": {}, "restarts": {"Master": 1}}
-    answer = await client.replace(kind.resource, {**probe, "status": status}, subresource="status")
-    if not answer["status"].get("restarts"):
+    written = await client.replace(kind.resource, {**probe, "status": status}, subresource="status")
+    if not written["status"].get("restarts"):
         return False
     await client.delete(kind.resource, name, namespace=namespace)
     return True
