@@ -1,6 +1,7 @@
 """The small HTTP servers of the operator's process: where they listen, and which page answers which path."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -75,7 +76,9 @@ async def serving(what: str, address: Address, page: Page, *, tls: ssl.SSLContex
         try:
             await site.start()
         except OSError as error:
-            raise OperatorError(f"{what}: cannot listen on {address}: {error.strerror or error}") from None
+            raise OperatorError(
+                f"{what}: cannot listen on {address}: {_reason(error)}; name another, or 0 for none"
+            ) from None
         yield int(runner.addresses[0][1])
 
 
@@ -105,3 +108,8 @@ def first_of(pages: Mapping[str, Page]) -> Page:
         return await page(call) if page else Reply(404, b"404 page not found\n")
 
     return choose
+
+
+def _reason(error: OSError) -> str:
+    """The system's own words: those of asyncio repeat the address."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
