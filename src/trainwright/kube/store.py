@@ -62,8 +62,13 @@ class Store(Generic[T]):
     def all(self) -> list[T]:
         return [held.item for held in self._held.values()]
 
-    def by_index(self, name: str, value: str) -> list[T]:
-        return [self._held[key].item for key in self._index[name].get(value, ())]
+    def by_index(self, name: str, *values: str) -> list[T]:
+        """All that are found under any of the values, each once."""
+        index, held = self._index[name], self._held
+        keys: dict[str, None] = {}
+        for value in values:
+            keys |= index.get(value, _NOTHING)
+        return [held[key].item for key in keys]
 
     # Our own writes
 
@@ -200,6 +205,9 @@ class Store(Generic[T]):
 class _Held(NamedTuple, Generic[T]):
     item: T
     version: int
+
+
+_NOTHING: dict[str, None] = {}
 
 
 def _key(metadata: ObjectMeta) -> str:

@@ -101,9 +101,10 @@ class Caches:
         """What the engine may know: the job's children, objects of others that carry its name, and the surroundings."""
         named = {kind: views.store.get(f"{job.namespace}/{job.name}") for kind, views in self.companions.items()}
         classes = self.priorities.store.all() if self.priorities else ()
+        concerned = (job.uid, f"{job.namespace}/{job.name}")
         return Observed(
-            pods=tuple(_concerning(job, self.pods.store)),
-            services=tuple(_concerning(job, self.services.store)),
+            pods=tuple(self.pods.store.by_index(_JOB, *concerned)),
+            services=tuple(self.services.store.by_index(_JOB, *concerned)),
             taken_ports=taken_ports,
             companions={kind: companion for kind, companion in named.items() if companion is not None},
             nodes=None if self.nodes is None else ByName(self.nodes.store),
@@ -152,8 +153,3 @@ def _jobs_by_label(child: Pod | ServiceView) -> Iterable[str]:
     owner = metadata.controller
     by_name = f"{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}"
     return (owner.uid, by_name) if owner else (by_name,)
-
-
-def _concerning(job: ObjectMeta, store: Store[C]) -> Iterable[C]:
-    found = store.by_index(_JOB, job.uid) + store.by_index(_JOB, f"{job.namespace}/{job.name}")
-    return {child.metadata.uid: child for child in found}.values()

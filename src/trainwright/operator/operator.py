@@ -76,7 +76,9 @@ class Operator:
         self._stopping = asyncio.Event()
         self._lead = lead
         self._observer = observer or Observer()
-        self._queue = queue or WorkQueue()
+        # On one machine jobs are few, and a job takes two looks to start: its ports are written down before its pods.
+        on_one_machine = self._settings.addressing is Addressing.HOST_PORTS
+        self._queue = queue or (WorkQueue(rest=0) if on_one_machine else WorkQueue())
         self._caches = Caches(kinds, companions=_companions(self._settings), outlook=_outlook(self._settings, outlook))
         self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
         self._announcer = Announcer(self._record)
@@ -174,6 +176,8 @@ class Operator:
                 pause = self._queue.retry(key)
                 log.warning("%s: %s; trying again in %.3g s", key, reason, pause)
                 return
+            case Again(0):
+                self._queue.add_rested(key)  # together with the news that what was written brings back
             case Again(seconds):
                 self._queue.add_after(key, seconds)
             case GiveUp(reason):
