@@ -11,7 +11,18 @@ from trainwright.cli.values import duration, python_path
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("0.5s", 0.5), ("1h1m1s", 3661)]
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("0.5s", 0.5),
+        ("1h1m1s", 3661),
+        ("500ms", 0.5),
+        ("1.5h", 5400),
+        ("1m30.5s", 90.5),
+    ],
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
     assert duration(text) == seconds
@@ -19,7 +30,7 @@ def test_durations_are_read(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "-1", "5 m", "1d", "m", "1e3"])
 def test_other_text_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="90s, 5m or 1h30m"):
+    with pytest.raises(click.BadParameter, match="90s, 5m, 1h30m or 500ms"):
         duration(text)
 
 

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import click
 
-_DURATION = re.compile(r"(?:(?P<h>\d{1,9})h)?(?:(?P<m>\d{1,9})m)?(?:(?P<s>\d{1,9}(?:\.\d{1,9})?)s?)?")
+_NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
+_DURATION = re.compile(rf"(?:(?P<h>{_NUMBER})h)?(?:(?P<m>{_NUMBER})m)?(?:(?P<s>{_NUMBER})s)?(?:(?P<ms>{_NUMBER})ms)?")
 
 
 def duration(text: str) -> float:
-    """Seconds of `90`, `90s`, `5m` or `1h30m`."""
+    """Seconds of `90`, `90s`, `5m`, `1h30m` or `500ms`."""
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
     match = _DURATION.fullmatch(text)
     if not match or not text:
-        raise click.BadParameter(f"{text!r} is not a duration: write 90, 90s, 5m or 1h30m")
-    return float(match["h"] or 0) * 3600 + float(match["m"] or 0) * 60 + float(match["s"] or 0)
+        raise click.BadParameter(f"{text!r} is not a duration: write 90, 90s, 5m, 1h30m or 500ms")
+    hours, minutes, seconds, milliseconds = (float(match[unit] or 0) for unit in ("h", "m", "s", "ms"))
+    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
 
 
 def python_path(text: str) -> Path:
