@@ -9,7 +9,7 @@ from tests.support.jobs import JobBuilder
 from tests.support.operating import running_operator, settled
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
-from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
 from trainwright.engine import Transition
 from trainwright.kube.client import Client
 from trainwright.objects import Object
@@ -60,6 +60,19 @@ async def test_a_life_is_told_once_and_never_again_by_the_next_operator(client: 
     assert counted == {Transition.CREATED: 1, "pods created": 1, Transition.SUCCESSFUL: 1}
     assert {name for name in second.counts if name != "reconciled"} == {"deleted"}
     assert second.counts["deleted"] == 1
+
+
+async def test_a_job_that_somebody_else_manages_is_not_counted(client: Client, real_namespace: str) -> None:
+    tally = Tally()
+    async with running_operator(client, namespace=real_namespace, observer=tally):
+        theirs = JobBuilder("theirs", namespace=real_namespace).master().run_policy(managedBy=MULTIKUEUE)
+        await submit(client, theirs)
+        await submit(client, JobBuilder("ours", namespace=real_namespace).master())
+        await eventually(lambda: tally.of(Transition.CREATED), bool)
+        for name in ("theirs", "ours"):
+            await client.delete(PYTORCH.resource, name, namespace=real_namespace)
+        await eventually(lambda: tally.of("deleted"), bool)
+    assert (tally.counts[Transition.CREATED], tally.counts["deleted"]) == (1, 1)
 
 
 async def test_nothing_is_written_until_we_lead_and_then_at_once(client: Client, real_namespace: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import Addressing, Companion, JobEvent, ServiceView, Settings
 from trainwright.engine.framework import Framework
@@ -242,8 +243,7 @@ class Operator:
         job = after or before
         if job is not None:
             self._look_at(f"{job['kind']}/{object_key(job)}")
-        gone = before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"])
-        if before is not None and gone and self.ready.is_set():
+        if before is not None and self.ready.is_set() and _has_gone(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
 
     def _on_child_change(self, before: Pod | ServiceView | None, after: Pod | ServiceView | None) -> None:
@@ -278,6 +278,12 @@ class Operator:
 
 
 _NO_NODE = Node(metadata=ObjectMeta())
+
+
+def _has_gone(before: Object, after: Object | None) -> bool:
+    """Whether a job of ours is no longer there; another one may have its name."""
+    gone = after is None or after["metadata"]["uid"] != before["metadata"]["uid"]
+    return gone and not is_managed_elsewhere(before)
 
 
 def _companions(settings: Settings) -> Sequence[Resource]:
