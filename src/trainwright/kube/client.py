@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -21,6 +22,7 @@ from trainwright.kube.answers import ObjectList, WatchEvent
 from trainwright.kube.config import ClusterConfig
 from trainwright.kube.credentials import Credentials, proxy_of
 from trainwright.kube.errors import ApiError
+from trainwright.kube.gated_body import GatedBody
 from trainwright.kube.limits import RateLimit
 from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import CONNECT_TIMEOUT, Failure, Patch, PatchKind, Request, Response
@@ -34,7 +36,8 @@ from trainwright.objects.resources import Resource
 class Client:
     """Use as `async with Client(config) as client`, or call `close()`. Needs a running event loop from the start.
 
-    `gate` is asked before each attempt to send a request and raises if it must not leave now. `limit` holds back
+    `gate` is asked before each attempt to send a request, and again when a body is about to leave; it raises if it must
+    not. `limit` holds back
     everything but streams. `observe` is told of every attempt; it must return at once and not raise.
     """
 
@@ -359,17 +362,23 @@ class Client:
         headers = dict(self._credentials.headers())
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        opened = await self._session.request(
-            request.method,
-            self._url(request),
-            data=request.body,
-            headers=headers,
-            timeout=self._timeout_of(request),
-            proxy=self._proxy,
-            ssl=self._credentials.tls or True,
-            server_hostname=self.config.tls_server_name,
-            allow_redirects=False,
-        )
+        body = self._body_of(request)
+        try:
+            opened = await self._session.request(
+                request.method,
+                self._url(request),
+                data=body,
+                headers=headers,
+                timeout=self._timeout_of(request),
+                proxy=self._proxy,
+                ssl=self._credentials.tls or True,
+                server_hostname=self.config.tls_server_name,
+                allow_redirects=False,
+            )
+        except aiohttp.ClientConnectionError as error:
+            if isinstance(body, GatedBody) and body.refused is not None:
+                raise body.refused from error
+            raise
         if request.streaming and answers.is_good(opened.status):
             return opened, b""
         async with opened:
@@ -381,6 +390,11 @@ class Client:
     def _pass_gate(self, request: Request) -> None:
         if self._gate is not None:
             self._gate(request)
+
+    def _body_of(self, request: Request) -> bytes | GatedBody | None:
+        if self._gate is None or request.body is None:
+            return request.body
+        return GatedBody(request.body, partial(self._gate, request))
 
     def _timeout_of(self, request: Request) -> aiohttp.ClientTimeout:
         if not request.streaming:
