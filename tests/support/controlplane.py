@@ -5,6 +5,7 @@ Garbage collection, namespaces and service accounts are the real controller-mana
 """
 
 import ctypes
+import json
 import os
 import secrets
 import signal
@@ -27,6 +28,7 @@ from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60
+_ADMIN = "admin"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,10 @@ class ControlPlane:
     kubectl: Path
     apiserver: "Daemon"
     etcd: "Daemon"
+    users: Mapping[str, Path]
+    """By name: the kubeconfig of each further user."""
+    audit_log: Path
+    """Every write, by whom and when, if it was asked for."""
 
 
 class Daemon:
@@ -77,6 +83,17 @@ class Daemon:
             self._process.kill()
             self._process.wait()
 
+    def pause(self) -> None:
+        """The process hangs: its connections stay, and nobody answers."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def wait(self, seconds: float) -> int:
+        """The exit code, once the process has ended by itself."""
+        return self._process.wait(seconds)
+
     def restart(self) -> None:
         self._process = self._spawn()
 
@@ -98,16 +115,19 @@ def binaries() -> Path:
 
 
 @contextmanager
-def running_control_plane(directory: Path, *, definitions: Sequence[Object] = ()) -> Iterator[ControlPlane]:
+def running_control_plane(
+    directory: Path, *, definitions: Sequence[Object] = (), users: Sequence[str] = (), audit: bool = False
+) -> Iterator[ControlPlane]:
     """Starts the control plane in `directory`, waits until it is ready, and ends it afterwards.
 
     `definitions` are CustomResourceDefinitions to begin with: the garbage collector finds kinds that are added later
-    only when it looks again, every 30 seconds.
+    only when it looks again, every 30 seconds. `users` may do everything, and are told apart in the `audit` log.
     """
     assets = binaries()
-    token = secrets.token_hex(16)
+    tokens = {user: secrets.token_hex(16) for user in (_ADMIN, *users)}
     client_port, peer_port, api_port = free_ports(3)
-    _write_credentials(directory, token)
+    _write_credentials(directory, tokens)
+    audit_log = directory / "audit.log"
     daemons: list[Daemon] = []
     try:
         etcd = Daemon(assets / "etcd", *_etcd_flags(directory, client_port, peer_port), log=directory / "etcd.log")
@@ -115,6 +135,7 @@ def running_control_plane(directory: Path, *, definitions: Sequence[Object] = ()
         apiserver = Daemon(
             assets / "kube-apiserver",
             *_apiserver_flags(directory, client_port, api_port),
+            *(_audit_flags(directory, audit_log) if audit else ()),
             log=directory / "apiserver.log",
         )
         daemons.append(apiserver)
@@ -122,7 +143,9 @@ def running_control_plane(directory: Path, *, definitions: Sequence[Object] = ()
         ca_data = _wait_until_ready(server, directory / "pki" / "apiserver.crt", daemons)
 
         kubeconfig = directory / "kubeconfig"
-        merge_into_kubeconfig(kubeconfig, name="real", server=server, ca_data=ca_data, token=token)
+        kubeconfigs = {user: directory / f"kubeconfig-{user}" for user in users}
+        for user, path in {_ADMIN: kubeconfig, **kubeconfigs}.items():
+            merge_into_kubeconfig(path, name="real", server=server, ca_data=ca_data, token=tokens[user])
         config = load_kubeconfig(kubeconfig)
         _define(config, definitions)
         daemons.append(
@@ -132,7 +155,7 @@ def running_control_plane(directory: Path, *, definitions: Sequence[Object] = ()
                 log=directory / "controller-manager.log",
             )
         )
-        yield ControlPlane(config, kubeconfig, assets / "kubectl", apiserver, etcd)
+        yield ControlPlane(config, kubeconfig, assets / "kubectl", apiserver, etcd, kubeconfigs, audit_log)
     finally:
         for daemon in reversed(daemons):
             daemon.close()
@@ -177,6 +200,13 @@ def _apiserver_flags(directory: Path, etcd_port: int, port: int) -> list[str]:
     ]
 
 
+def _audit_flags(directory: Path, log: Path) -> list[str]:
+    rules = [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}]
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
+    (directory / "audit-policy.json").write_text(json.dumps(policy))
+    return [f"--audit-policy-file={directory / 'audit-policy.json'}", f"--audit-log-path={log}"]
+
+
 def _controller_manager_flags(directory: Path, kubeconfig: Path) -> list[str]:
     return [
         f"--kubeconfig={kubeconfig}",
@@ -187,13 +217,14 @@ def _controller_manager_flags(directory: Path, kubeconfig: Path) -> list[str]:
     ]
 
 
-def _write_credentials(directory: Path, token: str) -> None:
+def _write_credentials(directory: Path, tokens: Mapping[str, str]) -> None:
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     pki = directory / "pki"
     pki.mkdir(parents=True)
-    (pki / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
+    lines = (f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items())
+    (pki / "tokens.csv").write_text("".join(lines))
     key = ec.generate_private_key(ec.SECP256R1())
     (pki / "sa.key").write_bytes(
         key.private_bytes(

@@ -25,6 +25,7 @@ from trainwright.kube.credentials import tls_context
 _NOT_PASSED_ON = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length", "date"})
 _LONGEST_DELAY = 2.0
 """Seconds by which a stale watch is late at most, and an outage lasts at most."""
+_HANDSHAKE_SECONDS = 0.1
 _DROP = 512
 """Bytes of an event that come at a time when a watch drips."""
 
@@ -71,9 +72,11 @@ class FaultProxy:
                 for outage in self._outages:
                     outage.cancel()
                 await asyncio.gather(*self._outages, return_exceptions=True)
+                if self._site is not None:
+                    await self._site.stop()
                 self._cut_all()
-                while self._server.connections:
-                    await asyncio.sleep(0)
+                # Connections whose handshake is under way are in no list; they end with their client.
+                await asyncio.sleep(_HANDSHAKE_SECONDS)
                 await self._runner.cleanup()
 
     def write_kubeconfig(self, path: Path) -> Path:

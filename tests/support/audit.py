@@ -1,0 +1,42 @@
+"""The API server's own record of who wrote what and when: the only witness that is nobody's friend."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from trainwright.objects.times import parse_time
+
+
+@dataclass(frozen=True)
+class Write:
+    user: str
+    verb: str
+    resource: str
+    name: str
+    code: int
+    at: datetime
+    """When the server got it."""
+
+    def __str__(self) -> str:
+        return f"{self.at:%H:%M:%S.%f} {self.user}: {self.verb} {self.resource} {self.name}: {self.code}"
+
+
+def writes(log: Path) -> list[Write]:
+    """All of them in the order of their arrival, refused ones too."""
+    return sorted(_read(log), key=lambda write: write.at)
+
+
+def _read(log: Path) -> Iterator[Write]:
+    for line in log.read_text().splitlines():
+        event = json.loads(line)
+        thing = event.get("objectRef") or {}
+        yield Write(
+            user=event["user"]["username"],
+            verb=event["verb"],
+            resource="/".join(filter(None, (thing.get("resource", ""), thing.get("subresource", "")))),
+            name=thing.get("name", ""),
+            code=(event.get("responseStatus") or {}).get("code", 0),
+            at=parse_time(event["requestReceivedTimestamp"]),
+        )
