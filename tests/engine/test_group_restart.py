@@ -1,10 +1,12 @@
 """Whole-group restart: one rank fails, all ranks start again, counted once, and no two generations ever meet."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.jobs import JobBuilder, PodBuilder, at
 from tests.support.planning import STARTED, all_services, child, conditions, created, decide, deleted, events, states
-from trainwright.engine import Plan, Settings, Transition
+from trainwright.engine import EMBEDDED, Plan, Settings, Transition
 from trainwright.objects import Object
 
 SCOPE = "trainwright.dev/restart-scope"
@@ -167,8 +169,11 @@ def test_restarts_by_the_kubelet_from_before_are_carried_over() -> None:
     pods = (running().running(restarts=2), running("Worker", 0).running(restarts=1), PodBuilder("Worker", 1))
     made = decide(job(), *pods[:2], pods[2].failed(1, restarts=3))
     assert restarts(made) == {"Master": 2, "Worker": 5}
-    followed = decide(going(job(), "digits-worker-1-uid"), PodBuilder("Master").running(restarts=7))
+    followed = decide(going(job(backoffLimit=3), "digits-worker-1-uid"), PodBuilder("Master").running(restarts=7))
     assert restarts(followed) == {"Worker": 1}
+    assert states(followed)[-1] == ("Created", "True"), "and not counted a second time"
+    assert followed.status is not None
+    assert "active" not in followed.status["replicaStatuses"]["Master"]
 
 
 @pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never", "ExitCode"])
@@ -219,3 +224,24 @@ def test_after_a_resume_the_new_group_waits_for_the_one_before() -> None:
         "digits-worker-0",
         "digits-worker-1",
     ]
+
+
+def test_without_a_restart_finished_ranks_stay_remembered_even_when_all_pods_are_gone() -> None:
+    builder = JobBuilder().workers(2).annotation(SCOPE, "group")
+    made = decide(builder.status({**STARTED, "completedIndexes": {"Worker": "0"}}))
+    assert created(made) == ["digits-worker-1"]
+
+
+def test_alone_a_failure_counts_whatever_happens_to_others() -> None:
+    made = decide(job(scope="pod"), running(), running("Worker", 0).terminating(), PodBuilder("Worker", 1).failed(1))
+    assert restarts(made) == {"Worker": 1}
+
+
+def test_pods_that_go_for_the_sake_of_other_ports_are_not_taken_away() -> None:
+    settings = replace(EMBEDDED, group_restart=True)
+    moved = job().status({**STARTED, "ports": {"Master": 20001}})
+    old = running().terminating().annotation("trainwright.dev/ports", "Master=23456")
+    new = running("Worker", 0).annotation("trainwright.dev/ports", "Master=20001")
+    made = decide(moved, old, new, settings=settings)
+    assert made.transitions == ()
+    assert created(made) == ["digits-worker-1"]

@@ -108,11 +108,12 @@ class Draft:
 
     @cached_property
     def taken_away(self) -> dict[Rank, Pod]:
-        """Pods that somebody else deletes, before they had ended; those that have to go anyway are none of them."""
+        """Pods that somebody deletes before they had ended; those that go for the sake of other ports are none of
+        them."""
         return {
             rank: pod
             for rank, pod in self.children.pods.items()
-            if end_of(pod) is End.TAKEN_AWAY and not self.is_replaced(pod) and not self.is_outdated(pod.metadata)
+            if end_of(pod) is End.TAKEN_AWAY and not self.is_outdated(pod.metadata)
         }
 
     @cached_property
