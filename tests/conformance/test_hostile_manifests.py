@@ -52,7 +52,7 @@ class WriteCounter(Client):
 
 @BOTH_SCHEMAS
 @settings(
-    max_examples=settings.default.max_examples // 10 if settings.default else 5,
+    max_examples=5 + (settings.default.max_examples // 50 if settings.default else 0),
     phases=[Phase.generate],  # every example is a dozen jobs already
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
