@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client import Client
-from trainwright.kube.errors import Unavailable, Unreachable
+from trainwright.kube.errors import ApiError, Expired, Unreachable
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, Resource
 
@@ -101,16 +101,41 @@ async def judging(
 async def _watch(
     client: Client, resource: Resource, namespace: str, version: str, see: Callable[[str, Object], None]
 ) -> None:
-    """Takes the watch up where it broke off, so that a broken connection hides nothing; a gap in the server's history
-    would raise."""
+    """Takes the watch up where it broke off, so that a broken connection hides nothing. Only a server that was started
+    again cannot go on from there; then what it lists has to do."""
+    known: dict[str, Object] = {}
     while True:
         try:
             async with aclosing(client.watch(resource, namespace=namespace, resource_version=version)) as events:
                 async for event in events:
                     version = event.object["metadata"]["resourceVersion"]
+                    known[event.object["metadata"]["uid"]] = event.object
+                    if event.type == "DELETED":
+                        del known[event.object["metadata"]["uid"]]
                     see(event.type, event.object)
-        except (Unreachable, Unavailable):
+        except Expired:
+            version = await _list(client, resource, namespace, known, see)
+        except (Unreachable, ApiError):
             await asyncio.sleep(_RECONNECT_SECONDS)
+
+
+async def _list(
+    client: Client,
+    resource: Resource,
+    namespace: str,
+    known: dict[str, Object],
+    see: Callable[[str, Object], None],
+) -> str:
+    found = await client.list(resource, namespace=namespace)
+    there = {item["metadata"]["uid"]: item for item in found.items}
+    for uid in known.keys() - there.keys():
+        see("DELETED", known.pop(uid))
+    for uid, item in there.items():
+        before = known.get(uid)
+        if before is None or before["metadata"]["resourceVersion"] != item["metadata"]["resourceVersion"]:
+            see("MODIFIED" if before else "ADDED", item)
+    known.update(there)
+    return found.resource_version
 
 
 def _place(pod: Object) -> Place:
