@@ -77,6 +77,53 @@ async def test_it_lists_then_watches() -> None:
         assert (len(server.lists), len(server.watches)) == (1, 1)
 
 
+async def test_a_refresh_brings_what_the_watch_is_behind_with() -> None:
+    server = ModelServer()
+    server.write("a")
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.leave_behind()
+        server.write("b")
+        server.delete("a")
+        await reflected.settle()
+        assert reflected.names == {"a"}
+        await reflected.reflector.refresh()
+        assert reflected.names == {"b"}
+        await reflected.settle()
+        server.write("c")
+        await reflected.settle()
+        assert reflected.names == {"b", "c"}
+        assert len(server.lists) == 2
+
+
+async def test_a_refresh_waits_for_a_server_that_is_away() -> None:
+    server = ModelServer()
+    async with reflecting(server) as reflected:
+        await reflected.settle()
+        server.leave_behind()
+        server.troubles.extend(Unreachable("cannot connect") for _ in range(12))
+        refreshing = asyncio.create_task(reflected.reflector.refresh())
+        await reflected.settle()
+        assert not refreshing.done()
+        server.write("a")
+        await refreshing
+        assert reflected.names == {"a"}
+
+
+async def test_a_refresh_before_the_first_list_is_that_list() -> None:
+    server = ModelServer()
+    server.write("a")
+    reflected = Reflected(server)
+    refreshing = asyncio.create_task(reflected.reflector.refresh())
+    await reflected.settle()
+    assert not refreshing.done()
+    running = asyncio.create_task(reflected.reflector.run())
+    await refreshing
+    assert reflected.names == {"a"}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
 async def test_a_long_list_comes_in_pages() -> None:
     server = ModelServer()
     for number in range(1201):

@@ -68,6 +68,10 @@ class ModelServer:
         for stream in self._streams:
             stream.put_nowait(Unreachable("lost the connection"))
 
+    def leave_behind(self) -> None:
+        """Watches that are open hear of nothing any more, and do not notice."""
+        self._streams.clear()
+
     def fall_silent(self, text: str) -> None:
         """All watches are found to be dead: nothing has come for too long."""
         for stream in self._streams:

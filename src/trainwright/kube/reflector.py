@@ -72,46 +72,57 @@ class Reflector(Generic[T]):
         self._synced = asyncio.Event()
         self._listed = False
         self._productive = False
+        self._round: asyncio.Timeout | None = None
         self._last_complaint = ""
 
     async def synced(self) -> None:
         """Returns when the store has held everything once."""
         await self._synced.wait()
 
+    async def refresh(self) -> None:
+        """Lists again, now. Returns when the store knows all that had happened when this was called, however far the
+        watch was behind."""
+        self._synced.clear()
+        self._listed = False
+        if self._round is not None:
+            self._round.reschedule(asyncio.get_running_loop().time())
+        await self._synced.wait()
+
     async def run(self) -> NoReturn:
         """Runs until it is cancelled. Trouble with the server is waited out with growing pauses."""
         fruitless = 0
         while True:
-            self._productive = False
             try:
-                if not self._listed:
-                    await self._list()
-                await self._watch()
-            except Expired as error:
-                self._listed = False
-                log.info("%s: listing again: %s", self._resource.qualified_plural, error)
-            except Silent as error:
-                # Half dead, or nothing of the kind has happened since the server started, which then sends no bookmarks
-                # either: in both cases the next stream goes on from here.
-                log.debug("%s: watching again: %s", self._resource.qualified_plural, error)
-                self._productive = True
-            except (Unreachable, TooManyRequests, Unavailable) as error:
-                self._complain(error)
-            except (ApiError, msgspec.DecodeError) as error:
-                # Perhaps our version means nothing to the server any more: only a list is sure to lead on.
-                self._listed = False
-                self._complain(error)
-            # Whatever the reason why a round has brought nothing: the next one must not follow at once.
-            fruitless = 0 if self._productive else fruitless + 1
-            if fruitless:
-                await asyncio.sleep(
-                    backoff(
-                        fruitless - 1,
-                        jitter=random.random(),  # noqa: S311
-                        first=_FIRST_PAUSE,
-                        longest=_LONGEST_PAUSE,
-                    )
-                )
+                async with asyncio.timeout(None) as self._round:
+                    await self._list_and_watch()
+                    # Whatever the reason why a round has brought nothing: the next one must not follow at once.
+                    fruitless = 0 if self._productive else fruitless + 1
+                    if fruitless:
+                        await asyncio.sleep(_pause(fruitless))
+            except TimeoutError:
+                fruitless = 0  # it was not the time: somebody wants a fresh list
+
+    async def _list_and_watch(self) -> None:
+        """One round, until something ends it."""
+        self._productive = False
+        try:
+            if not self._listed:
+                await self._list()
+            await self._watch()
+        except Expired as error:
+            self._listed = False
+            log.info("%s: listing again: %s", self._resource.qualified_plural, error)
+        except Silent as error:
+            # Half dead, or nothing of the kind has happened since the server started, which then sends no bookmarks
+            # either: in both cases the next stream goes on from here.
+            log.debug("%s: watching again: %s", self._resource.qualified_plural, error)
+            self._productive = True
+        except (Unreachable, TooManyRequests, Unavailable) as error:
+            self._complain(error)
+        except (ApiError, msgspec.DecodeError) as error:
+            # Perhaps our version means nothing to the server any more: only a list is sure to lead on.
+            self._listed = False
+            self._complain(error)
 
     async def _list(self) -> None:
         pager = Pager(
@@ -192,6 +203,12 @@ class Reflector(Generic[T]):
         if text != self._last_complaint:
             self._last_complaint = text
             log.warning("%s; trying again", text)
+
+
+def _pause(fruitless: int) -> float:
+    """Seconds after so many rounds that brought nothing."""
+    jitter = random.random()  # noqa: S311
+    return backoff(fruitless - 1, jitter=jitter, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
 
 
 class _Event(msgspec.Struct):

@@ -135,6 +135,9 @@ class Operator:
         self.synced.set()
         if self._lead is not None:
             await self._lead()
+            # What the leader before us wrote may not have reached our watches yet, and what it counted must not be
+            # counted again.
+            await asyncio.gather(*(reflector.refresh() for reflector in reflectors))
 
     async def _work_until_stopped(self) -> None:
         async with asyncio.TaskGroup() as group:
