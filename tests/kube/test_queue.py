@@ -120,6 +120,18 @@ async def test_retries_pause_longer_and_longer_until_they_are_forgotten() -> Non
     assert queue.retry("a") == 0.005
 
 
+async def test_however_long_a_server_was_away_the_next_try_comes_within_a_minute() -> None:
+    queue = WorkQueue()
+    began, failures = now(), 0
+    while now() - began < 600:
+        queue.retry("a")
+        assert await next_key(queue) == "a"
+        queue.done("a")
+        failures += 1
+    assert queue.retry("a") <= 60
+    assert failures < 40
+
+
 async def test_the_first_of_a_storm_comes_at_once_and_the_rest_together_after_a_rest() -> None:
     queue = WorkQueue(rest=0.5)
     started = now()

@@ -23,7 +23,7 @@ class WorkQueue:
         self,
         *,
         first_delay: float = 0.005,
-        longest_delay: float = 300.0,
+        longest_delay: float = 60.0,
         rest: float = 0.1,
         jitter: Callable[[], float] = random.random,
     ) -> None:
