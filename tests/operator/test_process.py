@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.controlplane import ControlPlane
+from tests.support.scriptedserver import answer, scripted_server
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.kube.client import Client
@@ -112,6 +113,18 @@ async def test_a_certificate_that_nobody_vouches_for_ends_it(control_plane: Cont
     trusting_others = replace(control_plane.config, ca_data=None)
     with pytest.raises(OperatorError, match=r"cannot trust the certificate of https://.*certificate-authority"):
         await prepare(trusting_others, {PYTORCH.name: PYTORCH}, OperatorOptions())
+
+
+async def test_a_list_that_expired_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted_server() as server:
+        server.will(
+            answer({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}, status=410),
+            answer({"kind": "Status", "code": 401, "message": "Unauthorized"}, status=401),
+        )
+        with pytest.raises(OperatorError, match="refuses us: Unauthorized"):
+            await prepare(server.config, {PYTORCH.name: PYTORCH}, OperatorOptions())
+        assert len(server.seen) == 2
+    assert "trying again in 0.5 s: too old" in caplog.text
 
 
 @pytest.mark.apiserver

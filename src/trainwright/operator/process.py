@@ -16,7 +16,7 @@ from typing import TypeVar
 from trainwright.api.kinds import Kind
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig, in_cluster_config, load_kubeconfig
-from trainwright.kube.errors import ApiError, ServerError, TooManyRequests, Unreachable, Untrusted
+from trainwright.kube.errors import ApiError, Expired, ServerError, TooManyRequests, Unreachable, Untrusted
 from trainwright.operator.crds import forgetful_kinds, install_crds, missing_crds
 from trainwright.operator.leading import check_rights
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
@@ -66,7 +66,7 @@ async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: Ope
                 return await _look_around(client, kinds, options)
             except Untrusted as error:
                 raise OperatorError(f"{error}; name its authority in the kubeconfig's certificate-authority") from None
-            except (Unreachable, ServerError, TooManyRequests) as error:
+            except (Unreachable, ServerError, TooManyRequests, Expired) as error:
                 log.warning("cannot work on %s yet, trying again in %g s: %s", config.server, delay, error)
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LONGEST_DELAY)
