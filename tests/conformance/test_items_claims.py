@@ -66,18 +66,19 @@ async def test_item_63_schedulers_of_the_users_choice(
     async with played_stage(control_plane.config, real_namespace, tmp_path, settings=GANG) as stage:
         for job, (master, worker, _) in SCHEDULERS.items():
             await stage.submit(JobBuilder(job).master(pod=scheduled_by(master)).workers(1, pod=scheduled_by(worker)))
-        for job, (master, worker, warned) in SCHEDULERS.items():
+        for job, (master, worker, _) in SCHEDULERS.items():
             await stage.running(job)
             pods = await stage.pods(job)
             assert pods[f"{job}-master-0"]["spec"]["schedulerName"] == (master or "gang-scheduler")
             assert pods[f"{job}-worker-0"]["spec"]["schedulerName"] == (worker or "gang-scheduler")
+        await stage.quiet()
+        for job, (_, _, warned) in SCHEDULERS.items():
             names = (f"{job}-master-0", f"{job}-worker-0")
-            await stage.told(
-                job,
+            assert await stage.events(job) == {
                 *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in names),
                 *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name in names),
                 *([WARNING] if warned else []),
-            )
+            }
 
 
 def scheduled_by(name: str | None) -> Object:

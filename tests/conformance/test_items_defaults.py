@@ -52,8 +52,9 @@ async def test_item_70_enabled_schemes(control_plane: ControlPlane, client: Clie
 
 
 async def operator(plane: ControlPlane, namespace: str, *arguments: str) -> asyncio.subprocess.Process:
-    common = ("--kubeconfig", str(plane.kubeconfig), "--namespace", namespace)
-    command = (sys.executable, "-m", "trainwright", "operator", *common, *arguments)
+    place = ("--kubeconfig", str(plane.kubeconfig), "--namespace", namespace)
+    no_ports = ("--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-server-port=0")
+    command = (sys.executable, "-m", "trainwright", "operator", *place, *no_ports, *arguments)
     return await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
 
 

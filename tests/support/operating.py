@@ -24,11 +24,16 @@ async def running_operator(client: Client, **options: Any) -> AsyncIterator[Oper
             operator.stop()
 
 
-async def settled(operator: Operator) -> None:
-    """Nothing is being worked on and nothing waits, events included."""
+async def settled(operator: Operator, *, counts: bool = True) -> None:
+    """Nothing is being worked on and nothing waits, events included; without `counts` an Event that is there may still
+    have to say how often it has happened, which takes its time."""
 
     async def outstanding() -> int:
         queue = operator._queue
-        return len(queue) + len(queue._working) + sum(one._outstanding for one in operator._recorders.values())
+        waiting = [
+            tally for recorder in operator._recorders.values() for lane in recorder._waiting.values() for tally in lane
+        ]
+        busy = len(queue) + len(queue._working) + len(queue._resting)
+        return busy + sum(counts or not tally.written for tally in waiting)
 
     await eventually(outstanding, lambda count: count == 0)

@@ -151,7 +151,7 @@ class Scene:
         await self.submit(JobBuilder(marker, kind=self.kind).master().suspend())
         await eventually(lambda: self.conditions(marker), bool)
         await self.client.delete(self.kind.resource, marker, namespace=self.namespace)
-        await settled(self.operator)
+        await settled(self.operator, counts=False)
 
     @asynccontextmanager
     async def history(self, created: Object) -> AsyncIterator[list[list[Condition]]]:

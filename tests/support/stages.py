@@ -68,7 +68,7 @@ class PlayedStage(Stage):
         await self.end("marker-master-0", exit_code=0)
         await self.has("marker", [])
         await self.client.delete(self.kind.resource, "marker", namespace=self.namespace)
-        await settled(self.operator)
+        await settled(self.operator, counts=False)
 
 
 class EmbeddedStage(Stage):
