@@ -1,6 +1,5 @@
 """A plan in the making: what is known about the job, and what the policies have added so far."""
 
-import copy
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -17,7 +16,7 @@ from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.plan import Delete, JobEvent, Patch, Plan, Transition
 from trainwright.engine.ranks import Rank, format_indexes, parse_indexes
 from trainwright.engine.settings import Addressing, Settings
-from trainwright.objects import Object
+from trainwright.objects import Object, copied
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES, Resource
@@ -39,7 +38,7 @@ class Draft:
         self.children = classify(job, observed)
         self.group_restart = restarts_as_group(job, settings)
         """Whether a pod is never replaced alone, but with all others."""
-        self.status: Object = copy.deepcopy(job.raw.get("status") or {})
+        self.status: Object = copied(job.raw.get("status") or {})
         self.replaced: set[str] = set(self.status.get("replacedPods") or ())
         """UIDs of pods whose end is accounted for already, and that only have to go."""
         self.postponed: dict[Rank, datetime] = {}

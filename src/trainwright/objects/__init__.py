@@ -5,5 +5,13 @@ An object is the dictionary that its JSON says; the modules here read such dicti
 
 from typing import Any
 
+import msgspec
+
 Object = dict[str, Any]
 """A Kubernetes object, or a part of one, exactly as it travels."""
+
+
+def copied(obj: Object) -> Object:
+    """A copy that shares nothing; several times quicker than copy.deepcopy."""
+    copy: Object = msgspec.json.decode(msgspec.json.encode(obj))
+    return copy

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 def format_time(moment: datetime) -> str:
     """`2026-11-15T04:05:06Z`: metav1.Time, whole seconds."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec="seconds")[:-6] + "Z"
 
 
 def format_micro_time(moment: datetime) -> str:
     """`2026-11-15T04:05:06.123456Z`: metav1.MicroTime."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def parse_time(text: str) -> datetime:

@@ -83,6 +83,8 @@ class Applier:
             *(partial(self._patch, job, patch) for patch in plan.patches),
             *(partial(self._create, kind, job, child) for child in plan.creates),
         ]
+        if not writes:
+            return []
         results: dict[int, Result] = {}
         waiting = iter(enumerate(writes))
         failed = False

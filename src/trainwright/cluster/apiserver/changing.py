@@ -7,8 +7,7 @@ from trainwright.cluster.apiserver.errors import ApiFailure
 from trainwright.cluster.apiserver.kinds import ResourceType, ScalePaths
 from trainwright.cluster.apiserver.patch import PatchError, TestFailed, json_patch, merge_patch
 from trainwright.cluster.apiserver.strategic import strategic_patch
-from trainwright.cluster.apiserver.tables import copied
-from trainwright.objects import Object
+from trainwright.objects import Object, copied
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"

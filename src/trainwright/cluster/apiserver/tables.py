@@ -13,12 +13,6 @@ from trainwright.objects import Object
 encode = msgspec.json.encode
 
 
-def copied(obj: Object) -> Object:
-    """A copy that shares nothing; several times quicker than copy.deepcopy."""
-    copy: Object = msgspec.json.decode(encode(obj))
-    return copy
-
-
 def object_body(kind: ResourceType, stored: Stored, form: Form, now: datetime) -> bytes:
     """One object in the form that was asked for."""
     if form.name == "Table":

@@ -19,7 +19,7 @@ from trainwright.cluster.apiserver.ownership import Author
 from trainwright.cluster.apiserver.registry import Registry
 from trainwright.cluster.apiserver.requests import Target, read_selection
 from trainwright.cluster.apiserver.store import Decide, ObjectStore, Removed, Stored
-from trainwright.cluster.apiserver.tables import copied, encode, in_version, object_body
+from trainwright.cluster.apiserver.tables import encode, in_version, object_body
 from trainwright.cluster.apiserver.writes import (
     Draft,
     admitted,
@@ -28,7 +28,7 @@ from trainwright.cluster.apiserver.writes import (
     unknown_field_messages,
     updated_object,
 )
-from trainwright.objects import Object
+from trainwright.objects import Object, copied
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from trainwright.objects.times import format_time
 
