@@ -25,7 +25,7 @@ from trainwright.kube.client import Client
 JOBS = 10
 SECONDS = 130 if WHOLE else 4
 """How long the trouble lasts: minutes, or in the sample just longer than the client tries again by itself."""
-RECOVERY_SECONDS = 60
+RECOVERY_SECONDS = 90
 """Within which all is as it should be, however long the trouble has lasted."""
 
 

@@ -26,6 +26,9 @@ _NOT_PASSED_ON = frozenset({"host", "connection", "keep-alive", "transfer-encodi
 _LONGEST_DELAY = 2.0
 """Seconds by which a stale watch is late at most, and an outage lasts at most."""
 _HANDSHAKE_SECONDS = 0.1
+_DELAYS = frozenset({Fault.STALE, Fault.DRIP})
+_LATE_EVENTS = 5
+"""How many events of a watch are delayed before it is cut, for the next one to have a fault of its own."""
 _DROP = 512
 """Bytes of an event that come at a time when a watch drips."""
 
@@ -181,18 +184,11 @@ class FaultProxy:
                     harmless = not self._may(choice.fault, request)
                 if passed < choice.after or harmless:
                     await response.write(line)
-                elif choice.fault is Fault.STALE:
-                    # Only the first waits by itself; those behind it wait for it.
-                    if passed == choice.after:
-                        await asyncio.sleep(choice.share * _LONGEST_DELAY)
-                    await response.write(line)
-                elif choice.fault is Fault.DRIP:
-                    for start in range(0, len(line), _DROP):
-                        await response.write(line[start : start + _DROP])
-                        await asyncio.sleep(0)
-                else:
+                elif choice.fault not in _DELAYS or passed > choice.after + _LATE_EVENTS:
                     await _break_off(request, response, line, choice)
                     return
+                else:
+                    await _delay(response, line, choice, first=passed == choice.after)
                 passed += 1
 
     def _ask(self, request: web.BaseRequest, body: bytes) -> "aiohttp.client._RequestContextManager":
@@ -206,6 +202,15 @@ class FaultProxy:
         )
 
 
+async def _delay(response: web.StreamResponse, line: bytes, choice: Choice, *, first: bool) -> None:
+    if choice.fault is Fault.STALE and first:
+        await asyncio.sleep(choice.share * _LONGEST_DELAY)  # those behind it wait for it
+    size = _DROP if choice.fault is Fault.DRIP else len(line)
+    for start in range(0, len(line), size):
+        await response.write(line[start : start + size])
+        await asyncio.sleep(0)
+
+
 async def _break_off(request: web.BaseRequest, response: web.StreamResponse, line: bytes, choice: Choice) -> None:
     match choice.fault:
         case Fault.EXPIRED_EVENT | Fault.INTERNAL_EVENT:
@@ -213,7 +218,7 @@ async def _break_off(request: web.BaseRequest, response: web.StreamResponse, lin
         case Fault.CUT_WITHIN:
             await response.write(line[: 1 + int(choice.share * (len(line) - 2))])
             _cut(request)
-        case Fault.CUT_BETWEEN:
+        case Fault.CUT_BETWEEN | Fault.STALE | Fault.DRIP:
             _cut(request)
 
 
