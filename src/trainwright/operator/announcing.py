@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from trainwright.engine import JobEvent
 from trainwright.objects import Object
 
-LONGEST_WAIT = 10.0
-"""Seconds after which an event goes out however busy we are. Each costs the server about as much as a pod, and a
-thousand jobs that come at once take that long."""
+LONGEST_WAIT = 15.0
+"""Seconds after which an event goes out however busy we are. Each costs the server half as much as a pod, and two
+thousand jobs that come at once take about that long."""
 
 Tell = Callable[[Object, JobEvent], None]
 
