@@ -106,6 +106,8 @@ async def test_a_jobs_life_is_counted_once_over_two_processes(
             assert await first.counted("training_operator_jobs_created_total") == 1
             assert await first.counted("trainwright_job_pods_created_seconds_count") == 1
             assert await first.counted("rest_client_requests_total") > 5
+            assert await first.counted("workqueue_adds_total") > 0
+            assert await first.counted("workqueue_work_duration_seconds_count") > 0
         async with running(Process(control_plane, real_namespace)) as second:
             await second.ready()
             await eventually(lambda: second.counted("controller_runtime_reconcile_total"), bool)

@@ -77,9 +77,11 @@ class Operator:
         self._stopping = asyncio.Event()
         self._lead = lead
         self._observer = observer or Observer()
-        # On one machine jobs are few, and a job takes two looks to start: its ports are written down before its pods.
-        on_one_machine = self._settings.addressing is Addressing.HOST_PORTS
-        self._queue = queue or (WorkQueue(rest=0) if on_one_machine else WorkQueue())
+        if queue is None:
+            # On one machine jobs are few, and a job takes two looks to start: its ports are written before its pods.
+            on_one_machine = self._settings.addressing is Addressing.HOST_PORTS
+            queue = WorkQueue(rest=0) if on_one_machine else WorkQueue()
+        self._queue = queue
         self._caches = Caches(kinds, companions=_companions(self._settings), outlook=_outlook(self._settings, outlook))
         self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
         self._announcer = Announcer(self._record)
@@ -143,6 +145,8 @@ class Operator:
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work()) for _ in range(self._threads)]
             self.ready.set()
+            for job in self._caches.all_jobs():
+                self._look_at(_key(job))
             await self._stopping.wait()
             self._queue.shut_down()
             _, late = await asyncio.wait(workers, timeout=_FINISH_SECONDS)
@@ -239,13 +243,16 @@ class Operator:
 
     def _look_at(self, key: str) -> None:
         """What a watch tells comes in storms: the pods of a job start and end together, and every write of ours comes
-        back. A look for each would write a status for each."""
-        self._queue.add_rested(key)
+        back. A look for each would write a status for each.
+
+        Before there are workers nothing lines up: a standby may see jobs come and go for months."""
+        if self.ready.is_set():
+            self._queue.add_rested(key)
 
     def _on_job_change(self, before: Object | None, after: Object | None) -> None:
         job = after or before
         if job is not None:
-            self._look_at(f"{job['kind']}/{object_key(job)}")
+            self._look_at(_key(job))
         if before is not None and self.ready.is_set() and _has_gone(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
 
@@ -272,7 +279,7 @@ class Operator:
 
     def _on_node_change(self, before: Node | None, after: Node | None) -> None:
         """A node that went or came back matters to the jobs that have pods there; its other news to none."""
-        if before is not None and after is not None and before.ready == after.ready:
+        if not self.ready.is_set() or (before is not None and after is not None and before.ready == after.ready):
             return
         name = (after or before or _NO_NODE).metadata.name
         for pod in self._caches.pods.store.all():
@@ -281,6 +288,10 @@ class Operator:
 
 
 _NO_NODE = Node(metadata=ObjectMeta())
+
+
+def _key(job: Object) -> str:
+    return f"{job['kind']}/{object_key(job)}"
 
 
 def _has_gone(before: Object, after: Object | None) -> bool:
