@@ -99,16 +99,34 @@ async def test_nothing_is_written_until_we_lead_and_then_at_once(client: Client,
         operator.stop()
 
 
-async def test_a_standby_stops_at_once(client: Client, real_namespace: str) -> None:
-    async def never() -> None:
-        await asyncio.Event().wait()
+async def test_a_standby_does_not_line_up_what_comes_and_goes(client: Client, real_namespace: str) -> None:
+    operator = Operator(client, kinds=KINDS, namespace=real_namespace, lead=never)
 
+    async def known() -> int:
+        return len(operator._caches.jobs["PyTorchJob"].store)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(operator.run())
+        await operator.synced.wait()
+        await submit(client, JobBuilder("job", namespace=real_namespace).master())
+        await eventually(known, lambda count: count == 1)
+        await client.delete(PYTORCH.resource, "job", namespace=real_namespace)
+        await eventually(known, lambda count: count == 0)
+        assert len(operator._queue) == 0
+        operator.stop()
+
+
+async def test_a_standby_stops_at_once(client: Client, real_namespace: str) -> None:
     operator = Operator(client, kinds=KINDS, namespace=real_namespace, lead=never)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         group.create_task(operator.run())
         await operator.synced.wait()
         operator.stop()
     assert not operator.ready.is_set()
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
 
 
 async def pods(client: Client, namespace: str) -> list[str]:

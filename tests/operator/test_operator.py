@@ -185,6 +185,7 @@ async def test_a_taken_name_is_reported_and_the_job_goes_on_when_it_is_free(
 
 async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client: Client) -> None:
     operator = Operator(client)
+    operator.ready.set()
     replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "u", "controller": True}
     for child in (
         PodBuilder(job="ours"),

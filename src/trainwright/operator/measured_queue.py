@@ -45,7 +45,6 @@ class MeasuredQueue(WorkQueue):
         self._clock = clock
         self._added_at: dict[str, float] = {}
         self._started_at: dict[str, float] = {}
-        self._opened_at: float | None = None
 
     def add(self, key: str) -> None:
         before = len(self)
@@ -59,12 +58,10 @@ class MeasuredQueue(WorkQueue):
         return super().retry(key)
 
     async def get(self) -> str:
-        if self._opened_at is None:
-            self._opened_at = self._clock()  # before there were workers, nobody waited for one: we were a standby
         key = await super().get()
         now = self._clock()
         self._started_at[key] = now
-        self._waited[_kind(key)](now - max(self._added_at.pop(key, now), self._opened_at))
+        self._waited[_kind(key)](now - self._added_at.pop(key, now))
         return key
 
     def done(self, key: str) -> None:
