@@ -216,6 +216,13 @@ def test_sensible_elastic_policies_are_accepted() -> None:
             ),
         ),
         (
+            {"minResources": {"cpu": "9" * 5000}},
+            (
+                f'minResources[cpu]: Invalid value: "{"9" * 256}...": '
+                "must be a quantity: a number and a unit such as 500m, 2 or 1.5Gi"
+            ),
+        ),
+        (
             {"minResources": {"cpu": 1, "x": "-1"}},
             'minResources[x]: Invalid value: "-1": must be greater than or equal to 0',
         ),
@@ -349,6 +356,18 @@ def test_errors_come_in_a_fixed_order() -> None:
         (
             {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [{"name": "a"}, 4]}}}}},
             f"{CONTAINERS}[1]: Invalid value: 4: must be object, not int",
+        ),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"securityContext": "x"}}}}},
+            f'{MASTER}.template.spec.securityContext: Invalid value: "x": must be object, not str',
+        ),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"template": template(securityContext=[1])}}},
+            f'{CONTAINERS}[0].securityContext: Invalid value: "list": must be object, not array',
+        ),
+        (
+            {"pytorchReplicaSpecs": {"Master": {"template": template(securityContext={"capabilities": {"drop": 5}})}}},
+            f"{CONTAINERS}[0].securityContext.capabilities.drop: Invalid value: 5: must be array, not int",
         ),
         (
             {"elasticPolicy": {"rdzvConf": [{"key": 1}]}},

@@ -1,16 +1,24 @@
 """A job's life as one sequence of plans, and what is left alone."""
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.hostile import spoilt_specs
 from tests.support.jobs import JobBuilder, PodBuilder, at
 from tests.support.junk import statuses
 from tests.support.planning import STARTED, all_services, conditions, created, decide, events, states
-from trainwright.engine import EMBEDDED, Plan, Settings
+from trainwright.api.errors import InvalidJob
+from trainwright.api.job import read_job, salvage_job
+from trainwright.api.kinds import PYTORCH
+from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
+from trainwright.engine.settings import Gang
 from trainwright.objects import Object
 
+VOLCANO, PLUGINS = Settings(gang=Gang("volcano")), Settings(gang=Gang("scheduler-plugins"))
 SELECTOR = (
     "training.kubeflow.org/job-name=digits,training.kubeflow.org/operator-name=pytorchjob-controller,"
     "training.kubeflow.org/replica-type="
@@ -151,6 +159,18 @@ def test_from_any_status_the_plans_soon_have_nothing_more_to_write_to_it(
             return
         status = made.status
     raise AssertionError(f"still writing: {status}")
+
+
+@pytest.mark.parametrize("settings", [VOLCANO, PLUGINS, EMBEDDED], ids=["volcano", "plugins", "embedded"])
+@given(spec=spoilt_specs())
+def test_whatever_can_be_read_can_be_planned(settings: Settings, spec: Any) -> None:
+    raw = {**JobBuilder().raw(), "spec": spec}
+    try:
+        read = read_job(raw)
+    except InvalidJob as refused:
+        read = salvage_job(raw, PYTORCH, refused)
+    first = plan(read, Observed(), settings, at(0))
+    plan(replace(read, raw={**raw, "status": first.status}), Observed(), settings, at(1))
 
 
 def test_old_spellings_are_told_once() -> None:

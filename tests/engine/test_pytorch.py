@@ -35,7 +35,18 @@ def test_the_master_is_rank_zero() -> None:
     assert (found["RANK"], found["PET_NODE_RANK"]) == ("0", "0")
 
 
-@pytest.mark.parametrize(("processes", "world"), [("4", "12"), ("gpu", "3"), ("cpu", "3"), ("1_0", "3")])
+@pytest.mark.parametrize(
+    ("processes", "world"),
+    [
+        ("4", "12"),
+        ("gpu", "3"),
+        ("cpu", "3"),
+        ("1_0", "3"),
+        (str(2**63 - 1), str(3 * (2**63 - 1))),
+        (str(2**63), "3"),
+        ("9" * 5000, "3"),
+    ],
+)
 def test_the_world_has_all_processes_of_all_nodes(processes: str, world: str) -> None:
     made = decide(JobBuilder().master().workers(2).spec(nprocPerNode=processes))
     found = dict(env(child(made, "digits-master-0")))

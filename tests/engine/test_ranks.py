@@ -25,3 +25,4 @@ def test_indexes_beyond_the_number_of_replicas_are_dropped() -> None:
 
 def test_what_is_no_index_is_skipped() -> None:
     assert parse_indexes("a,-1,1", below=5) == {1}
+    assert parse_indexes(f"{'9' * 5000},0-{'9' * 5000},1", below=5) == {1}, "nor what is too long to be read at all"

@@ -51,6 +51,17 @@ def test_what_is_no_quantity_is_refused_with_the_value_and_an_example(text: obje
     assert "1.5Gi" in str(error.value)
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, f"{'9' * 4000}e999", 10**5000, f"1{'0' * 100}", 10**100], ids=type)
+def test_what_nobody_can_count_is_refused_in_few_words(value: object) -> None:
+    with pytest.raises(QuantityError) as error:
+        parse_quantity(value)
+    assert len(str(error.value)) < 250
+
+
+def test_a_hundred_digits_are_still_read() -> None:
+    assert parse_quantity("9" * 100) == parse_quantity(int("9" * 100)) == 10**100 - 1
+
+
 @pytest.mark.parametrize(
     ("amount", "text"),
     [

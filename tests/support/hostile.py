@@ -18,7 +18,7 @@ Path = tuple[str | int, ...]
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 10**30, -(10**30), 1.5, 1e300,
     "", " ", "1", "-1", "None", "null", "\x00", "\n", "\u202e", "Wörker", "𝒲", "a" * 300, "../../etc", "$(RANK)",
-    [], [None], [[]], [{}], {}, {"": ""}, {"a": None}, {"\x00": 1},
+    "9" * 5000, [], [None], [[]], [{}], {}, {"": ""}, {"a": None}, {"\x00": 1},
 )  # fmt: skip
 KEYS = ("", "x", "Worker", "worker", "MASTER", "Wörker", "replicas", "spec", "\x00", "a" * 300, "__class__", "metadata")
 
@@ -29,8 +29,10 @@ def _whole_job() -> Object:
         ports=[{"name": "pytorchjob-port", "containerPort": 23456}, {"containerPort": 8080, "protocol": "TCP"}],
         env=[{"name": "A", "value": "b"}],
         resources={"requests": {"cpu": "1"}},
+        securityContext={"runAsNonRoot": True, "runAsUser": 1000, "capabilities": {"drop": ["ALL"]}},
     )
     pod["metadata"] = {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+    pod["spec"]["securityContext"] = {"runAsNonRoot": True, "runAsUser": 1000}
     pod["spec"]["initContainers"] = [{"name": "before", "image": "example/before:1"}]
     metric = {
         "type": "Resource",

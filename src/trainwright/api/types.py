@@ -128,14 +128,23 @@ class Resources(View, frozen=True):
     limits: dict[str, Quantity] | None = None
 
 
+class Capabilities(View, frozen=True):
+    drop: list[str] | None = None
+
+
+class SecurityContext(View, frozen=True):
+    capabilities: Capabilities | None = None
+
+
 class Container(View, frozen=True):
-    """The parts of a container that defaults, services, environments and gangs look at."""
+    """The parts of a container that defaults, services, environments, gangs and the container that waits look at."""
 
     name: str
     image: str | None = None
     ports: tuple[ContainerPort, ...] | None = None
     env: list[Object] | None = None
     resources: Resources | None = None
+    security_context: SecurityContext | None = None
 
 
 class TemplateSpec(View, frozen=True):
@@ -144,6 +153,7 @@ class TemplateSpec(View, frozen=True):
     restart_policy: str | None = None
     scheduler_name: str | None = None
     priority_class_name: str | None = None
+    security_context: Object | None = None
 
 
 class TemplateMeta(View, frozen=True):

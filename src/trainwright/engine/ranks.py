@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-_RUN = re.compile(r"(?P<first>\d+)(-(?P<last>\d+))?")
+_RUN = re.compile(r"(?P<first>[0-9]{1,9})(-(?P<last>[0-9]{1,9}))?")
 
 
 class Rank(msgspec.Struct, frozen=True, gc=False):

@@ -15,6 +15,8 @@ _SUFFIXES: dict[str, Fraction] = {
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
 )
+_LONGEST = 100
+"""Characters. Kubernetes counts no further than 19 digits, and Python does not read numbers of any length."""
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 
 
@@ -24,12 +26,14 @@ class QuantityError(ValueError):
 
 def parse_quantity(value: object) -> Fraction:
     """The exact amount. YAML may have read it as a number already, which Kubernetes accepts as well."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**_LONGEST:
         return Fraction(value)
     text = repr(value) if isinstance(value, float) else value
-    match = _QUANTITY.fullmatch(text) if isinstance(text, str) else None
+    match = _QUANTITY.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
     if match is None:
-        raise QuantityError(f"{value!r} is not a quantity: write a number and a unit such as 500m, 2, 1.5Gi or 10G")
+        raise QuantityError(
+            f"{_shown(value)} is not a quantity: write a number and a unit such as 500m, 2, 1.5Gi or 10G"
+        )
     number = Fraction(match["number"])
     if match["exponent"] is not None:
         return number * Fraction(10) ** int(match["exponent"])
@@ -71,3 +75,11 @@ def largest_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fractio
         for name, amount in amounts.items():
             largest[name] = max(largest.get(name, amount), amount)
     return largest
+
+
+def _shown(value: object) -> str:
+    """As much of the value as anybody reads."""
+    if isinstance(value, int) and abs(value) >= 10**_LONGEST:
+        return f"a number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

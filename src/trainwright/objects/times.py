@@ -14,8 +14,9 @@ def format_micro_time(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Reads RFC 3339 with any number of fractional digits; nanoseconds are cut to microseconds."""
-    moment = datetime.fromisoformat(text)
+    """Reads RFC 3339 in either letter case, with any number of fractional digits; nanoseconds are cut to
+    microseconds."""
+    moment = datetime.fromisoformat(text.upper())
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

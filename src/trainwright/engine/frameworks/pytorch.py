@@ -10,7 +10,8 @@ from trainwright.engine.framework import Framework, Tally
 from trainwright.engine.ranks import Rank
 from trainwright.objects import Object
 
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_LARGEST_NUMBER = 2**63 - 1
 
 MASTER = Rank("Master", 0)
 FIRST_WORKER = Rank("Worker", 0)
@@ -75,8 +76,10 @@ def _master_environment(job: Job, rank: Rank, addresses: Addresses, fields: PyTo
 
 
 def _processes(nproc_per_node: str | None) -> int:
-    """`auto`, `cpu` and `gpu` are known in the pod alone; then torchrun corrects the world's size."""
-    return int(nproc_per_node) if nproc_per_node and _NUMBER.fullmatch(nproc_per_node) else 1
+    """`auto`, `cpu` and `gpu` are known in the pod alone; then torchrun corrects the world's size. A number that is too
+    large for Go's operator is as good as none."""
+    number = int(nproc_per_node) if nproc_per_node and _NUMBER.fullmatch(nproc_per_node) else 1
+    return number if abs(number) <= _LARGEST_NUMBER else 1
 
 
 def _elastic_environment(job: Job, addresses: Addresses, elastic: ElasticPolicy) -> dict[str, str]:
