@@ -1,6 +1,7 @@
 """Events follow the writes, but never by more than a moment."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -17,14 +18,14 @@ def event(number: int) -> JobEvent:
 
 async def test_without_writes_an_event_goes_out_at_once() -> None:
     told: list[tuple[Object, JobEvent]] = []
-    announcer = Announcer(lambda about, event: told.append((about, event)))
+    announcer = Announcer(lambda about, event, _: told.append((about, event)))
     announcer.announce(JOB, event(1))
     assert told == [(JOB, event(1))]
 
 
 async def test_events_wait_until_the_last_write_is_done_and_keep_their_order() -> None:
     told: list[str] = []
-    announcer = Announcer(lambda _, event: told.append(event.message))
+    announcer = Announcer(lambda _, event, __: told.append(event.message))
     with announcer.writing():
         with announcer.writing():
             announcer.announce(JOB, event(1))
@@ -35,7 +36,7 @@ async def test_events_wait_until_the_last_write_is_done_and_keep_their_order() -
 
 async def test_a_write_that_fails_does_not_hold_events_for_ever() -> None:
     told: list[str] = []
-    announcer = Announcer(lambda _, event: told.append(event.message))
+    announcer = Announcer(lambda _, event, __: told.append(event.message))
 
     def fail() -> None:
         with announcer.writing():
@@ -50,7 +51,7 @@ async def test_a_write_that_fails_does_not_hold_events_for_ever() -> None:
 @pytest.mark.looptime
 async def test_however_busy_we_are_events_go_out_after_a_while() -> None:
     told: list[str] = []
-    announcer = Announcer(lambda _, event: told.append(event.message))
+    announcer = Announcer(lambda _, event, __: told.append(event.message))
     with announcer.writing():
         announcer.announce(JOB, event(1))
         await asyncio.sleep(LONGEST_WAIT / 2)
@@ -63,3 +64,13 @@ async def test_however_busy_we_are_events_go_out_after_a_while() -> None:
         announcer.announce(JOB, event(3))
         await asyncio.sleep(LONGEST_WAIT + 0.1)
         assert told == ["1", "2", "3"]
+
+
+async def test_an_event_that_waited_still_says_when_it_happened() -> None:
+    happened = datetime(2026, 11, 15, 4, 0, tzinfo=UTC)
+    moment, told = happened, []
+    announcer = Announcer(lambda _, __, at: told.append(at), clock=lambda: moment)
+    with announcer.writing():
+        announcer.announce(JOB, event(1))
+        moment += timedelta(seconds=12)
+    assert told == [happened]

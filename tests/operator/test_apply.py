@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pytest
 
@@ -61,8 +62,8 @@ class World:
     def applier_of(self, parallel_writes: int) -> Applier:
         return Applier(self.client, self.caches, Announcer(self.record), parallel_writes=parallel_writes)
 
-    def record(self, job: Object, event: JobEvent) -> None:
-        self.recorder.record(job, event.type, event.reason, event.message)
+    def record(self, job: Object, event: JobEvent, at: datetime) -> None:
+        self.recorder.record(job, event.type, event.reason, event.message, at=at)
 
     async def apply(self, **plan: object) -> tuple[str, ...]:
         return await self.applier.apply(PYTORCH, self.job, Plan(**plan))  # type: ignore[arg-type]  # checked by Plan
@@ -278,7 +279,7 @@ async def test_every_write_that_fails_is_told(world: World, unused_tcp_port: int
     config = ClusterConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
     async with CountingClient(config, retries=False) as nobody:
         told: list[JobEvent] = []
-        announcer = Announcer(lambda _, event: told.append(event))
+        announcer = Announcer(lambda _, event, __: told.append(event))
         applier = Applier(nobody, world.caches, announcer, parallel_writes=8)
         plan = Plan(deletes=(Delete(PODS, "a", "uid"), Delete(SERVICES, "b", "uid")), delete_job=True)
         failures = await applier.apply(PYTORCH, world.job, plan)

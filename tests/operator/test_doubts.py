@@ -57,7 +57,7 @@ class Witness(Observer):
     told: list[JobEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        announcer = Announcer(lambda job, event: self.told.append(event))
+        announcer = Announcer(lambda _, event, __: self.told.append(event))
         self.caches = Caches(KINDS)
         self.applier = Applier(self.client, self.caches, announcer, parallel_writes=4, observer=self)
 

@@ -32,7 +32,7 @@ class Bench:
         self.caches = Caches(KINDS, outlook=[NODES])
         self.now = START
         self.told: list[JobEvent] = []
-        announcer = Announcer(lambda _, event: self.told.append(event))
+        announcer = Announcer(lambda _, event, __: self.told.append(event))
         self._reconciler = Reconciler(
             kinds=KINDS,
             settings=settings,

@@ -155,7 +155,7 @@ def job_at(version: int, status: Object, *, annotated: bool = False) -> Object:
 @asynccontextmanager
 async def writing(steps: Steps) -> AsyncIterator[tuple[ScriptedServer, StatusWriter]]:
     async with scripted_server() as server, Client(server.config) as client:
-        caches, announcer = Caches(KINDS), Announcer(lambda job, event: None)
+        caches, announcer = Caches(KINDS), Announcer(lambda _, __, ___: None)
         yield (
             server,
             StatusWriter(client, caches, announcer, steps, asyncio.Semaphore(1), forgetful={PYTORCH.name}),

@@ -54,14 +54,23 @@ class EventRecorder:
         self._closing = False
         self._dropped = 0
 
-    def record(self, about: Object, type: str, reason: str, message: str) -> None:  # noqa: A002
-        """Returns at once. `about` is the object, or an ObjectReference to it; `type` is Normal or Warning."""
+    def record(
+        self,
+        about: Object,
+        type: str,  # noqa: A002
+        reason: str,
+        message: str,
+        *,
+        at: datetime | None = None,
+    ) -> None:
+        """Returns at once. `about` is the object, or an ObjectReference to it; `type` is Normal or Warning; `at` is
+        when it happened, if not just now."""
         try:
             reference = reference_to(about)
         except KeyError as missing:
             log.error("event %s (%s) is about an object without %s", reason, message, missing)
             return
-        occurrence = Occurrence(reference, type, reason, message, self._clock())
+        occurrence = Occurrence(reference, type, reason, message, at or self._clock())
         tally = self._aggregator.recall(occurrence)
         if tally is None:
             if self._outstanding >= self._capacity:

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from trainwright.engine import JobEvent
 from trainwright.objects import Object
@@ -12,15 +13,17 @@ LONGEST_WAIT = 15.0
 """Seconds after which an event goes out however busy we are. Each costs the server half as much as a pod, and two
 thousand jobs that come at once take about that long."""
 
-Tell = Callable[[Object, JobEvent], None]
+Tell = Callable[[Object, JobEvent, datetime], None]
+"""About what, the event, and when it happened."""
 
 
 class Announcer:
     """Calls `tell` for each event, in order, as soon as nothing is being written. Needs a running event loop."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._tell = tell
-        self._waiting: deque[tuple[float, Object, JobEvent]] = deque()
+        self._clock = clock
+        self._waiting: deque[tuple[float, Object, JobEvent, datetime]] = deque()
         self._writing = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -37,7 +40,7 @@ class Announcer:
 
     def announce(self, about: Object, event: JobEvent) -> None:
         loop = asyncio.get_running_loop()
-        self._waiting.append((loop.time() + LONGEST_WAIT, about, event))
+        self._waiting.append((loop.time() + LONGEST_WAIT, about, event, self._clock()))
         if not self._writing:
             self.flush()
         elif self._timer is None:
@@ -61,5 +64,5 @@ class Announcer:
             self._timer = loop.call_at(self._waiting[0][0], self._flush_late)
 
     def _tell_next(self) -> None:
-        _, about, event = self._waiting.popleft()
-        self._tell(about, event)
+        _, about, event, at = self._waiting.popleft()
+        self._tell(about, event, at)

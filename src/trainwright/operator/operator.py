@@ -84,7 +84,7 @@ class Operator:
         self._queue = queue
         self._caches = Caches(kinds, companions=_companions(self._settings), outlook=_outlook(self._settings, outlook))
         self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
-        self._announcer = Announcer(self._record)
+        self._announcer = Announcer(self._record, clock=clock)
         self._applier = Applier(
             client,
             self._caches,
@@ -195,8 +195,8 @@ class Operator:
                 self._queue.cancel(key)  # the deadline of a job that is gone may be months away
         self._queue.forget(key)
 
-    def _record(self, job: Object, event: JobEvent) -> None:
-        self._recorders[job["kind"]].record(job, event.type, event.reason, event.message)
+    def _record(self, job: Object, event: JobEvent, at: datetime) -> None:
+        self._recorders[job["kind"]].record(job, event.type, event.reason, event.message, at=at)
 
     def _reflectors(self) -> Sequence[Reflector[Any]]:
         watches: list[Reflector[Any]] = [
