@@ -191,6 +191,16 @@ def test_memory_is_bounded() -> None:
     assert aggregator.recall(happened(reason="R4999")) is not None
 
 
+def test_events_that_could_not_be_made_leave_nothing_behind() -> None:
+    aggregator = Aggregator()
+    for number in range(100):
+        aggregator.forget(aggregator.introduce(happened(reason=f"R{number}")))
+    late = happened(reason="late")
+    take(aggregator, late)
+    assert aggregator.recall(happened(reason="late", at=NOW + 2 * AGGREGATION_WINDOW)) is None
+    assert (len(aggregator), len(aggregator._stories)) == (0, 0)
+
+
 def test_a_reference_can_stand_for_the_object() -> None:
     reference = reference_to(JOB)
     assert reference_to(reference) == reference

@@ -146,6 +146,7 @@ class Aggregator:
         story.turn_to(occurrence.at)
         self._size += len(story)
         self._stories.move_to_end(occurrence.story)
+        self._drop_if_empty(occurrence.story, story)
         tally = story.by_message.get(occurrence.message) or story.combined
         if tally is not None:
             tally.occur(occurrence)
@@ -187,12 +188,18 @@ class Aggregator:
         elif story.by_message.get(tally.message) is tally:
             del story.by_message[tally.message]
             self._size -= 1
+        self._drop_if_empty(tally.story, story)
 
     def new_name(self, about: str) -> str:
         # Two events in one nanosecond, or a clock set back, must not share a name.
         self._last_name = max(self._last_name + 1, self._names())
         suffix = f".{self._last_name:x}"
         return about[: _LONGEST_NAME - len(suffix)] + suffix
+
+    def _drop_if_empty(self, name: tuple[str, ...], story: _Story) -> None:
+        """What counts for nothing would never have to make room."""
+        if not story:
+            del self._stories[name]
 
 
 def event_of(tally: Tally, *, component: str, instance: str) -> Object:
