@@ -17,7 +17,7 @@ run: ## Train the handwritten digits on the embedded cluster (SANDBOX=plain for 
 test: setup kubernetes ## Run the whole test suite, against a real kube-apiserver too (ARGS=... for pytest)
 	@.venv/bin/pytest $(ARGS)
 
-test-all: setup kubernetes ## Like test, with the property-based tests exploring forty times further
+test-all: setup kubernetes ## Like test, with properties explored forty times further and all kills, pauses and outages
 	@HYPOTHESIS_PROFILE=all .venv/bin/pytest --timeout 600 $(ARGS)
 
 coverage: setup ## Fail unless the tests of api and engine reach every branch of them

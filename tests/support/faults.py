@@ -142,7 +142,7 @@ class FaultScript:
         rate = self._rate / 4 if path.endswith("/events") else self._rate
         if act is not Act.WATCH and dice.random() >= rate:
             return None
-        return Choice(self._fault(act, dice), after=dice.randrange(5), share=dice.random())
+        return Choice(self._fault(act, dice), after=dice.randrange(3), share=dice.random())
 
     def _fault(self, act: Act, dice: random.Random) -> Fault:
         if dice.random() < _RARE:
