@@ -6,6 +6,7 @@ from typing import Any
 from tests.support.jobs import JOB_UID, JobBuilder, stored
 from tests.support.planning import DNS, STARTED, created, decide, deleted, events, notices
 from trainwright.objects import Object
+from trainwright.objects.resources import AUTOSCALERS
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
 KIND = "HorizontalPodAutoscaler"
@@ -44,6 +45,17 @@ def test_an_empty_list_of_metrics_leaves_the_choice_to_the_server() -> None:
     assert "metrics" not in made["spec"]
 
 
+def test_without_bounds_it_keeps_the_number_of_workers_but_never_none() -> None:
+    """The server takes no autoscaler that ends at 0, and a job that is scaled to no workers must not fail for it."""
+    for workers, bound in ((3, 3), (0, 1)):
+        (made,) = (
+            one
+            for one in decide(JobBuilder().workers(workers).spec(elasticPolicy={"metrics": [CPU]})).creates
+            if one["kind"] == KIND
+        )
+        assert (made["spec"]["minReplicas"], made["spec"]["maxReplicas"]) == (bound, bound)
+
+
 def test_it_is_left_alone_while_it_says_what_the_job_says() -> None:
     present = autoscaler(behavior={"filled": "in by the server"})
     made = decide(job(CPU), companions={KIND: present})
@@ -53,7 +65,8 @@ def test_it_is_left_alone_while_it_says_what_the_job_says() -> None:
 def test_it_follows_the_job() -> None:
     made = decide(job(CPU, maxReplicas=8), companions={KIND: autoscaler()})
     (patch,) = made.patches
-    assert (patch.name, patch.uid, patch.body["spec"]["maxReplicas"]) == ("digits", "hpa-uid", 8)
+    assert (patch.resource, patch.name, patch.uid) == (AUTOSCALERS, "digits", "hpa-uid")
+    assert patch.body["spec"]["maxReplicas"] == 8
 
 
 def test_it_goes_with_the_metrics_at_suspension_and_at_the_end() -> None:
@@ -77,7 +90,9 @@ def test_somebody_elses_is_never_touched() -> None:
     foreign["metadata"]["ownerReferences"] = []
     made = decide(job(CPU), companions={KIND: foreign})
     assert (made.patches, created(made, KIND)) == ((), [])
-    assert [reason for reason, _ in notices(made)] == ["ErrResourceExists"]
+    ((reason, message),) = notices(made)
+    assert reason == "ErrResourceExists"
+    assert message.startswith('Resource "digits" of Kind "HorizontalPodAutoscaler" already exists')
     assert deleted(decide(job(CPU).suspend(), companions={KIND: foreign}), "horizontalpodautoscalers") == []
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.jobs import JOB_UID, JobBuilder, PodBuilder, stored, template
+from tests.support.jobs import JOB_UID, NAMESPACE, JobBuilder, PodBuilder, stored, template
 from tests.support.planning import DNS, STARTED, child, created, decide, deleted, events
 from trainwright.engine import Plan, Settings
 from trainwright.engine.settings import Gang
@@ -41,7 +41,7 @@ def test_the_group_comes_before_the_pods() -> None:
     made = decide(job(), settings=VOLCANO)
     assert [(one["kind"], one["apiVersion"]) for one in made.creates] == [(KIND, "scheduling.volcano.sh/v1beta1")]
     (pod_group,) = made.creates
-    assert pod_group["metadata"]["name"] == "digits"
+    assert (pod_group["metadata"]["namespace"], pod_group["metadata"]["name"]) == (NAMESPACE, "digits")
     assert pod_group["metadata"]["ownerReferences"][0]["uid"] == JOB_UID
     assert pod_group["spec"] == {"minMember": 3, "minResources": {}, "queue": "default"}
 
@@ -137,9 +137,20 @@ def test_a_group_that_says_what_the_job_says_is_left_alone() -> None:
 
 def test_the_group_follows_the_job() -> None:
     (patch,) = with_group(JobBuilder().master().workers(5).status(STARTED), group()).patches
-    assert (patch.name, patch.uid, patch.body["spec"]["minMember"]) == ("digits", "group-uid", 6)
+    assert (patch.resource, patch.name, patch.uid) == (Gang("Volcano").resource, "digits", "group-uid")
+    assert patch.body["spec"]["minMember"] == 6
     (noted,) = with_group(job().annotation("team", "a"), group()).patches
     assert noted.body == {"metadata": {"annotations": {"team": "a"}}}
+
+
+@pytest.mark.parametrize("settings", [VOLCANO, PLUGINS], ids=["volcano", "plugins"])
+def test_a_resource_that_nobody_asks_for_any_more_leaves_the_group(settings: Settings) -> None:
+    """A merge patch keeps what it does not name, and the group would wait for GPUs for ever."""
+    before = JobBuilder().master(pod=asking({"cpu": "1", "nvidia.com/gpu": 1})).status(STARTED)
+    after = JobBuilder().master(pod=asking({"cpu": "1"})).status(STARTED)
+    (patch,) = with_group(after, group(settings, builder=before), settings).patches
+    assert patch.body["spec"]["minResources"] == {"cpu": "1", "nvidia.com/gpu": None}
+    assert with_group(after, group(settings, builder=after), settings).patches == ()
 
 
 def test_a_queue_that_somebody_set_on_the_group_is_kept() -> None:

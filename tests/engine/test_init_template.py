@@ -34,7 +34,7 @@ def test_the_masters_name_may_stand_anywhere() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "must be a YAML list of containers"),
+        ("", "^must be a YAML list of containers, such as `- name: init-pytorch`$"),
         ("[]", "must be a YAML list of containers"),
         ("name: init", "must be a YAML list of containers"),
         ("- [", "is not YAML: "),

@@ -1,6 +1,11 @@
 """Labels of all generations."""
 
-from trainwright.engine.labels import modern_labels
+from trainwright.engine.labels import format_ports, modern_labels
+
+
+def test_ports_are_listed_by_role_in_one_order() -> None:
+    assert format_ports({"Worker": 29400, "Master": 23456}) == "Master=23456,Worker=29400"
+    assert format_ports({}) == ""
 
 
 def test_a_child_of_the_second_generation_gets_the_labels_of_today_that_it_has_words_for() -> None:

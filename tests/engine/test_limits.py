@@ -60,6 +60,11 @@ def test_with_no_restart_to_spare_the_first_failure_decides_under_any_policy(pol
     assert failed_with(decide(job(policy, backoffLimit=0), PodBuilder("Worker", 0).failed(1)), BACKOFF)
 
 
+def test_with_no_restart_to_spare_an_eviction_decides_where_nobody_is_replaced() -> None:
+    evicted = PodBuilder("Worker", 0).failed(None).reason("Evicted")
+    assert failed_with(decide(job("Never", backoffLimit=0), evicted), BACKOFF)
+
+
 def test_with_a_limit_a_permanent_failure_keeps_its_own_message() -> None:
     made = decide(job("Never", backoffLimit=1), PodBuilder("Worker", 0).failed(1))
     assert failed_with(made, "PyTorchJob digits is failed because 1 Worker replica(s) failed.")

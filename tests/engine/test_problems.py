@@ -13,6 +13,7 @@ def test_a_waiting_container_tells_its_message() -> None:
     assert told(PodBuilder().waiting("ImagePullBackOff", "no such image")) == [
         ("ImagePullBackOff", "Error pod digits-worker-0 container pytorch waiting message: no such image")
     ]
+    assert told(PodBuilder().waiting("", "no such image"))[0][0] == "Waiting"
     assert told(PodBuilder().waiting("ContainerCreating")) == []
 
 

@@ -74,10 +74,12 @@ def _spec(draft: Draft, gang: Gang) -> Object:
     members = draft.job.total_replicas if policy.min_available is None else policy.min_available
     spec: Object = {"minMember": members}
     resources = policy.min_resources or _least_resources(draft, members)
+    present = companions.find(draft, gang.resource)
     if resources or gang.is_volcano:
-        spec["minResources"] = resources
+        # A patch keeps what it does not name, and the group would wait for what nobody asks for any more.
+        nameable = present.spec.get("minResources") if present else None
+        spec["minResources"] = {**dict.fromkeys(nameable or ()), **resources}
     if gang.is_volcano:
-        present = companions.find(draft, gang.resource)
         # Volcano's queues may be changed by who runs the cluster, on the group itself.
         spec["queue"] = (present.spec.get("queue") if present else None) or policy.queue or "default"
         if policy.priority_class:
@@ -100,8 +102,7 @@ def _least_resources(draft: Draft, members: int) -> Object:
 
 
 def _priority(draft: Draft, template: Object) -> int:
-    name = template["spec"].get("priorityClassName")
-    return draft.observed.priorities.get(name, 0) if name else 0
+    return draft.observed.priorities.get(template["spec"].get("priorityClassName"), 0)
 
 
 def _requests(template: Object) -> dict[str, Fraction]:
