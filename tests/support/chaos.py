@@ -16,6 +16,7 @@ from tests.support.podlives import PodLives
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client import Client
+from trainwright.kube.errors import ApiError, Unreachable
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS
 
@@ -77,7 +78,10 @@ async def all_succeeded(
     async def unfinished() -> dict[str, str]:
         for operator in operators:
             operator.check()
-        found = (await client.list(PYTORCH.resource, namespace=namespace)).items
+        try:
+            found = (await client.list(PYTORCH.resource, namespace=namespace)).items
+        except (ApiError, Unreachable) as error:
+            return {"": str(error)}  # the server may have been taken away a moment ago
         return {job["metadata"]["name"]: str(job.get("status")) for job in found if not _is(job, "Succeeded")}
 
     await eventually(unfinished, lambda jobs: not jobs, seconds=seconds)
