@@ -53,6 +53,14 @@ def test_the_authority_outlives_its_servers() -> None:
     assert last.authority != made.authority
 
 
+def test_a_chain_that_no_server_could_use_is_replaced() -> None:
+    made = fresh()
+    stump = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    mended = renewed(replace(made, server=made.server + stump), [NAME], NOW)
+    assert mended is not None
+    load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), mended)
+
+
 def test_a_name_that_is_missing_brings_a_new_server_certificate_of_the_same_authority() -> None:
     made = fresh()
     wider = renewed(made, [NAME, "127.0.0.1"], NOW)

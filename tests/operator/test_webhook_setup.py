@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client import Client
 from trainwright.kube.errors import ApiError
+from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import PatchKind
 from trainwright.objects import Object
 from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
@@ -267,6 +269,28 @@ async def test_without_the_rights_webhooks_are_off_and_the_reason_is_said(
     async with Client(upstream) as poor, running(poor, configured) as setup:
         await found(setup, "off: secrets is forbidden")
     assert len([record for record in caplog.records if "admission webhooks: off" in record.message]) == 2
+
+
+@pytest.mark.apiserver
+async def test_a_namespace_that_is_missing_is_named_and_asked_for_less_and_less_often(
+    control_plane: ControlPlane, client: Client, configured: WebhookPlace
+) -> None:
+    nowhere = replace(configured, namespace=f"{configured.namespace}-missing")
+    attempts: list[float] = []
+
+    def count(seen: RequestSeen) -> None:
+        if seen.method == "POST" and seen.request.path.endswith("/secrets"):
+            attempts.append(asyncio.get_running_loop().time())
+
+    async with Client(control_plane.config, observe=count) as watched, running(watched, nowhere) as setup:
+        await found(setup, f'certificates are not ready: namespaces "{nowhere.namespace}" not found')
+        assert not setup.finding.well
+
+        async def pauses() -> list[float]:
+            return [after - before for before, after in pairwise(attempts)]
+
+        longer = await eventually(pauses, lambda seen: len(seen) >= 3)
+    assert longer[2] > 0.35
 
 
 async def bundle(client: Client, place: WebhookPlace) -> bytes:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Unreachable
+from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Unreachable
 from trainwright.kube.reflector import Reflector
 from trainwright.kube.retries import backoff
 from trainwright.kube.store import Store, raw_metadata
@@ -119,10 +119,10 @@ class WebhookSetup:
                 failures = 0
             except Forbidden as error:
                 self._find(Finding(detail=f"off: {error}"))
-            except (Conflict, AlreadyExists, NotFound):
-                pause = _FIRST_PAUSE  # another replica was quicker: the watch brings what it wrote
             except (ApiError, Unreachable) as error:
-                self._find(Finding(well=False, detail=f"certificates are not ready: {error}"))
+                # Where another replica was quicker, the watch brings what it wrote.
+                if not isinstance(error, Conflict | AlreadyExists):
+                    self._find(Finding(well=False, detail=f"certificates are not ready: {error}"))
                 jitter = random.random()  # noqa: S311
                 pause = backoff(failures, jitter=jitter, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
                 failures += 1
