@@ -32,6 +32,10 @@ def main(arguments: Sequence[str] = ()) -> None:
         for contender in _order(contenders, options.rounds):
             runs[contender].append(run_once(contender, scenario))
         _print(scenario, runs)
+        if restless := [one.settled_writes for one in runs.get(OURS, ()) if one.settled_writes]:
+            sys.exit(
+                f"ours wrote {restless[0]} times about jobs that had ended and been told of: it must not write at all"
+            )
 
 
 def run_once(contender: Contender, scenario: Scenario) -> Measurement:
