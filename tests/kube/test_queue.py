@@ -120,6 +120,13 @@ async def test_retries_pause_longer_and_longer_until_they_are_forgotten() -> Non
     assert queue.retry("a") == 0.005
 
 
+async def test_a_retry_does_not_come_before_the_server_wants_it_but_within_the_longest_pause() -> None:
+    queue = WorkQueue(jitter=lambda: 1.0, longest_delay=40.0)
+    assert queue.retry("a", at_least=10.0) == 10.005
+    assert queue.retry("a", at_least=10.0) == 10.01
+    assert queue.retry("b", at_least=10**9) == 40.005
+
+
 async def test_however_long_a_server_was_away_the_next_try_comes_within_a_minute() -> None:
     queue = WorkQueue()
     began, failures = now(), 0

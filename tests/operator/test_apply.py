@@ -8,6 +8,8 @@ from datetime import datetime
 import pytest
 
 from tests.support.controlplane import ControlPlane
+from tests.support.jobs import JobBuilder
+from tests.support.scriptedserver import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.engine import Delete, JobEvent, Observed, Patch, Plan, Transition
 from trainwright.kube.client import Client
@@ -24,6 +26,7 @@ from trainwright.operator.apply import Applier, Unacceptable
 from trainwright.operator.caches import Caches
 from trainwright.operator.crds import install_crds
 from trainwright.operator.observer import Observer
+from trainwright.operator.outcome import Retry
 
 pytestmark = pytest.mark.apiserver
 
@@ -66,7 +69,9 @@ class World:
         self.recorder.record(job, event.type, event.reason, event.message, at=at)
 
     async def apply(self, **plan: object) -> tuple[str, ...]:
-        return await self.applier.apply(PYTORCH, self.job, Plan(**plan))  # type: ignore[arg-type]  # checked by Plan
+        """Why what failed has failed."""
+        failures = await self.applier.apply(PYTORCH, self.job, Plan(**plan))  # type: ignore[arg-type]  # checked by Plan
+        return tuple(failure.reason for failure in failures)
 
     @property
     def observed(self) -> Observed:
@@ -286,8 +291,19 @@ async def test_every_write_that_fails_is_told(world: World, unused_tcp_port: int
 
     assert [event.reason for event in told] == ["FailedDeletePod", "FailedDeleteService", "FailedDeletePod"]
     assert {event.type for event in told} == {"Warning"}
-    assert list(failures) == [event.message for event in told]
-    assert all(f"Error deleting: cannot connect to {config.server}" in failure for failure in failures)
+    assert [failure.reason for failure in failures] == [event.message for event in told]
+    assert all(f"Error deleting: cannot connect to {config.server}" in failure.reason for failure in failures)
+
+
+async def test_a_server_that_asks_for_a_pause_is_heard() -> None:
+    status = {"kind": "Status", "code": 429, "message": "slow down"}
+    async with scripted_server() as server, Client(server.config) as client:
+        server.will(answer(status, status=429, headers={"Retry-After": "45"}))  # longer than the client would wait
+        applier = Applier(client, Caches(KINDS), Announcer(lambda _, __, ___: None), parallel_writes=1)
+        plan = Plan(deletes=(Delete(PODS, "a", "uid"),))
+        assert await applier.apply(PYTORCH, JobBuilder().master().raw(), plan) == (
+            Retry("Error deleting: slow down", seconds=45),
+        )
 
 
 async def test_writes_of_all_plans_together_are_bounded(world: World) -> None:

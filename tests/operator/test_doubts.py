@@ -19,6 +19,7 @@ from trainwright.operator.apply import Applier
 from trainwright.operator.caches import Caches
 from trainwright.operator.doubts import carried_out
 from trainwright.operator.observer import Observer
+from trainwright.operator.outcome import Retry
 
 NEWS = JobEvent("Normal", "PyTorchJobCreated", "PyTorchJob digits is created.")
 STATUS: Object = {
@@ -68,7 +69,7 @@ class Witness(Observer):
     def key(self) -> str:
         return f"{self.job['metadata']['namespace']}/{self.job['metadata']['name']}"
 
-    async def apply(self) -> tuple[str, ...]:
+    async def apply(self) -> tuple[Retry, ...]:
         plan = Plan(status=STATUS, transitions=(Transition.CREATED,), events=(NEWS,))
         return await self.applier.apply(PYTORCH, self.job, plan)
 

@@ -60,7 +60,8 @@ async def test_what_waits_already_is_not_added_again() -> None:
 async def test_retries_are_counted() -> None:
     watch = Stopwatch()
     assert watch.queue.retry(KEY) > 0
-    assert watch.told["retried"] == [1]
+    assert watch.queue.retry("PyTorchJob/here/other", at_least=9) > 9
+    assert watch.told["retried"] == [1, 1]
     assert await watch.queue.get() == KEY
 
 

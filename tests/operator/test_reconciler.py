@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.jobs import JobBuilder, template
 from tests.support.playing import submit
+from tests.support.scriptedserver import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Addressing, JobEvent, Settings
 from trainwright.kube.client import Client
@@ -142,6 +143,19 @@ async def test_an_api_server_that_does_not_answer_is_tried_again(unused_tcp_port
         outcome = await bench.look(job)
     assert isinstance(outcome, Retry)
     assert config.server in outcome.reason
+
+
+async def test_an_api_server_that_asks_for_a_pause_is_left_alone_for_so_long() -> None:
+    status = {"kind": "Status", "code": 429, "message": "slow down"}
+    async with scripted_server() as server, Client(server.config) as client:
+        server.will(*[answer(status, status=429, headers={"Retry-After": "45"})] * 3)
+        bench = Bench(client)
+        job = JobBuilder("patient").master().raw()
+        bench.caches.jobs[PYTORCH.name].store.remember(job)
+        assert await bench.look(job) == Retry("writing the status: slow down", seconds=45)
+        # What became of the status has to be found out first.
+        assert await bench.look(job) == Retry("looking at the status that was written: slow down", seconds=45)
+    assert [seen.method for seen in server.seen] == ["PUT", "GET", "GET"]
 
 
 async def test_plans_in_flight_never_choose_the_same_port(client: Client, real_namespace: str) -> None:

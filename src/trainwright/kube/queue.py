@@ -85,11 +85,13 @@ class WorkQueue:
             self._cancel_timer(key)
             self._timers[key] = loop.call_at(due, self._due, key)
 
-    def retry(self, key: str) -> float:
-        """Adds the key after a pause that doubles with every retry until `forget`; returns the pause."""
+    def retry(self, key: str, *, at_least: float = 0.0) -> float:
+        """Adds the key after a pause that doubles with every retry until `forget`, on top of what somebody asked us to
+        wait; returns the pause."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = backoff(failures, jitter=self._jitter(), first=self._first_delay, longest=self._longest_delay)
+        pause += min(at_least, self._longest_delay)
         self.add_after(key, pause)
         return pause
 

@@ -21,6 +21,7 @@ from trainwright.operator.announcing import Announcer
 from trainwright.operator.caches import Caches
 from trainwright.operator.notices import Notices
 from trainwright.operator.observer import Observer
+from trainwright.operator.outcome import Retry
 from trainwright.operator.refusals import final_refusal
 from trainwright.operator.result import Result
 from trainwright.operator.status_writer import StatusWriter
@@ -57,7 +58,7 @@ class Applier:
         self._notices.forget(f"{kind}/{job_key}")
         self.statuses.forget(f"{kind}/{job_key}")
 
-    async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[str, ...]:
+    async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[Retry, ...]:
         """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
         that the job has changed since it was read. Raises Unacceptable when all is done that could be."""
         results: list[Result] = []
@@ -116,7 +117,7 @@ class Applier:
         except AlreadyExists as error:
             return await self._claim(job, child_kind, name, error)
         except (ApiError, Unreachable) as error:
-            failed = _failed("Create", child_kind, f"Error creating: {error}")
+            failed = _failed("Create", child_kind, f"Error creating: {error}", error)
             return replace(failed, final=final_refusal(kind, child, error))
         views.remember(answer)
         return _succeeded("Create", child_kind, f"Created {_word(child_kind)}: {name}")
@@ -128,7 +129,7 @@ class Applier:
         try:
             answer = await self._client.get(views.resource, name, namespace=job["metadata"]["namespace"])
         except (ApiError, Unreachable) as problem:
-            return Result(failure=f"{error}; looking at it: {problem}")
+            return Result(failure=Retry.after(problem, f"{error}; looking at it: {problem}"))
         owner = (metadata := views.read(answer).metadata).controller
         if owner and owner.uid == job["metadata"]["uid"]:
             if JOB_NAME not in metadata.labels:
@@ -136,15 +137,16 @@ class Applier:
             views.remember(answer)
             return Result()
         if owner and (owner.kind, owner.name) == (job["kind"], job["metadata"]["name"]):
-            return Result(failure=f"{error}: it belongs to a former {owner.kind} of this name and is being removed")
-        return _failed("Create", kind, f"Error creating: {error} and is not controlled by this job")
+            former = f"{error}: it belongs to a former {owner.kind} of this name and is being removed"
+            return Result(failure=Retry(former))
+        return _failed("Create", kind, f"Error creating: {error} and is not controlled by this job", error)
 
     async def _label(self, job: Object, kind: str, child: ObjectMeta, error: AlreadyExists) -> Result:
         """A child of this job that our watch does not show, for want of a label. One that an operator of earlier years
         made gets the labels of today."""
         name = job["metadata"]["name"]
         if child.labels.get(EARLIER_JOB_NAME) != name:
-            return _failed("Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back")
+            return _failed("Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back", error)
         views = self._caches.children(kind)
         labels = modern_labels(child.labels, controller=f"{job['kind'].lower()}-controller")
         patch = Patch(views.resource, child.name, child.uid, {"metadata": {"labels": labels}})
@@ -159,8 +161,8 @@ class Applier:
             )
         except (ApiError, Unreachable) as error:
             if _is_another_now(error):
-                return Result(failure=str(error))  # the watch will show it
-            return _failed("Update", kind, f"Error updating {patch.name}: {error}")
+                return Result(failure=Retry(str(error)))  # the watch will show it
+            return _failed("Update", kind, f"Error updating {patch.name}: {error}", error)
         self._caches.children(kind).remember(answer)
         return Result()
 
@@ -177,9 +179,9 @@ class Applier:
         except NotFound:
             answer, result = {}, Result()
         except Conflict as error:
-            return Result(failure=str(error))  # another object has the name now: the watch will show it
+            return Result(failure=Retry(str(error)))  # another object has the name now: the watch will show it
         except (ApiError, Unreachable) as error:
-            return _failed("Delete", kind, f"Error deleting: {error}")
+            return _failed("Delete", kind, f"Error deleting: {error}", error)
         else:
             result = _succeeded("Delete", kind, f"Deleted {_word(kind)}: {delete.name}")
         self._caches.children(kind).remember_deletion(answer, key=f"{namespace}/{delete.name}", uid=delete.uid)
@@ -195,7 +197,7 @@ class Applier:
         except (NotFound, Conflict):
             return Result()
         except (ApiError, Unreachable) as error:
-            return _failed("Delete", PODS.kind, f"Error deleting: {error}")
+            return _failed("Delete", PODS.kind, f"Error deleting: {error}", error)
         # The reason is upstream's for this event.
         return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
 
@@ -220,5 +222,6 @@ def _word(kind: str) -> str:
     return kind.lower() if kind in {"Pod", "Service"} else kind
 
 
-def _failed(verb: str, kind: str, message: str) -> Result:
-    return Result(event=JobEvent("Warning", f"Failed{verb}{kind}", message), failure=message)
+def _failed(verb: str, kind: str, message: str, error: Exception) -> Result:
+    event = JobEvent("Warning", f"Failed{verb}{kind}", message)
+    return Result(event=event, failure=Retry.after(error, message))

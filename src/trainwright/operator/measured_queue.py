@@ -53,9 +53,9 @@ class MeasuredQueue(WorkQueue):
             self._added_at[key] = self._clock()
             self._added[_kind(key)]()
 
-    def retry(self, key: str) -> float:
+    def retry(self, key: str, *, at_least: float = 0.0) -> float:
         self._retried[_kind(key)]()
-        return super().retry(key)
+        return super().retry(key, at_least=at_least)
 
     async def get(self) -> str:
         key = await super().get()

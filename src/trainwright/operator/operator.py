@@ -180,8 +180,8 @@ class Operator:
 
     def _settle(self, key: str, outcome: Outcome) -> None:
         match outcome:
-            case Retry(reason):
-                pause = self._queue.retry(key)
+            case Retry(reason, seconds):
+                pause = self._queue.retry(key, at_least=seconds)
                 log.warning("%s: %s; trying again in %.3g s", key, reason, pause)
                 return
             case Again(0):

@@ -1,6 +1,9 @@
 """The four ways in which one reconcile of a job can end, and what each means for the queue."""
 
 from dataclasses import dataclass
+from typing import Self
+
+from trainwright.kube.errors import ApiError
 
 
 @dataclass(frozen=True)
@@ -17,9 +20,15 @@ class Again:
 
 @dataclass(frozen=True)
 class Retry:
-    """Something was in the way: try again, later each time."""
+    """Something was in the way: try again, later each time, and not within the seconds that the server asks for."""
 
     reason: str
+    seconds: float = 0.0
+
+    @classmethod
+    def after(cls, error: Exception, reason: str) -> Self:
+        wanted = error.retry_after if isinstance(error, ApiError) else None
+        return cls(reason, wanted or 0.0)
 
 
 @dataclass(frozen=True)

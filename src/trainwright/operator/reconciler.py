@@ -84,7 +84,7 @@ class Reconciler:
         try:
             await self._applier.statuses.clear_doubt(kind, job_key)
         except (ApiError, Unreachable) as error:
-            return Retry(f"looking at the status that was written: {error}")
+            return Retry.after(error, f"looking at the status that was written: {error}")
         return None
 
     async def _move_memory(self, kind: Kind, job: Object) -> Outcome:
@@ -95,7 +95,7 @@ class Reconciler:
         except NotFound:
             return Done()
         except (ApiError, Unreachable) as error:
-            return Retry(f"moving the memory into the status: {error}")
+            return Retry.after(error, f"moving the memory into the status: {error}")
         return Again(0)
 
     def _read(self, job: Object, kind: Kind) -> Job:
@@ -121,10 +121,10 @@ class Reconciler:
         except NotFound:
             return Done()  # deleted a moment ago
         except (ApiError, Unreachable) as error:
-            return Retry(f"writing the status: {error}")
+            return Retry.after(error, f"writing the status: {error}")
         finally:
             self._reservations.release(job["metadata"]["uid"])
-        return Retry(failures[0]) if failures else None
+        return max(failures, key=lambda failure: failure.seconds, default=None)
 
     def _taken_ports(self, uid: str) -> frozenset[int]:
         if self._settings.addressing is not Addressing.HOST_PORTS:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from trainwright.engine import JobEvent
+from trainwright.operator.outcome import Retry
 
 
 @dataclass(frozen=True)
@@ -10,6 +11,6 @@ class Result:
     """The event that tells of it, if it is worth one, and why it failed, if it did."""
 
     event: JobEvent | None = None
-    failure: str | None = None
+    failure: Retry | None = None
     final: str | None = None
     """What is wrong with the job, if trying again cannot help."""

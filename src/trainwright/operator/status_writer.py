@@ -17,6 +17,7 @@ from trainwright.operator.announcing import Announcer
 from trainwright.operator.caches import Caches
 from trainwright.operator.doubts import Doubt, carried_out
 from trainwright.operator.observer import Observer
+from trainwright.operator.outcome import Retry
 from trainwright.operator.result import Result
 
 log = logging.getLogger(__name__)
@@ -66,8 +67,10 @@ class StatusWriter:
             return Result(event=event)
         # A plan writes a status only if it is another one. Without this the same plan would follow at once, for ever.
         return Result(
-            failure="the server keeps nothing of what is new in the status: its CustomResourceDefinition does not "
-            "declare our fields; install ours with `trainwright operator --install-crds`"
+            failure=Retry(
+                "the server keeps nothing of what is new in the status: its CustomResourceDefinition does not declare "
+                "our fields; install ours with `trainwright operator --install-crds`"
+            )
         )
 
     async def clear_doubt(self, kind: Kind, job_key: str) -> None:
