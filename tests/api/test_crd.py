@@ -94,8 +94,9 @@ def test_a_job_is_not_suspended_unless_it_says_so() -> None:
     assert schema("spec", "runPolicy", "suspend")["default"] is False
 
 
-def test_only_the_replicas_are_required() -> None:
+def test_only_the_replicas_and_their_templates_are_required() -> None:
     assert schema("spec")["required"] == ["pytorchReplicaSpecs"]
+    assert schema("spec", "pytorchReplicaSpecs")["additionalProperties"]["required"] == ["template"]
     assert "required" not in schema("spec", "runPolicy")
 
 

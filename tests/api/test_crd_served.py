@@ -98,3 +98,16 @@ def test_workers_can_be_scaled_and_status_fields_are_kept(server: SyncClient, re
     assert stored["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 5
     scale = server.get(PYTORCH.resource, "digits", namespace=real_namespace, subresource="scale")
     assert scale["status"] == {"replicas": 2, "selector": "a=b"}
+
+
+@pytest.mark.parametrize("roles", [["Master"], ["Master", "worker"]])
+def test_scaling_workers_that_are_not_there_is_refused_and_harms_no_job(
+    server: SyncClient, real_namespace: str, roles: list[str]
+) -> None:
+    job = manifest(JobBuilder().master(), real_namespace)
+    master = job["spec"]["pytorchReplicaSpecs"]["Master"]
+    stored = post(server, {**job, "spec": {"pytorchReplicaSpecs": dict.fromkeys(roles, master)}})
+    scale = {"spec": {"replicas": 2}}
+    with pytest.raises(Invalid, match=r"spec.pytorchReplicaSpecs.Worker.template: Required value"):
+        server.patch(PYTORCH.resource, "digits", scale, namespace=real_namespace, subresource="scale")
+    assert server.get(PYTORCH.resource, "digits", namespace=real_namespace)["spec"] == stored["spec"]

@@ -34,6 +34,7 @@ DIFFERENT = {
     ("spec.runPolicy.schedulingPolicy.minAvailable", "minimum"): "no scheduler takes a negative one",
     ("spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds", "minimum"): "no scheduler takes a negative one",
     ("spec.pytorchReplicaSpecs", "minProperties"): "a job without roles would be ignored in silence",
+    ("spec.pytorchReplicaSpecs{}", "required"): "`kubectl scale` would add a role without pods, and the job would fail",
     ("spec.pytorchReplicaSpecs{}.replicas", "minimum"): "upstream's API server refuses it for Worker alone",
     ("spec.pytorchReplicaSpecs{}.replicas", "maximum"): "a slip of the keyboard cannot stop the operator",
     ("spec.pytorchReplicaSpecs{}.restartPolicy", "enum"): "the API server would refuse every pod, again and again",

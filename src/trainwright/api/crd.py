@@ -136,4 +136,6 @@ def _schema(kind: Kind) -> Object:
 def _replica_schema() -> Object:
     schema = structural_schema(ReplicaSpec)
     schema["properties"]["template"] = _TEMPLATE
+    # `kubectl scale` would otherwise add a role of nothing but a number to a job that has none of that name.
+    schema["required"] = ["template"]
     return schema
