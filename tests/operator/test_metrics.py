@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainwright.api.kinds import KINDS, PYTORCH
-from trainwright.engine.conditions import RUNNING, set_condition
+from trainwright.engine.conditions import RESTARTING, RUNNING, SUSPENDED, set_condition
 from trainwright.engine.plan import Transition
 from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import Request
@@ -85,7 +85,25 @@ def test_the_delay_until_a_job_runs_is_measured_once(metrics: Metrics) -> None:
     assert value(metrics, "trainwright_job_running_seconds_sum", framework="pytorch") == 3
 
 
-def test_the_delay_until_all_pods_are_there_is_measured_once_for_each_job(metrics: Metrics) -> None:
+def test_the_delay_until_all_pods_are_there_is_measured_once_for_each_launch(metrics: Metrics) -> None:
+    resumed: Object = {}
+    set_condition(resumed, RUNNING, reason="PyTorchJobSuspended", message="", now=NOW, truth=False)
+    set_condition(resumed, SUSPENDED, reason="PyTorchJobResumed", message="", now=NOW, truth=False)
+    for job in (JOB, JOB, JOB | {"status": resumed}, JOB | {"status": resumed}):
+        metrics.pods_created(PYTORCH, job)
+    assert value(metrics, "trainwright_job_pods_created_seconds_count", framework="pytorch") == 2
+    assert value(metrics, "trainwright_job_pods_created_seconds_sum", framework="pytorch") == 3
+
+
+@pytest.mark.parametrize("condition", [RUNNING, RESTARTING])
+def test_a_pod_that_is_replaced_is_no_launch_even_for_a_process_that_saw_none(metrics: Metrics, condition: str) -> None:
+    status: Object = {}
+    set_condition(status, condition, reason=f"PyTorchJob{condition}", message="", now=NOW)
+    metrics.pods_created(PYTORCH, JOB | {"status": status})
+    assert not value(metrics, "trainwright_job_pods_created_seconds_count", framework="pytorch")
+
+
+def test_the_delay_until_all_pods_are_there_is_never_negative(metrics: Metrics) -> None:
     for _ in range(2):
         metrics.pods_created(PYTORCH, JOB)
     other = JOB | {"metadata": {**JOB["metadata"], "uid": "u2", "creationTimestamp": "2026-11-15T12:00:01Z"}}

@@ -7,13 +7,17 @@ from trainwright.objects import Object
 from trainwright.objects.times import parse_time
 
 
+def is_launching(job: Object) -> bool:
+    """Whether the job has not run yet since its creation or since it was resumed."""
+    running = _condition(job, "Running")
+    # Suspending sets Running to False with a reason of its own; a restart replaces or lowers the condition too.
+    return _condition(job, "Restarting") is None and (running is None or _suspended(running))
+
+
 def first_running(before: Object, after: Object) -> bool:
     """Whether the job began to run between these two: after its creation or after a resume, not after a restart."""
-    earlier, now = _condition(before, "Running"), _condition(after, "Running")
-    if now is None or now.get("status") != "True":
-        return False
-    # Suspending sets Running to False with a reason of its own; a restart replaces or lowers the condition too.
-    return _condition(before, "Restarting") is None and (earlier is None or _suspended(earlier))
+    running = _condition(after, "Running")
+    return running is not None and running.get("status") == "True" and is_launching(before)
 
 
 def launch_began(job: Object) -> datetime | None:
@@ -35,6 +39,6 @@ def _condition(job: Object, kind: str) -> Object | None:
 
 def _moment(text: Any) -> datetime | None:
     try:
-        return parse_time(text)
-    except (TypeError, ValueError):
+        return parse_time(text) if isinstance(text, str) else None
+    except ValueError:
         return None  # a status that somebody wrote by hand

@@ -26,7 +26,7 @@ from trainwright.api.kinds import Kind
 from trainwright.engine import Transition
 from trainwright.kube.observing import RequestSeen
 from trainwright.objects import Object
-from trainwright.operator.launching import first_running, launch_began
+from trainwright.operator.launching import first_running, is_launching, launch_began
 from trainwright.operator.measured_queue import MeasuredQueue
 from trainwright.operator.observer import Observer
 from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
@@ -61,7 +61,8 @@ class Metrics(Observer):
     ) -> None:
         self.registry = CollectorRegistry()
         self._clock = clock
-        self._launched: set[str] = set()
+        # By uid: the beginning of the launch whose pods were seen to be created.
+        self._launched: dict[str, datetime | None] = {}
         controllers = {name: kind.controller for name, kind in kinds.items()}
         self._transitions = {
             transition: self._counter(f"training_operator_jobs_{transition}_total", text, "job_namespace", "framework")
@@ -154,13 +155,13 @@ class Metrics(Observer):
             self._observe_launch(self._running_seconds, kind, after)
 
     def pods_created(self, kind: Kind, job: Object) -> None:
-        uid = job["metadata"]["uid"]
-        if uid not in self._launched:
-            self._launched.add(uid)
+        uid, began = job["metadata"]["uid"], launch_began(job)
+        if is_launching(job) and self._launched.get(uid) != began:
+            self._launched[uid] = began
             self._observe_launch(self._pods_created_seconds, kind, job)
 
     def job_deleted(self, kind: Kind, job: Object) -> None:
-        self._launched.discard(job["metadata"]["uid"])
+        self._launched.pop(job["metadata"]["uid"], None)
         self._deleted.labels(_namespace(job), kind.framework).inc()
 
     def reconciled(self, kind: Kind, outcome: Outcome, seconds: float) -> None:
