@@ -92,6 +92,7 @@ def test_the_limit_does_not_wait() -> None:
     made = decide(job(10, backoffLimit=11), *pods(), services=SERVICES)
     assert states(made)[-1] == ("Failed", "True")
     assert notices(made) == []
+    assert ("Normal", "ExitedWithCode", "Pod: team.digits-worker-0 exited with code 137") in events(made)
 
 
 def test_a_permanent_failure_does_not_wait() -> None:

@@ -29,6 +29,14 @@ def test_a_condition_is_appended_with_both_times() -> None:
     ]
 
 
+def test_created_is_never_the_state_of_a_job_of_which_more_is_known() -> None:
+    """Another operator may have lost it."""
+    status: Object = {}
+    put(status, "Running")
+    put(status, "Created")
+    assert kinds(status) == [("Created", "True"), ("Running", "True")]
+
+
 def test_the_same_status_and_reason_change_nothing() -> None:
     status: Object = {}
     put(status, "Created")

@@ -70,6 +70,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.old_group: dict[str, set[str]] = {name: set() for name in JOBS}
         self.counted: dict[str, dict[str, int]] = {name: {} for name in JOBS}
         self.blameless: set[str] = set()
+        self.nodes_were_lost = False
         run_policy = {
             "cleanPodPolicy": clean,
             "backoffLimit": limit,
@@ -173,6 +174,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NODES), absent=st.booleans())
     def node_dies(self, name: str, absent: bool) -> None:
+        self.nodes_were_lost = True
         if absent:
             self.world.remove_node(name)
         else:
@@ -372,12 +374,12 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.limit is None or total < max(self.limit, 1)
 
     def _price_of_restart(self, name: str, replaced: list[str]) -> set[int]:
-        """One, unless somebody was taken away: the operator may or may not have seen that."""
+        """One, unless somebody was taken away or cut off: the operator may or may not have seen that."""
         mine = [pod for key, pod in self.world.pods.items() if key.rsplit("-", 2)[0] == name]
         causes = [pod for pod in mine if pod["metadata"]["uid"] in replaced]
         excuses = [pod for pod in mine if "deletionTimestamp" in pod["metadata"] or pod["status"].get("reason")]
         all_failed = len(causes) == len(replaced) and all(pod["status"]["phase"] == "Failed" for pod in causes)
-        return {1} if all_failed and not excuses else {0, 1}
+        return {1} if all_failed and not excuses and not self.nodes_were_lost else {0, 1}
 
     def _uids(self, job: str) -> set[str]:
         return {pod["metadata"]["uid"] for key, pod in self.world.pods.items() if key.rsplit("-", 2)[0] == job}

@@ -72,7 +72,7 @@ def test_a_pod_on_a_dead_node_is_removed_by_force(pod: PodBuilder, readiness: st
 
 def test_its_rank_is_filled_again_and_nothing_is_counted() -> None:
     first = decide(job(backoffLimit=0), a_pod(), fine(), services=SERVICES, nodes=nodes())
-    assert first.deletes == (removal(),)
+    assert (first.deletes, first.wake_at) == ((removal(),), None)
     assert first.transitions == ()
     second = decide(job(backoffLimit=0).status(first.status), fine(), services=SERVICES, nodes=nodes())
     assert created(second) == ["digits-worker-0"]
@@ -140,11 +140,15 @@ def test_a_node_of_which_nobody_says_since_when_is_not_dead() -> None:
     assert decide(job(), a_pod(), services=SERVICES, nodes=silent).deletes == ()
 
 
-def test_a_pod_that_its_finalizers_keep_is_reported_and_not_removed_again() -> None:
-    held = a_pod().terminating(grace=0).metadata(finalizers=["example.com/quota"])
+@pytest.mark.parametrize(
+    ("finalizers", "named"),
+    [(["a.io/x"], "a.io/x"), (["a.io/x", "a.io/y"], "a.io/x, a.io/y"), ([], "its finalizers")],
+)
+def test_a_pod_that_its_finalizers_keep_is_reported_and_not_removed_again(finalizers: list[str], named: str) -> None:
+    held = a_pod().terminating(grace=0).metadata(finalizers=finalizers)
     made = decide(job(), held, fine(), services=SERVICES, nodes=nodes())
     assert made.deletes == ()
-    told = "Pod digits-worker-0 of the dead node far is kept by example.com/quota: remove them from it"
+    told = f"Pod digits-worker-0 of the dead node far is kept by {named}: remove them from it"
     assert notices(made) == [("DeadNode", told)]
 
 
@@ -180,6 +184,22 @@ def test_in_a_group_that_restarts_as_one_a_dead_node_restarts_all_uncounted() ->
 
 
 @pytest.mark.parametrize(
+    ("far", "to_blame"), [("Unknown", False), ("False", False), (None, False), ("True", True)], ids=str
+)
+def test_in_such_a_group_nobody_is_to_blame_who_fails_while_a_peer_is_cut_off(far: str | None, to_blame: bool) -> None:
+    """The collective breaks long before the node counts as dead."""
+    builder = job(backoffLimit=5).annotation("trainwright.dev/restart-scope", "group")
+    failed = on("near", PodBuilder("Worker", 1).failed(1))
+    made = decide(builder, a_pod(), failed, services=SERVICES, nodes=nodes(far, seconds_ago=1))
+    assert states(made)[-1] == ("Restarting", "True")
+    assert made.status is not None
+    assert made.status.get("restarts", {}) == ({"Worker": 1} if to_blame else {})
+    blind = decide(builder, a_pod(), failed, services=SERVICES)
+    assert blind.status is not None
+    assert blind.status["restarts"] == {"Worker": 1}
+
+
+@pytest.mark.parametrize(
     ("seconds", "for_all", "expected"),
     [(None, None, None), (None, 60, 60), ("30", 60, 30), ("off", 60, None), ("30", None, 30), ("soon", 60, 60)],
 )
@@ -192,8 +212,11 @@ def test_the_annotation_wins_over_the_operators_flag(
 
 
 def test_an_operator_that_may_not_see_nodes_says_so() -> None:
-    reason = "NodesNotVisible"
-    assert [told[0] for told in notices(decide(job(), a_pod(), services=SERVICES))] == [reason]
+    message = (
+        "Pods on dead nodes cannot be replaced because the operator may not see nodes: "
+        "allow it to get, list and watch them"
+    )
+    assert notices(decide(job(), a_pod(), services=SERVICES)) == [("NodesNotVisible", message)]
     assert notices(decide(job(), services=SERVICES)) == [], "nobody needs a node yet"
     assert notices(decide(job(None), a_pod(), services=SERVICES)) == [], "nobody asked"
 

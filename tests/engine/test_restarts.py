@@ -80,6 +80,16 @@ def test_what_the_cluster_did_to_a_pod_is_not_counted() -> None:
     assert made.status["replacedPods"] == ["digits-worker-1-uid"]
 
 
+@pytest.mark.parametrize("code", [0, 1, 127])
+def test_a_program_that_ends_because_the_cluster_evicts_it_has_not_failed_for_good(code: int) -> None:
+    evicted = PodBuilder("Worker", 1).failed(code).condition("DisruptionTarget")
+    made = decide(job("ExitCode", backoffLimit=1), evicted)
+    assert deleted(made) == ["digits-worker-1"]
+    assert states(made)[-1] == ("Restarting", "True")
+    assert made.status is not None
+    assert "restarts" not in made.status
+
+
 def test_a_worker_that_fails_beside_a_running_master() -> None:
     builder = JobBuilder().master().workers(2).status(STARTED)
     made = decide(builder, PodBuilder("Master").running(), PodBuilder("Worker", 1).failed(1))

@@ -53,7 +53,7 @@ class PyTorchFields(View, frozen=True):
 
 
 def complete_pytorch(spec: Object) -> Object:
-    """Elastic bounds default to each other or to the number of workers; nprocPerNode to `auto`."""
+    """Elastic bounds default to each other or to the number of workers, but not to 0; nprocPerNode to `auto`."""
     elastic = spec.get("elasticPolicy")
     if elastic is None:
         return spec if spec.get("nprocPerNode") is not None else {**spec, "nprocPerNode": "auto"}
@@ -94,7 +94,7 @@ def _check_bounds(low: int | None, high: int | None) -> Iterable[FieldError]:
 def _with_bounds(elastic: Object, workers: int) -> Object:
     low, high = elastic.get("minReplicas"), elastic.get("maxReplicas")
     if low is None:
-        low = workers if high is None else high
+        low = max(workers, 1) if high is None else high
     return {**elastic, "minReplicas": low, "maxReplicas": low if high is None else high}
 
 

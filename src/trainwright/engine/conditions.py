@@ -33,7 +33,10 @@ def is_finished(status: Object) -> bool:
 
 
 def set_condition(status: Object, kind: str, *, reason: str, message: str, now: datetime, truth: bool = True) -> bool:
-    """Changes `status` and says whether it did. Nothing changes any more once the job has finished."""
+    """Changes `status` and says whether it did. Nothing changes any more once the job has finished.
+
+    What is new comes last; only that the job was created never does, should another operator have lost it.
+    """
     if is_finished(status):
         return False
     truth_text = str(truth)
@@ -54,5 +57,5 @@ def set_condition(status: Object, kind: str, *, reason: str, message: str, now: 
     kept = [condition for condition in status.get("conditions") or () if condition["type"] not in gone]
     if kind in {SUCCEEDED, FAILED}:
         kept = [{**condition, "status": "False"} if condition["type"] == RUNNING else condition for condition in kept]
-    status["conditions"] = [*kept, new]
+    status["conditions"] = [new, *kept] if kind == CREATED else [*kept, new]
     return True

@@ -118,7 +118,11 @@ class Draft:
     @cached_property
     def lost_a_member(self) -> bool:
         """Whether somebody or the cluster has taken a pod from the job: that others fail now is no wonder."""
-        return bool(self.taken_away) or any(map(is_disrupted, self.failures.values()))
+        return (
+            bool(self.taken_away)
+            or any(map(is_disrupted, self.failures.values()))
+            or any(map(self.observed.is_cut_off, self.children.pods.values()))
+        )
 
     # What shall be
 

@@ -77,8 +77,8 @@ def _spec(draft: Draft, gang: Gang) -> Object:
     present = companions.find(draft, gang.resource)
     if resources or gang.is_volcano:
         # A patch keeps what it does not name, and the group would wait for what nobody asks for any more.
-        nameable = present.spec.get("minResources") if present else None
-        spec["minResources"] = {**dict.fromkeys(nameable or ()), **resources}
+        asked_before = present.spec.get("minResources") if present else None
+        spec["minResources"] = {**dict.fromkeys(asked_before or ()), **resources}
     if gang.is_volcano:
         # Volcano's queues may be changed by who runs the cluster, on the group itself.
         spec["queue"] = (present.spec.get("queue") if present else None) or policy.queue or "default"

@@ -1,20 +1,19 @@
 """When a job has failed often enough, or was active for long enough: backoffLimit and activeDeadlineSeconds."""
 
-from trainwright.engine.conditions import FAILED
 from trainwright.engine.draft import Draft
 from trainwright.engine.moments import after
 from trainwright.engine.restarts import is_excused, restarts
 from trainwright.objects.pods import Pod
 
 
-def enforce(draft: Draft) -> None:
+def reached(draft: Draft) -> str:
+    """Why the job fails now unless it has succeeded; empty if no limit is reached."""
     name = draft.job.name
     if _past_backoff_limit(draft):
-        message = f"Job {name} has failed because it has reached the specified backoff limit"
-        draft.finish(FAILED, message=message)
-    elif _past_deadline(draft):
-        message = f"Job {name} has failed because it was active longer than specified deadline"
-        draft.finish(FAILED, message=message)
+        return f"Job {name} has failed because it has reached the specified backoff limit"
+    if _past_deadline(draft):
+        return f"Job {name} has failed because it was active longer than specified deadline"
+    return ""
 
 
 def _past_backoff_limit(draft: Draft) -> bool:

@@ -8,7 +8,6 @@ written on its pods, as nobody else remembers it.
 from collections.abc import Mapping
 
 from trainwright.engine.choices import dead_node_seconds
-from trainwright.engine.conditions import is_finished
 from trainwright.engine.draft import Draft
 from trainwright.engine.moments import after
 from trainwright.objects.nodes import Node
@@ -23,7 +22,7 @@ NODE_GONE_SINCE = "trainwright.dev/node-gone-since"
 def remove_stranded(draft: Draft) -> frozenset[str]:
     """Removes what is stranded for too long; answers with the uids of those pods."""
     seconds = dead_node_seconds(draft.job, draft.settings)
-    if seconds is None or is_finished(draft.status):
+    if seconds is None:
         return frozenset()
     dependent = [pod for pod in draft.children.all_pods if _needs_its_node(pod)]
     nodes = draft.observed.nodes

@@ -42,3 +42,10 @@ class Observed:
     """The cluster's Nodes by name; None where we may not see them."""
     priorities: Mapping[str, int] = field(default_factory=dict)
     """The cluster's PriorityClasses: the value of each name."""
+
+    def is_cut_off(self, pod: Pod) -> bool:
+        """Whether a pod that has not ended has a node that is gone or silent, as far as we may see."""
+        if self.nodes is None or not pod.spec.node_name or pod.finished:
+            return False
+        node = self.nodes.get(pod.spec.node_name)
+        return node is None or not node.ready

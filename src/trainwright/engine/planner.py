@@ -20,7 +20,7 @@ from trainwright.engine import (
     status,
     suspend,
 )
-from trainwright.engine.conditions import SUSPENDED, is_finished, is_true
+from trainwright.engine.conditions import FAILED, SUSPENDED, is_finished, is_true
 from trainwright.engine.draft import Draft
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
@@ -68,13 +68,15 @@ def _run(draft: Draft) -> None:
     if ports.choose(draft):
         return  # the choice must be on record before the first pod is made for it
     restarts.strike_off_the_gone(draft)
-    restarts.postpone(draft)
+    if not (limit := limits.reached(draft)):
+        restarts.postpone(draft)  # whom nobody will replace has nothing to wait for
     status.record_ends(draft)
     tallies = status.count(draft)
     if draft.framework.succeeded(draft.job, tallies):
         status.succeed(draft)  # whatever else has happened at the same time
+    elif limit:
+        draft.finish(FAILED, message=limit)
     else:
-        limits.enforce(draft)
         restarts.replace_failed(draft, stranded=nodes.remove_stranded(draft))
         autoscaling.keep(draft)
         adoption.adopt(draft)

@@ -6,7 +6,7 @@ once, however many of its pods failed. It is under way as long as `status.replac
 """
 
 from trainwright.engine import backoff
-from trainwright.engine.conditions import FAILED, RESTARTING, is_finished
+from trainwright.engine.conditions import FAILED, RESTARTING
 from trainwright.engine.draft import Draft
 from trainwright.engine.ends import End, end_of, exit_code, is_active, is_disrupted
 from trainwright.engine.plan import Transition
@@ -53,8 +53,6 @@ def is_excused(draft: Draft, pod: Pod) -> bool:
 
 def replace_failed(draft: Draft, *, stranded: frozenset[str] = frozenset()) -> None:
     """`stranded`: the uids of pods that are removed because their node is gone."""
-    if is_finished(draft.status):
-        return
     for rank, pod in draft.failures.items():
         if draft.replicas[rank.role].restart_policy == "ExitCode" and not is_replaceable(draft, rank, pod):
             message = f'job "{draft.job.name}" is failing because "{rank.role}" replica(s) failed.'
@@ -73,7 +71,7 @@ def is_replaceable(draft: Draft, rank: Rank, pod: Pod) -> bool:
             return True
         case "ExitCode":
             code = exit_code(pod, draft.job.kind.container)
-            return code is None or code >= _SIGNALS
+            return code is None or code >= _SIGNALS or is_disrupted(pod)
         case _:
             return False
 
