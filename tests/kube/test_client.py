@@ -298,6 +298,15 @@ async def test_the_servers_own_path_comes_first(server: ScriptedServer, caller: 
     assert server.seen[0].target == "/k8s/clusters/c-1/api/v1/namespaces/default/pods/p"
 
 
+async def test_a_proxy_that_refuses_is_quoted_without_its_password(server: ScriptedServer, caller: Caller) -> None:
+    server.will(answer(b"", status=407))
+    proxy = server.url.replace("http://", "http://ada:hunter2@")
+    client = caller.client(ClusterConfig(server="https://cluster.example", proxy_url=proxy), retries=False)
+    with pytest.raises(Unreachable, match="407") as refused:
+        await caller.call(client.get, PODS, "p")
+    assert "hunter2" not in str(refused.value)
+
+
 async def test_a_proxy_is_asked_instead_of_the_server(server: ScriptedServer, caller: Caller) -> None:
     server.will(answer(POD))
     proxy = server.url.replace("http://", "http://ada:pw@")

@@ -323,6 +323,13 @@ def test_a_proxy_that_we_cannot_use_is_named() -> None:
         proxy_of(ClusterConfig(server=SERVER), {"HTTPS_PROXY": "socks5://p:1"})
 
 
+def test_a_proxys_password_is_never_shown() -> None:
+    with pytest.raises(ConfigError) as refused:
+        proxy_of(ClusterConfig(server=SERVER), {"HTTPS_PROXY": "socks5://ada:hunter2@p:1"})
+    assert "hunter2" not in str(refused.value)
+    assert "hunter2" not in repr(ClusterConfig(server=SERVER, proxy_url="http://ada:hunter2@p:1"))
+
+
 def client_pair() -> tuple[bytes, bytes]:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ada")])

@@ -37,8 +37,8 @@ class Client:
     """Use as `async with Client(config) as client`, or call `close()`. Needs a running event loop from the start.
 
     `gate` is asked before each attempt to send a request, and again when a body is about to leave; it raises if it must
-    not. `limit` holds back
-    everything but streams. `observe` is told of every attempt; it must return at once and not raise.
+    not. `limit` holds back everything but streams. `observe` is told of every attempt; it must return at once and not
+    raise.
     """
 
     def __init__(
@@ -436,6 +436,8 @@ def _reason(error: Exception) -> str:
         return answers.reason_of(error.certificate_error)
     if isinstance(error, aiohttp.ClientPayloadError):
         return answers.HALF_AN_ANSWER
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy says {error.status} {error.message}"  # its own text shows the proxy's password
     return answers.reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
 
 

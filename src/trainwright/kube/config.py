@@ -54,7 +54,7 @@ class ClusterConfig:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     exec_plugin: ExecPlugin | None = None
-    proxy_url: str | None = None
+    proxy_url: str | None = field(default=None, repr=False)
 
 
 def load_kubeconfig(path: Path | None = None, *, context: str | None = None) -> ClusterConfig:

@@ -183,7 +183,8 @@ def proxy_of(config: ClusterConfig, environ: Mapping[str, str]) -> str | None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not proxy.startswith("http://"):
-        raise ConfigError(f"{name.upper()} must start with http://, other proxies are not supported: {proxy!r}")
+        scheme = proxy.partition("://")[0]  # what follows may hold a password
+        raise ConfigError(f"{name.upper()} must start with http://, not {scheme}://: other proxies are not supported")
     return proxy
 
 
