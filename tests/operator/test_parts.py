@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,12 +17,15 @@ from tests.support.jobs import JobBuilder
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.engine import Settings
 from trainwright.kube.client import Client
+from trainwright.kube.config import ClusterConfig, ConfigError
 from trainwright.objects.resources import LEASES, PODS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 from trainwright.operator.parts import Parts
 from trainwright.operator.process import prepare
 from trainwright.operator.serving import Address
+from trainwright.operator.surroundings import Surroundings
 
 pytestmark = pytest.mark.apiserver
 
@@ -189,3 +193,10 @@ async def test_a_webhook_port_that_somebody_else_has_ends_the_process(
 
 async def pods(client: Client, namespace: str) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in (await client.list(PODS, namespace=namespace)).items)
+
+
+async def test_credentials_that_cannot_be_read_end_it_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "token").touch()
+    config = ClusterConfig(server="http://127.0.0.1:1", token_file=tmp_path / "token")
+    with pytest.raises(ConfigError, match=r"^the token file \S+ is empty$"):
+        await Parts(config, KINDS, OperatorOptions()).work(Surroundings(Settings(), ()), asyncio.Event())

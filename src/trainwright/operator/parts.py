@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from trainwright.api.kinds import Kind
 from trainwright.kube.client import Client
-from trainwright.kube.config import ClusterConfig
+from trainwright.kube.config import ClusterConfig, ConfigError
 from trainwright.kube.limits import RateLimit
 from trainwright.kube.requests import Request
 from trainwright.operator.health import Check, Finding, health_page
@@ -186,6 +186,6 @@ def _first_told(several: BaseExceptionGroup[BaseException]) -> BaseException:
     """The error for the user, if there is one among them; else all of them."""
     for one in several.exceptions:
         told = _first_told(one) if isinstance(one, BaseExceptionGroup) else one
-        if isinstance(told, OperatorError):
+        if isinstance(told, OperatorError | ConfigError):
             return told
     return several
