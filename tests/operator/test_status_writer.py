@@ -16,7 +16,7 @@ from tests.support.playing import playing, submit
 from tests.support.scriptedserver import ScriptedServer, answer, cut, scripted_server
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
-from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
 from trainwright.api.memory import ANNOTATION, FIELDS, remembered
 from trainwright.engine import Plan, Transition
 from trainwright.kube.client import Client
@@ -250,3 +250,11 @@ async def uid(client: Client, namespace: str, pod: str) -> str:
 async def told(client: Client, namespace: str) -> list[str]:
     found = (await client.list(EVENTS, namespace=namespace)).items
     return [event["message"] for event in found if event["reason"] == "StatusFieldsDropped"]
+
+
+async def test_the_memory_of_a_job_that_somebody_else_manages_is_not_ours_to_move() -> None:
+    builder = JobBuilder().master().annotation(ANNOTATION, "{}")
+    async with writing(Steps()) as (_, writer):
+        writer.forgetful.clear()
+        assert writer.is_outdated(PYTORCH, builder.raw())
+        assert not writer.is_outdated(PYTORCH, builder.run_policy(managedBy=MULTIKUEUE).raw())

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
+from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import Kind
 from trainwright.api.memory import ANNOTATION, FIELDS, lost, remembered
 from trainwright.engine import JobEvent, Plan
@@ -86,8 +87,8 @@ class StatusWriter:
                 self._announcer.announce(doubt.job, event)
 
     def is_outdated(self, kind: Kind, job: Object) -> bool:
-        """Whether the job carries a memory that its status has room for by now."""
-        return kind.name not in self.forgetful and _memory(job) is not None
+        """Whether a job of ours carries a memory that its status has room for by now."""
+        return kind.name not in self.forgetful and _memory(job) is not None and not is_managed_elsewhere(job)
 
     async def move_memory(self, kind: Kind, job: Object) -> None:
         """Puts the memory into the status, where it belongs, and takes the annotation away. In this order: a kill in
