@@ -22,7 +22,7 @@ def _finds_a_field_wrong(error: Exception) -> bool:
         return " cannot be handled as a " in error.message
     if not isinstance(error, Invalid) or error.message.startswith("admission webhook"):
         return False
-    return any(cause.get("field") for cause in (error.status.get("details") or {}).get("causes") or ())
+    return any(cause.field for cause in error.causes)
 
 
 def _field(kind: Kind, child: Object) -> str:
