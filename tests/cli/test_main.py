@@ -58,4 +58,4 @@ def test_a_misspelt_command_is_recognised() -> None:
 def test_any_other_command_is_answered_with_the_list() -> None:
     result = CliRunner().invoke(cli, ["frobnicate"])
     assert result.exit_code == 2
-    assert "up, down, status, run, operator, version" in result.output
+    assert "up, down, status, run, operator, crds, version" in result.output

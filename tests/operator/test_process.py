@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.accounts import account
 from tests.support.controlplane import ControlPlane
 from tests.support.scriptedserver import answer, scripted_server
 from tests.support.waiting import eventually
@@ -76,7 +77,7 @@ async def test_missing_crds_end_it_with_the_ways_to_install_them(
     message = str(refused.value)
     assert f"does not know {kind.plural}.kubeflow.org" in message
     assert "`trainwright operator --install-crds`" in message
-    assert "`kubectl apply`" in message
+    assert "`trainwright crds | kubectl apply -f -`" in message
     assert "\n" not in message
 
 
@@ -104,8 +105,25 @@ async def test_crds_are_installed_and_brought_up_to_date_on_demand(
 @pytest.mark.apiserver
 async def test_a_wrong_token_ends_it(control_plane: ControlPlane) -> None:
     stranger = replace(control_plane.config, token="wrong")
-    with pytest.raises(OperatorError, match="refuses us: Unauthorized"):
+    with pytest.raises(OperatorError, match=r"refuses us: Unauthorized; the credentials .* are wrong or have expired"):
         await prepare(stranger, {PYTORCH.name: PYTORCH}, OperatorOptions())
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize(
+    ("install_crds", "message"),
+    [
+        (False, 'cannot list resource "pytorchjobs".*; add that rule to our role$'),
+        (True, r'cannot create resource "customresourcedefinitions".*`trainwright crds \| kubectl apply -f -`$'),
+    ],
+)
+async def test_a_missing_right_ends_it_with_what_to_do(
+    control_plane: ControlPlane, real_namespace: str, install_crds: bool, message: str
+) -> None:
+    async with Client(control_plane.config) as client:
+        nobody = await account(client, real_namespace, "nobody", [])
+    with pytest.raises(OperatorError, match=message):
+        await prepare(nobody, {PYTORCH.name: PYTORCH}, OperatorOptions(install_crds=install_crds))
 
 
 @pytest.mark.apiserver

@@ -13,6 +13,7 @@ COMMANDS = {
     "status": "Show whether the cluster runs, and its jobs.",
     "run": "Run the jobs of manifests and follow them to their end.",
     "operator": "Run the operator beside a Kubernetes cluster.",
+    "crds": "Print the CustomResourceDefinitions.",
     "version": "Print the version.",
 }
 """In the order in which a newcomer needs them; `trainwright.cli.NAME` defines each as `command`."""

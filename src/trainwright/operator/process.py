@@ -16,7 +16,17 @@ from typing import TypeVar
 from trainwright.api.kinds import Kind
 from trainwright.kube.client import Client
 from trainwright.kube.config import ClusterConfig, in_cluster_config, load_kubeconfig
-from trainwright.kube.errors import ApiError, Expired, ServerError, TooManyRequests, Unreachable, Untrusted
+from trainwright.kube.errors import (
+    ApiError,
+    Expired,
+    Forbidden,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+    Untrusted,
+)
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 from trainwright.operator.crds import forgetful_kinds, install_crds, missing_crds
 from trainwright.operator.leading import check_rights
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
@@ -27,6 +37,8 @@ from trainwright.operator.surroundings import Surroundings, survey
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_BY_KUBECTL = "trainwright crds | kubectl apply -f -"
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
 _DEEPEST_JSON = 12_000
@@ -71,7 +83,16 @@ async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: Ope
                 await asyncio.sleep(delay)
                 delay = min(2 * delay, _LONGEST_DELAY)
             except ApiError as error:
-                raise OperatorError(f"{config.server} refuses us: {error}") from None
+                raise OperatorError(f"{config.server} refuses us: {error}{_remedy(error)}") from None
+
+
+def _remedy(error: ApiError) -> str:
+    """What to do about it, for errors whose message does not say."""
+    if isinstance(error, Unauthorized):
+        return "; the credentials of the kubeconfig or service account are wrong or have expired"
+    if isinstance(error, Forbidden) and CUSTOM_RESOURCE_DEFINITIONS.plural in error.message:
+        return f"; have them installed by somebody who may, with `{_BY_KUBECTL}`"
+    return "; add that rule to our role" if isinstance(error, Forbidden) else ""
 
 
 async def _look_around(client: Client, kinds: Mapping[str, Kind], options: OperatorOptions) -> Surroundings:
@@ -80,7 +101,7 @@ async def _look_around(client: Client, kinds: Mapping[str, Kind], options: Opera
     if missing := await missing_crds(client, kinds.values(), namespace=options.namespace):
         raise OperatorError(
             f"{client.config.server} does not know {', '.join(missing)}: install the CustomResourceDefinitions with "
-            "`trainwright operator --install-crds`, or have them installed with `kubectl apply`"
+            f"`trainwright operator --install-crds` or `{_BY_KUBECTL}`"
         )
     if options.leader_election is not None:
         await check_rights(client, options.leader_election.namespace or own_namespace(client.config))

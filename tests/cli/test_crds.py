@@ -1,0 +1,14 @@
+"""`trainwright crds`: the manifest that an administrator applies."""
+
+import yaml
+from click.testing import CliRunner
+
+from trainwright.api.crd import render_crd
+from trainwright.api.kinds import KINDS
+from trainwright.cli.main import cli
+
+
+def test_it_prints_every_definition_as_yaml() -> None:
+    result = CliRunner().invoke(cli, ["crds"])
+    assert result.exit_code == 0
+    assert list(yaml.safe_load_all(result.output)) == [render_crd(kind) for kind in KINDS.values()]
