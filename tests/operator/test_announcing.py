@@ -1,6 +1,7 @@
 """Events follow the writes, but never by more than a moment."""
 
 import asyncio
+import logging
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -21,6 +22,14 @@ async def test_without_writes_an_event_goes_out_at_once() -> None:
     announcer = Announcer(lambda about, event, _: told.append((about, event)))
     announcer.announce(JOB, event(1))
     assert told == [(JOB, event(1))]
+
+
+async def test_the_log_of_decisions_has_every_event_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    announcer = Announcer(lambda *_: None)
+    job: Object = {"kind": "PyTorchJob", "metadata": {"name": "job", "namespace": "team"}}
+    with caplog.at_level(logging.DEBUG, "trainwright.operator"), announcer.writing():
+        announcer.announce(job, JobEvent("Warning", "FailedCreatePod", "quota"))
+        assert caplog.messages == ["PyTorchJob/team/job: Warning FailedCreatePod: quota"]
 
 
 async def test_events_wait_until_the_last_write_is_done_and_keep_their_order() -> None:

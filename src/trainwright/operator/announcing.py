@@ -1,6 +1,7 @@
 """Holds events back while plans are being carried out: a pod that starts is worth more than the news of another."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,6 +9,9 @@ from datetime import UTC, datetime
 
 from trainwright.engine import JobEvent
 from trainwright.objects import Object
+from trainwright.objects.metadata import object_key
+
+log = logging.getLogger(__name__)
 
 LONGEST_WAIT = 15.0
 """Seconds after which an event goes out however busy we are. Each costs the server half as much as a pod, and two
@@ -39,6 +43,8 @@ class Announcer:
                 self.flush()
 
     def announce(self, about: Object, event: JobEvent) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s/%s: %s %s: %s", about["kind"], object_key(about), event.type, event.reason, event.message)
         loop = asyncio.get_running_loop()
         self._waiting.append((loop.time() + LONGEST_WAIT, about, event, self._clock()))
         if not self._writing:
