@@ -35,6 +35,8 @@ only_mutate = {modules}
 also_copy = ["tests"]
 pytest_add_cli_args = ["--ignore=tests/engine/test_survivors.py"]
 pytest_add_cli_args_test_selection = ["tests/engine"]
+timeout_constant = 30.0  # seconds, added to what the tests took: a busy machine is no reason to call a mutant noticed
+timeout_multiplier = 2.0
 
 [tool.pytest.ini_options]
 pythonpath = ["."]

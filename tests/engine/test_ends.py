@@ -25,15 +25,11 @@ def test_phases_are_taken_at_their_word_while_nobody_deletes_the_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finished", "deleted", "end"),
-    [
-        (at(-1), NOW, End.SUCCEEDED),
-        (NOW, NOW, End.TAKEN_AWAY),
-        (at(5), NOW, End.TAKEN_AWAY),
-    ],
+    ("finished", "end"), [(at(-1), End.SUCCEEDED), (NOW, End.TAKEN_AWAY), (at(5), End.TAKEN_AWAY)]
 )
-def test_a_deleted_pod_counts_only_if_it_had_ended_before(finished: datetime, deleted: datetime, end: End) -> None:
-    assert end_of(PodBuilder().succeeded(finished=finished).terminating(deleted).pod()) is end
+@pytest.mark.parametrize("grace", [0, 30])
+def test_a_deleted_pod_counts_only_if_it_had_ended_before(finished: datetime, end: End, grace: int) -> None:
+    assert end_of(PodBuilder().succeeded(finished=finished).terminating(NOW, grace=grace).pod()) is end
 
 
 def test_a_failure_before_the_deletion_is_a_failure() -> None:

@@ -85,6 +85,13 @@ def test_before_its_time_it_is_left_and_the_moment_is_known() -> None:
     assert (made.deletes, made.wake_at) == ((), at(1))
 
 
+@pytest.mark.parametrize(("deadline", "first"), [(30, 30), (90, 60)])
+def test_of_several_moments_the_earliest_is_the_one_to_wake_at(deadline: int, first: int) -> None:
+    builder = job(activeDeadlineSeconds=deadline)
+    made = decide(builder, a_pod(), fine(), services=SERVICES, nodes=nodes(seconds_ago=0))
+    assert made.wake_at == at(first)
+
+
 @pytest.mark.parametrize("seconds_ago", [0, 60, 10_000])
 def test_a_pod_on_a_node_that_is_ready_is_never_removed(seconds_ago: float) -> None:
     for pod in (a_pod(), a_pod().terminating()):

@@ -83,8 +83,7 @@ def _processes(nproc_per_node: str | None) -> int:
 
 
 def _elastic_environment(job: Job, addresses: Addresses, elastic: ElasticPolicy) -> dict[str, str]:
-    declared = _rendezvous_port(job, elastic)
-    port = declared if elastic.rdzv_host else addresses.port("Worker", declared)
+    port = addresses.port("Worker", _rendezvous_port(job, elastic))
     env = {
         "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or addresses.host(FIRST_WORKER)}:{port}",
         "PET_RDZV_BACKEND": elastic.rdzv_backend or "c10d",
