@@ -93,6 +93,13 @@ def test_the_jobs_annotations_are_copied_but_for_other_tools_notes() -> None:
     assert made["metadata"]["annotations"] == {"team": "a"}
 
 
+def test_a_policy_that_asks_for_nothing_gets_nothing() -> None:
+    """Not what the pods ask for."""
+    builder = JobBuilder().master(pod=asking({"cpu": "1"})).run_policy(schedulingPolicy={"minResources": {}})
+    assert group(VOLCANO, builder=builder)["spec"]["minResources"] == {}
+    assert "minResources" not in group(PLUGINS, builder=builder)["spec"]
+
+
 def test_the_least_resources_are_those_of_the_first_members() -> None:
     builder = JobBuilder().master(pod=asking({"cpu": "1", "memory": "1Gi"})).workers(3, pod=asking({"cpu": "500m"}))
     (made,) = decide(builder, settings=VOLCANO).creates

@@ -7,6 +7,7 @@ from tests.support.planning import child, created, decide, deleted, env, events,
 from trainwright.engine import EMBEDDED, Addressing, Plan, ServiceView, Settings
 from trainwright.objects import Object
 
+LISTEN_PORTS = "node.trainwright.dev/listen-ports"
 FEW = Settings(addressing=Addressing.HOST_PORTS, port_range=range(20000, 20003))
 
 
@@ -26,7 +27,8 @@ def status_with(port: int) -> Object:
 
 
 def pod(role: str, port: int) -> PodBuilder:
-    return PodBuilder(role, 0).annotation("trainwright.dev/ports", f"Master={port}")
+    built = PodBuilder(role, 0).annotation("trainwright.dev/ports", f"Master={port}")
+    return built.annotation(LISTEN_PORTS, str(port)) if role == "Master" else built
 
 
 def services(port: int) -> list[ServiceView]:
@@ -41,6 +43,15 @@ def test_the_declared_port_is_taken_while_it_is_free() -> None:
     assert chosen(made) == {"Master": 23456}
     assert (made.creates, made.deletes) == ((), ()), "the choice is on record before the first pod"
     assert states(made) == [("Created", "True")]
+
+
+def test_a_port_of_the_users_own_that_is_taken_is_a_failure_like_any_other() -> None:
+    """No choice of ours could help, and nobody else would ever replace the pod."""
+    lost = pod("Worker", 23456).annotation(LISTEN_PORTS, "8080").failed(None).reason("PortTaken")
+    made = decide(job(status_with(23456)), lost, settings=EMBEDDED)
+    assert chosen(made) == {"Master": 23456}
+    assert deleted(made) == ["digits-worker-0"]
+    assert states(made)[-1] == ("Restarting", "True")
 
 
 def test_the_next_free_port_is_taken_otherwise() -> None:

@@ -17,6 +17,7 @@ from trainwright.engine.plan import Delete, JobEvent, Patch, Plan, Transition
 from trainwright.engine.ranks import Rank, format_indexes, parse_indexes
 from trainwright.engine.settings import Addressing, Settings
 from trainwright.objects import Object, copied
+from trainwright.objects.instructions import LISTEN_PORTS
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES, Resource
@@ -84,7 +85,10 @@ class Draft:
         return parse_indexes(text, below=self.replicas[role].count)
 
     def lost_its_port(self, pod: Pod) -> bool:
-        return self.host_ports and pod.phase == "Failed" and pod.status.reason == PORT_TAKEN
+        """Whether somebody else listens at the port that we chose for the pod; about others we can do nothing."""
+        if not self.host_ports or pod.phase != "Failed" or pod.status.reason != PORT_TAKEN:
+            return False
+        return pod.metadata.annotations.get(LISTEN_PORTS, "") in map(str, self.ports.values())
 
     def is_outdated(self, child: ObjectMeta) -> bool:
         """Whether the child was made for other ports than the job has now."""

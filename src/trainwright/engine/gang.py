@@ -73,7 +73,7 @@ def _spec(draft: Draft, gang: Gang) -> Object:
     policy = draft.job.run_policy.scheduling_policy or SchedulingPolicy()
     members = draft.job.total_replicas if policy.min_available is None else policy.min_available
     spec: Object = {"minMember": members}
-    resources = policy.min_resources or _least_resources(draft, members)
+    resources = _least_resources(draft, members) if policy.min_resources is None else policy.min_resources
     present = companions.find(draft, gang.resource)
     if resources or gang.is_volcano:
         # A patch keeps what it does not name, and the group would wait for what nobody asks for any more.
