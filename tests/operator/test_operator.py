@@ -15,7 +15,7 @@ from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
-from trainwright.engine import JobEvent
+from trainwright.engine import Companion, JobEvent
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.ranks import Rank
@@ -23,6 +23,7 @@ from trainwright.kube.client import Client
 from trainwright.kube.errors import ApiError, Unreachable
 from trainwright.kube.requests import Request, Response
 from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.resources import EVENTS, NAMESPACES, PODS
 from trainwright.operator import Operator
 
@@ -186,6 +187,8 @@ async def test_a_taken_name_is_reported_and_the_job_goes_on_when_it_is_free(
 async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client: Client) -> None:
     operator = Operator(client)
     operator.ready.set()
+    for name in ("ours", "nobodys", "strangers"):
+        operator._caches.jobs[PYTORCH.name].store.remember(JobBuilder(name).master().raw())
     replica_set = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "u", "controller": True}
     for child in (
         PodBuilder(job="ours"),
@@ -195,6 +198,17 @@ async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client:
         operator._on_child_change(None, child.pod())
     woken = [await operator._queue.get() for _ in range(3)]
     assert woken == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
+
+
+async def test_what_concerns_no_job_that_is_known_wakes_none(client: Client) -> None:
+    operator = Operator(client)
+    operator.ready.set()
+    for child in (PodBuilder(job="gone"), PodBuilder(job="never-there").owner(None)):
+        operator._on_child_change(None, child.pod())
+    # Every autoscaler of the cluster is among those that are watched, and says something every few seconds.
+    autoscaler = Companion(metadata=ObjectMeta(name="web-frontend", namespace="team"))
+    operator._on_companion_change(autoscaler, autoscaler)
+    assert len(operator._queue) == 0
 
 
 async def test_a_job_that_is_gone_leaves_nothing_behind_in_memory(client: Client, real_namespace: str) -> None:

@@ -249,6 +249,12 @@ class Operator:
         if self.ready.is_set():
             self._queue.add_rested(key)
 
+    def _look_at_known(self, kind: str, job: str) -> None:
+        """For news of others. A job that is not known is looked at when it comes; most may never: every autoscaler of
+        the cluster has a name that a job could have."""
+        if self._caches.jobs[kind].store.get(job) is not None:
+            self._look_at(f"{kind}/{job}")
+
     def _on_job_change(self, before: Object | None, after: Object | None) -> None:
         job = after or before
         if job is not None:
@@ -263,11 +269,11 @@ class Operator:
         metadata = child.metadata
         owner = metadata.controller
         if owner and owner.kind in self._kinds:
-            self._look_at(f"{owner.kind}/{metadata.namespace}/{owner.name}")
+            self._look_at_known(owner.kind, f"{metadata.namespace}/{owner.name}")
             return
         # An object of somebody else may hold a name that a job of any kind waits for.
         for kind in self._kinds:
-            self._look_at(f"{kind}/{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}")
+            self._look_at_known(kind, f"{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}")
 
     def _on_companion_change(self, before: Companion | None, after: Companion | None) -> None:
         companion = after or before
@@ -275,7 +281,7 @@ class Operator:
             return
         # Whoever controls it: its name is the one that a job of any kind would use.
         for kind in self._kinds:
-            self._look_at(f"{kind}/{companion.metadata.namespace}/{companion.metadata.name}")
+            self._look_at_known(kind, f"{companion.metadata.namespace}/{companion.metadata.name}")
 
     def _on_node_change(self, before: Node | None, after: Node | None) -> None:
         """A node that went or came back matters to the jobs that have pods there; its other news to none."""
