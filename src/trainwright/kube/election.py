@@ -107,6 +107,7 @@ class LeaderElection:
 
     async def hold(self) -> None:
         """Renews the lease. Returns, and never raises, when it is lost or could not be renewed in time."""
+        why = f"could not be renewed for {self._renew_seconds:g} s"
         while self.leading:
             await asyncio.sleep(min(self._retry_seconds, self._time_left()))
             try:
@@ -118,7 +119,8 @@ class LeaderElection:
             self._last_complaint = ""
             if not ours:
                 self._candidacy.resign()
-        log.warning("no longer the leader: the lease %s is held by %r", self._where, self.leader)
+                why = f"is held by {self.leader!r}"
+        log.warning("no longer the leader: the lease %s %s", self._where, why)
         self._tell()
 
     async def release(self) -> None:
