@@ -14,7 +14,7 @@ from tests.support.planning import STARTED, all_services, conditions, created, d
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import PYTORCH
-from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
+from trainwright.engine import EMBEDDED, Observed, Plan, Settings, Transition, plan
 from trainwright.engine.settings import Gang
 from trainwright.objects import Object
 
@@ -48,6 +48,14 @@ def test_the_first_plan_says_created_and_starts_everything() -> None:
     }
     assert len(made.creates) == 6
     assert made.events == ()
+
+
+def test_each_step_of_a_life_is_counted_by_the_plan_that_makes_it_true() -> None:
+    assert decide(job()).transitions == (Transition.CREATED,)
+    assert decide(job(STARTED), *pods("running", "running", "running")).transitions == ()
+    assert decide(job(STARTED), *pods("succeeded", "running", "running")).transitions == (Transition.SUCCESSFUL,)
+    failed = decide(job(STARTED).run_policy(backoffLimit=0), *pods("failed", "running", "running"))
+    assert failed.transitions == (Transition.FAILED,)
 
 
 def test_a_life_from_creation_to_success_settles_after_every_step() -> None:
