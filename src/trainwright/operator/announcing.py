@@ -17,6 +17,10 @@ LONGEST_WAIT = 15.0
 """Seconds after which an event goes out however busy we are. Each costs the server half as much as a pod, and two
 thousand jobs that come at once take about that long."""
 
+TRICKLE, TRICKLE_SECONDS = 10, 1.0
+"""So many events in so many seconds go out meanwhile, which costs next to nothing: where events are few, the trouble of
+one job does not hold up the news of others."""
+
 Tell = Callable[[Object, JobEvent, datetime], None]
 """About what, the event, and when it happened."""
 
@@ -50,7 +54,7 @@ class Announcer:
         if not self._writing:
             self.flush()
         elif self._timer is None:
-            self._timer = loop.call_later(LONGEST_WAIT, self._flush_late)
+            self._timer = loop.call_later(TRICKLE_SECONDS, self._trickle)
 
     def flush(self) -> None:
         """Lets everything out that waits."""
@@ -60,14 +64,16 @@ class Announcer:
         while self._waiting:
             self._tell_next()
 
-    def _flush_late(self) -> None:
-        """Lets out what has waited for long enough."""
+    def _trickle(self) -> None:
+        """Lets out a few, and all that have waited for long enough."""
         self._timer = None
         loop = asyncio.get_running_loop()
-        while self._waiting and self._waiting[0][0] <= loop.time():
+        few = TRICKLE
+        while self._waiting and (few > 0 or self._waiting[0][0] <= loop.time()):
             self._tell_next()
+            few -= 1
         if self._waiting:
-            self._timer = loop.call_at(self._waiting[0][0], self._flush_late)
+            self._timer = loop.call_later(TRICKLE_SECONDS, self._trickle)
 
     def _tell_next(self) -> None:
         _, about, event, at = self._waiting.popleft()
