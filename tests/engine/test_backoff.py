@@ -100,6 +100,16 @@ def test_a_permanent_failure_does_not_wait() -> None:
     assert states(made)[-1] == ("Failed", "True")
 
 
+@pytest.mark.parametrize("group", [False, True])
+def test_a_pod_that_the_cluster_evicts_does_not_wait(group: bool) -> None:
+    master, _, other = pods()
+    evicted = PodBuilder("Worker", 0).failed(143).reason("Evicted")
+    settings = Settings(group_restart=group)
+    made = decide(job(9999), master, evicted, other, services=SERVICES, settings=settings)
+    assert "digits-worker-0" in deleted(made)
+    assert notices(made) == []
+
+
 def test_roles_wait_by_themselves() -> None:
     made = decide(job(10, role="Master"), *pods(), services=SERVICES)
     assert deleted(made) == ["digits-worker-0"]

@@ -152,6 +152,14 @@ def test_who_fails_because_a_peer_was_taken_away_is_not_to_blame(taken: PodBuild
     assert restarts(made) == {}
 
 
+def test_a_rank_that_has_finished_may_be_cleared_away() -> None:
+    builder = job().status({**STARTED, "completedIndexes": {"Worker": "0"}})
+    cleared = PodBuilder("Worker", 0).succeeded().terminating()
+    made = decide(builder, running(), cleared, PodBuilder("Worker", 1).running())
+    assert deleted(made) == []
+    assert states(made)[-1] == ("Running", "True")
+
+
 def test_what_the_policy_does_not_forgive_fails_the_job_as_ever() -> None:
     never = decide(job("Never"), running(), PodBuilder("Worker", 0).failed(1))
     assert states(never)[-1] == ("Failed", "True")

@@ -90,6 +90,16 @@ def test_a_program_that_ends_because_the_cluster_evicts_it_has_not_failed_for_go
     assert "restarts" not in made.status
 
 
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
+def test_a_rank_that_has_finished_cannot_fail_any_more(policy: str) -> None:
+    """Whatever somebody makes of its pod: nothing is told, counted or replaced, and nothing is left to do."""
+    builder = job(policy, backoffLimit=0).status({**STARTED, "completedIndexes": {"Worker": "1"}})
+    pods = PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(1)
+    first = decide(builder, *pods, services=all_services(master=False))
+    assert states(first) == [("Created", "True"), ("Running", "True")]
+    assert decide(builder.status(first.status), *pods, services=all_services(master=False)).empty
+
+
 def test_a_worker_that_fails_beside_a_running_master() -> None:
     builder = JobBuilder().master().workers(2).status(STARTED)
     made = decide(builder, PodBuilder("Master").running(), PodBuilder("Worker", 1).failed(1))

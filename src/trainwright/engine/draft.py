@@ -104,6 +104,7 @@ class Draft:
             rank: pod
             for rank, pod in self.children.pods.items()
             if end_of(pod) is End.FAILED
+            and not self._has_finished(rank)
             and not self.is_replaced(pod)
             and not self.lost_its_port(pod)
             and not self.is_outdated(pod.metadata)
@@ -116,7 +117,7 @@ class Draft:
         return {
             rank: pod
             for rank, pod in self.children.pods.items()
-            if end_of(pod) is End.TAKEN_AWAY and not self.is_outdated(pod.metadata)
+            if end_of(pod) is End.TAKEN_AWAY and not self._has_finished(rank) and not self.is_outdated(pod.metadata)
         }
 
     @cached_property
@@ -127,6 +128,14 @@ class Draft:
             or any(map(is_disrupted, self.failures.values()))
             or any(map(self.observed.is_cut_off, self.children.pods.values()))
         )
+
+    def _has_finished(self, rank: Rank) -> bool:
+        """What becomes of its pod now means nothing any more."""
+        return rank.index in self._completed_ranks[rank.role]
+
+    @cached_property
+    def _completed_ranks(self) -> dict[str, set[int]]:
+        return {role: self.completed(role) for role in self.replicas}
 
     # What shall be
 

@@ -27,11 +27,14 @@ def strike_off_the_gone(draft: Draft) -> None:
 
 
 def postpone(draft: Draft) -> None:
-    """Decides who of the failed has to wait; of a group that restarts as one nobody waits, or all do."""
+    """Decides who of the failed has to wait: nobody to whom the cluster did it; of a group that restarts as one nobody,
+    or all."""
     moments = {
         rank: moment
         for rank, pod in draft.failures.items()
-        if is_replaceable(draft, rank, pod) and (moment := backoff.not_before(draft, rank, pod))
+        if is_replaceable(draft, rank, pod)
+        and not is_disrupted(pod)
+        and (moment := backoff.not_before(draft, rank, pod))
     }
     if not draft.group_restart or (len(moments) == len(draft.failures) and not draft.taken_away):
         draft.postponed = moments
