@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.support.accounts import account, rule
 from tests.support.controlplane import ControlPlane, free_ports
 from tests.support.jobs import JobBuilder
 from tests.support.playing import playing, submit
@@ -63,13 +64,13 @@ class Process:
             return answer.status, await answer.text()
 
     async def ready(self, words: str = "readyz check passed") -> None:
-        async def look() -> tuple[int, str]:
-            try:
-                return await self.page("/readyz?verbose")
-            except aiohttp.ClientError as error:
-                return 0, str(error)
+        await eventually(self.readiness, lambda seen: seen[0] == 200 and words in seen[1])
 
-        await eventually(look, lambda seen: seen[0] == 200 and words in seen[1])
+    async def readiness(self) -> tuple[int, str]:
+        try:
+            return await self.page("/readyz?verbose")
+        except aiohttp.ClientError as error:
+            return 0, str(error)
 
     async def counted(self, name: str) -> float:
         """The sum of a metric over all labels."""
@@ -174,6 +175,20 @@ async def test_a_definition_that_drops_our_fields_is_a_detail_of_readiness(
     async with running(process):
         await process.ready("[+]status-fields ok: the CustomResourceDefinition of pytorchjobs.kubeflow.org does not")
         assert await process.page("/readyz") == (200, "ok")
+
+
+async def test_a_right_that_is_missing_is_a_reason_of_readiness(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    jobs_alone = [rule("kubeflow.org", "pytorchjobs", "list watch")]
+    config = await account(client, real_namespace, "poor", jobs_alone)
+    process = Process(replace(control_plane, config=config), real_namespace)
+    async with running(process):
+        status, text = await eventually(process.readiness, lambda seen: "; pods: pods is forbidden" in seen[1])
+    assert status == 500
+    (caches,) = (line for line in text.splitlines() if line.startswith("[-]caches"))
+    assert 'cannot list resource "pods"' in caches
+    assert "pytorchjobs" not in caches
 
 
 async def test_a_webhook_port_that_somebody_else_has_ends_the_process(

@@ -75,6 +75,13 @@ class Reflector(Generic[T]):
         self._round: asyncio.Timeout | None = None
         self._last_complaint = ""
 
+    @property
+    def missing(self) -> str:
+        """What the store has never held, and what is in the way; empty once it has."""
+        if self._synced.is_set():
+            return ""
+        return self._last_complaint or f"{self._resource.qualified_plural}: not listed yet"
+
     async def synced(self) -> None:
         """Returns when the store has held everything once."""
         await self._synced.wait()

@@ -75,6 +75,7 @@ class Operator:
         self._namespace = namespace
         self._threads = controller_threads
         self._stopping = asyncio.Event()
+        self._watches: Sequence[Reflector[Any]] = ()
         self._lead = lead
         self._observer = observer or Observer()
         if queue is None:
@@ -107,6 +108,11 @@ class Operator:
         """The kinds whose CRD keeps no status field of ours; an annotation does."""
         return frozenset(self._applier.statuses.forgetful)
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What must be known before the work begins and is not, each with what is in the way."""
+        return tuple(missing for reflector in self._watches if (missing := reflector.missing))
+
     def stop(self) -> None:
         """Ends `run` once the writes under way are done and their events are sent, as far as that is quickly done:
         whatever is left is planned again by the next one."""
@@ -114,7 +120,7 @@ class Operator:
 
     async def run(self) -> None:
         """Works until `stop` is called. Trouble with the cluster is waited out, never raised."""
-        reflectors = self._reflectors()
+        reflectors = self._watches = self._reflectors()
         try:
             async with asyncio.TaskGroup() as group:
                 watching = [group.create_task(reflector.run()) for reflector in reflectors]

@@ -121,7 +121,9 @@ class Parts:
 
     def _caches_finding(self) -> Finding:
         if self._operator is None or not self._operator.synced.is_set():
-            return Finding(well=False, detail=f"not everything of {self._config.server} is known yet")
+            missing = self._operator.missing if self._operator else ()
+            detail = f"not everything of {self._config.server} is known yet"
+            return Finding(well=False, detail="; ".join((detail, *missing)))
         return Finding()
 
     def _status_fields_finding(self) -> Finding:
