@@ -1,7 +1,7 @@
 """What a pod costs when there are many: ours and the tuned Go operator at 1,000, 5,000 and 10,000 pods, as a plot.
 
 `python -m benchmarks.operator_scaling` measures, about ten minutes on two cores, and writes figures and plot into
-docs/reference; with `--draw` it only draws the plot again from the figures that are there.
+docs/reference, anew after each run; with `--draw` it only draws the plot again from the figures that are there.
 """
 
 import argparse
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from benchmarks.contenders import OURS, TUNED_PEER
+from benchmarks.contenders import OURS, TUNED_PEER, Contender
 from benchmarks.job_lives import Scenario
 from benchmarks.operator_throughput import run_once
 
@@ -43,25 +43,28 @@ _PANELS = (
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operator_scaling", description=__doc__)
     parser.add_argument("--draw", action="store_true", help="draw the plot from the figures that are there")
-    if not parser.parse_args().draw:
-        write_figures(measure())
-    PLOT.write_text(draw(read_figures()))
-
-
-def measure() -> Iterable[Point]:
+    if parser.parse_args().draw:
+        PLOT.write_text(draw(read_figures()))
+        return
+    points: list[Point] = []
     for pods in PODS:
-        for contender in (OURS, TUNED_PEER):
-            one = run_once(contender, Scenario(pods // REPLICAS, REPLICAS))
-            assert one.life_cpu is not None
-            point = Point(
-                contender.label,
-                pods,
-                cpu_ms_per_pod=round(1000 * one.life_cpu.operator / one.pods, 2),
-                peak_megabytes=round(one.peak_megabytes),
-                pods_per_second=round(one.pods_per_second),
-            )
-            print(point, flush=True)
-            yield point
+        points += (measure(contender, pods) for contender in (OURS, TUNED_PEER))
+        write_figures(points)
+        PLOT.write_text(draw(points))
+
+
+def measure(contender: Contender, pods: int) -> Point:
+    one = run_once(contender, Scenario(pods // REPLICAS, REPLICAS))
+    assert one.life_cpu is not None
+    point = Point(
+        contender.label,
+        pods,
+        cpu_ms_per_pod=round(1000 * one.life_cpu.operator / one.pods, 2),
+        peak_megabytes=round(one.peak_megabytes),
+        pods_per_second=round(one.pods_per_second),
+    )
+    print(point, flush=True)
+    return point
 
 
 def write_figures(points: Iterable[Point]) -> None:
@@ -104,18 +107,19 @@ def draw(points: Sequence[Point]) -> str:
 
 
 def _panel(points: Sequence[Point], field: str, title: str, *, left: int) -> list[str]:
+    sizes = sorted({point.pods for point in points})
     most = _round_up(max(getattr(point, field) for point in points))
     bottom = _MARGIN + _HEIGHT
 
     def place(pods: float, value: float) -> tuple[float, float]:
-        return left + _PANEL * pods / PODS[-1], bottom - _HEIGHT * value / most
+        return left + _PANEL * pods / sizes[-1], bottom - _HEIGHT * value / most
 
     lines = [f'<text x="{left}" y="{_MARGIN - 18}" font-weight="bold">{title}</text>']
     for value in (0, most / 2, most):
         _, y = place(0, value)
         lines.append(f'<line x1="{left}" x2="{left + _PANEL}" y1="{y:.1f}" y2="{y:.1f}" stroke="#d0d7de"/>')
         lines.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    for pods in PODS:
+    for pods in sizes:
         x, _ = place(pods, 0)
         lines.append(f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{pods:,}</text>')
     for label, colour in _COLOURS.items():
