@@ -90,8 +90,9 @@ def test_a_job_goes_when_its_time_after_the_end_is_over(
     assert made.empty is not delete
 
 
-def test_a_job_whose_end_was_not_dated_goes_by_its_condition() -> None:
-    status = finished("Failed")
+@pytest.mark.parametrize("kind", ["Succeeded", "Failed"])
+def test_a_job_whose_end_was_not_dated_goes_by_its_condition(kind: str) -> None:
+    status = finished(kind)
     del status["completionTime"]
     assert decide(job(status, ttlSecondsAfterFinished=5), now=at(5)).delete_job
 
