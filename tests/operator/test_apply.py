@@ -20,7 +20,7 @@ from trainwright.kube.requests import Request, Response
 from trainwright.kube.store import raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
-from trainwright.objects.resources import EVENTS, PODS, SERVICES
+from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS, SERVICES
 from trainwright.operator.announcing import Announcer
 from trainwright.operator.apply import Applier, Unacceptable
 from trainwright.operator.caches import Caches
@@ -231,6 +231,18 @@ async def test_the_leftover_of_a_former_job_of_the_same_name_is_waited_for_quiet
     await world.client.patch(PODS, "job-worker-0", {"metadata": {"finalizers": None}}, namespace=world.namespace)
 
 
+async def test_in_a_namespace_that_is_being_deleted_nothing_is_told(world: World) -> None:
+    ending = f"{world.namespace}-ending"
+    held = {"name": ending, "finalizers": ["example.com/hold"]}
+    await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": held})
+    await world.client.delete(NAMESPACES, ending)
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0", namespace=ending),))
+    assert "because it is being terminated" in failure
+    assert await world.events() == []
+    await world.client.patch(NAMESPACES, ending, {"metadata": {"finalizers": None}})
+
+
 async def test_after_a_refusal_no_further_child_is_created(world: World) -> None:
     world.applier = world.applier_of(1)
     broken = world.pod("job-master-0")
@@ -278,6 +290,22 @@ async def test_a_job_past_its_time_is_deleted(world: World) -> None:
     with pytest.raises(NotFound):
         await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
     assert await world.events() == [("Normal", "SuccessfulDeletePod", "Deleted job: job")]
+
+
+async def test_an_autoscaler_whose_creation_was_not_answered_is_found_and_needs_no_label(world: World) -> None:
+    world.caches = Caches(KINDS, companions=[AUTOSCALERS])
+    world.applier = world.applier_of(1)
+    target = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "job"}
+    autoscaler = {
+        "apiVersion": AUTOSCALERS.api_version,
+        "kind": AUTOSCALERS.kind,
+        "metadata": {"name": "job", "namespace": world.namespace, "ownerReferences": [controller_reference(world.job)]},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 2},
+    }
+    await world.client.create(AUTOSCALERS, autoscaler)
+    assert await world.apply(creates=(autoscaler,)) == ()
+    assert AUTOSCALERS.kind in world.observed.companions
+    assert await world.events() == []
 
 
 async def test_every_write_that_fails_is_told(world: World, unused_tcp_port: int) -> None:

@@ -132,7 +132,7 @@ class Applier:
             return Result(failure=Retry.after(problem, f"{error}; looking at it: {problem}"))
         owner = (metadata := views.read(answer).metadata).controller
         if owner and owner.uid == job["metadata"]["uid"]:
-            if JOB_NAME not in metadata.labels:
+            if kind not in self._caches.companions and JOB_NAME not in metadata.labels:
                 return await self._label(job, kind, metadata, error)
             views.remember(answer)
             return Result()
