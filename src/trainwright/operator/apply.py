@@ -13,7 +13,7 @@ from trainwright.api.kinds import Kind
 from trainwright.engine import Delete, JobEvent, Patch, Plan
 from trainwright.engine.labels import EARLIER_JOB_NAME, JOB_NAME, modern_labels
 from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Unreachable
+from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, object_key
 from trainwright.objects.resources import AUTOSCALERS, PODS
@@ -118,6 +118,8 @@ class Applier:
             return await self._claim(job, child_kind, name, error)
         except (ApiError, Unreachable) as error:
             failed = _failed("Create", child_kind, f"Error creating: {error}", error)
+            if _namespace_is_ending(error):
+                return replace(failed, event=None)  # nor could an event be written there
             return replace(failed, final=final_refusal(kind, child, error))
         views.remember(answer)
         return _succeeded("Create", child_kind, f"Created {_word(child_kind)}: {name}")
@@ -206,6 +208,10 @@ def _is_another_now(error: Exception) -> bool:
     """Whether a patch failed because its object has changed, gone, or made room for another of the same name: the
     server calls another uid a change of an immutable field."""
     return isinstance(error, NotFound | Conflict) or (isinstance(error, Invalid) and "metadata.uid" in error.message)
+
+
+def _namespace_is_ending(error: Exception) -> bool:
+    return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
 
 
 _UNTOLD = {("Create", "PodGroup"), ("Create", AUTOSCALERS.kind), ("Delete", AUTOSCALERS.kind)}
