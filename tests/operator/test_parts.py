@@ -215,3 +215,9 @@ async def test_credentials_that_cannot_be_read_end_it_with_one_line(tmp_path: Pa
     config = ClusterConfig(server="http://127.0.0.1:1", token_file=tmp_path / "token")
     with pytest.raises(ConfigError, match=r"^the token file \S+ is empty$"):
         await Parts(config, KINDS, OperatorOptions()).work(Surroundings(Settings(), ()), asyncio.Event())
+
+
+async def test_every_write_that_may_be_under_way_has_a_connection_beside_the_watches() -> None:
+    options = OperatorOptions(parallel_writes=300)
+    async with Parts(ClusterConfig(server="http://127.0.0.1:1"), KINDS, options)._client() as client:
+        assert client._connector.limit > options.parallel_writes + len(KINDS) + 10

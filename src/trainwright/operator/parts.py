@@ -26,6 +26,9 @@ from trainwright.operator.webhooks import webhook_pages
 
 log = logging.getLogger(__name__)
 
+_OTHER_CONNECTIONS = 68
+"""For watches and events, beside the writes."""
+
 
 def own_namespace(config: ClusterConfig) -> str:
     """Where this operator lives: its pod's namespace, else that of the kubeconfig's context."""
@@ -139,8 +142,14 @@ class Parts:
         return self._webhooks.finding if self._webhooks else Finding(well=False, detail="certificates are not ready")
 
     def _client(self, *, limit: RateLimit | None = None, gate: Callable[[Request], None] | None = None) -> Client:
-        observe = self._metrics.requests_to(self._config.server)
-        return Client(self._config, user_agent="trainwright-operator", limit=limit, gate=gate, observe=observe)
+        return Client(
+            self._config,
+            user_agent="trainwright-operator",
+            connections=self._options.parallel_writes + _OTHER_CONNECTIONS,
+            limit=limit,
+            gate=gate,
+            observe=self._metrics.requests_to(self._config.server),
+        )
 
     def _limit(self) -> RateLimit | None:
         qps = self._options.kube_api_qps
