@@ -268,7 +268,9 @@ async def test_without_the_rights_webhooks_are_off_and_the_reason_is_said(
     upstream = await account(client, configured.namespace, "upstream", rules)
     async with Client(upstream) as poor, running(poor, configured) as setup:
         await found(setup, "off: secrets is forbidden")
-    assert len([record for record in caplog.records if "admission webhooks: off" in record.message]) == 2
+    told = [record for record in caplog.records if "admission webhooks: off" in record.message]
+    refused = f"; while there is a ValidatingWebhookConfiguration {configured.names.configuration}, jobs are refused"
+    assert [(record.levelname, refused in record.message) for record in told] == [("WARNING", True)] * 2
 
 
 @pytest.mark.apiserver

@@ -96,7 +96,7 @@ class WebhookSetup:
     async def run(self) -> None:
         """Until it is cancelled. Returns only if we may not do this here; then webhooks are off."""
         if missing := await self._missing_rights():
-            self._find(Finding(detail=f"off: no right to {missing}"))
+            self._switch_off(f"no right to {missing}")
             return
         reflectors = (
             self._reflector(SECRETS, self._secrets, self._place.names.secret, namespace=self._place.namespace),
@@ -118,7 +118,7 @@ class WebhookSetup:
                 await self._step(stack)
                 failures = 0
             except Forbidden as error:
-                self._find(Finding(detail=f"off: {error}"))
+                self._switch_off(str(error))
             except (ApiError, Unreachable) as error:
                 # Where another replica was quicker, the watch brings what it wrote.
                 if not isinstance(error, Conflict | AlreadyExists):
@@ -180,10 +180,15 @@ class WebhookSetup:
                 return f"update {resource.qualified_plural}{where}"
         return ""
 
-    def _find(self, finding: Finding) -> None:
+    def _switch_off(self, why: str) -> None:
+        """No reason not to work on the jobs that are there; but the API server takes no answer for a no."""
+        there = f"while there is a ValidatingWebhookConfiguration {self._place.names.configuration}, jobs are refused"
+        self._find(Finding(detail=f"off: {why}; {there}"), level=logging.WARNING)
+
+    def _find(self, finding: Finding, *, level: int = logging.INFO) -> None:
         if finding != self.finding:
             self.finding = finding
-            log.log(logging.INFO if finding.well else logging.WARNING, "admission webhooks: %s", finding.detail)
+            log.log(level if finding.well else logging.WARNING, "admission webhooks: %s", finding.detail)
 
     def _reflector(
         self, resource: Resource, store: Store[Object], name: str, *, namespace: str | None = None
