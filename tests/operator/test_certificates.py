@@ -53,6 +53,18 @@ def test_the_authority_outlives_its_servers() -> None:
     assert last.authority != made.authority
 
 
+def test_two_that_share_a_secret_under_different_names_come_to_an_end() -> None:
+    blue = fresh(NOW, "blue.kubeflow.svc")
+    both = renewed(blue, ["green.kubeflow.svc"], NOW)
+    assert both is not None
+    assert renewed(both, ["blue.kubeflow.svc"], NOW) is None
+    assert renewed(both, ["green.kubeflow.svc"], NOW) is None
+
+
+def test_an_address_is_the_same_in_any_spelling() -> None:
+    assert renewed(fresh(NOW, "0:0:0:0:0:0:0:1"), ["0:0:0:0:0:0:0:1"], NOW) is None
+
+
 def test_a_chain_that_no_server_could_use_is_replaced() -> None:
     made = fresh()
     stump = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"

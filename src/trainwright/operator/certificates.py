@@ -4,6 +4,7 @@ They live in one Secret under the keys that training-operator uses, so that eith
 is still good is decided here; `webhook_setup` moves it to and from the cluster.
 """
 
+import ipaddress
 import os
 import ssl
 from collections.abc import Collection, Mapping
@@ -46,17 +47,21 @@ def read_certificates(data: Mapping[str, bytes]) -> Certificates | None:
 def renewed(present: Certificates | None, names: Collection[str], now: datetime) -> Certificates | None:
     """The set that shall take the place of the present one; None if that will do.
 
-    An authority that is good stays: whoever trusts it trusts the next server's certificate too.
+    An authority that is good stays: whoever trusts it trusts the next server's certificate too. The names of the
+    present certificate stay as well: two operators that share a Secret would else replace it in turns, for ever.
     """
+    wanted = {_spelling(name) for name in names}
     authority = None if present is None else _read_authority(present, now)
-    if present is not None and authority is not None and _server_is_good(present, authority, names, now):
+    server = None if present is None or authority is None else _read_server(present, authority)
+    known = set[str]() if server is None else _names_of(server)
+    if server is not None and _lasts(server, now) and wanted <= known:
         return None
     if authority is None:
         authority = new_authority(
             "training-operator-ca", organization="training-operator", now=now, lifetime=AUTHORITY_LIFETIME
         )
-    server, key = authority.issue(names, now=now, lifetime=SERVER_LIFETIME)
-    return Certificates(authority.pem, authority.key_pem, server, key)
+    pem, key = authority.issue(wanted | known, now=now, lifetime=SERVER_LIFETIME)
+    return Certificates(authority.pem, authority.key_pem, pem, key)
 
 
 def load_into(context: ssl.SSLContext, certificates: Certificates) -> None:
@@ -90,7 +95,8 @@ def _read_authority(present: Certificates, now: datetime) -> Authority | None:
     return Authority(certificate, key) if pair and may_sign and _lasts(certificate, now) else None
 
 
-def _server_is_good(present: Certificates, authority: Authority, names: Collection[str], now: datetime) -> bool:
+def _read_server(present: Certificates, authority: Authority) -> "x509.Certificate | None":
+    """None if it is not the authority's, or cannot be served."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import serialization
@@ -99,13 +105,30 @@ def _server_is_good(present: Certificates, authority: Authority, names: Collecti
         certificate = x509.load_pem_x509_certificate(present.server)
         key = serialization.load_pem_private_key(present.server_key, password=None)
         certificate.verify_directly_issued_by(authority.certificate)
-        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         # The last word is that of the library which has to serve it: a chain with a broken end, a key too short.
         load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), present)
-    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound, ssl.SSLError):
-        return False
-    known = {str(name.value) for name in alternatives}
-    return certificate.public_key() == key.public_key() and _lasts(certificate, now) and known.issuperset(names)
+    except (ValueError, TypeError, InvalidSignature, ssl.SSLError):
+        return None
+    return certificate if certificate.public_key() == key.public_key() else None
+
+
+def _names_of(certificate: "x509.Certificate") -> set[str]:
+    from cryptography import x509
+
+    try:
+        alternatives = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    addresses = alternatives.get_values_for_type(x509.IPAddress)
+    return {*alternatives.get_values_for_type(x509.DNSName), *map(str, addresses)}
+
+
+def _spelling(name: str) -> str:
+    """Certificates have one spelling of an address."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name
 
 
 def _lasts(certificate: "x509.Certificate", now: datetime) -> bool:
