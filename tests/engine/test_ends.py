@@ -24,9 +24,7 @@ def test_phases_are_taken_at_their_word_while_nobody_deletes_the_pod() -> None:
     assert end_of(PodBuilder().failed(1).pod()) is End.FAILED
 
 
-@pytest.mark.parametrize(
-    ("finished", "end"), [(at(-1), End.SUCCEEDED), (NOW, End.TAKEN_AWAY), (at(5), End.TAKEN_AWAY)]
-)
+@pytest.mark.parametrize(("finished", "end"), [(at(-1), End.SUCCEEDED), (NOW, End.TAKEN_AWAY), (at(5), End.TAKEN_AWAY)])
 @pytest.mark.parametrize("grace", [0, 30])
 def test_a_deleted_pod_counts_only_if_it_had_ended_before(finished: datetime, end: End, grace: int) -> None:
     assert end_of(PodBuilder().succeeded(finished=finished).terminating(NOW, grace=grace).pod()) is end

@@ -18,6 +18,7 @@ def test_every_rank_gets_a_pod_and_a_service_the_master_first() -> None:
         ("Service", "digits-worker-0"),
         ("Service", "digits-worker-1"),
     ]
+    assert {(obj["apiVersion"], obj["metadata"]["namespace"]) for obj in made.creates} == {("v1", "team")}
 
 
 def test_labels_of_all_generations_and_owner_are_upstreams() -> None:
