@@ -54,6 +54,14 @@ def test_a_port_of_the_users_own_that_is_taken_is_a_failure_like_any_other() -> 
     assert states(made)[-1] == ("Restarting", "True")
 
 
+def test_a_template_that_was_copied_from_a_pod_does_not_say_what_ports_its_pods_were_made_for() -> None:
+    """They would be out of date at once, and for ever."""
+    copied = {**template(), "metadata": {"annotations": {"trainwright.dev/ports": "Worker=1", "mine": "1"}}}
+    builder = JobBuilder().workers(1, pod=copied).spec(elasticPolicy={"rdzvHost": "elsewhere"})
+    made = child(decide(builder, settings=EMBEDDED), "digits-worker-0")
+    assert made["metadata"]["annotations"] == {"mine": "1"}
+
+
 def test_the_next_free_port_is_taken_otherwise() -> None:
     assert chosen(decide(job(), settings=EMBEDDED, taken={23456, 23457})) == {"Master": 23458}
 

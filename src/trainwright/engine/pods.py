@@ -50,7 +50,8 @@ def _metadata(draft: Draft, rank: Rank, template: Object) -> Object:
     if master:
         labels[JOB_ROLE] = "master"
     metadata: Object = {"labels": labels}
-    if annotations := {**(template.get("annotations") or {}), **_annotations(draft, rank)}:
+    written = {key: value for key, value in (template.get("annotations") or {}).items() if key != PORTS}
+    if annotations := {**written, **_annotations(draft, rank)}:
         metadata["annotations"] = annotations
     if template.get("finalizers"):
         metadata["finalizers"] = template["finalizers"]
