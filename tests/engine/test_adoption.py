@@ -36,6 +36,13 @@ def test_an_orphan_with_the_name_and_the_labels_of_a_rank_is_adopted() -> None:
     assert (created(made), created(made, "Service"), notices(made)) == ([], [], [])
 
 
+def test_ranks_beside_an_orphan_get_their_children() -> None:
+    orphan = service("Worker", 0)
+    orphan["metadata"]["ownerReferences"] = []
+    made = decide(job(2), PodBuilder("Worker", 0).owner(None).running(), services=[view_service(orphan)])
+    assert created(made) == created(made, "Service") == ["digits-worker-1"]
+
+
 def test_owners_that_do_not_control_it_are_kept() -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other-uid"}
     made = decide(job(), PodBuilder("Worker", 0).metadata(ownerReferences=[other]))

@@ -103,3 +103,8 @@ def test_where_there_are_no_autoscalers_the_job_says_so_once() -> None:
     assert events(made) == [("Warning", "FieldWithoutEffect", told)]
     assert created(made, KIND) == []
     assert events(decide(job(CPU), settings=without)) == []
+
+
+def test_nothing_is_said_where_there_are_autoscalers_or_none_is_asked_for() -> None:
+    assert events(decide(job(CPU).status({}))) == []
+    assert events(decide(JobBuilder().workers(2), settings=replace(DNS, autoscaling=False))) == []

@@ -54,6 +54,13 @@ def test_a_port_of_the_users_own_that_is_taken_is_a_failure_like_any_other() -> 
     assert states(made)[-1] == ("Restarting", "True")
 
 
+def test_who_fails_at_a_port_of_its_own_has_not_lost_it() -> None:
+    made = decide(job(status_with(23456)), pod("Master", 23456).failed(137), settings=EMBEDDED)
+    assert chosen(made) == {"Master": 23456}
+    assert made.status is not None
+    assert made.status["restarts"] == {"Master": 1}
+
+
 def test_a_template_that_was_copied_from_a_pod_does_not_say_what_ports_its_pods_were_made_for() -> None:
     """They would be out of date at once, and for ever."""
     copied = {**template(), "metadata": {"annotations": {"trainwright.dev/ports": "Worker=1", "mine": "1"}}}
@@ -177,6 +184,8 @@ def test_nobody_listens_where_the_rendezvous_is_elsewhere() -> None:
     assert created(made) == ["digits-worker-0"]
     assert made.status is not None
     assert "ports" not in made.status
+    there = decide(builder.status(made.status), PodBuilder("Worker", 0), settings=EMBEDDED)
+    assert deleted(there) == [], "it was made for no ports, and there are none"
 
 
 def test_where_addresses_come_from_dns_no_port_is_chosen_and_none_can_be_lost() -> None:

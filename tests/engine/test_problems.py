@@ -41,6 +41,8 @@ def test_a_pod_without_containers_tells_its_newest_condition() -> None:
         "PodScheduled", "False", reason="Unschedulable", message="no nodes", lastTransitionTime="2026-11-15T04:00:01Z"
     )
     assert told(pod) == [("Unschedulable", "Error pod digits-worker-0 condition message: no nodes")]
+    pod.condition("Initialized", "True")
+    assert told(pod) != [], "what has no date is older than anything"
 
 
 def test_pods_that_are_well_or_over_tell_nothing() -> None:

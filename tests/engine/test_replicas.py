@@ -91,7 +91,9 @@ def test_a_foreign_service_of_the_same_name_is_left_alone_and_told() -> None:
     made = decide(job(1), services=[view_service(foreign)])
     assert deleted(made, "services") == []
     assert created(made, "Service") == []
-    assert [reason for reason, _ in notices(made)] == ["ErrResourceExists"]
+    ((reason, message),) = notices(made)
+    assert reason == "ErrResourceExists"
+    assert message.startswith('Resource "digits-worker-0" of Kind "Service" already exists')
 
 
 def test_children_of_a_predecessor_of_the_same_name_are_waited_for_silently() -> None:

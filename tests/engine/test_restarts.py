@@ -20,7 +20,8 @@ def test_a_failed_pod_is_deleted_to_be_replaced(policy: str, code: int | None) -
     assert deleted(made) == ["digits-worker-1"]
     assert created(made) == ["digits-worker-0"]
     assert conditions(made)[-1] == ("Restarting", "True", "PyTorchJobRestarting", RESTARTING[2])
-    assert RESTARTING in events(made)
+    told = ("Warning", "PyTorchJobRestarting", "PyTorchJob digits is restarting because 1 Worker replica(s) failed.")
+    assert events(made)[-2:] == [RESTARTING, told]
     assert made.status is not None
     assert made.status["restarts"] == {"Worker": 1}
     assert made.status["replacedPods"] == ["digits-worker-1-uid"]

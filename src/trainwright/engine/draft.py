@@ -86,9 +86,8 @@ class Draft:
 
     def lost_its_port(self, pod: Pod) -> bool:
         """Whether somebody else listens at the port that we chose for the pod; about others we can do nothing."""
-        if not self.host_ports or pod.phase != "Failed" or pod.status.reason != PORT_TAKEN:
-            return False
-        return pod.metadata.annotations.get(LISTEN_PORTS, "") in map(str, self.ports.values())
+        given = pod.metadata.annotations.get(LISTEN_PORTS)
+        return pod.status.reason == PORT_TAKEN and given in map(str, self.ports.values())
 
     def is_outdated(self, child: ObjectMeta) -> bool:
         """Whether the child was made for other ports than the job has now."""

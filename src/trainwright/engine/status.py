@@ -81,7 +81,7 @@ def _without_effect(draft: Draft) -> Iterator[str]:
 
 def _judge_failures(draft: Draft, role: str, tally: Tally) -> None:
     job, replica = draft.job, draft.replicas[role]
-    if tally.failed == 0 or replica.count <= tally.succeeded + tally.active:
+    if tally.failed == 0:
         return
     if replica.restart_policy == "Never":
         draft.finish(
