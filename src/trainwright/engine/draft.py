@@ -87,7 +87,7 @@ class Draft:
     def lost_its_port(self, pod: Pod) -> bool:
         """Whether somebody else listens at the port that we chose for the pod; about others we can do nothing."""
         given = pod.metadata.annotations.get(LISTEN_PORTS)
-        return pod.status.reason == PORT_TAKEN and given in map(str, self.ports.values())
+        return pod.status.reason == PORT_TAKEN and given in {str(port) for port in self.ports.values()}
 
     def is_outdated(self, child: ObjectMeta) -> bool:
         """Whether the child was made for other ports than the job has now."""
