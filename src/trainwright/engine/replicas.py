@@ -10,7 +10,7 @@ from trainwright.engine.services import render_service
 from trainwright.engine.taken_names import wait_for
 
 
-def bring_up(draft: Draft, *, admitted: bool = True) -> None:
+def bring_up(draft: Draft, *, admitted: bool) -> None:
     """`admitted`: whether new children may be created yet."""
     if is_finished(draft.status):
         return

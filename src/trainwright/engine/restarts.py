@@ -54,7 +54,7 @@ def is_excused(draft: Draft, pod: Pod) -> bool:
     return is_disrupted(pod) or (draft.group_restart and draft.lost_a_member)
 
 
-def replace_failed(draft: Draft, *, stranded: frozenset[str] = frozenset()) -> None:
+def replace_failed(draft: Draft, *, stranded: frozenset[str]) -> None:
     """`stranded`: the uids of pods that are removed because their node is gone."""
     for rank, pod in draft.failures.items():
         if draft.replicas[rank.role].restart_policy == "ExitCode" and not is_replaceable(draft, rank, pod):
