@@ -25,8 +25,9 @@ JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 1)
 # What the tests of the engine need, without the plugins that shuffle or measure them.
 PACKAGES = ("mutmut==3.8.0", "pytest>=8.4,<9", "pytest-asyncio>=1.2", "pytest-timeout>=2.4", "hypothesis>=6.150")
 
-PASSED, NO_TEST = 0, 33
-"""How mutmut says that a mutant survived. Any other end is a failure, a time-out or a crash: it was noticed."""
+SURVIVED = {0, 33}
+"""How mutmut says that the tests passed, or that there is none. Any other end is a failure or a crash: noticed."""
+TIMED_OUT = {24, -24, 36, 152, 255}
 
 CONFIGURATION = """
 [tool.mutmut]
@@ -59,10 +60,12 @@ def main() -> None:
     _copy_tree(copy, modules)
     started = time.monotonic()
     outcomes = _run(copy, environment)
-    survivors = [_mutant(copy, environment, name) for name, code in outcomes.items() if code in {PASSED, NO_TEST}]
+    survivors = [_mutant(copy, environment, name) for name, code in outcomes.items() if code in SURVIVED]
     shutil.rmtree(copy)
     minutes = (time.monotonic() - started) / 60
-    print(f"{len(outcomes)} mutants, {len(outcomes) - len(survivors)} noticed by a test, in {minutes:.1f} minutes")
+    endless = sum(code in TIMED_OUT for code in outcomes.values())
+    noticed = f"{len(outcomes) - len(survivors)} noticed by a test ({endless} because it did not end)"
+    print(f"{len(outcomes)} mutants, {noticed}, in {minutes:.1f} minutes")
     _report(survivors)
 
 
