@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.support.jobs import JOB_UID, JobBuilder, stored
 from tests.support.planning import DNS, STARTED, created, decide, deleted, events, notices
 from trainwright.objects import Object
@@ -10,6 +12,7 @@ from trainwright.objects.resources import AUTOSCALERS
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
 KIND = "HorizontalPodAutoscaler"
+OTHER = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "other", "uid": "other-uid", "controller": True}
 
 
 def job(*metrics: Object, **policy: Any) -> JobBuilder:
@@ -85,9 +88,10 @@ def test_one_that_goes_is_not_told_again_and_its_successor_waits() -> None:
     assert made.wake_at is not None
 
 
-def test_somebody_elses_is_never_touched() -> None:
-    foreign = autoscaler()
-    foreign["metadata"]["ownerReferences"] = []
+@pytest.mark.parametrize("owners", [[], [OTHER]], ids=["nobody's", "another job's"])
+def test_somebody_elses_is_never_touched(owners: list[Object]) -> None:
+    foreign = autoscaler(maxReplicas=7)
+    foreign["metadata"]["ownerReferences"] = owners
     made = decide(job(CPU), companions={KIND: foreign})
     assert (made.patches, created(made, KIND)) == ((), [])
     ((reason, message),) = notices(made)
