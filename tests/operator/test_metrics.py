@@ -77,7 +77,7 @@ def test_an_error_of_our_own_counts_as_a_panic(metrics: Metrics) -> None:
 
 def test_the_delay_until_a_job_runs_is_measured_once(metrics: Metrics) -> None:
     status: Object = {}
-    set_condition(status, RUNNING, reason="PyTorchJobRunning", message="", now=NOW)
+    set_condition(status, RUNNING, reason="PyTorchJobRunning", message="", now=NOW, truth=True)
     runs = JOB | {"status": status}
     metrics.status_written(PYTORCH, JOB, runs)
     metrics.status_written(PYTORCH, runs, runs)
@@ -98,7 +98,7 @@ def test_the_delay_until_all_pods_are_there_is_measured_once_for_each_launch(met
 @pytest.mark.parametrize("condition", [RUNNING, RESTARTING])
 def test_a_pod_that_is_replaced_is_no_launch_even_for_a_process_that_saw_none(metrics: Metrics, condition: str) -> None:
     status: Object = {}
-    set_condition(status, condition, reason=f"PyTorchJob{condition}", message="", now=NOW)
+    set_condition(status, condition, reason=f"PyTorchJob{condition}", message="", now=NOW, truth=True)
     metrics.pods_created(PYTORCH, JOB | {"status": status})
     assert not value(metrics, "trainwright_job_pods_created_seconds_count", framework="pytorch")
 

@@ -32,7 +32,7 @@ def is_finished(status: Object) -> bool:
     return is_true(status, SUCCEEDED) or is_true(status, FAILED)
 
 
-def set_condition(status: Object, kind: str, *, reason: str, message: str, now: datetime, truth: bool = True) -> bool:
+def set_condition(status: Object, kind: str, *, reason: str, message: str, now: datetime, truth: bool) -> bool:
     """Changes `status` and says whether it did. Nothing changes any more once the job has finished.
 
     What is new comes last; only that the job was created never does, should another operator have lost it.
