@@ -55,6 +55,13 @@ def test_another_reason_moves_it_to_the_end_and_keeps_the_time_of_transition() -
     assert status["conditions"][1]["lastUpdateTime"] == format_time(at(60))
 
 
+def test_a_condition_without_a_time_of_transition_gets_one() -> None:
+    """Another operator may have left it out."""
+    status: Object = {"conditions": [{"type": "Running", "status": "True"}]}
+    put(status, "Running", second=7)
+    assert status["conditions"][0]["lastTransitionTime"] == format_time(at(7))
+
+
 def test_another_status_is_a_transition() -> None:
     status: Object = {}
     put(status, "Suspended")
