@@ -29,7 +29,8 @@ def writes(log: Path) -> list[Write]:
 
 
 def _read(log: Path) -> Iterator[Write]:
-    for line in log.read_text().splitlines():
+    whole, _, _ = log.read_text().rpartition("\n")  # the last line may be being written
+    for line in whole.splitlines():
         event = json.loads(line)
         thing = event.get("objectRef") or {}
         yield Write(
