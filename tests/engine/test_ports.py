@@ -175,7 +175,12 @@ def test_elastic_workers_listen_at_the_first_of_them() -> None:
 
 def test_master_and_rendezvous_of_one_job_get_two_ports() -> None:
     builder = JobBuilder().master().workers(1).spec(elasticPolicy={})
-    assert chosen(decide(builder, settings=EMBEDDED)) == {"Master": 23456, "Worker": 23457}
+    first = decide(builder, settings=EMBEDDED)
+    assert chosen(first) == {"Master": 23456, "Worker": 23457}
+    second = decide(builder.status(first.status), settings=EMBEDDED)
+    assert created(second) == ["digits-master-0", "digits-worker-0"], "the choice stands"
+    both = {"trainwright.dev/ports": "Master=23456,Worker=23457"}
+    assert child(second, "digits-worker-0", "Service")["metadata"]["annotations"] == both
 
 
 def test_nobody_listens_where_the_rendezvous_is_elsewhere() -> None:
