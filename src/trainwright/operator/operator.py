@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import KINDS, Kind
@@ -27,12 +27,14 @@ from trainwright.objects.pods import Pod
 from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.announcing import Announcer
 from trainwright.operator.apply import Applier
-from trainwright.operator.caches import Caches
+from trainwright.operator.caches import Caches, Jobs, PriorityClass, Views
 from trainwright.operator.observer import Observer
 from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.reconciler import Reconciler
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _FINISH_SECONDS, _FAREWELL_SECONDS = 4.0, 2.0
 """How long a stop waits for writes, and then for events: together less than the grace of a pod, which is 10 seconds in
@@ -205,47 +207,35 @@ class Operator:
         self._recorders[job["kind"]].record(job, event.type, event.reason, event.message, at=at)
 
     def _reflectors(self) -> Sequence[Reflector[Any]]:
-        watches: list[Reflector[Any]] = [
-            Reflector(
-                self._client,
-                jobs.resource,
-                jobs.store,
-                convert=jobs.read,
-                namespace=self._namespace,
-                on_change=self._on_job_change,
-            )
-            for jobs in self._caches.jobs.values()
-        ]
-        watches += (
-            Reflector(
-                self._client,
-                children.resource,
-                children.store,
-                convert=children.view,
-                namespace=self._namespace,
-                label_selector=JOB_NAME,
-                on_change=self._on_child_change,
-            )
-            for children in (self._caches.pods, self._caches.services)
+        caches = self._caches
+        jobs = (self._watch(one, one.read, self._on_job_change) for one in caches.jobs.values())
+        children = (
+            self._watch(one, one.view, self._on_child_change, label_selector=JOB_NAME)
+            for one in (caches.pods, caches.services)
         )
-        watches += (
-            Reflector(
-                self._client,
-                companions.resource,
-                companions.store,
-                convert=companions.view,
-                namespace=self._namespace,
-                on_change=self._on_companion_change,
-            )
-            for companions in self._caches.companions.values()
+        companions = (self._watch(one, one.view, self._on_companion_change) for one in caches.companions.values())
+        nodes = [self._watch(caches.nodes, Node, self._on_node_change)] if caches.nodes else ()
+        priorities = [self._watch(caches.priorities, PriorityClass)] if caches.priorities else ()
+        return [*jobs, *children, *companions, *nodes, *priorities]
+
+    def _watch(
+        self,
+        cache: Jobs | Views[Any],
+        convert: Callable[[Object], T] | type[T],
+        on_change: Callable[[T | None, T | None], None] | None = None,
+        *,
+        label_selector: str = "",
+    ) -> Reflector[T]:
+        """Keeps the cache in step with the cluster, as far as we look after it."""
+        return Reflector(
+            self._client,
+            cache.resource,
+            cache.store,
+            convert=convert,
+            namespace=self._namespace if cache.resource.namespaced else None,
+            label_selector=label_selector,
+            on_change=on_change,
         )
-        if nodes := self._caches.nodes:
-            watches.append(
-                Reflector(self._client, nodes.resource, nodes.store, convert=nodes.view, on_change=self._on_node_change)
-            )
-        if classes := self._caches.priorities:
-            watches.append(Reflector(self._client, classes.resource, classes.store, convert=classes.view))
-        return watches
 
     def _look_at(self, key: str) -> None:
         """What a watch tells comes in storms: the pods of a job start and end together, and every write of ours comes
