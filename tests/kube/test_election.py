@@ -3,11 +3,10 @@
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.background import in_background
 from tests.support.controlplane import ControlPlane
 from tests.support.leaseserver import LeaseServer, Network
 from tests.support.waiting import eventually
@@ -34,13 +33,11 @@ def election(client: Transport, identity: str, *, said: list[tuple[bool, str]] |
     )
 
 
-@asynccontextmanager
-async def in_background(work: "asyncio.Future[None] | asyncio.Task[None]") -> "AsyncIterator[asyncio.Future[None]]":
-    try:
-        yield work
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+async def leader(way: Network) -> LeaderElection:
+    """One who leads already."""
+    first = election(way, "a")
+    await first.acquire()
+    return first
 
 
 @fake_time
@@ -50,7 +47,7 @@ async def test_the_first_one_leads_and_goes_on_leading() -> None:
     first = election(Network(server), "a", said=said)
     await first.acquire()
     assert (first.leading, first.leader) == (True, "a")
-    async with in_background(asyncio.create_task(first.hold())) as holding:
+    async with in_background(first.hold()) as holding:
         await asyncio.sleep(100)
         assert not holding.done()
         assert first.leading
@@ -63,8 +60,8 @@ async def test_after_a_kill_the_next_one_leads_within_the_lease_time() -> None:
     server = LeaseServer()
     first, second = election(Network(server), "a"), election(Network(server), "b")
     await first.acquire()
-    async with in_background(asyncio.create_task(second.acquire())) as waiting:
-        async with in_background(asyncio.create_task(first.hold())):
+    async with in_background(second.acquire()) as waiting:
+        async with in_background(first.hold()):
             await asyncio.sleep(30.5)
             assert (second.leading, second.leader) == (False, "a")
         killed = now()
@@ -80,7 +77,7 @@ async def test_a_released_lease_is_taken_at_once() -> None:
     said: list[tuple[bool, str]] = []
     first, second = election(Network(server), "a", said=said), election(Network(server), "b")
     await first.acquire()
-    async with in_background(asyncio.create_task(second.acquire())) as waiting:
+    async with in_background(second.acquire()) as waiting:
         await asyncio.sleep(5)
         released = now()
         await first.release()
@@ -96,7 +93,7 @@ async def test_without_the_permission_to_watch_looking_again_is_enough() -> None
     server = LeaseServer()
     first, second = election(Network(server), "a"), election(Network(server, may_watch=False), "b")
     await first.acquire()
-    async with in_background(asyncio.create_task(second.acquire())) as waiting:
+    async with in_background(second.acquire()) as waiting:
         await asyncio.sleep(5)
         released = now()
         await first.release()
@@ -123,7 +120,7 @@ async def test_whoever_cannot_renew_stops_before_the_next_one_starts(caplog: pyt
     way = Network(server)
     first, second = election(way, "a"), election(Network(server), "b")
     await first.acquire()
-    async with in_background(asyncio.create_task(second.acquire())) as waiting:
+    async with in_background(second.acquire()) as waiting:
         way.down = True
         cut = now()
         await first.hold()
@@ -141,10 +138,8 @@ async def test_whoever_cannot_renew_stops_before_the_next_one_starts(caplog: pyt
 
 @fake_time
 async def test_an_api_server_that_hangs_does_not_prolong_a_lead() -> None:
-    server = LeaseServer()
-    way = Network(server)
-    first = election(way, "a")
-    await first.acquire()
+    way = Network(LeaseServer())
+    first = await leader(way)
     way.hangs = 3600
     began = now()
     await first.hold()
@@ -153,11 +148,9 @@ async def test_an_api_server_that_hangs_does_not_prolong_a_lead() -> None:
 
 @fake_time
 async def test_a_short_outage_is_sat_out() -> None:
-    server = LeaseServer()
-    way = Network(server)
-    first = election(way, "a")
-    await first.acquire()
-    async with in_background(asyncio.create_task(first.hold())) as holding:
+    way = Network(LeaseServer())
+    first = await leader(way)
+    async with in_background(first.hold()) as holding:
         for _ in range(5):
             way.down = True
             await asyncio.sleep(6)
@@ -168,14 +161,13 @@ async def test_a_short_outage_is_sat_out() -> None:
 
 @fake_time
 async def test_writes_whose_answers_were_lost_are_recognised_as_our_own() -> None:
-    server = LeaseServer()
-    way = Network(server, answers_lost=True)
+    way = Network(LeaseServer(), answers_lost=True)
     first = election(way, "a")
-    async with in_background(asyncio.create_task(first.acquire())) as waiting:
+    async with in_background(first.acquire()) as waiting:
         await asyncio.sleep(5)
         way.answers_lost = False
         await asyncio.wait_for(waiting, 2.5)
-    async with in_background(asyncio.create_task(first.hold())) as holding:
+    async with in_background(first.hold()) as holding:
         way.answers_lost = True
         await asyncio.sleep(5)
         way.answers_lost = False
@@ -185,10 +177,9 @@ async def test_writes_whose_answers_were_lost_are_recognised_as_our_own() -> Non
 
 @fake_time
 async def test_a_long_outage_is_waited_out() -> None:
-    server = LeaseServer()
-    way = Network(server, down=True)
+    way = Network(LeaseServer(), down=True)
     first = election(way, "a")
-    async with in_background(asyncio.create_task(first.acquire())) as waiting:
+    async with in_background(first.acquire()) as waiting:
         await asyncio.sleep(600)
         assert 300 <= way.sent <= 700
         way.down = False
@@ -198,8 +189,7 @@ async def test_a_long_outage_is_waited_out() -> None:
 @fake_time
 async def test_somebody_else_in_the_lease_ends_the_lead_at_the_next_renewal(caplog: pytest.LogCaptureFixture) -> None:
     server = LeaseServer()
-    first = election(Network(server), "a")
-    await first.acquire()
+    first = await leader(Network(server))
     server.edit(holderIdentity="usurper")
     began = now()
     await first.hold()
@@ -211,9 +201,8 @@ async def test_somebody_else_in_the_lease_ends_the_lead_at_the_next_renewal(capl
 @fake_time
 async def test_an_edit_that_leaves_the_holder_alone_does_no_harm() -> None:
     server = LeaseServer()
-    first = election(Network(server), "a")
-    await first.acquire()
-    async with in_background(asyncio.create_task(first.hold())) as holding:
+    first = await leader(Network(server))
+    async with in_background(first.hold()) as holding:
         for _ in range(10):
             server.edit(strategy="x")
             await asyncio.sleep(3)
@@ -227,8 +216,8 @@ async def test_a_deleted_lease_is_made_anew_by_its_holder_and_by_nobody_else(may
     first, second = election(Network(server), "a"), election(Network(server, may_watch=may_watch), "b")
     await first.acquire()
     async with (
-        in_background(asyncio.create_task(first.hold())) as holding,
-        in_background(asyncio.create_task(second.acquire())) as waiting,
+        in_background(first.hold()) as holding,
+        in_background(second.acquire()) as waiting,
     ):
         for _ in range(4):
             await asyncio.sleep(11.5)
@@ -245,8 +234,8 @@ async def test_two_with_one_name_do_not_both_lead() -> None:
     first, second = election(Network(server), "same"), election(Network(server), "same")
     await first.acquire()
     async with (
-        in_background(asyncio.create_task(first.hold())),
-        in_background(asyncio.create_task(second.acquire())),
+        in_background(first.hold()),
+        in_background(second.acquire()),
     ):
         await asyncio.sleep(60)
         assert (first.leading, second.leading) == (True, False)
@@ -258,7 +247,7 @@ async def test_releasing_what_we_do_not_hold_leaves_it_alone() -> None:
     first, second = election(Network(server), "a"), election(Network(server), "b")
     await first.acquire()
     await second.release()
-    async with in_background(asyncio.create_task(second.acquire())):
+    async with in_background(second.acquire()):
         await asyncio.sleep(1)
     await second.release()
     server.edit(holderIdentity="c")
@@ -269,10 +258,8 @@ async def test_releasing_what_we_do_not_hold_leaves_it_alone() -> None:
 
 @fake_time
 async def test_a_release_that_cannot_be_said_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
-    server = LeaseServer()
-    way = Network(server)
-    first = election(way, "a")
-    await first.acquire()
+    way = Network(LeaseServer())
+    first = await leader(way)
     way.hangs = 3600
     began = now()
     await first.release()
@@ -317,8 +304,8 @@ async def test_two_on_the_real_api_server(control_plane: ControlPlane, real_name
         )
         await first.acquire()
         async with (
-            in_background(asyncio.create_task(first.hold())) as holding,
-            in_background(asyncio.create_task(second.acquire())) as waiting,
+            in_background(first.hold()) as holding,
+            in_background(second.acquire()) as waiting,
         ):
             began = await client.get(LEASES, "operator", namespace=real_namespace)
             await eventually(
@@ -333,7 +320,7 @@ async def test_two_on_the_real_api_server(control_plane: ControlPlane, real_name
             released = steady_seconds()
             await waiting
             assert steady_seconds() - released < 1.5
-        async with in_background(asyncio.create_task(first.acquire())) as waiting:
+        async with in_background(first.acquire()) as waiting:
             # The second one is gone without a word: nobody renews.
             await waiting
         lease = await client.get(LEASES, "operator", namespace=real_namespace)

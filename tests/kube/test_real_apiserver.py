@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from tests.support.background import in_background
 from tests.support.controlplane import ControlPlane
 from trainwright.kube.client import Client
 from trainwright.kube.errors import (
@@ -44,16 +44,6 @@ def config_map(name: str, **data: str) -> Object:
 async def client(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Client]:
     async with Client(replace(control_plane.config, namespace=real_namespace)) as client:
         yield client
-
-
-@asynccontextmanager
-async def running(reflector: Reflector[Any]) -> AsyncIterator[None]:
-    task = asyncio.create_task(reflector.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
@@ -155,7 +145,7 @@ async def test_a_store_follows_the_server_and_knows_our_own_writes_first(client:
         field_selector="metadata.name!=kube-root-ca.crt",
         on_change=changed,
     )
-    async with running(reflector):
+    async with in_background(reflector.run()):
         await reflector.synced()
         assert changes == [(None, "before")]
         answer = await client.create(CONFIG_MAPS, config_map("ours", x="1"))
@@ -183,7 +173,7 @@ async def test_pods_are_read_straight_into_views(client: Client, real_namespace:
         metadata=lambda pod: pod.metadata, indexes={"label": lambda pod: pod.metadata.labels.values()}
     )
     reflector = Reflector(client, PODS, store, convert=Pod, namespace=real_namespace, label_selector="a=b")
-    async with running(reflector):
+    async with in_background(reflector.run()):
         await reflector.synced()
         [found] = store.by_index("label", "b")
         assert (found.name, found.phase) == ("p", "Pending")

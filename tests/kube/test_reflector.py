@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.background import in_background
 from tests.support.modelserver import ModelServer
 from tests.support.scriptedserver import answer, scripted_server, stream
 from trainwright.kube import requests
@@ -52,13 +53,9 @@ class Reflected:
 @asynccontextmanager
 async def reflecting(server: ModelServer) -> AsyncIterator[Reflected]:
     reflected = Reflected(server)
-    running = asyncio.create_task(reflected.reflector.run())
-    try:
+    async with in_background(reflected.reflector.run()) as running:
         yield reflected
         assert not running.done()
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_it_lists_then_watches() -> None:
@@ -117,11 +114,9 @@ async def test_a_refresh_before_the_first_list_is_that_list() -> None:
     refreshing = asyncio.create_task(reflected.reflector.refresh())
     await reflected.settle()
     assert not refreshing.done()
-    running = asyncio.create_task(reflected.reflector.run())
-    await refreshing
+    async with in_background(reflected.reflector.run()):
+        await refreshing
     assert reflected.names == {"a"}
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_long_list_comes_in_pages() -> None:
@@ -381,12 +376,9 @@ async def test_over_the_wire_a_half_dead_stream_is_noticed_long_before_its_end()
         server.will(answer(empty), stream(then="hang"), stream(added + b"\n", then="hang"))
         store: Store[Object] = Store(metadata=raw_metadata)
         reflector = Reflector(client, CONFIG_MAPS, store, convert=lambda obj: obj, silence_limit=0.1)
-        running = asyncio.create_task(reflector.run())
-        async with asyncio.timeout(5):
+        async with in_background(reflector.run()), asyncio.timeout(5):
             while not len(store):
                 await asyncio.sleep(0.01)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
         first, second = (seen.target for seen in server.seen[1:3])
         assert "resourceVersion=1" in first
         assert "resourceVersion=1" in second

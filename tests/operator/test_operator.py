@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.support.background import in_background
 from tests.support.controlplane import ControlPlane
 from tests.support.jobs import JobBuilder, PodBuilder, template
 from tests.support.operating import running_operator, settled
@@ -349,12 +350,8 @@ async def pod_uids(client: Client, namespace: str) -> AsyncIterator[dict[str, se
         async for event in client.watch(PODS, namespace=namespace, resource_version=start):
             seen[event.object["metadata"]["name"]].add(event.object["metadata"]["uid"])
 
-    task = asyncio.create_task(follow())
-    try:
+    async with in_background(follow()):
         yield seen
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def operator_process(plane: ControlPlane, namespace: str) -> asyncio.subprocess.Process:

@@ -1,12 +1,12 @@
 """What a job survives on a real API server: a broken collective, a node that is gone, a namespace with strict rules."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.support.background import in_background
 from tests.support.jobs import JobBuilder, template
 from tests.support.kubelet import PlayedKubelet
 from tests.support.operating import running_operator
@@ -57,12 +57,8 @@ class Births:
             async for event in client.watch(PODS, namespace=namespace, resource_version=version):
                 self.note(event.type, event.object)
 
-        following = asyncio.create_task(follow())
-        try:
+        async with in_background(follow()):
             yield self
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
 
 
 async def test_a_broken_collective_starts_again_as_a_whole_and_counts_once(client: Client, real_namespace: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.accounts import account, rule
+from tests.support.background import in_background
 from tests.support.controlplane import ControlPlane, free_ports
 from tests.support.jobs import JobBuilder
 from tests.support.playing import submission, submit
@@ -126,12 +127,8 @@ def configuration(place: WebhookPlace) -> Object:
 @asynccontextmanager
 async def running(client: Client, place: WebhookPlace, **options: Any) -> AsyncIterator[WebhookSetup]:
     setup = WebhookSetup(client, place, webhook_pages(KINDS), **options)
-    task = asyncio.create_task(setup.run())
-    try:
+    async with in_background(setup.run()):
         yield setup
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def serving(setup: WebhookSetup) -> None:

@@ -1,9 +1,9 @@
 """What a test does to a cluster whose pods are played: submit jobs, and let a kubelet look after their pods."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.support.background import in_background
 from tests.support.jobs import JobBuilder
 from tests.support.kubelet import PlayedKubelet
 from trainwright.kube.client import Client
@@ -27,9 +27,5 @@ async def playing(client: Client, namespace: str) -> AsyncIterator[PlayedKubelet
     """Within the block every pod of the namespace is bound, started and, once deleted, let go."""
     kubelet = PlayedKubelet(client, namespace=namespace)
     await kubelet.register()
-    task = asyncio.create_task(kubelet.run())
-    try:
+    async with in_background(kubelet.run()):
         yield kubelet
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -3,11 +3,11 @@
 Answers are literal values, as users see them, so that a test compares exactly.
 """
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
+from tests.support.background import in_background
 from tests.support.jobs import JobBuilder
 from tests.support.operating import settled
 from tests.support.playing import submit
@@ -171,12 +171,8 @@ class Scene:
                 if conditions and conditions not in shown[-1:]:
                     shown.append(conditions)
 
-        following = asyncio.create_task(follow())
-        try:
+        async with in_background(follow()):
             yield shown
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
 
     async def _children(self, resource: Resource, job: str) -> dict[str, Object]:
         found = await self.client.list(resource, namespace=self.namespace, label_selector=f"{JOB_NAME}={job}")

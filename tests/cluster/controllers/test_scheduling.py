@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.controllers.conftest import Arena
+from tests.support.background import in_background
 from tests.support.waiting import eventually
 from trainwright.cluster.controllers.scheduling import Scheduler
 from trainwright.kube.recorder import EventRecorder
@@ -26,10 +27,8 @@ async def field(arena: Arena) -> AsyncIterator[Arena]:
         yield arena
         return
     recorder = EventRecorder(arena.client, "default-scheduler")
-    running = asyncio.create_task(Scheduler(arena.client, recorder).run())
-    yield arena
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with in_background(Scheduler(arena.client, recorder).run()):
+        yield arena
     await recorder.close()
 
 

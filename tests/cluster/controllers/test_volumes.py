@@ -1,4 +1,3 @@
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.controllers.conftest import Arena
+from tests.support.background import in_background
 from tests.support.waiting import eventually
 from trainwright.cluster.controllers.volumes import Volumes
 from trainwright.kube.errors import NotFound
@@ -27,15 +27,13 @@ async def storage(arena: Arena, tmp_path: Path) -> AsyncIterator[Arena]:
         yield arena
         return
     recorder = EventRecorder(arena.client, "persistentvolume-controller")
-    running = asyncio.create_task(Volumes(arena.client, recorder, tmp_path / "volumes").run())
-    yield Arena(arena.client, arena.namespace, embedded=False, directory=tmp_path)
-    for claim in (await arena.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=arena.namespace)).items:
-        await arena.client.delete(PERSISTENT_VOLUME_CLAIMS, claim["metadata"]["name"], namespace=arena.namespace)
-    await eventually(
-        lambda: arena.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=arena.namespace), lambda left: not left.items
-    )
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with in_background(Volumes(arena.client, recorder, tmp_path / "volumes").run()):
+        yield Arena(arena.client, arena.namespace, embedded=False, directory=tmp_path)
+        for claim in (await arena.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=arena.namespace)).items:
+            await arena.client.delete(PERSISTENT_VOLUME_CLAIMS, claim["metadata"]["name"], namespace=arena.namespace)
+        await eventually(
+            lambda: arena.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=arena.namespace), lambda left: not left.items
+        )
     await recorder.close()
 
 
