@@ -4,22 +4,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from tests.support.flutes import FLUTE
 from trainwright.api.crd import render_crd
-from trainwright.api.kinds import KINDS, PYTORCH, Kind, Role
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.objects import Object
-
-FLUTE = Kind(
-    name="FluteJob",
-    plural="flutejobs",
-    framework="flute",
-    replicas_field="fluteReplicaSpecs",
-    roles=(Role("Player"),),
-    container="flute",
-    port_name="flute-port",
-    port=4000,
-    default_restart_policy="Never",
-    columns=("Age", "State"),
-)
 
 
 def version(kind: Kind = PYTORCH) -> Object:

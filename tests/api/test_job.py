@@ -2,11 +2,12 @@
 
 import pytest
 
+from tests.support.flutes import FLUTE
 from tests.support.jobs import JOB_UID, JobBuilder
 from trainwright.api.errors import InvalidJob
 from trainwright.api.fields import PyTorchFields
 from trainwright.api.job import is_managed_elsewhere, read_job, salvage_job
-from trainwright.api.kinds import PYTORCH, Kind, NoFields, Role
+from trainwright.api.kinds import PYTORCH, NoFields
 from trainwright.api.types import RunPolicy
 
 
@@ -106,18 +107,7 @@ def test_a_name_of_the_wrong_type_is_refused_by_name() -> None:
 
 
 def test_a_kind_without_fields_of_its_own_is_read_as_well() -> None:
-    flute = Kind(
-        name="FluteJob",
-        plural="flutejobs",
-        framework="flute",
-        replicas_field="fluteReplicaSpecs",
-        roles=(Role("Player"),),
-        container="flute",
-        port_name="flute-port",
-        port=4000,
-        default_restart_policy="Never",
-    )
-    job = JobBuilder(kind=flute).replica("player", 3).spec(backoffLimit=1).job()
+    job = JobBuilder(kind=FLUTE).replica("player", 3).spec(backoffLimit=1).job()
     assert (job.total_replicas, job.run_policy.backoff_limit, job.fields) == (3, 1, NoFields())
     assert job.warnings == (
         "spec.backoffLimit is deprecated, use spec.runPolicy.backoffLimit instead",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.childlabels import pod_labels, service_labels
 from tests.support.scenes import owner_reference
 from tests.support.stages import Stage, embedded_stage, played_stage
 from tests.support.waiting import eventually
@@ -104,7 +105,7 @@ async def check_pods(stage: Stage, *, owner: Object) -> None:
     assert sorted(pods) == [name for name, _, _ in REPLICAS]
     for rank, (name, role, index) in enumerate(REPLICAS):
         pod = pods[name]
-        assert pod["metadata"]["labels"] == {**labels(role, index), **earlier_labels(role, index), **role_labels(role)}
+        assert pod["metadata"]["labels"] == pod_labels("life", role, index)
         assert pod["metadata"]["ownerReferences"] == [owner_reference(owner)]
         assert pod["spec"]["restartPolicy"] == ("OnFailure" if role == "master" else "Never")
         (container,) = pod["spec"]["containers"]
@@ -131,10 +132,10 @@ async def check_services(stage: Stage, *, owner: Object) -> None:
     assert sorted(services) == [name for name, _, _ in REPLICAS]
     for name, role, index in REPLICAS:
         service = services[name]
-        assert service["metadata"]["labels"] == labels(role, index)
+        assert service["metadata"]["labels"] == service_labels("life", role, index)
         assert service["metadata"]["ownerReferences"] == [owner_reference(owner)]
         assert service["spec"]["clusterIP"] == "None"
-        assert service["spec"]["selector"] == labels(role, index)
+        assert service["spec"]["selector"] == service_labels("life", role, index)
         (exposed,) = service["spec"]["ports"]
         assert (exposed["name"], exposed["port"]) == ("pytorchjob-port", port if role == "master" else 23456)
 
@@ -218,32 +219,3 @@ async def list_named(stage: Stage, resource: Resource) -> dict[str, Object]:
 async def master_port(stage: Stage) -> int:
     """The declared port, unless the operator had to move it because another program on this machine has it."""
     return int((await job(stage))["status"].get("ports", {}).get("Master", 23456))
-
-
-def role_labels(role: str) -> dict[str, str]:
-    """Only the master has them."""
-    keys = ("training.kubeflow.org/job-role", "job-role", "pytorch-job-role")
-    return dict.fromkeys(keys, role) if role == "master" else {}
-
-
-def earlier_labels(role: str, index: str) -> dict[str, str]:
-    """Those of the two generations before, by which old scripts select."""
-    return {
-        "group-name": "kubeflow.org",
-        "job-name": "life",
-        "replica-type": role,
-        "replica-index": index,
-        "controller-name": "pytorch-operator",
-        "pytorch-job-name": "life",
-        "pytorch-replica-type": role,
-        "pytorch-replica-index": index,
-    }
-
-
-def labels(role: str, index: str) -> dict[str, str]:
-    return {
-        "training.kubeflow.org/operator-name": "pytorchjob-controller",
-        "training.kubeflow.org/job-name": "life",
-        "training.kubeflow.org/replica-type": role,
-        "training.kubeflow.org/replica-index": index,
-    }

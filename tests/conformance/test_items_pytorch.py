@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support import verdicts
+from tests.support.childlabels import pod_labels, service_labels
 from tests.support.jobs import JobBuilder, template
 from tests.support.planning import child, decide, env
 from tests.support.scenes import Scene, environment, owner_reference
@@ -34,8 +35,9 @@ async def test_item_01_pods_and_services_of_a_job_and_its_success(stage: Stage) 
         ("job-master-0", "master", "0"),
         *((f"job-worker-{i}", "worker", str(i)) for i in (0, 1)),
     ):
-        assert pods[name]["metadata"]["labels"] == pod_labels(role, index)
-        assert services[name]["metadata"]["labels"] == services[name]["spec"]["selector"] == labels(role, index)
+        assert pods[name]["metadata"]["labels"] == pod_labels("job", role, index)
+        selector = services[name]["spec"]["selector"]
+        assert services[name]["metadata"]["labels"] == selector == service_labels("job", role, index)
         assert services[name]["spec"]["clusterIP"] == "None"
         for one in (pods[name], services[name]):
             assert one["metadata"]["ownerReferences"] == [owner_reference(job)]
@@ -247,32 +249,6 @@ async def test_item_08_elastic_environment_and_init_containers(scene: Scene) -> 
 
 
 # Helpers
-
-
-def labels(role: str, index: str) -> dict[str, str]:
-    return {
-        "training.kubeflow.org/operator-name": "pytorchjob-controller",
-        "training.kubeflow.org/job-name": "job",
-        "training.kubeflow.org/replica-type": role,
-        "training.kubeflow.org/replica-index": index,
-    }
-
-
-def pod_labels(role: str, index: str) -> dict[str, str]:
-    """With those of both earlier generations, which upstream has given up: a row of docs/compatibility.md."""
-    master = {"training.kubeflow.org/job-role": "master", "job-role": "master", "pytorch-job-role": "master"}
-    return {
-        **labels(role, index),
-        "group-name": "kubeflow.org",
-        "job-name": "job",
-        "replica-type": role,
-        "replica-index": index,
-        "controller-name": "pytorch-operator",
-        "pytorch-job-name": "job",
-        "pytorch-replica-type": role,
-        "pytorch-replica-index": index,
-        **(master if role == "master" else {}),
-    }
 
 
 def three(stage: Stage) -> JobBuilder:

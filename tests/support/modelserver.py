@@ -95,12 +95,7 @@ class ModelServer:
     # The transport
 
     async def send(self, request: Request) -> Response:
-        self.requests.append(request)
-        await asyncio.sleep(0)
-        if self.troubles:
-            trouble = self.troubles.popleft()
-            if isinstance(trouble, Exception):
-                raise trouble
+        if (trouble := await self._asked(request)) is not None:
             return trouble
         params = dict(request.params)
         start, limit = int(params.get("continue", 0)), int(params.get("limit", 0)) or len(self.objects)
@@ -110,12 +105,7 @@ class ModelServer:
         return Response(200, {}, requests.encode({"metadata": metadata, "items": items}))
 
     async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
-        self.requests.append(request)
-        await asyncio.sleep(0)
-        if self.troubles:
-            trouble = self.troubles.popleft()
-            if isinstance(trouble, Exception):
-                raise trouble
+        if (trouble := await self._asked(request)) is not None:
             answers.read_bytes(trouble)
         since = int(dict(request.params).get("resourceVersion", 0))
         if since < self._compacted:
@@ -133,6 +123,15 @@ class ModelServer:
                 yield said
         finally:
             self._streams.discard(stream)
+
+    async def _asked(self, request: Request) -> Response | None:
+        """The next trouble: raised, or the server's refusal; None if there is none."""
+        self.requests.append(request)
+        await asyncio.sleep(0)
+        trouble = self.troubles.popleft() if self.troubles else None
+        if isinstance(trouble, Exception):
+            raise trouble
+        return trouble
 
     def _happen(self, kind: str, obj: Object) -> None:
         line = _event(kind, obj)

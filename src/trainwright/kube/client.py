@@ -20,6 +20,7 @@ import yarl
 from trainwright.kube import answers, requests
 from trainwright.kube.answers import ObjectList, WatchEvent
 from trainwright.kube.config import ClusterConfig
+from trainwright.kube.connections import Connections
 from trainwright.kube.credentials import Credentials, proxy_of
 from trainwright.kube.errors import ApiError
 from trainwright.kube.gated_body import GatedBody
@@ -28,7 +29,6 @@ from trainwright.kube.observing import RequestSeen
 from trainwright.kube.requests import CONNECT_TIMEOUT, Failure, Patch, PatchKind, Request, Response
 from trainwright.kube.retries import retry_delay
 from trainwright.kube.running import ExecResult, Running, connect
-from trainwright.kube.sockets import watchful_socket
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
 
@@ -60,8 +60,9 @@ class Client:
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
         self._proxy = proxy_of(config, os.environ)
         self._plugin_lock = asyncio.Lock()
+        self._connections = Connections()
         self._connector = aiohttp.TCPConnector(
-            limit=connections, keepalive_timeout=30.0, socket_factory=watchful_socket
+            limit=connections, keepalive_timeout=30.0, socket_factory=self._connections.make_socket
         )
         # Uncompressed answers: between server and client there is a fast network, but CPU on both sides is dear.
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
@@ -77,6 +78,7 @@ class Client:
 
     async def close(self) -> None:
         await self._session.close()
+        await self._connections.end()
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str | None = None

@@ -4,18 +4,9 @@ Silence on a watch may mean that nothing happens; the kernel's own questions tel
 """
 
 import socket
-from typing import Any
 
 DEAD_SECONDS = 30
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 15, 5, 3
-
-
-def watchful_socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket for an address as getaddrinfo describes it."""
-    family, kind, protocol, *_ = address
-    made = socket.socket(family, kind, protocol)
-    watch_over(made)
-    return made
 
 
 def watch_over(connection: socket.socket) -> None:

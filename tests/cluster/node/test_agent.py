@@ -15,7 +15,7 @@ import pytest
 from tests.support.nodes import Node, running_node
 from tests.support.supervising import processes_with
 from tests.support.waiting import eventually
-from trainwright.cluster.node.directories import PodDirectory, pod_directories
+from trainwright.cluster.node.directories import PodDirectory, Supervision, pod_directories
 from trainwright.cluster.node.files import write_json
 from trainwright.objects import Object
 from trainwright.objects.resources import (
@@ -41,6 +41,13 @@ async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 def main_status(pod: Object) -> Object:
     status: Object = pod["status"]["containerStatuses"][0]
     return status
+
+
+def supervision_of(node: Node, pod: Object) -> Supervision:
+    """Whoever asks for it closes its descriptor."""
+    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
+    assert supervision is not None
+    return supervision
 
 
 async def test_a_pod_runs_and_its_status_tells(node: Node) -> None:
@@ -115,8 +122,7 @@ async def test_a_pod_whose_end_was_written_down_but_not_told_ends_all_the_same(n
 async def test_a_supervisor_of_an_earlier_agent_in_this_process_is_reaped(node: Node) -> None:
     await node.create("p", container("sleep 600"))
     pod = await node.until_phase("p", "Running")
-    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
-    assert supervision is not None
+    supervision = supervision_of(node, pod)
     os.close(supervision.descriptor)
     await node.down()
     assert node.agent is not None
@@ -147,8 +153,7 @@ async def test_a_supervisor_that_cannot_be_started_is_told_of(tmp_path: Path) ->
 async def test_a_pod_that_is_deleted_at_once_does_not_go_on(node: Node) -> None:
     await node.create("p", container("sleep 600"))
     pod = await node.until_phase("p", "Running")
-    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
-    assert supervision is not None
+    supervision = supervision_of(node, pod)
     os.close(supervision.descriptor)
     await node.delete("p", grace_period_seconds=0)
     await eventually(_coroutine(lambda: supervision.identity.alive), lambda alive: not alive)
@@ -203,8 +208,7 @@ async def test_a_pod_that_ended_while_no_agent_ran_is_reported_later(node: Node)
 async def test_a_pod_whose_supervisor_was_killed_ends_or_starts_again_by_its_policy(node: Node, policy: str) -> None:
     await node.create("p", container("sleep 600"), restartPolicy=policy)
     pod = await node.until_phase("p", "Running")
-    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
-    assert supervision is not None
+    supervision = supervision_of(node, pod)
     supervision.signal(signal.SIGKILL)
     os.close(supervision.descriptor)
     if policy == "Never":
@@ -221,8 +225,7 @@ async def test_no_process_of_a_pod_outlives_its_loss(node: Node) -> None:
     await node.create("p", container(f"sleep {marker} & wait"))
     pod = await node.until_phase("p", "Running")
     await eventually(_coroutine(lambda: processes_with(marker)), lambda found: len(found) == 2)
-    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
-    assert supervision is not None
+    supervision = supervision_of(node, pod)
     supervision.signal(signal.SIGKILL)
     os.close(supervision.descriptor)
     await node.until_phase("p", "Failed")

@@ -1,6 +1,7 @@
 """From Pod objects to what supervisors run; by Kubernetes' rules, without a cluster or a disk."""
 
 import base64
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -24,17 +25,7 @@ OVERLAY = Facts(
     home="/home/me",
     allocatable={"cpu": Fraction(4), "memory": Fraction(8 << 30)},
 )
-PLAIN = Facts(
-    node_name="local",
-    host_address="127.0.0.1",
-    address="127.64.0.7",
-    directory="/node/pods/u",
-    hosts_file="/node/hosts/default",
-    level="plain",
-    python="/opt/venv/bin/python",
-    home="/home/me",
-    names={"job-master-0": "127.64.0.1"},
-)
+PLAIN = replace(OVERLAY, level="plain", allocatable={}, names={"job-master-0": "127.64.0.1"})
 
 
 def pod(*containers: Object, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
