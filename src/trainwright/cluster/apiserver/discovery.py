@@ -135,11 +135,8 @@ def _aggregated_resource(kind: ResourceType) -> Object:
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": _VERBS,
+        **_nicknames(kind),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
     if kind.subresources:
         entry["subresources"] = [
             {
@@ -150,6 +147,12 @@ def _aggregated_resource(kind: ResourceType) -> Object:
             for name in sorted(kind.subresources)
         ]
     return entry
+
+
+def _nicknames(kind: ResourceType) -> Object:
+    """The other words by which kubectl knows the resource."""
+    words = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+    return {field: names for field, names in words.items() if names}
 
 
 def _response_kind(kind: ResourceType, subresource: str) -> Object:
@@ -166,11 +169,8 @@ def _legacy_resources(kind: ResourceType) -> list[Object]:
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": _VERBS,
+        **_nicknames(kind),
     }
-    if kind.short_names:
-        entry["shortNames"] = list(kind.short_names)
-    if kind.categories:
-        entry["categories"] = list(kind.categories)
     entries = [entry]
     for name in sorted(kind.subresources):
         shown = _response_kind(kind, name)
