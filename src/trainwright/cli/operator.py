@@ -3,12 +3,13 @@
 docs/reference/operator-flags.md compares them with training-operator's, one by one.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
-from trainwright.cli.goflags import GoFlags, switch
+from trainwright.cli.goflags import F, GoFlags, switch
 from trainwright.cli.problems import Problem
 from trainwright.cli.values import duration
 from trainwright.cli.zap import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, log_style, read_level, start_logging
@@ -18,6 +19,19 @@ from trainwright.operator.options import LeaderElectionOptions, OperatorError, O
 
 DEFAULT_TEMPLATE = Path("/etc/config/initContainer.yaml")
 _DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), LeaderElectionOptions(), WebhookOptions()
+
+
+def _text(flag: str, default: str, metavar: str, meaning: str) -> Callable[[F], F]:
+    return click.option(flag, default=default, show_default=True, metavar=metavar, help=meaning)
+
+
+def _count(flag: str, default: int, meaning: str) -> Callable[[F], F]:
+    return click.option(flag, type=click.IntRange(min=1), default=default, show_default=True, help=meaning)
+
+
+def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
+    default = f"{seconds:g}s"
+    return click.option(flag, type=duration, default=default, show_default=True, metavar="DURATION", help=meaning)
 
 
 @click.command(name="operator", cls=GoFlags)
@@ -40,20 +54,8 @@ _DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), Lea
     help="A kind to look after, such as pytorchjob; may be given several times (default: all).",
 )
 @click.option("--install-crds", is_flag=True, help="First install or update the CustomResourceDefinitions.")
-@click.option(
-    "--controller-threads",
-    type=click.IntRange(min=1),
-    default=_DEFAULTS.controller_threads,
-    show_default=True,
-    help="Jobs that are looked at at the same time.",
-)
-@click.option(
-    "--parallel-writes",
-    type=click.IntRange(min=1),
-    default=_DEFAULTS.parallel_writes,
-    show_default=True,
-    help="Writes to the cluster that are under way at the same time.",
-)
+@_count("--controller-threads", _DEFAULTS.controller_threads, "Jobs that are looked at at the same time.")
+@_count("--parallel-writes", _DEFAULTS.parallel_writes, "Writes to the cluster that are under way at the same time.")
 @click.option(
     "--kube-api-qps",
     type=float,
@@ -61,13 +63,7 @@ _DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), Lea
     show_default=True,
     help="Requests per second to the API server, watches and the lease apart; 0: as many as it takes.",
 )
-@click.option(
-    "--kube-api-burst",
-    type=click.IntRange(min=1),
-    default=_DEFAULTS.kube_api_burst,
-    show_default=True,
-    help="How many of them may go at once, if --kube-api-qps is set.",
-)
+@_count("--kube-api-burst", _DEFAULTS.kube_api_burst, "How many of them may go at once, if --kube-api-qps is set.")
 @click.option(
     "--gang-scheduler-name",
     default="",
@@ -85,20 +81,13 @@ _DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), Lea
     metavar="SECONDS",
     help="Replace pods whose node has been gone for so long, unless the job says otherwise (default: never).",
 )
-@click.option(
+@_text(
     "--pytorch-init-container-image",
-    default=_WAITING.image,
-    show_default=True,
-    metavar="IMAGE",
-    help='The image in which PyTorch workers wait for their master\'s name; "" switches the waiting off.',
+    _WAITING.image,
+    "IMAGE",
+    'The image in which PyTorch workers wait for their master\'s name; "" switches the waiting off.',
 )
-@click.option(
-    "--pytorch-init-container-max-tries",
-    type=click.IntRange(min=1),
-    default=_WAITING.max_tries,
-    show_default=True,
-    help="How often they ask before they fail.",
-)
+@_count("--pytorch-init-container-max-tries", _WAITING.max_tries, "How often they ask before they fail.")
 @click.option(
     "--pytorch-init-container-template-file",
     type=click.Path(path_type=Path),
@@ -115,51 +104,22 @@ _DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), Lea
     metavar="IMAGE",
     help="Accepted for the sake of existing Deployments; without effect, there is no MPIJob here yet.",
 )
-@click.option(
-    "--metrics-bind-address",
-    default=":8080",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where to serve /metrics; 0: nowhere.",
-)
-@click.option(
-    "--health-probe-bind-address",
-    default=":8081",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Where to serve /healthz and /readyz; 0: nowhere.",
-)
+@_text("--metrics-bind-address", ":8080", "HOST:PORT", "Where to serve /metrics; 0: nowhere.")
+@_text("--health-probe-bind-address", ":8081", "HOST:PORT", "Where to serve /healthz and /readyz; 0: nowhere.")
 @switch("--leader-elect", default=False, help="Work only while holding a lease: for more than one replica.")
-@click.option("--leader-election-id", default=_LEASE.name, show_default=True, metavar="NAME", help="The lease's name.")
+@_text("--leader-election-id", _LEASE.name, "NAME", "The lease's name.")
 @click.option(
     "--leader-election-namespace",
     metavar="NAME",
     help="The lease's namespace (default: $MY_POD_NAMESPACE, else that of this pod or of the kubeconfig's context).",
 )
-@click.option(
+@_duration(
     "--leader-election-lease-duration",
-    type=duration,
-    default=f"{_LEASE.lease_seconds:g}s",
-    show_default=True,
-    metavar="DURATION",
-    help="Without a sign of life for so long, another one takes over.",
+    _LEASE.lease_seconds,
+    "Without a sign of life for so long, another one takes over.",
 )
-@click.option(
-    "--leader-election-renew-deadline",
-    type=duration,
-    default=f"{_LEASE.renew_seconds:g}s",
-    show_default=True,
-    metavar="DURATION",
-    help="Without a renewal for so long, the leader ends.",
-)
-@click.option(
-    "--leader-election-retry-period",
-    type=duration,
-    default=f"{_LEASE.retry_seconds:g}s",
-    show_default=True,
-    metavar="DURATION",
-    help="Between two tries to get or renew the lease.",
-)
+@_duration("--leader-election-renew-deadline", _LEASE.renew_seconds, "Without a renewal for so long, the leader ends.")
+@_duration("--leader-election-retry-period", _LEASE.retry_seconds, "Between two tries to get or renew the lease.")
 @click.option(
     "--webhook-server-port",
     type=click.IntRange(0, 65535),
@@ -167,26 +127,13 @@ _DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), Lea
     show_default=True,
     help="Where to serve the admission webhooks; 0: nowhere.",
 )
-@click.option(
-    "--webhook-service-name",
-    default=_WEBHOOKS.service,
-    show_default=True,
-    metavar="NAME",
-    help="The Service through which the API server reaches them.",
-)
-@click.option(
-    "--webhook-secret-name",
-    default=_WEBHOOKS.secret,
-    show_default=True,
-    metavar="NAME",
-    help="The Secret that holds their certificates.",
-)
-@click.option(
+@_text("--webhook-service-name", _WEBHOOKS.service, "NAME", "The Service through which the API server reaches them.")
+@_text("--webhook-secret-name", _WEBHOOKS.secret, "NAME", "The Secret that holds their certificates.")
+@_text(
     "--webhook-configuration-name",
-    default=_WEBHOOKS.configuration,
-    show_default=True,
-    metavar="NAME",
-    help="The ValidatingWebhookConfiguration that gets their authority.",
+    _WEBHOOKS.configuration,
+    "NAME",
+    "The ValidatingWebhookConfiguration that gets their authority.",
 )
 @switch("--zap-devel", default=None, help="Log as in development (debug, console) or, if false, in production (JSON).")
 @click.option("--zap-encoder", type=click.Choice(ENCODERS), help="The form of the log (default: console).")
