@@ -259,7 +259,7 @@ def test_names_of_children_must_fit_into_63_characters() -> None:
     assert errors(JobBuilder("x" * 54).master()) == []
     (error,) = errors(JobBuilder("x" * 54).master().workers(11))
     child = "x" * 54 + "-worker-10"
-    assert error.startswith(f'metadata.name: Invalid value: "{"x" * 54}": must be shorter by 1 characters: ')
+    assert error.startswith(f'metadata.name: Invalid value: "{"x" * 54}": must be no more than 53 characters: ')
     assert child in error
 
 
@@ -267,12 +267,13 @@ def test_the_longest_name_of_all_children_counts_not_the_last_in_the_alphabet() 
     kind = replace(PYTORCH, roles=(Role("Zebra"), Role("Alligator")))
     raw = JobBuilder("x" * 54).replica("Zebra").replica("Alligator").raw()
     (error,) = validate(raw, kind)
-    assert "must be shorter by 3 characters: pod and service " + "x" * 54 + "-alligator-0 would have 66" in error.detail
+    child = "x" * 54 + "-alligator-0"
+    assert f"must be no more than 51 characters: pod and service {child} would have 66" in error.detail
 
 
 def test_a_name_of_63_characters_leaves_no_room_for_children() -> None:
     (error,) = errors(JobBuilder("x" * 63).master())
-    assert "must be shorter by 9 characters" in error
+    assert "must be no more than 54 characters: " in error
 
 
 def test_a_name_that_is_too_long_by_itself_is_reported_once() -> None:

@@ -180,10 +180,10 @@ def _child_names(raw: Object, spec: Object, kind: Kind) -> Iterator[FieldError]:
     ]
     longest = max(children, key=len, default="")
     if len(longest) > _MAX_NAME:
-        excess = len(longest) - _MAX_NAME
+        room = _MAX_NAME - (len(longest) - len(name))
         yield invalid(
             "metadata.name",
             name,
-            f"must be shorter by {excess} characters: pod and service {longest} would have {len(longest)}, "
+            f"must be no more than {room} characters: pod and service {longest} would have {len(longest)}, "
             f"and names end at {_MAX_NAME}",
         )
