@@ -154,8 +154,11 @@ async def test_item_68_orphans_with_the_labels_of_the_job_are_adopted(scene: Pla
     ours, other = await claims.make(0), await claims.make(1, job_name="testing")
     job = await scene.submit(JobBuilder("job").workers(2))
     await claims.is_adopted(0, ours, job)
-    taken = f'{claims.resource.plural} "job-worker-1" already exists and is not controlled by this job'
-    await scene.hears("job", ("Warning", f"FailedCreate{claims.resource.kind}", f"Error creating: {taken}"))
+    taken = (
+        f'Resource "job-worker-1" of Kind "{claims.resource.kind}" already exists and is not managed by PyTorchJob job '
+        "but by nobody: delete it, or give the job another name"
+    )
+    await scene.hears("job", ("Warning", "ErrResourceExists", taken))
     await scene.quiet()
     await claims.is_untouched(1, other)
 

@@ -72,15 +72,15 @@ def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
     nobodys = PodBuilder("Worker", 0).owner(None).metadata(labels={})
     somebodys = PodBuilder("Worker", 0).owner("somebody")
     somebodys._object["metadata"]["ownerReferences"][0]["name"] = "other-job"
-    for foreign in (nobodys, somebodys):
+    for foreign, manager in ((nobodys, "nobody"), (somebodys, "PyTorchJob other-job")):
         made = decide(job(2), foreign)
         assert deleted(made) == []
         assert created(made) == ["digits-worker-1"]
         ((reason, message),) = notices(made)
         assert reason == "ErrResourceExists"
         assert message == (
-            'Resource "digits-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob digits: '
-            "delete it, or give the job another name"
+            'Resource "digits-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob digits '
+            f"but by {manager}: delete it, or give the job another name"
         )
         assert made.wake_at == at(5)
 

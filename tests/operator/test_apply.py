@@ -214,9 +214,12 @@ async def test_an_object_of_somebody_else_is_left_alone_and_reported(world: Worl
     foreign = await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
 
     (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
-    message = 'Error creating: pods "job-worker-0" already exists and is not controlled by this job'
+    message = (
+        'Resource "job-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob job but by nobody: '
+        "delete it, or give the job another name"
+    )
     assert failure == message
-    assert await world.events() == [("Warning", "FailedCreatePod", message)]
+    assert await world.events() == [("Warning", "ErrResourceExists", message)]
     assert (await world.client.get(PODS, "job-worker-0", namespace=world.namespace))["metadata"] == foreign["metadata"]
 
 
@@ -226,7 +229,18 @@ async def test_the_leftover_of_a_former_job_of_the_same_name_is_waited_for_quiet
     await world.client.create(PODS, leftover)
 
     (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
-    assert "it belongs to a former PyTorchJob of this name and is being removed" in failure
+    assert failure.endswith("it is being deleted, or belongs to a former PyTorchJob of this name")
+    assert await world.events() == []
+    await world.client.patch(PODS, "job-worker-0", {"metadata": {"finalizers": None}}, namespace=world.namespace)
+
+
+async def test_a_stranger_that_is_being_deleted_is_waited_for_quietly(world: World) -> None:
+    leaving = world.pod("job-worker-0", ownerReferences=[], finalizers=["example.com/hold"])
+    await world.client.create(PODS, leaving)
+    await world.client.delete(PODS, "job-worker-0", namespace=world.namespace, grace_period_seconds=0)
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
+    assert failure.endswith("it is being deleted, or belongs to a former PyTorchJob of this name")
     assert await world.events() == []
     await world.client.patch(PODS, "job-worker-0", {"metadata": {"finalizers": None}}, namespace=world.namespace)
 

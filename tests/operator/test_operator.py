@@ -177,7 +177,7 @@ async def test_a_taken_name_is_reported_and_the_job_goes_on_when_it_is_free(
         await submit(client, JobBuilder("late", namespace=real_namespace).master().workers(1))
         told = await eventually(
             lambda: events(client, real_namespace, "late"),
-            lambda seen: any(reason == "FailedCreatePod" for _, reason, _ in seen),
+            lambda seen: any(reason == "ErrResourceExists" for _, reason, _ in seen),
         )
         assert any("late-worker-0" in message and "already exists" in message for _, _, message in told)
 

@@ -12,6 +12,7 @@ from functools import partial
 from trainwright.api.kinds import Kind
 from trainwright.engine import Delete, JobEvent, Patch, Plan
 from trainwright.engine.labels import EARLIER_JOB_NAME, JOB_NAME, modern_labels
+from trainwright.engine.taken_names import goes_by_itself, taken
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from trainwright.objects import Object
@@ -126,7 +127,7 @@ class Applier:
 
     async def _claim(self, job: Object, kind: str, name: str, error: AlreadyExists) -> Result:
         """The name is taken: by a child of this job, which an earlier, broken attempt or a slow watch explains; by
-        one of a former job of this name, which garbage collection is about to remove; or by a stranger."""
+        something that is about to go; or by a stranger that our watches do not show."""
         views = self._caches.children(kind)
         try:
             answer = await self._client.get(views.resource, name, namespace=job["metadata"]["namespace"])
@@ -138,10 +139,13 @@ class Applier:
                 return await self._label(job, kind, metadata, error)
             views.remember(answer)
             return Result()
-        if owner and (owner.kind, owner.name) == (job["kind"], job["metadata"]["name"]):
-            former = f"{error}: it belongs to a former {owner.kind} of this name and is being removed"
-            return Result(failure=Retry(former))
-        return _failed("Create", kind, f"Error creating: {error} and is not controlled by this job", error)
+        job_kind, job_name = job["kind"], job["metadata"]["name"]
+        if goes_by_itself(metadata, job_kind, job_name):
+            return Result(
+                failure=Retry(f"{error}: it is being deleted, or belongs to a former {job_kind} of this name")
+            )
+        event = taken(metadata, kind, job=f"{job_kind} {job_name}")
+        return Result(event=event, failure=Retry(event.message))
 
     async def _label(self, job: Object, kind: str, child: ObjectMeta, error: AlreadyExists) -> Result:
         """A child of this job that our watch does not show, for want of a label. One that an operator of earlier years
