@@ -210,6 +210,21 @@ async def test_a_busy_server_is_not_asked_for_everything_again(code: int) -> Non
         assert (len(server.lists), server.watching) == (1, 1)
 
 
+@pytest.mark.parametrize(("asked", "kept"), [("45", 45), ("60", 60), ("3600", 60)])
+async def test_a_server_that_says_when_to_come_back_is_left_in_peace_for_up_to_a_minute(asked: str, kept: int) -> None:
+    server = ModelServer()
+    server.troubles += [Response(429, {"retry-after": asked}, b"")] * 2
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    async with reflecting(server) as reflected:
+        await reflected.reflector.synced()
+        assert 2 * kept < loop.time() - started < 2 * kept + 1
+        await reflected.settle()
+        server.break_streams()
+        await reflected.settle(1)
+        assert len(server.watches) == 2
+
+
 async def test_pauses_grow_while_nothing_works_and_start_again_after_success(caplog: pytest.LogCaptureFixture) -> None:
     server = ModelServer()
     loop = asyncio.get_running_loop()

@@ -37,6 +37,11 @@ _PAGE = 500
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 _PRODUCTIVE_SECONDS = 1.0
 
+_LONGEST_ASKED_PAUSE = 60.0
+"""The client itself waits for what a server asks of it (Retry-After), up to half a minute, and hands longer times on.
+We keep to them up to here, as the work queue does: a question a minute is no burden to anybody, while a store that
+stays out of date for an hour because some proxy said so is one."""
+
 
 class Reflector(Generic[T]):
     """`convert` makes the store's items: a function of the whole object, or a msgspec struct.
@@ -72,6 +77,7 @@ class Reflector(Generic[T]):
         self._synced = asyncio.Event()
         self._listed = False
         self._productive = False
+        self._asked_pause = 0.0
         self._round: asyncio.Timeout | None = None
         self._last_complaint = ""
 
@@ -104,14 +110,15 @@ class Reflector(Generic[T]):
                     await self._list_and_watch()
                     # Whatever the reason why a round has brought nothing: the next one must not follow at once.
                     fruitless = 0 if self._productive else fruitless + 1
-                    if fruitless:
-                        await asyncio.sleep(_pause(fruitless))
+                    pause = self._asked_pause + (_pause(fruitless) if fruitless else 0.0)
+                    if pause:
+                        await asyncio.sleep(pause)
             except TimeoutError:
                 fruitless = 0  # it was not the time: somebody wants a fresh list
 
     async def _list_and_watch(self) -> None:
         """One round, until something ends it."""
-        self._productive = False
+        self._productive, self._asked_pause = False, 0.0
         try:
             if not self._listed:
                 await self._list()
@@ -206,6 +213,8 @@ class Reflector(Generic[T]):
                 self._on_change(before, after)
 
     def _complain(self, error: Exception) -> None:
+        if isinstance(error, ApiError) and error.retry_after:
+            self._asked_pause = min(error.retry_after, _LONGEST_ASKED_PAUSE)
         text = f"{self._resource.qualified_plural}: {error}"
         if text != self._last_complaint:
             self._last_complaint = text
