@@ -199,7 +199,34 @@ async def test_when_too_many_wait_the_newest_are_dropped_with_a_word(
     await recorder.close()
     assert [body["message"] for _, body in sent(server)] == ["0", "1", "2"]
     assert "more than 3 events are waiting: dropping Reason of PyTorchJob train/mnist (3) and others" in caplog.text
-    assert "7 events were dropped" in caplog.text
+    assert "events that were dropped: 7" in caplog.text
+
+
+@pytest.mark.looptime
+async def test_what_was_dropped_is_told_while_others_still_wait(caplog: pytest.LogCaptureFixture) -> None:
+    server = EventServer(seconds=1)
+    recorder = EventRecorder(server, "c", capacity=4)
+    for name in ("a", "b"):
+        for number in range(4):
+            recorder.record(JOB, "Normal", name, str(number))
+        await asyncio.sleep(2.5)
+    assert [record.message for record in caplog.records] == [
+        "more than 4 events are waiting: dropping b of PyTorchJob train/mnist (2) and others",
+        "events that were dropped: 2",
+    ]
+    await recorder.close()
+
+
+@pytest.mark.looptime
+async def test_what_was_dropped_is_told_at_the_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = EventRecorder(EventServer(seconds=3600), "c", capacity=2)
+    for number in range(5):
+        recorder.record(JOB, "Normal", "Reason", str(number))
+    await recorder.close(timeout=1)
+    assert [record.message for record in caplog.records][1:] == [
+        "events that could not be sent within 1 s: 2",
+        "events that were dropped: 3",
+    ]
 
 
 async def test_an_object_without_a_kind_does_not_fail_the_caller(
@@ -223,7 +250,7 @@ async def test_closing_does_not_wait_for_ever(
     recorder = EventRecorder(client, "c")
     recorder.record(JOB, "Normal", "Reason", "message")
     await recorder.close(timeout=0.05)
-    assert "1 events could not be sent within 0.05 s" in caplog.text
+    assert "events that could not be sent within 0.05 s: 1" in caplog.text
 
 
 def signalling(arrived: asyncio.Event) -> Callable[[web.BaseRequest, asyncio.Event], Awaitable[web.StreamResponse]]:

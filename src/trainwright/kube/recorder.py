@@ -29,7 +29,8 @@ _CLOCK_RESOLUTION = 0.001
 class EventRecorder:
     """`component` is who reports, `instance` where it runs. Needs a running event loop when it records.
 
-    `capacity` bounds the Events that wait to be written; what would be one more is dropped, with a word in the log.
+    `capacity` bounds the Events that wait to be written; what would be one more is dropped. The log names the first
+    one, and says how many there were when half of those that waited have been written, or at the end.
     """
 
     def __init__(
@@ -89,7 +90,8 @@ class EventRecorder:
                 async with asyncio.timeout(timeout):
                     await self._idle.wait()
             except TimeoutError:
-                log.warning("%d events could not be sent within %g s", self._outstanding, timeout)
+                log.warning("events that could not be sent within %g s: %d", timeout, self._outstanding)
+        self._tell_dropped()
         self._queue.shut_down()
         for sender in self._senders:
             sender.cancel()
@@ -136,9 +138,8 @@ class EventRecorder:
             self._waiting.pop(name, None)
         if not self._outstanding:
             self._idle.set()
-            if self._dropped:
-                log.warning("%d events were dropped", self._dropped)
-                self._dropped = 0
+        if self._outstanding <= self._capacity // 2:
+            self._tell_dropped()
 
     async def _was_written(self, tally: Tally) -> bool:
         try:
@@ -174,3 +175,8 @@ class EventRecorder:
         if not self._dropped:
             log.warning("more than %d events are waiting: dropping %s and others", self._capacity, occurrence)
         self._dropped += 1
+
+    def _tell_dropped(self) -> None:
+        if self._dropped:
+            log.warning("events that were dropped: %d", self._dropped)
+            self._dropped = 0
