@@ -185,7 +185,9 @@ class Parts:
 
 
 _ALIVE: dict[str, Check] = {"ping": Finding}
-"""An answer is proof enough: it comes from the event loop that does the work."""
+"""An answer is proof enough: it comes from the event loop that does the work, and a watch or worker that ends takes the
+process with it. A check of more would do harm, for what else may be in the way no restart removes: every request has a
+deadline, a silent watch is opened anew, and one look at a large job may well take minutes under --kube-api-qps."""
 
 
 async def _end_without_lease(leadership: Leadership) -> None:
