@@ -68,12 +68,14 @@ class PlayedKubelet:
         }
         await self._client.create(PODS, binding, namespace=self._namespace, subresource="binding")
 
-    async def start(self, pod: str, *, restarts: int = 0) -> None:
-        """All containers run; `restarts` times their predecessors have failed."""
+    async def start(self, pod: str, *, restarts: int = 0, version: str | None = None) -> None:
+        """All containers run; `restarts` times their predecessors have failed. With `version`: if none is newer."""
         address = f"10.1.{(n := next(self._addresses)) // 256}.{n % 256}"
         state = {"running": {"startedAt": _now()}}
         network = {"podIP": address, "startTime": _now()}
-        await self._report(pod, phase="Running", state=state, ready=True, restarts=restarts, more=network)
+        await self._report(
+            pod, phase="Running", state=state, ready=True, restarts=restarts, version=version, more=network
+        )
 
     async def wait(self, pod: str, *, reason: str, message: str = "") -> None:
         """No container can start, for this reason."""
@@ -159,10 +161,19 @@ class PlayedKubelet:
         elif not pod["spec"].get("nodeName"):
             await self.bind(name)
         elif pod["status"]["phase"] == "Pending":
-            await self.start(name)
+            # What the watch shows may be old: a pod that has ended since must not start again.
+            await self.start(name, version=pod["metadata"]["resourceVersion"])
 
     async def _report(
-        self, name: str, *, phase: str, state: Object, ready: bool, restarts: int = 0, more: Object
+        self,
+        name: str,
+        *,
+        phase: str,
+        state: Object,
+        ready: bool,
+        restarts: int = 0,
+        version: str | None = None,
+        more: Object,
     ) -> None:
         pod = await self._client.get(PODS, name, namespace=self._namespace)
         containers = [
@@ -181,7 +192,10 @@ class PlayedKubelet:
         ]
         condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": _now()}
         status = {"phase": phase, "containerStatuses": containers, "conditions": [condition], **more}
-        await self._client.patch(PODS, name, {"status": status}, namespace=self._namespace, subresource="status")
+        seen = {"metadata": {"resourceVersion": version}} if version else {}
+        await self._client.patch(
+            PODS, name, {**seen, "status": status}, namespace=self._namespace, subresource="status"
+        )
 
 
 def _now() -> str:
