@@ -155,7 +155,7 @@ class Scene:
 
     @asynccontextmanager
     async def history(self, created: Object) -> AsyncIterator[list[list[Condition]]]:
-        """Every list of conditions that the job has shown within the block, in order."""
+        """Every list of conditions that the job has shown within the block, in order; once it is left, to the last."""
         shown: list[list[Condition]] = []
         name, version = created["metadata"]["name"], created["metadata"]["resourceVersion"]
 
@@ -171,8 +171,13 @@ class Scene:
                 if conditions and conditions not in shown[-1:]:
                     shown.append(conditions)
 
+        async def last_shown() -> list[list[Condition]]:
+            return shown[-1:]
+
         async with in_background(follow()):
             yield shown
+            last = await self.conditions(name)
+            await eventually(last_shown, lambda seen: seen == [last])  # a watch tells later than a get
 
     async def _children(self, resource: Resource, job: str) -> dict[str, Object]:
         found = await self.client.list(resource, namespace=self.namespace, label_selector=f"{JOB_NAME}={job}")
