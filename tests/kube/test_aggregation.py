@@ -35,8 +35,9 @@ def happened(
     reason: str = "SuccessfulCreatePod",
     at: datetime = NOW,
     about: Object = JOB,
+    standing: bool = False,
 ) -> Occurrence:
-    return Occurrence(reference_to(about), type, reason, message, at)
+    return Occurrence(reference_to(about), type, reason, message, at, standing=standing)
 
 
 def take(aggregator: Aggregator, occurrence: Occurrence) -> Tally:
@@ -249,3 +250,31 @@ def test_within_a_window_a_reason_has_a_dozen_events_at_most(steps: list[tuple[s
             made.append((message, moment))
         assert sum(moment - at <= AGGREGATION_WINDOW for _, at in made) <= MOST_DIFFERENT + 1
     assert len(aggregator) <= MOST_DIFFERENT + 1
+
+
+def test_what_stands_has_one_name_whoever_tells_it() -> None:
+    def name(message: str = "no", *, uid: str = "u1") -> str:
+        job = {**JOB, "metadata": {**JOB["metadata"], "uid": uid}}
+        return Aggregator().introduce(happened(message, about=job, standing=True)).name
+
+    assert name() == name()
+    assert len({name(), name("nor this"), name(uid="u2")}) == 3
+    assert name().startswith("mnist.")
+
+
+def test_of_what_stands_the_last_sight_is_told_and_not_how_often() -> None:
+    aggregator = Aggregator()
+    tally = aggregator.introduce(happened(standing=True))
+    take(aggregator, happened(at=NOW + timedelta(minutes=1), standing=True))
+    assert tally.has_news
+    assert tally.patch() == {"lastTimestamp": "2026-11-15T04:06:06Z"}
+    assert event_of(tally, component="c", instance="")["count"] == 1
+    before = tally.name
+    tally.start_again("mnist.other")
+    assert tally.name == before
+
+
+def test_too_many_different_ones_that_stand_are_combined_as_others_are() -> None:
+    aggregator = Aggregator()
+    *_, last = [take(aggregator, happened(str(number), standing=True)) for number in range(MOST_DIFFERENT + 2)]
+    assert (last.combined, last.standing, last.count) == (True, False, 2)

@@ -37,6 +37,8 @@ class EventServer:
         await asyncio.sleep(self._seconds)
         body: Object = msgspec.json.decode(request.body or b"")
         name = body["metadata"]["name"] if request.method == "POST" else request.path.rpartition("/")[2]
+        if request.method == "POST" and name in self.events:
+            return Response(409, {}, b'{"kind": "Status", "reason": "AlreadyExists", "code": 409}')
         self.events[name] = {**self.events.get(name, {}), **body}
         self.writes.append((asyncio.get_running_loop().time(), request.method, self.events[name]["message"]))
         return Response(200, {}, b"{}")
@@ -104,6 +106,20 @@ async def test_what_happens_during_a_write_is_counted_after_it() -> None:
         await asyncio.sleep(0.5)
     await recorder.close()
     assert server.counts() == {"again": 5}
+
+
+@pytest.mark.looptime
+async def test_what_stands_is_one_event_however_many_processes_tell_it(caplog: pytest.LogCaptureFixture) -> None:
+    server = EventServer()
+    for hour in range(3):
+        recorder = EventRecorder(server, "c")
+        recorder.record(JOB, "Warning", "InvalidAnnotation", "no number", at=NOW.replace(hour=hour), standing=True)
+        await recorder.close()
+    (event,) = server.events.values()
+    assert (event["firstTimestamp"], event["lastTimestamp"]) == ("2026-11-15T00:05:06Z", "2026-11-15T02:05:06Z")
+    assert event["count"] == 1
+    assert [method for _, method, _ in server.writes] == ["POST", "PATCH", "PATCH"]
+    assert caplog.messages == []
 
 
 # Over the wire
@@ -187,6 +203,17 @@ async def test_a_refused_event_is_logged_and_the_next_one_is_sent(
     assert [record.message for record in caplog.records if record.name == "trainwright.kube.recorder"] == [
         "event One of PyTorchJob train/mnist (first) is lost: namespace train is being terminated"
     ]
+
+
+async def test_what_has_happened_is_never_taken_for_told_already(
+    server: ScriptedServer, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    taken = {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "there is one"}
+    server.will(answer(taken, status=409))
+    recorder = EventRecorder(client, "c")
+    recorder.record(JOB, "Normal", "Reason", "message")
+    await recorder.close()
+    assert caplog.messages == ["event Reason of PyTorchJob train/mnist (message) is lost: there is one"]
 
 
 async def test_when_too_many_wait_the_newest_are_dropped_with_a_word(

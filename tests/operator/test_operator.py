@@ -185,6 +185,22 @@ async def test_a_taken_name_is_reported_and_the_job_goes_on_when_it_is_free(
         await eventually(lambda: owned_pods(client, real_namespace), lambda names: "late-worker-0" in names)
 
 
+async def test_what_stands_is_one_event_through_all_restarts(client: Client, real_namespace: str) -> None:
+    wrong = JobBuilder("wrong", namespace=real_namespace).master().annotation("trainwright.dev/restart-scope", "galaxy")
+
+    async def told() -> list[str]:
+        found = await client.list(EVENTS, namespace=real_namespace, field_selector="involvedObject.name=wrong")
+        return [event["metadata"]["uid"] for event in found.items if event["reason"] == "InvalidAnnotation"]
+
+    async with running_operator(client, namespace=real_namespace):
+        await submit(client, wrong)
+        first = await eventually(told, bool)
+    async with running_operator(client, namespace=real_namespace) as operator:
+        await settled(operator)
+    assert await told() == first
+    assert len(first) == 1
+
+
 async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client: Client) -> None:
     operator = Operator(client)
     operator.ready.set()

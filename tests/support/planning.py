@@ -65,7 +65,7 @@ def events(made: Plan) -> list[tuple[str, str, str]]:
 
 
 def notices(made: Plan) -> list[tuple[str, str]]:
-    assert all(notice.type == "Warning" for notice in made.notices)
+    assert all(notice.type == "Warning" and notice.standing for notice in made.notices)
     return [(notice.reason, notice.message) for notice in made.notices]
 
 

@@ -167,7 +167,7 @@ class Draft:
         self._events[JobEvent(kind, reason, message)] = None
 
     def notice(self, reason: str, message: str) -> None:
-        self._notices[JobEvent("Warning", reason, message)] = None
+        self._notices[JobEvent("Warning", reason, message, standing=True)] = None
 
     def transition(self, step: Transition) -> None:
         """Notes what the status of this plan makes true, for who counts such things."""

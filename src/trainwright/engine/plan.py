@@ -46,11 +46,13 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """Something to tell about the job. `type` is Normal or Warning."""
+    """Something to tell about the job. `type` is Normal or Warning. `standing`: it says how things are, not what has
+    happened, so that to say it again is to say nothing new."""
 
     type: str
     reason: str
     message: str
+    standing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,4 +33,5 @@ def taken(blocker: ObjectMeta, kind: str, *, job: str) -> JobEvent:
         "ErrResourceExists",
         f'Resource "{blocker.name}" of Kind "{kind}" already exists and is not managed by {job} but by {manager}: '
         "delete it, or give the job another name",
+        standing=True,
     )

@@ -4,6 +4,7 @@ What users read about an object must not drown in repetition, and a job of a tho
 writes: identical occurrences are one Event, and too many different ones of a kind are combined in one more.
 """
 
+import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -34,6 +35,8 @@ class Occurrence:
     reason: str
     message: str
     at: datetime
+    standing: bool = False
+    """It is how things are: its Event has a name that every process would give it."""
 
     @property
     def lane(self) -> str:
@@ -67,6 +70,7 @@ class Tally:
     first: datetime
     last: datetime
     name: str
+    standing: bool = False
     count: int = 1
     written: int = 0
     rests_until: float = 0.0
@@ -91,12 +95,17 @@ class Tally:
             self.message = COMBINED_PREFIX + occurrence.message
 
     def start_again(self, name: str) -> None:
-        """The Event has been deleted: one of another name takes up what it did not show yet."""
-        self.name, self.count, self.written, self.first = name, self.count - self.written, 0, self.last
+        """The Event has been deleted: another one, of this name unless it is a standing one, takes up what it did not
+        show yet."""
+        self.count, self.written, self.first = self.count - self.written, 0, self.last
+        if not self.standing:
+            self.name = name
 
     def patch(self) -> Object:
-        """What raises the count of the Event."""
-        news: Object = {"count": self.count, "lastTimestamp": format_time(self.last)}
+        """What brings the Event up to date. How often something standing was found says nothing."""
+        news: Object = {"lastTimestamp": format_time(self.last)}
+        if not self.standing:
+            news["count"] = self.count
         return {**news, "message": self.message} if self.combined else news
 
     def __str__(self) -> str:
@@ -156,6 +165,8 @@ class Aggregator:
         """A new Event, remembered for later occurrences: one of its own, or the one for all the others."""
         story = self._stories.setdefault(occurrence.story, _Story())
         combining = story.is_combining
+        standing = occurrence.standing and not combining
+        about = occurrence.reference["name"]
         tally = Tally(
             story=occurrence.story,
             reference=occurrence.reference,
@@ -165,7 +176,8 @@ class Aggregator:
             combined=combining,
             first=occurrence.at,
             last=occurrence.at,
-            name=self.new_name(occurrence.reference["name"]),
+            name=_with_suffix(about, _digest(occurrence)) if standing else self.new_name(about),
+            standing=standing,
         )
         if combining:
             story.combined = tally
@@ -193,13 +205,21 @@ class Aggregator:
     def new_name(self, about: str) -> str:
         # Two events in one nanosecond, or a clock set back, must not share a name.
         self._last_name = max(self._last_name + 1, self._names())
-        suffix = f".{self._last_name:x}"
-        return about[: _LONGEST_NAME - len(suffix)] + suffix
+        return _with_suffix(about, f"{self._last_name:x}")
 
     def _drop_if_empty(self, name: tuple[str, ...], story: _Story) -> None:
         """What counts for nothing would never have to make room."""
         if not story:
             del self._stories[name]
+
+
+def _with_suffix(about: str, suffix: str) -> str:
+    return f"{about[: _LONGEST_NAME - len(suffix) - 1]}.{suffix}"
+
+
+def _digest(occurrence: Occurrence) -> str:
+    words = "\0".join((*occurrence.story, occurrence.message))
+    return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
 
 
 def event_of(tally: Tally, *, component: str, instance: str) -> Object:
@@ -220,7 +240,7 @@ def event_of(tally: Tally, *, component: str, instance: str) -> Object:
         "reportingInstance": instance,
         "firstTimestamp": format_time(tally.first),
         "lastTimestamp": format_time(tally.last),
-        "count": tally.count,
+        "count": 1 if tally.standing else tally.count,
     }
 
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from trainwright.kube import answers, requests
 from trainwright.kube.aggregation import Aggregator, Occurrence, Tally, event_of, reference_to
-from trainwright.kube.errors import ApiError, NotFound, Unreachable
+from trainwright.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from trainwright.kube.queue import QueueShutDown, WorkQueue
 from trainwright.kube.requests import Request, Transport
 from trainwright.objects import Object
@@ -63,15 +63,17 @@ class EventRecorder:
         message: str,
         *,
         at: datetime | None = None,
+        standing: bool = False,
     ) -> None:
         """Returns at once. `about` is the object, or an ObjectReference to it; `type` is Normal or Warning; `at` is
-        when it happened, if not just now."""
+        when it happened, if not just now; `standing` if it is how things are, whichever process finds them so: then
+        there is one Event for it, of which nothing but the time of the last sight changes."""
         try:
             reference = reference_to(about)
         except KeyError as missing:
             log.error("event %s (%s) is about an object without %s", reason, message, missing)
             return
-        occurrence = Occurrence(reference, type, reason, message, at or self._clock())
+        occurrence = Occurrence(reference, type, reason, message, at or self._clock(), standing=standing)
         tally = self._aggregator.recall(occurrence)
         if tally is None:
             if self._outstanding >= self._capacity:
@@ -165,7 +167,13 @@ class EventRecorder:
                 tally.written = shown
                 return
         shown, event = tally.count, event_of(tally, component=self._component, instance=self._instance)
-        await self._send(requests.create_request(EVENTS, event, namespace=tally.namespace))
+        try:
+            await self._send(requests.create_request(EVENTS, event, namespace=tally.namespace))
+        except AlreadyExists:
+            if not tally.standing:
+                raise
+            # Told already, by a process before this one or long ago by us.
+            await self._send(requests.patch_request(EVENTS, tally.name, tally.patch(), namespace=tally.namespace))
         tally.written = shown
 
     async def _send(self, request: Request) -> None:

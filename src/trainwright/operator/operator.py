@@ -204,7 +204,8 @@ class Operator:
         self._queue.forget(key)
 
     def _record(self, job: Object, event: JobEvent, at: datetime) -> None:
-        self._recorders[job["kind"]].record(job, event.type, event.reason, event.message, at=at)
+        recorder = self._recorders[job["kind"]]
+        recorder.record(job, event.type, event.reason, event.message, at=at, standing=event.standing)
 
     def _reflectors(self) -> Sequence[Reflector[Any]]:
         caches = self._caches
