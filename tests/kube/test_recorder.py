@@ -256,6 +256,13 @@ async def test_what_was_dropped_is_told_at_the_end_too(caplog: pytest.LogCapture
     ]
 
 
+async def test_what_comes_after_the_end_is_told_in_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    recorder = EventRecorder(client, "c")
+    await recorder.close()
+    recorder.record(JOB, "Normal", "Reason", "message")
+    assert caplog.messages == ["event Reason of PyTorchJob train/mnist (message) is lost: it comes after the end"]
+
+
 async def test_an_object_without_a_kind_does_not_fail_the_caller(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -52,7 +52,7 @@ class EventRecorder:
         self._idle = asyncio.Event()
         self._queue = WorkQueue()
         self._senders: list[asyncio.Task[None]] = []
-        self._closing = False
+        self._closing, self._closed = False, False
         self._dropped = 0
 
     def record(
@@ -74,6 +74,9 @@ class EventRecorder:
             log.error("event %s (%s) is about an object without %s", reason, message, missing)
             return
         occurrence = Occurrence(reference, type, reason, message, at or self._clock(), standing=standing)
+        if self._closed:
+            log.warning("event %s is lost: it comes after the end", occurrence)
+            return
         tally = self._aggregator.recall(occurrence)
         if tally is None:
             if self._outstanding >= self._capacity:
@@ -93,6 +96,7 @@ class EventRecorder:
                     await self._idle.wait()
             except TimeoutError:
                 log.warning("events that could not be sent within %g s: %d", timeout, self._outstanding)
+        self._closed = True
         self._tell_dropped()
         self._queue.shut_down()
         for sender in self._senders:
