@@ -138,10 +138,8 @@ class Candidacy:
         mark = format_micro_time(wall)
         self._claims |= {mark}
         known = self.sighting
-        creates = known is None or known.gone
-        if known is None or known.gone:
-            base: Object = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": self._metadata}
-        else:
+        base: Object = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": self._metadata}
+        if there := known is not None and not known.gone:
             base = known.lease
         before = _spec(known.lease) if known else {}
         goes_on = known is not None and known.holder == self._identity
@@ -153,7 +151,7 @@ class Candidacy:
             "renewTime": mark,
             "leaseTransitions": int(before.get("leaseTransitions") or 0) + (known is not None and not goes_on),
         }
-        return Claim({**base, "spec": spec}, creates=creates, sent=now, mark=mark)
+        return Claim({**base, "spec": spec}, creates=not there, sent=now, mark=mark)
 
     def confirm(self, claim: Claim, answer: Object, now: float) -> None:
         """The server took it."""

@@ -44,6 +44,15 @@ async def forgetful_kinds(client: Client, kinds: Iterable[Kind]) -> frozenset[st
     return frozenset(kind.name for kind in kinds if _drops_fields(schemas.get(_schema_name(kind), {})))
 
 
+async def install_crds(client: Client, kinds: Iterable[Kind]) -> None:
+    """Creates the definitions, or brings those that are there up to date, and waits until they are served."""
+    definitions = [render_crd(kind) for kind in kinds]
+    for definition in definitions:
+        await _create_or_replace(client, definition)
+    for definition in definitions:
+        await _wait_until_established(client, definition["metadata"]["name"])
+
+
 class _Components(msgspec.Struct):
     schemas: dict[str, Object] = {}
 
@@ -62,15 +71,6 @@ def _drops_fields(schema: Object) -> bool:
     return (
         bool(declared) and not status.get("x-kubernetes-preserve-unknown-fields") and not set(FIELDS) <= set(declared)
     )
-
-
-async def install_crds(client: Client, kinds: Iterable[Kind]) -> None:
-    """Creates the definitions, or brings those that are there up to date, and waits until they are served."""
-    definitions = [render_crd(kind) for kind in kinds]
-    for definition in definitions:
-        await _create_or_replace(client, definition)
-    for definition in definitions:
-        await _wait_until_established(client, definition["metadata"]["name"])
 
 
 async def _create_or_replace(client: Client, definition: Object) -> None:

@@ -21,7 +21,7 @@ from trainwright.kube.queue import QueueShutDown, WorkQueue
 from trainwright.kube.recorder import EventRecorder
 from trainwright.kube.reflector import Reflector
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta, object_key
+from trainwright.objects.metadata import object_key
 from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, Resource
@@ -282,15 +282,13 @@ class Operator:
 
     def _on_node_change(self, before: Node | None, after: Node | None) -> None:
         """A node that went or came back matters to the jobs that have pods there; its other news to none."""
-        if not self.ready.is_set() or (before is not None and after is not None and before.ready == after.ready):
+        node = after or before
+        same = before is not None and after is not None and before.ready == after.ready
+        if node is None or same or not self.ready.is_set():
             return
-        name = (after or before or _NO_NODE).metadata.name
         for pod in self._caches.pods.store.all():
-            if pod.spec.node_name == name:
+            if pod.spec.node_name == node.metadata.name:
                 self._on_child_change(pod, pod)
-
-
-_NO_NODE = Node(metadata=ObjectMeta())
 
 
 def _key(job: Object) -> str:
