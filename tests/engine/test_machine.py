@@ -19,6 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from tests.support.jobs import JobBuilder
 from tests.support.world import NODES, World, ports_of
 from trainwright.api.job import Job
+from trainwright.api.memory import FIELDS as MEMORY
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.engine.conditions import is_finished, is_true
 from trainwright.objects import Object
@@ -317,6 +318,8 @@ class EngineMachine(RuleBasedStateMachine):
         names = [(obj["kind"], obj["metadata"]["name"]) for obj in made.creates]
         assert len(names) == len(set(names))
         status = made.status or job.raw.get("status") or {}
+        if made.status_follows:
+            assert not any(status.get(field) for field in MEMORY), "what must be remembered is written first"
         if self.group and status.get("replacedPods"):
             assert "Pod" not in {kind for kind, _ in names}, "nobody comes before all have gone"
         for delete in made.deletes:

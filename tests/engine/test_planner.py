@@ -50,6 +50,29 @@ def test_the_first_plan_says_created_and_starts_everything() -> None:
     assert made.events == ()
 
 
+def test_the_children_of_a_new_job_need_not_wait_for_its_status() -> None:
+    assert decide(job()).status_follows
+    assert not decide(job(STARTED)).status_follows, "it has been looked at"
+    assert not decide(job().suspend()).status_follows, "no child comes that a status could follow"
+    assert not decide(job(), settings=EMBEDDED).status_follows, "the ports go on record first"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(pods("failed", "pending"), id="a failure is counted before its pod goes"),
+        pytest.param(pods("pending", "succeeded"), id="a rank that has finished is on record before the others come"),
+        pytest.param([PodBuilder("Worker", 7)], id="what goes, goes after the status"),
+        pytest.param([PodBuilder("Worker", 0).owner(None)], id="what changes, changes after the status"),
+    ],
+)
+def test_children_that_are_found_without_a_status_are_judged_on_record(found: list[PodBuilder]) -> None:
+    made = decide(job(), *found)
+    assert made.status is not None
+    assert made.creates
+    assert not made.status_follows
+
+
 def test_each_step_of_a_life_is_counted_by_the_plan_that_makes_it_true() -> None:
     assert decide(job()).transitions == (Transition.CREATED,)
     assert decide(job(STARTED), *pods("running", "running", "running")).transitions == ()

@@ -52,6 +52,37 @@ async def test_a_key_is_never_worked_on_twice_at_once() -> None:
     assert await nothing_now(queue)
 
 
+async def test_new_keys_go_ahead_of_the_others() -> None:
+    queue = WorkQueue()
+    queue.add("a")
+    queue.add("b")
+    for key in "xyx":
+        queue.add_new(key)
+    assert [await next_key(queue) for _ in range(4)] == ["x", "y", "a", "b"]
+    assert await nothing_now(queue)
+
+
+async def test_however_many_keys_are_new_the_others_get_on() -> None:
+    queue = WorkQueue()
+    for number in range(20):
+        queue.add_new(f"new-{number}")
+    for key in "abc":
+        queue.add(key)
+    order = [await next_key(queue) for _ in range(23)]
+    assert [order.index(key) for key in "abc"] == [8, 17, 22]
+    assert [key for key in order if key not in "abc"] == [f"new-{number}" for number in range(20)]
+
+
+async def test_a_key_is_new_or_not_as_it_was_first_added() -> None:
+    queue = WorkQueue()
+    queue.add_new("a")
+    queue.add("a")
+    queue.add("b")
+    queue.add_new("b")
+    assert [len(queue), await next_key(queue), await next_key(queue)] == [2, "a", "b"]
+    assert await nothing_now(queue)
+
+
 async def test_getting_waits_for_a_key() -> None:
     queue = WorkQueue()
     getting = [asyncio.create_task(queue.get()) for _ in range(2)]
@@ -203,6 +234,7 @@ async def test_shutting_down_sends_everybody_home() -> None:
     outcomes = await asyncio.gather(*waiting, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [QueueShutDown] * 3
     queue.add("a")
+    queue.add_new("b")
     queue.add_after("a", 1)
     with pytest.raises(QueueShutDown):
         await queue.get()
@@ -213,6 +245,7 @@ async def test_what_is_worked_on_at_shut_down_can_be_finished() -> None:
     queue.add("a")
     await queue.get()
     queue.add("a")
+    queue.add_new("b")
     queue.shut_down()
     queue.done("a")
     assert len(queue) == 0
@@ -239,9 +272,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.due: set[str] = set()
         self.working: set[str] = set()
 
-    @rule(key=keys)
-    def add(self, key: str) -> None:
-        self.queue.add(key)
+    @rule(key=keys, new=st.booleans())
+    def add(self, key: str, new: bool) -> None:
+        (self.queue.add_new if new else self.queue.add)(key)
         self.due.add(key)
 
     @precondition(lambda self: self.due - self.working)

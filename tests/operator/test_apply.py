@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.controlplane import ControlPlane
 from tests.support.jobs import JobBuilder
+from tests.support.planning import decide
 from tests.support.scriptedserver import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.engine import Delete, JobEvent, Observed, Patch, Plan, Transition
@@ -50,6 +51,22 @@ class CountingClient(Client):
             self.now -= 1
 
 
+class Counted(Observer):
+    """An observer that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def transition(self, kind: Kind, job: Object, step: Transition) -> None:
+        self.told.append(f"{job['metadata']['name']} of {kind.name}: {step}")
+
+    def status_written(self, kind: Kind, before: Object, after: Object) -> None:
+        self.told.append(f"{_version(after) > _version(before)}: {after['status'] == STATUS}")
+
+    def pods_created(self, kind: Kind, job: Object) -> None:
+        self.told.append(f"pods of {kind.name} with {len(job['status'])} fields")
+
+
 @dataclass
 class World:
     """A job on the API server and an applier that looks after it."""
@@ -62,8 +79,9 @@ class World:
         self.recorder = EventRecorder(self.client, "pytorchjob-controller")
         self.applier = self.applier_of(48)
 
-    def applier_of(self, parallel_writes: int) -> Applier:
-        return Applier(self.client, self.caches, Announcer(self.record), parallel_writes=parallel_writes)
+    def applier_of(self, parallel_writes: int, observer: Observer | None = None) -> Applier:
+        announcer = Announcer(self.record)
+        return Applier(self.client, self.caches, announcer, parallel_writes=parallel_writes, observer=observer)
 
     def record(self, job: Object, event: JobEvent, at: datetime) -> None:
         self.recorder.record(job, event.type, event.reason, event.message, at=at)
@@ -144,6 +162,42 @@ async def test_the_status_is_written_before_children_and_events_after_them(world
     events = (await world.client.list(EVENTS, namespace=world.namespace)).items
     assert _version(job) < min(map(_version, children))
     assert max(map(_version, children)) < min(map(_version, events))
+
+
+async def test_the_children_of_a_new_job_come_first_and_the_rest_is_left_to_the_next_look(world: World) -> None:
+    counted = Counted()
+    world.applier = world.applier_of(1, counted)
+    news = JobEvent("Warning", "DeprecatedField", "spec.cleanPodPolicy")
+    failures = await world.apply(
+        status=STATUS,
+        status_follows=True,
+        events=(news,),
+        transitions=(Transition.CREATED,),
+        creates=(world.pod("job-worker-0"),),
+    )
+    assert failures == ()
+
+    assert await world.pods() == ["job-worker-0"]
+    assert "status" not in await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert counted.told == [f"pods of PyTorchJob with {len(STATUS)} fields"]
+    assert await world.events() == [("Normal", "SuccessfulCreatePod", "Created pod: job-worker-0")]
+
+
+async def test_a_new_job_whose_children_are_refused_gets_its_status_at_once(world: World) -> None:
+    """They may be refused for hours, by a quota for example."""
+    counted = Counted()
+    world.applier = world.applier_of(1, counted)
+    await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
+    (failure,) = await world.apply(
+        status=STATUS,
+        status_follows=True,
+        transitions=(Transition.CREATED,),
+        creates=(world.pod("job-worker-0"),),
+    )
+    assert "already exists" in failure
+    job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert job["status"] == STATUS
+    assert counted.told == ["True: True", "job of PyTorchJob: created"]
 
 
 async def test_what_was_written_is_known_at_once(world: World) -> None:
@@ -348,6 +402,19 @@ async def test_a_server_that_asks_for_a_pause_is_heard() -> None:
         )
 
 
+async def test_a_new_job_is_not_written_about_while_the_server_asks_for_a_pause() -> None:
+    status = {"kind": "Status", "code": 429, "message": "slow down"}
+    async with scripted_server() as server, Client(server.config) as client:
+        server.will(answer(status, status=429, headers={"Retry-After": "45"}))
+        applier = Applier(client, Caches(KINDS), Announcer(lambda _, __, ___: None), parallel_writes=1)
+        job = JobBuilder().master()
+        plan = decide(job)
+        assert plan.status_follows
+        failures = await applier.apply(PYTORCH, job.raw(), plan)
+        assert failures == (Retry("Error creating: slow down", seconds=45),)
+    assert [seen.method for seen in server.seen] == ["POST"]
+
+
 async def test_writes_of_all_plans_together_are_bounded(world: World) -> None:
     world.applier = world.applier_of(3)
     plans = [[world.pod(f"job-worker-{plan}{number}") for number in range(6)] for plan in range(3)]
@@ -415,25 +482,14 @@ async def test_a_forced_deletion_waits_for_no_node(world: World) -> None:
 
 
 async def test_steps_are_counted_once_their_status_is_written(world: World) -> None:
-    counted: list[str] = []
-
-    class Counting(Observer):
-        def transition(self, kind: Kind, job: Object, step: Transition) -> None:
-            counted.append(f"{job['metadata']['name']} of {kind.name}: {step}")
-
-        def status_written(self, kind: Kind, before: Object, after: Object) -> None:
-            counted.append(f"{_version(after) > _version(before)}: {after['status'] == STATUS}")
-
-        def pods_created(self, kind: Kind, job: Object) -> None:
-            counted.append(f"pods of {kind.name} with {len(job['status'])} fields")
-
-    applier = Applier(world.client, world.caches, Announcer(world.record), parallel_writes=1, observer=Counting())
+    counted = Counted()
+    applier = world.applier_of(1, counted)
     pod = world.pod("job-worker-0")
     plan = Plan(status=STATUS, transitions=(Transition.CREATED,), creates=(pod,))
     await applier.apply(PYTORCH, world.job, plan)
     with pytest.raises(Conflict):
         await applier.apply(PYTORCH, world.job, Plan(status={}, transitions=(Transition.FAILED,), creates=(pod,)))
-    assert counted == ["True: True", "job of PyTorchJob: created", f"pods of PyTorchJob with {len(STATUS)} fields"]
+    assert counted.told == ["True: True", "job of PyTorchJob: created", f"pods of PyTorchJob with {len(STATUS)} fields"]
 
 
 def _version(obj: Object) -> int:

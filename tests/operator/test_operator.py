@@ -12,6 +12,7 @@ from tests.support.background import in_background
 from tests.support.controlplane import ControlPlane
 from tests.support.jobs import JobBuilder, PodBuilder, template
 from tests.support.operating import running_operator, settled
+from tests.support.planning import STARTED
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
@@ -215,6 +216,14 @@ async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client:
         operator._on_child_change(None, child.pod())
     woken = [await operator._queue.get() for _ in range(3)]
     assert woken == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
+
+
+async def test_a_job_that_nobody_has_looked_at_goes_ahead_of_the_news_of_others(client: Client) -> None:
+    operator = Operator(client)
+    operator.ready.set()
+    for job in (JobBuilder("old").master().status(STARTED), JobBuilder("new").master()):
+        operator._on_job_change(None, job.raw())
+    assert [await operator._queue.get() for _ in range(2)] == ["PyTorchJob/team/new", "PyTorchJob/team/old"]
 
 
 async def test_what_concerns_no_job_that_is_known_wakes_none(client: Client) -> None:

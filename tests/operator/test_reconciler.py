@@ -108,10 +108,11 @@ async def test_a_job_that_changed_in_the_meantime_is_looked_at_again_when_the_wa
 ) -> None:
     bench = Bench(client)
     job = await bench.submit(JobBuilder("busy", namespace=real_namespace).master())
+    assert await bench.look(job) == Again(0), "the pods of a new job do not wait for its status"
     newer = await client.patch(PYTORCH.resource, "busy", {"metadata": {"labels": {"a": "b"}}}, namespace=real_namespace)
 
     assert await bench.look(job) == Again(1.0)
-    assert (await client.list(PODS, namespace=real_namespace)).items == []
+    assert "status" not in await client.get(PYTORCH.resource, "busy", namespace=real_namespace)
 
     bench.caches.jobs[PYTORCH.name].store.remember(newer)
     assert await bench.look_until_settled(job) == Done()
@@ -150,7 +151,7 @@ async def test_an_api_server_that_asks_for_a_pause_is_left_alone_for_so_long() -
     async with scripted_server() as server, Client(server.config) as client:
         server.will(*[answer(status, status=429, headers={"Retry-After": "45"})] * 3)
         bench = Bench(client)
-        job = JobBuilder("patient").master().raw()
+        job = JobBuilder("patient").master().suspend().raw()
         bench.caches.jobs[PYTORCH.name].store.remember(job)
         assert await bench.look(job) == Retry("writing the status: slow down", seconds=45)
         # What became of the status has to be found out first.

@@ -67,7 +67,10 @@ class World:
 
     def apply(self, name: str, decided: Plan, version: str, *, writes: int = 1_000_000) -> bool:
         """Applies the plan as the operator does, and dies after so many writes; False if it was out of date."""
-        if decided.status is not None and writes > 0:
+        if decided.status_follows:
+            if self._has_status(name):
+                return False  # a status is the operator's alone, and it knows what it has written
+        elif decided.status is not None and writes > 0:
             writes -= 1
             if not self.write_status(name, decided.status, version):
                 return False
@@ -82,6 +85,9 @@ class World:
         if decided.delete_job and writes > len(changes):
             self.delete_job(name)
         return True
+
+    def _has_status(self, name: str) -> bool:
+        return name not in self.jobs or bool(self.jobs[name].get("status"))
 
     def write_status(self, name: str, status: Object, version: str) -> bool:
         job = self.jobs.get(name)

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from trainwright.api.job import Job, Replica
+from trainwright.api.memory import FIELDS as MEMORY
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.children import classify
 from trainwright.engine.choices import restarts_as_group
@@ -207,6 +208,7 @@ class Draft:
         changed = self.status != (self.job.raw.get("status") or {})
         return Plan(
             status=self.status if changed else None,
+            status_follows=changed and self._brings_up_only(),
             creates=tuple(self.creates),
             deletes=tuple(self._deletes.values()),
             patches=tuple(self._patches),
@@ -216,3 +218,11 @@ class Draft:
             wake_at=self._wake_at,
             delete_job=self.delete_job,
         )
+
+    def _brings_up_only(self) -> bool:
+        """Whether this is the first look at the job, and all it does is to create children: nothing about them has to
+        be on record, and nothing is to be told. Should we be killed before the status is written, the next look finds
+        them."""
+        first = not self.job.raw.get("status")
+        remembers = any(self.status.get(field) for field in MEMORY)
+        return first and bool(self.creates) and not (remembers or self._deletes or self._patches or self._events)

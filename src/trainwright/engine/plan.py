@@ -1,6 +1,7 @@
 """What one look at a job decided. The operator applies it in this order: status, then children, then events.
 
-If the status write conflicts, the rest is dropped and the job is looked at again.
+If the status write conflicts, the rest is dropped and the job is looked at again. Only where the status says nothing
+that the children depend on may they come first.
 """
 
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class JobEvent:
 class Plan:
     status: Object | None = None
     """The whole new status, or None: the one that was observed stands."""
+    status_follows: bool = False
+    """Nothing in the status matters to the children: they may come first, and the status with the next look."""
     creates: tuple[Object, ...] = ()
     """Children to create, those of the deciding role first."""
     deletes: tuple[Delete, ...] = ()

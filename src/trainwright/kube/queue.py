@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from trainwright.kube.retries import backoff
 
+_NEW_IN_A_ROW = 8
+"""So many new keys are handed out before one of the others has its turn."""
+
 
 class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)
     """There is nothing more to get."""
@@ -16,7 +19,8 @@ class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)
 class WorkQueue:
     """A key that is added while it waits is handed out once; while it is worked on, once more after `done`.
 
-    `rest` is how many seconds after `done` a key rests from what is added by `add_rested`.
+    Keys come in the order in which they were added, but new ones, added by `add_new`, go ahead of the others. `rest`
+    is how many seconds after `done` a key rests from what is added by `add_rested`.
     """
 
     def __init__(
@@ -32,6 +36,8 @@ class WorkQueue:
         self._rest = rest
         self._jitter = jitter
         self._waiting: dict[str, None] = {}
+        self._new: dict[str, None] = {}
+        self._new_in_a_row = 0
         self._working: set[str] = set()
         self._again: set[str] = set()
         self._again_rested: set[str] = set()
@@ -45,16 +51,15 @@ class WorkQueue:
 
     def __len__(self) -> int:
         """Keys that are waiting for a worker now."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._new)
 
     def add(self, key: str) -> None:
-        if self._shut_down:
-            return
-        if key in self._working:
-            self._again.add(key)
-        elif key not in self._waiting:
-            self._waiting[key] = None
-            self._wake_one()
+        self._line_up(key, self._waiting)
+
+    def add_new(self, key: str) -> None:
+        """Adds a key that nobody has worked on yet. Of keys that wait it comes before the others, except that one of
+        them follows every few new ones: however many are new, the others get on."""
+        self._line_up(key, self._new)
 
     def add_rested(self, key: str) -> None:
         """Adds the key, but not before it has rested since it was last done: of a storm of news the first is worked on
@@ -105,12 +110,11 @@ class WorkQueue:
 
     async def get(self) -> str:
         """The next key; `done` must follow. Raises QueueShutDown after `shut_down`."""
-        while not self._waiting:
+        while not len(self):
             if self._shut_down:
                 raise QueueShutDown
             await self._wait()
-        key = next(iter(self._waiting))
-        del self._waiting[key]
+        key = self._first()
         self._working.add(key)
         if timer := self._resting.pop(key, None):
             timer.cancel()  # whatever it was to be added for is known now
@@ -132,6 +136,7 @@ class WorkQueue:
         """Drops everything that waits; whoever gets, now or later, is told to stop."""
         self._shut_down = True
         self._waiting.clear()
+        self._new.clear()
         self._again.clear()
         self._again_rested.clear()
         for key in list(self._timers):
@@ -142,6 +147,24 @@ class WorkQueue:
         for getter in self._getters:
             if not getter.done():
                 getter.set_result(None)
+
+    def _line_up(self, key: str, line: dict[str, None]) -> None:
+        if self._shut_down:
+            return
+        if key in self._working:
+            self._again.add(key)
+        elif key not in self._waiting and key not in self._new:
+            line[key] = None
+            self._wake_one()
+
+    def _first(self) -> str:
+        """Takes the key out that is next."""
+        new_ones_turn = self._new and (self._new_in_a_row < _NEW_IN_A_ROW or not self._waiting)
+        self._new_in_a_row = self._new_in_a_row + 1 if new_ones_turn else 0
+        line = self._new if new_ones_turn else self._waiting
+        key = next(iter(line))
+        del line[key]
+        return key
 
     def _due(self, key: str) -> None:
         del self._timers[key]
@@ -165,7 +188,7 @@ class WorkQueue:
             await getter
         except asyncio.CancelledError:
             # It may have been woken and cancelled at once; then another one has to do the work.
-            if getter.done() and not getter.cancelled() and self._waiting:
+            if getter.done() and not getter.cancelled() and len(self):
                 self._wake_one()
             raise
         finally:

@@ -1,7 +1,7 @@
 """Carries out what the engine planned: the job's status first, then its children, then the events that tell of it.
 
 This order makes a kill harmless at any point: what a plan counts or remembers stands in the status before a child
-changes, and what is missing afterwards is planned again.
+changes, and what is missing afterwards is planned again. A new job has nothing to remember: its pods come first.
 """
 
 import asyncio
@@ -62,11 +62,16 @@ class Applier:
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[Retry, ...]:
         """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
         that the job has changed since it was read. Raises Unacceptable when all is done that could be."""
-        results: list[Result] = []
         with self._announcer.writing():
-            if plan.status is not None:
-                results.append(await self.statuses.write(kind, job, plan.status, plan))
-            results += await self._write_children(kind, job, plan)
+            if plan.status_follows:
+                results = await self._write_children(kind, job, plan)
+                if _shows_next_time(results):
+                    plan = replace(plan, status=None, events=())
+                else:
+                    results += await self._write_status(kind, job, plan)
+            else:
+                results = await self._write_status(kind, job, plan)
+                results += await self._write_children(kind, job, plan)
             if plan.delete_job:
                 results.append(await self._delete_job(kind, job))
         told = (result.event for result in results if result.event)
@@ -76,6 +81,9 @@ class Applier:
         if refused := next((result.final for result in results if result.final), None):
             raise Unacceptable(refused)
         return tuple(result.failure for result in results if result.failure)
+
+    async def _write_status(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
+        return [] if plan.status is None else [await self.statuses.write(kind, job, plan.status, plan)]
 
     async def _write_children(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
         """Starts the writes in the plan's order. After one failure no further child is created: the next would fail
@@ -206,6 +214,12 @@ class Applier:
             return _failed("Delete", PODS.kind, f"Error deleting: {error}", error)
         # The reason is upstream's for this event.
         return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
+
+
+def _shows_next_time(results: Iterable[Result]) -> bool:
+    """Whether the status can wait for the next look, which plans it again with its events: not where a child was
+    refused, for it may be refused for hours; but where the server asked for a pause."""
+    return all(result.failure is None or result.failure.seconds for result in results)
 
 
 def _is_another_now(error: Exception) -> bool:

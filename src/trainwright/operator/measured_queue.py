@@ -46,9 +46,9 @@ class MeasuredQueue(WorkQueue):
         self._added_at: dict[str, float] = {}
         self._started_at: dict[str, float] = {}
 
-    def add(self, key: str) -> None:
+    def _line_up(self, key: str, line: dict[str, None]) -> None:
         before = len(self)
-        super().add(key)
+        super()._line_up(key, line)
         if len(self) > before:
             self._added_at[key] = self._clock()
             self._added[_kind(key)]()

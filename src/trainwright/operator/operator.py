@@ -154,7 +154,7 @@ class Operator:
             workers = [group.create_task(self._work()) for _ in range(self._threads)]
             self.ready.set()
             for job in self._caches.all_jobs():
-                self._look_at(_key(job))
+                self._look_at_job(job)
             await self._stopping.wait()
             self._queue.shut_down()
             _, late = await asyncio.wait(workers, timeout=_FINISH_SECONDS)
@@ -238,6 +238,13 @@ class Operator:
             on_change=on_change,
         )
 
+    def _look_at_job(self, job: Object) -> None:
+        """One that nobody has looked at goes first: its pods are worth more than the news of those that have theirs."""
+        if self.ready.is_set() and not job.get("status"):
+            self._queue.add_new(_key(job))
+        else:
+            self._look_at(_key(job))
+
     def _look_at(self, key: str) -> None:
         """What a watch tells comes in storms: the pods of a job start and end together, and every write of ours comes
         back. A look for each would write a status for each.
@@ -255,7 +262,7 @@ class Operator:
     def _on_job_change(self, before: Object | None, after: Object | None) -> None:
         job = after or before
         if job is not None:
-            self._look_at(_key(job))
+            self._look_at_job(job)
         if before is not None and self.ready.is_set() and _has_gone(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
 
