@@ -9,6 +9,7 @@ import itertools
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from trainwright.api.kinds import KINDS
 from trainwright.kube.client import Client
 from trainwright.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.queue import WorkQueue
@@ -144,8 +145,8 @@ class PlayedKubelet:
         while True:
             key = await queue.get()
             try:
-                if pod := store.get(key):
-                    await self._live(pod)
+                if (pod := store.get(key)) and not await self._live(pod):
+                    queue.add_after(key, 0.01)
             except (NotFound, Conflict):
                 pass  # whoever deleted or bound the pod at the same moment has made the step unnecessary
             except (ApiError, Unreachable):
@@ -153,16 +154,27 @@ class PlayedKubelet:
             finally:
                 queue.done(key)
 
-    async def _live(self, pod: Object) -> None:
-        """The next step in the life of a pod, as far as it is the node's to take."""
+    async def _live(self, pod: Object) -> bool:
+        """The next step in the life of a pod, as far as it is the node's to take; False if it is too early for it."""
         name = pod["metadata"]["name"]
         if pod["metadata"].get("deletionTimestamp"):
             await self.complete_deletion(name, uid=pod["metadata"]["uid"])
         elif not pod["spec"].get("nodeName"):
             await self.bind(name)
         elif pod["status"]["phase"] == "Pending":
+            if not await self._is_announced(pod):
+                return False
             # What the watch shows may be old: a pod that has ended since must not start again.
             await self.start(name, version=pod["metadata"]["resourceVersion"])
+        return True
+
+    async def _is_announced(self, pod: Object) -> bool:
+        """Whether the pod's job has a status. A container takes longer to start than the operator to write one."""
+        owner = raw_metadata(pod).controller
+        if owner is None or owner.kind not in KINDS:
+            return True
+        job = await self._client.get(KINDS[owner.kind].resource, owner.name, namespace=self._namespace)
+        return "status" in job
 
     async def _report(
         self,
