@@ -20,7 +20,9 @@ from tests.support.faults import LOST, STATUS_CODES, STREAM, Choice, Fault, Faul
 from trainwright.cluster.pki import server_context
 from trainwright.kube.answers import LineSplitter
 from trainwright.kube.config import ClusterConfig, merge_into_kubeconfig
+from trainwright.kube.connections import Connections
 from trainwright.kube.credentials import tls_context
+from trainwright.kube.listening import all_accepted
 
 _NOT_PASSED_ON = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length", "date"})
 _LONGEST_DELAY = 2.0
@@ -63,7 +65,10 @@ class FaultProxy:
     async def running(self, directory: Path) -> AsyncIterator[None]:
         directory.mkdir()
         self._tls, self.ca_data = server_context(directory / "pki")
-        connector = aiohttp.TCPConnector(limit=0, ssl=tls_context(self._target) or True)
+        connections = Connections()
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=tls_context(self._target) or True, socket_factory=connections.make_socket
+        )
         async with aiohttp.ClientSession(
             connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
         ) as self._session:
@@ -76,11 +81,13 @@ class FaultProxy:
                     outage.cancel()
                 await asyncio.gather(*self._outages, return_exceptions=True)
                 if self._site is not None:
+                    await all_accepted()
                     await self._site.stop()
                 self._cut_all()
                 # Connections whose handshake is under way are in no list; they end with their client.
                 await asyncio.sleep(_HANDSHAKE_SECONDS)
                 await self._runner.cleanup()
+                await connections.end()
 
     def write_kubeconfig(self, path: Path) -> Path:
         """For a client that shall go through the proxy, with the credentials that the API server wants."""
@@ -90,6 +97,7 @@ class FaultProxy:
 
     async def outage(self, seconds: float) -> None:
         """All connections break, and new ones are refused for a while."""
+        await all_accepted()
         if self._site is None:
             return  # there is one already
         site, self._site = self._site, None

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from trainwright.kube.config import ClusterConfig
+from trainwright.kube.listening import all_accepted
 
 Answer = Callable[[web.BaseRequest, asyncio.Event], Awaitable[web.StreamResponse]]
 """Answers a request; the event is set when the test is over."""
@@ -70,6 +71,7 @@ async def scripted_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[Sc
         yield server
     finally:
         server.close()
+        await all_accepted()
         await runner.cleanup()
 
 

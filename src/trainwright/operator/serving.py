@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
+from trainwright.kube.listening import all_accepted
 from trainwright.operator.options import OperatorError
 
 _LARGEST_BODY = 8 * 2**20
@@ -91,6 +92,7 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 async def _close(runner: web.ServerRunner, server: web.Server) -> None:
     """Lets answers under way go out, then hangs up: over TLS a client that never says goodbye would be waited for."""
     transports = [connection.transport for connection in server.connections]
+    await all_accepted()
     await runner.cleanup()
     for transport in transports:
         if transport is not None:

@@ -17,6 +17,7 @@ from trainwright.cluster.apiserver.logs import LogReader
 from trainwright.cluster.apiserver.routes import Routes, Stream
 from trainwright.cluster.apiserver.store import ObjectStore
 from trainwright.cluster.apiserver.tables import encode
+from trainwright.kube.listening import all_accepted
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class ApiServer:
             task.cancel()
         await asyncio.gather(*tasks, *self._writing, return_exceptions=True)
         if self._runner:
+            await all_accepted()
             await self._runner.cleanup()
 
     async def forget_old_events(self) -> None:
