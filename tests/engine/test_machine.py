@@ -25,7 +25,8 @@ from trainwright.engine.conditions import is_finished, is_true
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 
-pytestmark = pytest.mark.timeout(180)  # seconds of pure computing, more under coverage on a busy machine
+# Seconds of pure computing, more under coverage, on a busy machine, and the further it explores.
+pytestmark = pytest.mark.timeout(120 + settings().max_examples)
 
 JOBS = ("one", "two")
 POLICIES = ["Always", "OnFailure", "Never", "ExitCode"]
