@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.kube.client import Client
 from trainwright.kube.config import ConfigError, merge_into_kubeconfig
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
+from trainwright.objects.resources import AUTOSCALERS, CUSTOM_RESOURCE_DEFINITIONS, NODES
 from trainwright.operator.options import OperatorError, OperatorOptions
 from trainwright.operator.process import find_cluster, prepare, run_operator
 
@@ -143,6 +143,20 @@ async def test_a_list_that_expired_is_asked_for_again(caplog: pytest.LogCaptureF
             await prepare(server.config, {PYTORCH.name: PYTORCH}, OperatorOptions())
         assert len(server.seen) == 2
     assert "trying again in 0.5 s: too old" in caplog.text
+
+
+async def test_what_the_cluster_has_said_is_not_asked_again_when_a_later_answer_is_lost() -> None:
+    unavailable = answer({"kind": "Status", "code": 503, "message": "busy"}, status=503)
+    allowed = answer({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}, status=201)
+    async with scripted_server() as server:
+        jobs, schema, autoscalers = answer({"items": []}), answer({"components": {}}), answer({"items": []})
+        server.will(unavailable, jobs, schema, allowed, allowed, unavailable, allowed, allowed, autoscalers)
+        server.will(allowed, allowed)
+        found = await prepare(server.config, {PYTORCH.name: PYTORCH}, OperatorOptions())
+        asked = [urlsplit(one.target).path for one in server.seen]
+    assert (found.settings.autoscaling, list(found.outlook)) == (True, [NODES])
+    assert asked.count(PYTORCH.resource.path()) == 2
+    assert asked.count(AUTOSCALERS.path()) == 2
 
 
 @pytest.mark.apiserver

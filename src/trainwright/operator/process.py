@@ -9,8 +9,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from trainwright.api.kinds import Kind
@@ -71,19 +72,45 @@ def find_cluster(options: OperatorOptions) -> ClusterConfig:
 
 async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions) -> Surroundings:
     """Returns when the cluster answers and serves our kinds, with what else there is."""
-    delay = _FIRST_DELAY
     async with Client(config, retries=False) as client:
-        while True:
-            try:
-                return await _look_around(client, kinds, options)
-            except Untrusted as error:
-                raise OperatorError(f"{error}; name its authority in the kubeconfig's certificate-authority") from None
-            except (Unreachable, ServerError, TooManyRequests, Expired) as error:
-                log.warning("cannot work on %s yet, trying again in %g s: %s", config.server, delay, error)
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, _LONGEST_DELAY)
-            except ApiError as error:
-                raise OperatorError(f"{config.server} refuses us: {error}{_remedy(error)}") from None
+        if options.install_crds:
+            await _answer(client, lambda: install_crds(client, kinds.values()))
+        missing = [
+            name
+            for kind in kinds.values()
+            for name in await _answer(client, partial(missing_crds, client, [kind], namespace=options.namespace))
+        ]
+        if missing:
+            raise OperatorError(
+                f"{config.server} does not know {', '.join(missing)}: install the CustomResourceDefinitions with "
+                f"`trainwright operator --install-crds` or `{_BY_KUBECTL}`"
+            )
+        if options.leader_election is not None:
+            await check_rights(client, options.leader_election.namespace or own_namespace(config))
+        forgetful = frozenset[str]()
+        if not options.install_crds:  # of definitions that have just been installed the schema may still be the old one
+            forgetful = await _answer(client, lambda: forgetful_kinds(client, kinds.values()))
+        for name in sorted(forgetful):
+            log.warning("%s", explain_forgetful(kinds[name]))
+        surroundings = await _answer(client, lambda: survey(client, options.settings, namespace=options.namespace))
+        return replace(surroundings, forgetful=forgetful)
+
+
+async def _answer(client: Client, ask: Callable[[], Awaitable[T]]) -> T:
+    """Asks until the cluster answers. What it has said once is not asked for again: where every other answer is lost,
+    all of them in a row would never come through."""
+    server, delay = client.config.server, _FIRST_DELAY
+    while True:
+        try:
+            return await ask()
+        except Untrusted as error:
+            raise OperatorError(f"{error}; name its authority in the kubeconfig's certificate-authority") from None
+        except (Unreachable, ServerError, TooManyRequests, Expired) as error:
+            log.warning("cannot work on %s yet, trying again in %g s: %s", server, delay, error)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+        except ApiError as error:
+            raise OperatorError(f"{server} refuses us: {error}{_remedy(error)}") from None
 
 
 def _remedy(error: ApiError) -> str:
@@ -93,23 +120,6 @@ def _remedy(error: ApiError) -> str:
     if isinstance(error, Forbidden) and CUSTOM_RESOURCE_DEFINITIONS.plural in error.message:
         return f"; have them installed by somebody who may, with `{_BY_KUBECTL}`"
     return "; add that rule to our role" if isinstance(error, Forbidden) else ""
-
-
-async def _look_around(client: Client, kinds: Mapping[str, Kind], options: OperatorOptions) -> Surroundings:
-    if options.install_crds:
-        await install_crds(client, kinds.values())
-    if missing := await missing_crds(client, kinds.values(), namespace=options.namespace):
-        raise OperatorError(
-            f"{client.config.server} does not know {', '.join(missing)}: install the CustomResourceDefinitions with "
-            f"`trainwright operator --install-crds` or `{_BY_KUBECTL}`"
-        )
-    if options.leader_election is not None:
-        await check_rights(client, options.leader_election.namespace or own_namespace(client.config))
-    # Of definitions that have just been installed the schema may still be the old one.
-    forgetful = frozenset[str]() if options.install_crds else await forgetful_kinds(client, kinds.values())
-    for name in sorted(forgetful):
-        log.warning("%s", explain_forgetful(kinds[name]))
-    return replace(await survey(client, options.settings, namespace=options.namespace), forgetful=forgetful)
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[None, None, T]) -> T | None:
