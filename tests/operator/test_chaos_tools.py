@@ -1,9 +1,15 @@
 """The tools that disturb and judge the operator do what they say: else a test that passes would mean nothing."""
 
+import asyncio
+import gc
+import socket
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 import pytest
+import yarl
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,6 +84,25 @@ async def test_after_its_limit_the_proxy_is_honest(tmp_path: Path) -> None:
     assert (seen, proxy.injected) == (1, [])
 
 
+@pytest.mark.parametrize("rounds", range(6))
+async def test_no_connection_outlives_the_proxy_however_far_its_handshake_has_come(tmp_path: Path, rounds: int) -> None:
+    async with scripted_server() as server:
+        proxy = FaultProxy(server.config, Always(Fault.RESET), limit=1, hang_seconds=0.01)
+        async with proxy.running(tmp_path / "proxy"):
+            clients: list[socket.socket] = []
+            for disturb in (partial(proxy.outage, 0), partial(asyncio.sleep, 0)):
+                clients += [socket.create_connection(("127.0.0.1", yarl.URL(proxy.url).port or 0)) for _ in range(3)]
+                for _ in range(rounds):
+                    await asyncio.sleep(0)
+                await disturb()
+        for client in clients:
+            client.settimeout(5)
+            with suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+            client.close()
+    gc.collect()  # whoever was not closed complains
+
+
 @pytest.mark.parametrize(
     ("method", "target", "act"),
     [
@@ -106,6 +131,14 @@ def test_a_choice_depends_on_the_request_and_not_on_what_others_do(seed: int, pa
         return found
 
     assert choices(paths) == choices(sorted(paths))
+
+
+def test_a_choice_does_not_depend_on_the_name_of_the_namespace() -> None:
+    def choices(namespace: str) -> list[Choice | None]:
+        script = FaultScript(4, rate=0.5)
+        return [script.choose("PUT", f"/api/v1/namespaces/{namespace}/pods/one", "") for _ in range(20)]
+
+    assert choices("test-1") == choices("test-42")
 
 
 def test_every_fault_is_chosen_sooner_or_later() -> None:

@@ -254,6 +254,15 @@ def _wait_until_ready(server: str, certificate: Path, daemons: list[Daemon]) -> 
     raise RuntimeError(f"kube-apiserver was not ready within {START_SECONDS} s:\n{daemons[-1].log.read_text()[-3000:]}")
 
 
+def held_port() -> socket.socket:
+    """A port of loopback that nobody else gets as long as this is open. It does not listen, so that a server may begin
+    to (with SO_REUSEADDR, as most do), end and begin again; a port that is only free now may be taken by then."""
+    place = socket.socket()
+    place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    place.bind(("127.0.0.1", 0))
+    return place
+
+
 def free_ports(count: int) -> list[int]:
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:

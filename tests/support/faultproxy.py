@@ -5,9 +5,10 @@ It ends TLS with a throw-away certificate, passes everything on, streams include
 """
 
 import asyncio
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import msgspec
 import yarl
 from aiohttp import web
 
+from tests.support.controlplane import held_port
 from tests.support.faults import LOST, STATUS_CODES, STREAM, Choice, Fault, FaultScript, status_of
 from trainwright.cluster.pki import server_context
 from trainwright.kube.answers import LineSplitter
@@ -27,7 +29,6 @@ from trainwright.kube.listening import all_accepted
 _NOT_PASSED_ON = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length", "date"})
 _LONGEST_DELAY = 2.0
 """Seconds by which a stale watch is late at most, and an outage lasts at most."""
-_HANDSHAKE_SECONDS = 0.1
 _DELAYS = frozenset({Fault.STALE, Fault.DRIP})
 _LATE_EVENTS = 5
 """How many events of a watch are delayed before it is cut, for the next one to have a fault of its own."""
@@ -54,7 +55,8 @@ class FaultProxy:
         self._hang_seconds = hang_seconds
         self._server = web.Server(self._handle, handler_cancellation=True)
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0)
-        self._site: web.TCPSite | None = None
+        self._connections = Connections()
+        self._site: web.SockSite | None = None
         self._outages: set[asyncio.Task[None]] = set()
 
     @property
@@ -65,29 +67,23 @@ class FaultProxy:
     async def running(self, directory: Path) -> AsyncIterator[None]:
         directory.mkdir()
         self._tls, self.ca_data = server_context(directory / "pki")
-        connections = Connections()
         connector = aiohttp.TCPConnector(
-            limit=0, ssl=tls_context(self._target) or True, socket_factory=connections.make_socket
+            limit=0, ssl=tls_context(self._target) or True, socket_factory=self._connections.make_socket
         )
-        async with aiohttp.ClientSession(
-            connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
-        ) as self._session:
+        async with AsyncExitStack() as stack:
+            place = stack.enter_context(held_port())
+            self.url = f"https://127.0.0.1:{place.getsockname()[1]}"
+            # Of both sides: the server knows nobody before the handshake, the pool none whose request was cancelled.
+            stack.push_async_callback(self._connections.end)
+            self._session = await stack.enter_async_context(
+                aiohttp.ClientSession(
+                    connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
+                )
+            )
             await self._runner.setup()
-            await self._listen(0)
-            try:
-                yield
-            finally:
-                for outage in self._outages:
-                    outage.cancel()
-                await asyncio.gather(*self._outages, return_exceptions=True)
-                if self._site is not None:
-                    await all_accepted()
-                    await self._site.stop()
-                self._cut_all()
-                # Connections whose handshake is under way are in no list; they end with their client.
-                await asyncio.sleep(_HANDSHAKE_SECONDS)
-                await self._runner.cleanup()
-                await connections.end()
+            stack.push_async_callback(self._stop)
+            await self._listen()
+            yield
 
     def write_kubeconfig(self, path: Path) -> Path:
         """For a client that shall go through the proxy, with the credentials that the API server wants."""
@@ -104,12 +100,22 @@ class FaultProxy:
         await site.stop()
         self._cut_all()
         await asyncio.sleep(seconds)
-        await self._listen(yarl.URL(self.url).port or 0)
+        await self._listen()
 
-    async def _listen(self, port: int) -> None:
-        self._site = web.TCPSite(self._runner, "127.0.0.1", port, ssl_context=self._tls, reuse_address=True)
+    async def _listen(self) -> None:
+        listener = _Listener(yarl.URL(self.url).port or 0, self._connections)
+        self._site = web.SockSite(self._runner, listener, ssl_context=self._tls)
         await self._site.start()
-        self.url = f"https://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def _stop(self) -> None:
+        for outage in self._outages:
+            outage.cancel()
+        await asyncio.gather(*self._outages, return_exceptions=True)
+        if self._site is not None:
+            await all_accepted()
+            await self._site.stop()
+        self._cut_all()
+        await self._runner.cleanup()
 
     def _cut_all(self) -> None:
         for connection in self._server.connections:
@@ -208,6 +214,21 @@ class FaultProxy:
             data=body or None,
             allow_redirects=False,
         )
+
+
+class _Listener(socket.socket):
+    """Makes every connection known that it accepts."""
+
+    def __init__(self, port: int, connections: Connections) -> None:
+        super().__init__()
+        self._connections = connections
+        self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.bind(("127.0.0.1", port))
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        accepted, address = super().accept()
+        self._connections.add(accepted)
+        return accepted, address
 
 
 async def _delay(response: web.StreamResponse, line: bytes, choice: Choice, *, first: bool) -> None:

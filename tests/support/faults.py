@@ -1,10 +1,12 @@
 """What can go wrong between a client and an API server, and a seeded choice of it for every request.
 
 The choice depends on the seed, the request and how often the same one came before, not on the order in which requests
-of different objects arrive: so a run can be repeated as far as the operator itself repeats its requests.
+of different objects arrive, nor on the name of the namespace, which tells how many tests ran before: so a run can be
+repeated as far as the operator itself repeats its requests.
 """
 
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -123,6 +125,9 @@ class Choice:
     share: float
 
 
+_NAMESPACE = re.compile("/namespaces/[^/]+")
+
+
 class FaultScript:
     """Gives about `rate` of all requests a fault, and every watch. Events get few: nothing depends on them."""
 
@@ -134,7 +139,7 @@ class FaultScript:
     def choose(self, method: str, path: str, query: str) -> Choice | None:
         """None: the request passes unharmed."""
         act = act_of(method, path, query)
-        request = f"{method} {act.value} {path}"
+        request = f"{method} {act.value} {_NAMESPACE.sub('/namespaces/*', path)}"
         self._seen[request] += 1
         # Each request has dice of its own.
         dice = random.Random(f"{self._seed} {request} {self._seen[request]}")

@@ -21,15 +21,19 @@ class Connections:
     """Makes the sockets for a pool of connections, and knows those that are open."""
 
     def __init__(self) -> None:
-        self._made: WeakSet[socket.socket] = WeakSet()
+        self._known: WeakSet[socket.socket] = WeakSet()
 
     def make_socket(self, address: tuple[Any, ...]) -> socket.socket:
         """For an address as getaddrinfo describes it."""
         family, kind, protocol, *_ = address
         made = socket.socket(family, kind, protocol)
         watch_over(made)
-        self._made.add(made)
+        self.add(made)
         return made
+
+    def add(self, connection: socket.socket) -> None:
+        """For one that was made elsewhere."""
+        self._known.add(connection)
 
     async def end(self) -> None:
         """Hangs up wherever the pool has not. The event loop may be closed after that: none is left open in it."""
@@ -43,4 +47,4 @@ class Connections:
             await asyncio.sleep(0)
 
     def _open(self) -> list[socket.socket]:
-        return [made for made in self._made if made.fileno() != -1]
+        return [known for known in self._known if known.fileno() != -1]
