@@ -12,10 +12,10 @@ from tests.support.chaos import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
+    assert_counted,
     assert_events_are_true,
     assert_no_error_of_our_own,
     assert_nothing_lost_or_doubled,
-    true_counters,
 )
 from tests.support.controlplane import ControlPlane
 from tests.support.faultproxy import FaultProxy
@@ -61,7 +61,7 @@ async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothin
             assert_no_error_of_our_own(operator.log)
             assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
             await assert_events_are_true(client, real_namespace, fleet.jobs)
-            assert await operator.counters() == true_counters(fleet.jobs)
+            await assert_counted(operator, fleet.jobs)
     assert len(proxy.injected) == FAULTS
 
 

@@ -11,10 +11,10 @@ from tests.support.chaos import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
+    assert_counted,
     assert_events_are_true,
     assert_no_error_of_our_own,
     assert_nothing_lost_or_doubled,
-    true_counters,
 )
 from tests.support.controlplane import ControlPlane
 from tests.support.fleet import Fleet, played_jobs
@@ -76,7 +76,7 @@ async def test_outages_are_waited_out_by_the_same_process(
             assert_no_error_of_our_own(operator.log)
             assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
             await assert_events_are_true(client, real_namespace, fleet.jobs)
-            assert await operator.counters() == true_counters(fleet.jobs)
+            await assert_counted(operator, fleet.jobs)
 
 
 async def _at_work(lives: PodLives, begun: int) -> None:

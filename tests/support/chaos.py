@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from tests.support.controlplane import Daemon, free_ports
+from tests.support.controlplane import Daemon, held_port
 from tests.support.fleet import PlayedJob, role_of
 from tests.support.podlives import PodLives
 from tests.support.waiting import eventually
@@ -28,7 +28,8 @@ class OperatorProcess(Daemon):
     """`trainwright operator` for one namespace, with its metrics on a port of their own."""
 
     def __init__(self, kubeconfig: Path, namespace: str, *flags: str, log: Path) -> None:
-        (self._port,) = free_ports(1)
+        self._place = held_port()
+        self._port: int = self._place.getsockname()[1]
         super().__init__(
             *(sys.executable, "-m", "trainwright", "operator"),
             *("--kubeconfig", kubeconfig, "--namespace", namespace),
@@ -44,6 +45,7 @@ class OperatorProcess(Daemon):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+        self._place.close()
 
     async def counters(self) -> Counter[str]:
         """What it has counted of jobs, by the word in the middle of the counter's name; nothing before it serves."""
@@ -63,6 +65,13 @@ def true_counters(jobs: list[PlayedJob]) -> Counter[str]:
     """What all processes together should have counted."""
     restarted = sum(job.replacements for job in jobs)
     return Counter({"created": len(jobs), "successful": len(jobs), "restarted": restarted})
+
+
+async def assert_counted(operator: OperatorProcess, jobs: list[PlayedJob]) -> None:
+    """One process that saw it all has counted all of it, and nothing twice. What a status makes true is counted when
+    the answer to its write has come (or, if that is lost, when the job was looked at again): a moment after everybody
+    else can see it."""
+    await eventually(operator.counters, lambda counted: counted == true_counters(jobs))
 
 
 def assert_no_error_of_our_own(log: Path) -> None:

@@ -106,6 +106,8 @@ async def _watch(
     known: dict[str, Object] = {}
     while True:
         try:
+            if not version:
+                version = await _list(client, resource, namespace, known, see)
             async with aclosing(client.watch(resource, namespace=namespace, resource_version=version)) as events:
                 async for event in events:
                     version = event.object["metadata"]["resourceVersion"]
@@ -114,7 +116,7 @@ async def _watch(
                         del known[event.object["metadata"]["uid"]]
                     see(event.type, event.object)
         except Expired:
-            version = await _list(client, resource, namespace, known, see)
+            version = ""
         except (Unreachable, ApiError):
             await asyncio.sleep(_RECONNECT_SECONDS)
 
