@@ -200,6 +200,22 @@ async def test_a_new_job_whose_children_are_refused_gets_its_status_at_once(worl
     assert counted.told == ["True: True", "job of PyTorchJob: created"]
 
 
+async def test_what_became_of_the_children_of_a_new_job_is_told_although_its_status_cannot_be_written(
+    world: World,
+) -> None:
+    world.applier = world.applier_of(1)
+    await world.client.create(PODS, world.pod("job-worker-1", ownerReferences=[]))
+    await world.client.patch(PYTORCH.resource, "job", {"metadata": {"labels": {"a": "b"}}}, namespace=world.namespace)
+    with pytest.raises(Conflict):
+        await world.apply(
+            status=STATUS, status_follows=True, creates=(world.pod("job-worker-0"), world.pod("job-worker-1"))
+        )
+    assert [(type_, reason) for type_, reason, _ in await world.events()] == [
+        ("Normal", "SuccessfulCreatePod"),
+        ("Warning", "ErrResourceExists"),
+    ]
+
+
 async def test_what_was_written_is_known_at_once(world: World) -> None:
     await world.apply(status=STATUS, creates=(world.pod("job-worker-0"),))
 

@@ -60,27 +60,34 @@ class Applier:
         self.statuses.forget(f"{kind}/{job_key}")
 
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[Retry, ...]:
-        """Answers with what failed. Raises, with nothing else done, if the status cannot be written: Conflict means
-        that the job has changed since it was read. Raises Unacceptable when all is done that could be."""
+        """Answers with what failed. Raises, with nothing else done but the children of a new job, if the status cannot
+        be written: Conflict means that the job has changed since it was read. Raises Unacceptable when all is done
+        that could be."""
         with self._announcer.writing():
             if plan.status_follows:
-                results = await self._write_children(kind, job, plan)
+                results = self._told(job, await self._write_children(kind, job, plan))
                 if _shows_next_time(results):
                     plan = replace(plan, status=None, events=())
                 else:
-                    results += await self._write_status(kind, job, plan)
+                    results += self._told(job, await self._write_status(kind, job, plan))
             else:
-                results = await self._write_status(kind, job, plan)
-                results += await self._write_children(kind, job, plan)
+                results = self._told(job, await self._write_status(kind, job, plan))
+                results += self._told(job, await self._write_children(kind, job, plan))
             if plan.delete_job:
-                results.append(await self._delete_job(kind, job))
-        told = (result.event for result in results if result.event)
+                results += self._told(job, [await self._delete_job(kind, job)])
         news = self._notices.news(f"{kind.name}/{object_key(job)}", job["metadata"]["uid"], plan.notices)
-        for event in (*told, *plan.events, *news):
+        for event in (*plan.events, *news):
             self._announcer.announce(job, event)
         if refused := next((result.final for result in results if result.final), None):
             raise Unacceptable(refused)
         return tuple(result.failure for result in results if result.failure)
+
+    def _told(self, job: Object, results: list[Result]) -> list[Result]:
+        """Tells of what has happened before the next step, which may raise."""
+        for result in results:
+            if result.event:
+                self._announcer.announce(job, result.event)
+        return results
 
     async def _write_status(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
         return [] if plan.status is None else [await self.statuses.write(kind, job, plan.status, plan)]
