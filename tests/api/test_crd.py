@@ -100,11 +100,10 @@ def test_the_manager_cannot_be_changed() -> None:
     ]
 
 
-def test_pod_templates_are_open_but_containers_need_a_name() -> None:
+def test_pods_are_open_but_containers_need_a_name() -> None:
     replica = schema("spec", "pytorchReplicaSpecs")["additionalProperties"]
-    template = replica["properties"]["template"]
-    pod = template["properties"]["spec"]
-    assert template["x-kubernetes-preserve-unknown-fields"] is True
+    pod = replica["properties"]["template"]["properties"]["spec"]
+    assert pod["x-kubernetes-preserve-unknown-fields"] is True
     assert pod["required"] == ["containers"]
     assert pod["properties"]["containers"]["items"]["required"] == ["name"]
 
@@ -128,11 +127,11 @@ def test_every_field_is_described() -> None:
         assert silent == [".metadata"]  # Kubernetes' own
 
 
-def test_nothing_outside_pod_templates_is_open() -> None:
+def test_nothing_but_the_spec_of_pods_is_open() -> None:
     root = version()["schema"]["openAPIV3Schema"]
     opened = {path for path, field in properties(root, "") if field.get("x-kubernetes-preserve-unknown-fields")}
     assert opened
-    assert all(path.startswith(".spec.pytorchReplicaSpecs[].template") for path in opened)
+    assert all(path.startswith(".spec.pytorchReplicaSpecs[].template.spec") for path in opened)
 
 
 def test_earlier_spellings_are_declared_and_called_deprecated() -> None:

@@ -126,12 +126,23 @@ def test_a_misspelt_field_outside_a_template_is_refused_by_name_or_warned_about(
     assert f'Warning: unknown field "{path}"' in warned
 
 
-def test_a_replica_is_closed_but_its_template_is_open(kubectl: Kubectl) -> None:
+def test_a_replica_is_closed_but_its_pod_is_open(kubectl: Kubectl) -> None:
     closed = JobBuilder().master()
     closed._object["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolcy"] = "Never"
     refused = kubectl("apply", "-f", "-", stdin=job(closed), fails=True)
     assert 'unknown field "spec.pytorchReplicaSpecs.Master.restartPolcy"' in refused
     kubectl("apply", "-f", "-", stdin=job(JobBuilder().master(pod=template(fieldOfTheFuture=1))))
+
+
+@pytest.mark.parametrize(
+    ("path", "misspelt"), [("metadata.lables", {"metadata": {"lables": {"a": "b"}}}), ("metdata", {"metdata": {}})]
+)
+def test_what_a_template_says_and_no_pod_would_show_is_refused_by_name(
+    kubectl: Kubectl, path: str, misspelt: Object
+) -> None:
+    """Only its spec goes into the pods as it is, for the API server to judge."""
+    refused = kubectl("apply", "-f", "-", stdin=job(JobBuilder().master(pod={**template(), **misspelt})), fails=True)
+    assert f'unknown field "spec.pytorchReplicaSpecs.Master.template.{path}"' in refused
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """CustomResourceDefinitions, rendered from the types that read the jobs: what we accept and what we declare are one.
 
-Pod templates stay open: only the parts that we read are declared, the rest passes through whatever Kubernetes adds to
-it. That keeps a CRD small enough for plain `kubectl apply`, which refuses objects over 256 KiB. Everything else is
+The spec of a pod stays open: only the parts that we read are declared, the rest passes through whatever Kubernetes adds
+to it. That keeps a CRD small enough for plain `kubectl apply`, which refuses objects over 256 KiB. Everything else is
 closed: what is not declared is refused by a strict `kubectl apply`. Rules of upstream's webhook are left to the webhook
 and to the operator, because the schema would refuse in other words.
 """
@@ -46,12 +46,22 @@ _CONTAINER: Object = {
         "ports": {"type": "array", "description": "Ports that it listens on.", "items": _PORT},
     },
 }
+_TEMPLATE_METADATA: Object = {
+    "type": "object",
+    "description": "Labels, annotations and finalizers of the pods.",
+    "properties": {
+        "labels": {"type": "object", "description": "Labels.", "additionalProperties": {"type": "string"}},
+        "annotations": {"type": "object", "description": "Annotations.", "additionalProperties": {"type": "string"}},
+        "finalizers": {"type": "array", "description": "Finalizers.", "items": {"type": "string"}},
+        "name": {"type": "string", "description": "Has no effect: pods are called JOB-ROLE-INDEX."},
+        "namespace": {"type": "string", "description": "Has no effect: pods are in the job's namespace."},
+    },
+}
 _TEMPLATE: Object = {
     "type": "object",
     "description": "The pod to create, any PodTemplateSpec. It is passed on as it is, with the environment added.",
-    _OPEN: True,
     "properties": {
-        "metadata": {"type": "object", "description": "Labels, annotations and finalizers of the pods.", _OPEN: True},
+        "metadata": _TEMPLATE_METADATA,
         "spec": {
             "type": "object",
             "description": "What the pods run; restartPolicy is taken from the role instead.",
