@@ -55,6 +55,8 @@ def test_the_children_of_a_new_job_need_not_wait_for_its_status() -> None:
     assert not decide(job(STARTED)).status_follows, "it has been looked at"
     assert not decide(job().suspend()).status_follows, "no child comes that a status could follow"
     assert not decide(job(), settings=EMBEDDED).status_follows, "the ports go on record first"
+    assert not decide(job().spec(cleanPodPolicy="All")).status_follows, "there is something to tell with the status"
+    assert not decide(job().spec(cleanPodPolicy="All")).status_follows, "what is told once is told after the status"
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,7 @@ def test_the_children_of_a_new_job_need_not_wait_for_its_status() -> None:
     [
         pytest.param(pods("failed", "pending"), id="a failure is counted before its pod goes"),
         pytest.param(pods("pending", "succeeded"), id="a rank that has finished is on record before the others come"),
+        pytest.param([PodBuilder("Worker", 0).succeeded(None)], id="even if nobody saw how it ended"),
         pytest.param([PodBuilder("Worker", 7)], id="what goes, goes after the status"),
         pytest.param([PodBuilder("Worker", 0).owner(None)], id="what changes, changes after the status"),
     ],

@@ -167,11 +167,9 @@ async def test_the_status_is_written_before_children_and_events_after_them(world
 async def test_the_children_of_a_new_job_come_first_and_the_rest_is_left_to_the_next_look(world: World) -> None:
     counted = Counted()
     world.applier = world.applier_of(1, counted)
-    news = JobEvent("Warning", "DeprecatedField", "spec.cleanPodPolicy")
     failures = await world.apply(
         status=STATUS,
         status_follows=True,
-        events=(news,),
         transitions=(Transition.CREATED,),
         creates=(world.pod("job-worker-0"),),
     )

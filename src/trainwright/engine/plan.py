@@ -61,7 +61,8 @@ class Plan:
     status: Object | None = None
     """The whole new status, or None: the one that was observed stands."""
     status_follows: bool = False
-    """Nothing in the status matters to the children: they may come first, and the status with the next look."""
+    """Nothing in the status matters to the children, and there are no events: the children may come first, and the
+    status with the next look."""
     creates: tuple[Object, ...] = ()
     """Children to create, those of the deciding role first."""
     deletes: tuple[Delete, ...] = ()

@@ -66,9 +66,7 @@ class Applier:
         with self._announcer.writing():
             if plan.status_follows:
                 results = self._told(job, await self._write_children(kind, job, plan))
-                if _shows_next_time(results):
-                    plan = replace(plan, status=None, events=())
-                else:
+                if not _can_wait(results):
                     results += self._told(job, await self._write_status(kind, job, plan))
             else:
                 results = self._told(job, await self._write_status(kind, job, plan))
@@ -223,9 +221,9 @@ class Applier:
         return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
 
 
-def _shows_next_time(results: Iterable[Result]) -> bool:
-    """Whether the status can wait for the next look, which plans it again with its events: not where a child was
-    refused, for it may be refused for hours; but where the server asked for a pause."""
+def _can_wait(results: Iterable[Result]) -> bool:
+    """Whether the status can wait for the next look, which plans it again: not where a child was refused, for it may be
+    refused for hours; but where the server asked for a pause."""
     return all(result.failure is None or result.failure.seconds for result in results)
 
 
