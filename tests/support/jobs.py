@@ -116,15 +116,13 @@ class PodBuilder:
     def running(self, *, restarts: int = 0) -> Self:
         return self._phase("Running", {"running": {"startedAt": format_time(NOW)}}, restarts)
 
-    def succeeded(self, *, finished: datetime = NOW) -> Self:
-        return self._phase("Succeeded", _ended(0, finished), 0)
+    def succeeded(self, exit_code: int | None = 0, *, finished: datetime = NOW) -> Self:
+        """`exit_code` None: nobody saw how its container ended."""
+        return self._finished("Succeeded", exit_code, 0, finished)
 
     def failed(self, exit_code: int | None = 1, *, restarts: int = 0, finished: datetime = NOW) -> Self:
         """`exit_code` None: the pod failed without a word about its container, as evicted pods do."""
-        if exit_code is None:
-            self._object["status"] = {"phase": "Failed"}
-            return self
-        return self._phase("Failed", _ended(exit_code, finished), restarts)
+        return self._finished("Failed", exit_code, restarts, finished)
 
     def waiting(self, reason: str, message: str = "") -> Self:
         return self._phase("Pending", {"waiting": {"reason": reason, "message": message}}, 0)
@@ -168,6 +166,12 @@ class PodBuilder:
 
     def pod(self) -> Pod:
         return read_pod(self.raw())
+
+    def _finished(self, phase: str, exit_code: int | None, restarts: int, finished: datetime) -> Self:
+        if exit_code is None:
+            self._object["status"] = {"phase": phase}
+            return self
+        return self._phase(phase, _ended(exit_code, finished), restarts)
 
     def _phase(self, phase: str, state: Object, restarts: int) -> Self:
         status = {"name": self._container, "restartCount": restarts, "state": state, "ready": phase == "Running"}
