@@ -56,7 +56,6 @@ def test_the_children_of_a_new_job_need_not_wait_for_its_status() -> None:
     assert not decide(job().suspend()).status_follows, "no child comes that a status could follow"
     assert not decide(job(), settings=EMBEDDED).status_follows, "the ports go on record first"
     assert not decide(job().spec(cleanPodPolicy="All")).status_follows, "there is something to tell with the status"
-    assert not decide(job().spec(cleanPodPolicy="All")).status_follows, "what is told once is told after the status"
 
 
 @pytest.mark.parametrize(
