@@ -168,7 +168,10 @@ class Draft:
         self._events[JobEvent(kind, reason, message)] = None
 
     def notice(self, reason: str, message: str) -> None:
-        self._notices[JobEvent("Warning", reason, message, standing=True)] = None
+        self.add_notice(JobEvent("Warning", reason, message, standing=True))
+
+    def add_notice(self, event: JobEvent) -> None:
+        self._notices[event] = None
 
     def transition(self, step: Transition) -> None:
         """Notes what the status of this plan makes true, for who counts such things."""

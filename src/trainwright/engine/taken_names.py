@@ -13,8 +13,7 @@ def wait_for(draft: Draft, kind: str, blocker: ObjectMeta) -> None:
     job = draft.job
     draft.look_again()
     if not goes_by_itself(blocker, job.kind.name, job.name):
-        told = taken(blocker, kind, job=f"{job.kind.name} {job.name}")
-        draft.notice(told.reason, told.message)
+        draft.add_notice(taken(blocker, kind, job=f"{job.kind.name} {job.name}"))
 
 
 def goes_by_itself(blocker: ObjectMeta, job_kind: str, job_name: str) -> bool:
