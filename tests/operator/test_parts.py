@@ -195,9 +195,14 @@ async def test_a_webhook_port_that_somebody_else_has_ends_the_process(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
     name = f"validator.{real_namespace}"
-    metadata = {"name": name}
+    webhook = {
+        "name": "asks.nothing.example.com",
+        "clientConfig": {"url": "https://127.0.0.1/"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
     kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
-    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, {**kind, "metadata": metadata})
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, {**kind, "metadata": {"name": name}, "webhooks": [webhook]})
     with socket.create_server(("127.0.0.1", 0)) as taken:
         names = WebhookOptions(port=taken.getsockname()[1], configuration=name)
         process = Process(control_plane, real_namespace, webhooks=names)

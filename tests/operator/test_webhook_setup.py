@@ -31,6 +31,7 @@ from trainwright.operator.serving import Address
 from trainwright.operator.webhook_setup import (
     WebhookPlace,
     WebhookSetup,
+    calls_us,
     names_to_serve,
     secret_data,
     with_authority,
@@ -46,20 +47,38 @@ CONFIGURATION: Object = {
 }
 
 
+PLACE = WebhookPlace(namespace="kubeflow", address=Address("", 9443))
+
+
 def test_certificates_are_for_the_service_and_for_written_addresses() -> None:
-    place = WebhookPlace(namespace="kubeflow", address=Address("", 9443))
-    assert names_to_serve(place, CONFIGURATION) == {"training-operator.kubeflow.svc", "10.0.0.7"}
-    assert names_to_serve(place, {}) == {"training-operator.kubeflow.svc"}
+    assert names_to_serve(PLACE, CONFIGURATION) == {"training-operator.kubeflow.svc", "10.0.0.7"}
+    assert names_to_serve(PLACE, {}) == {"training-operator.kubeflow.svc"}
 
 
-def test_every_webhook_is_told_whom_to_trust_once() -> None:
-    trusting = with_authority(CONFIGURATION, b"PEM")
+def test_every_webhook_that_calls_us_is_told_whom_to_trust_once() -> None:
+    trusting = with_authority(PLACE, CONFIGURATION, b"PEM")
     assert trusting is not None
     bundles = [webhook["clientConfig"]["caBundle"] for webhook in trusting["webhooks"]]
     assert bundles == [base64.b64encode(b"PEM").decode()] * 2
     assert trusting["webhooks"][1]["clientConfig"]["url"] == "https://10.0.0.7:9443/validate"
-    assert with_authority(trusting, b"PEM") is None
-    assert with_authority(trusting, b"other") is not None
+    assert with_authority(PLACE, trusting, b"PEM") is None
+    assert with_authority(PLACE, trusting, b"other") is not None
+
+
+@pytest.mark.parametrize(
+    "place", [replace(PLACE, namespace="default"), replace(PLACE, names=WebhookOptions(service="trainwright"))]
+)
+def test_webhooks_that_call_somebody_else_trust_whom_they_did(place: WebhookPlace) -> None:
+    theirs, ours = CONFIGURATION["webhooks"]
+    trusting = with_authority(place, CONFIGURATION, b"PEM")
+    assert trusting is not None
+    assert trusting["webhooks"][0] == theirs
+    assert "caBundle" in trusting["webhooks"][1]["clientConfig"]
+    assert calls_us(place, CONFIGURATION)
+    assert not calls_us(place, {"webhooks": [theirs]})
+    assert calls_us(PLACE, {"webhooks": [theirs]})
+    assert not calls_us(PLACE, {"webhooks": [{"name": "c"}]})
+    assert "url" in ours["clientConfig"]
 
 
 def test_data_that_is_not_base64_counts_as_empty() -> None:
@@ -248,6 +267,23 @@ async def test_without_a_configuration_nothing_is_done_until_there_is_one(client
         await serving(setup)
         await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
         await found(setup, "off: there is no")
+
+
+@pytest.mark.apiserver
+async def test_a_configuration_that_calls_another_operator_is_left_as_it_is(
+    client: Client, place: WebhookPlace
+) -> None:
+    """One that is tried out beside Kubeflow's, from a laptop for example, must not break the webhooks of that one."""
+    theirs = configuration(place)
+    theirs["webhooks"][0]["clientConfig"] = {"service": {"name": "training-operator", "namespace": "kubeflow"}}
+    before = await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, theirs)
+    async with running(client, place) as setup:
+        await found(setup, f"off: {place.names.configuration} calls Service kubeflow/training-operator, and not ours")
+        assert setup.finding.well
+    assert (await client.list(SECRETS, namespace=place.namespace)).items == []
+    after = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
 
 
 @pytest.mark.apiserver

@@ -52,16 +52,22 @@ def names_to_serve(place: WebhookPlace, configuration: Object) -> set[str]:
     return {f"{place.names.service}.{place.namespace}.svc", *(host for host in hosts if host)}
 
 
-def with_authority(configuration: Object, authority: bytes) -> Object | None:
-    """The configuration with every webhook trusting the authority; None if they all do."""
+def calls_us(place: WebhookPlace, configuration: Object) -> bool:
+    """Whether any of its webhooks sends reviews to our Service, or to an address that stands there."""
+    return any(_calls_us(place, webhook) for webhook in configuration.get("webhooks") or ())
+
+
+def with_authority(place: WebhookPlace, configuration: Object, authority: bytes) -> Object | None:
+    """The configuration with every webhook that calls us trusting the authority; None if they all do."""
     bundle = base64.b64encode(authority).decode()
     webhooks = configuration.get("webhooks") or []
-    if all((webhook.get("clientConfig") or {}).get("caBundle") == bundle for webhook in webhooks):
-        return None
     trusting = [
-        {**webhook, "clientConfig": {**(webhook.get("clientConfig") or {}), "caBundle": bundle}} for webhook in webhooks
+        {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": bundle}}
+        if _calls_us(place, webhook)
+        else webhook
+        for webhook in webhooks
     ]
-    return {**configuration, "webhooks": trusting}
+    return None if trusting == webhooks else {**configuration, "webhooks": trusting}
 
 
 def secret_data(secret: Object) -> dict[str, bytes]:
@@ -139,6 +145,9 @@ class WebhookSetup:
             missing = f"ValidatingWebhookConfiguration {place.names.configuration}"
             self._find(Finding(detail=f"off: there is no {missing}; the operator itself checks every job"))
             return
+        if not calls_us(place, configuration):
+            self._find(Finding(detail=_explain_stranger(place, configuration)), level=logging.WARNING)
+            return
         certificates = await self._certificates(names_to_serve(place, configuration))
         if certificates != self._loaded:
             load_into(self._tls, certificates)
@@ -146,7 +155,7 @@ class WebhookSetup:
         if not self.port:
             server = serving("--webhook-server-port", place.address, self._page, tls=self._tls)
             self.port = await stack.enter_async_context(server)
-        if (trusting := with_authority(configuration, certificates.authority)) is not None:
+        if (trusting := with_authority(place, configuration, certificates.authority)) is not None:
             answer = await self._client.replace(VALIDATING_WEBHOOK_CONFIGURATIONS, trusting)
             self._configurations.remember(answer)
         self._find(Finding(detail=f"serving on port {self.port}"))
@@ -202,6 +211,25 @@ class WebhookSetup:
             field_selector=f"metadata.name={name}",
             on_change=lambda _, __: self._changed.set(),
         )
+
+
+def _calls_us(place: WebhookPlace, webhook: Object) -> bool:
+    """Another operator's Service is not ours: with our authority the API server would no longer trust that one."""
+    called = webhook.get("clientConfig") or {}
+    service = called.get("service")
+    if service is None:
+        return bool(called.get("url"))
+    return bool((service.get("namespace"), service.get("name")) == (place.namespace, place.names.service))
+
+
+def _explain_stranger(place: WebhookPlace, configuration: Object) -> str:
+    clients = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
+    services = [client["service"] for client in clients if client.get("service")]
+    called = {f"Service {service.get('namespace')}/{service.get('name')}" for service in services} or {"nobody"}
+    return (
+        f"off: {place.names.configuration} calls {', '.join(sorted(called))}, and not ours, "
+        f"{place.namespace}/{place.names.service}; the operator itself checks every job"
+    )
 
 
 def _new_secret(place: WebhookPlace, data: Mapping[str, str]) -> Object:
