@@ -17,7 +17,7 @@ from trainwright.kube import requests
 from trainwright.kube.client import Client
 from trainwright.kube.errors import Unreachable
 from trainwright.kube.reflector import Reflector
-from trainwright.kube.requests import Response
+from trainwright.kube.requests import Request, Response
 from trainwright.kube.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
@@ -117,6 +117,35 @@ async def test_a_refresh_before_the_first_list_is_that_list() -> None:
     async with in_background(reflected.reflector.run()):
         await refreshing
     assert reflected.names == {"a"}
+
+
+async def test_a_refresh_takes_no_list_for_an_answer_that_was_on_its_way_before() -> None:
+    class Overtaken(ModelServer):
+        """Something happens while its first answer is under way."""
+
+        def __init__(self, meanwhile: Callable[[], None]) -> None:
+            super().__init__()
+            self._meanwhile = [meanwhile]
+
+        async def send(self, request: Request) -> Response:
+            answer = await super().send(request)
+            while self._meanwhile:
+                self._meanwhile.pop()()
+                await asyncio.sleep(0)
+            return answer
+
+    refreshing: list[asyncio.Task[None]] = []
+
+    def ask_for_more() -> None:
+        server.write("b")
+        refreshing.append(asyncio.create_task(reflected.reflector.refresh()))
+
+    server = Overtaken(ask_for_more)
+    server.write("a")
+    async with reflecting(server) as reflected:
+        await reflected.reflector.synced()
+        await refreshing[0]
+        assert reflected.names == {"a", "b"}
 
 
 async def test_a_long_list_comes_in_pages() -> None:

@@ -76,6 +76,7 @@ class Reflector(Generic[T]):
         self._silence_limit = silence_limit
         self._synced = asyncio.Event()
         self._listed = False
+        self._refreshes = 0
         self._productive = False
         self._asked_pause = 0.0
         self._round: asyncio.Timeout | None = None
@@ -97,6 +98,7 @@ class Reflector(Generic[T]):
         watch was behind."""
         self._synced.clear()
         self._listed = False
+        self._refreshes += 1
         if self._round is not None:
             self._round.reschedule(asyncio.get_running_loop().time())
         await self._synced.wait()
@@ -147,13 +149,15 @@ class Reflector(Generic[T]):
             field_selector=self._field_selector,
             limit=_PAGE,
         )
+        asked = self._refreshes
         while pager.request is not None:
             pager.take(await self._client.send(pager.request))
         items = [item for raw in pager.items if (item := self._item(raw)) is not None]
-        self._listed = True
         self._last_complaint = ""
         self._announce(self._store.replace(items, pager.resource_version))
-        self._synced.set()
+        if asked == self._refreshes:  # else somebody wants to know what has happened since
+            self._listed = True
+            self._synced.set()
 
     async def _watch(self) -> None:
         request = requests.watch_request(
