@@ -134,7 +134,7 @@ def test_reviews_and_leadership_are_shown(metrics: Metrics) -> None:
 
 
 async def test_the_queue_is_measured_as_one_for_each_kind(metrics: Metrics) -> None:
-    name = {"name": "pytorchjob-controller"}
+    name = {**CONTROLLER, "name": "pytorchjob-controller"}
     metrics.queue.add("PyTorchJob/here/a")
     metrics.queue.add("PyTorchJob/here/b")
     assert value(metrics, "workqueue_depth", **name) == 2

@@ -41,6 +41,8 @@ _RECONCILE_BUCKETS = (  # controller-runtime's
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # client-go's
 # fmt: on
 _QUEUE_BUCKETS = tuple(10.0**power for power in range(-8, 4))  # controller-runtime's
+_OF_A_QUEUE = ("controller", "name")
+"""controller-runtime has both labels, with the same value: dashboards use either."""
 
 # They double the series and tell nothing: a process counts from its start.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate it
@@ -216,12 +218,12 @@ class Metrics(Observer):
 
     def _measured_queue(self, controllers: Mapping[str, str]) -> MeasuredQueue:
         def histogram(name: str, text: str) -> dict[str, Callable[[float], None]]:
-            metric = self._histogram(name, text, "name", buckets=_QUEUE_BUCKETS)
-            return {kind: metric.labels(controller).observe for kind, controller in controllers.items()}
+            metric = self._histogram(name, text, *_OF_A_QUEUE, buckets=_QUEUE_BUCKETS)
+            return {kind: metric.labels(controller, controller).observe for kind, controller in controllers.items()}
 
         def counter(name: str, text: str) -> dict[str, Callable[[], None]]:
-            metric = self._counter(name, text, "name")
-            return {kind: metric.labels(controller).inc for kind, controller in controllers.items()}
+            metric = self._counter(name, text, *_OF_A_QUEUE)
+            return {kind: metric.labels(controller, controller).inc for kind, controller in controllers.items()}
 
         return MeasuredQueue(
             waited=histogram("workqueue_queue_duration_seconds", "How long a job waited for a worker."),
@@ -263,23 +265,23 @@ class _QueueState(Collector):
 
     def collect(self) -> Iterable[Metric]:
         state = self._queue.state()
-        yield from _gauges("workqueue_depth", "Jobs that wait for a worker.", "name", self._each(state.waiting))
+        yield from _gauges("workqueue_depth", "Jobs that wait for a worker.", _OF_A_QUEUE, self._each(state.waiting))
         yield from _gauges(
             "workqueue_unfinished_work_seconds",
             "The sum of the times for which workers have been busy with what they have not finished.",
-            "name",
+            _OF_A_QUEUE,
             self._each(state.unfinished_seconds),
         )
         yield from _gauges(
             "workqueue_longest_running_processor_seconds",
             "For how long the slowest worker has been busy with one job.",
-            "name",
+            _OF_A_QUEUE,
             self._each(state.longest_seconds),
         )
         yield from _gauges(
             "controller_runtime_active_workers",
             "Jobs that are looked at at this moment.",
-            "controller",
+            ("controller",),
             self._each(state.working),
         )
 
@@ -288,10 +290,11 @@ class _QueueState(Collector):
             yield controller, numbers.get(kind, 0)
 
 
-def _gauges(name: str, text: str, label: str, values: Iterable[tuple[str, float]]) -> Iterator[Metric]:
-    family = GaugeMetricFamily(name, text, labels=[label])
+def _gauges(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[str, float]]) -> Iterator[Metric]:
+    """Every one of the labels has the same value: the controller's name."""
+    family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values:
-        family.add_metric([key], value)
+        family.add_metric([key] * len(labels), value)
     yield family
 
 
