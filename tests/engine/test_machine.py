@@ -73,6 +73,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.counted: dict[str, dict[str, int]] = {name: {} for name in JOBS}
         self.blameless: set[str] = set()
         self.nodes_were_lost = False
+        self.latest = self.world.now
         run_policy = {
             "cleanPodPolicy": clean,
             "backoffLimit": limit,
@@ -228,6 +229,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(-100, 200))
     def clock_jumps(self, seconds: int) -> None:
+        self.latest = max(self.latest, self.world.now)
         self.world.now += timedelta(seconds=seconds)
 
     # What must be true
@@ -243,7 +245,9 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.dead_node_seconds is not None)
     @rule()
     def dead_nodes_are_given_up(self) -> None:
-        """Without their coming back: what depends on them is gone after the time that was asked for."""
+        """Without their coming back: what depends on them is gone after the time that was asked for, and after that
+        by which the clock was set back since they died."""
+        self.world.now = max(self.world.now, self.latest)
         for _ in range(2):
             self._work_until_nothing_is_left()
             self.world.now += timedelta(seconds=60)
