@@ -64,7 +64,7 @@ class Counted(Observer):
         self.told.append(f"{_version(after) > _version(before)}: {after['status'] == STATUS}")
 
     def pods_created(self, kind: Kind, job: Object) -> None:
-        self.told.append(f"pods of {kind.name} with {len(job['status'])} fields")
+        self.told.append(f"pods of {kind.name} with {len(job['status'] or {})} fields")
 
 
 @dataclass
@@ -196,6 +196,25 @@ async def test_a_new_job_whose_children_are_refused_gets_its_status_at_once(worl
     job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
     assert job["status"] == STATUS
     assert counted.told == ["True: True", "job of PyTorchJob: created"]
+
+
+async def test_pods_that_are_all_there_are_counted_although_a_service_is_not(world: World) -> None:
+    """The next plan has no pod left to create: nobody would count them then."""
+    counted = Counted()
+    world.applier = world.applier_of(1, counted)
+    foreign = world.service("job-worker-0")
+    await world.client.create(SERVICES, {**foreign, "metadata": {**foreign["metadata"], "ownerReferences": []}})
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"), world.service("job-worker-0")))
+    assert "already exists" in failure
+    assert counted.told == ["pods of PyTorchJob with 0 fields"]
+
+
+async def test_pods_of_which_one_is_missing_are_not_counted(world: World) -> None:
+    counted = Counted()
+    world.applier = world.applier_of(1, counted)
+    await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
+    await world.apply(creates=(world.pod("job-worker-0"), world.pod("job-worker-1")))
+    assert counted.told == []
 
 
 async def test_what_became_of_the_children_of_a_new_job_is_told_although_its_status_cannot_be_written(

@@ -100,6 +100,7 @@ class Applier:
         ]
         if not writes:
             return []
+        first_create = len(writes) - len(plan.creates)
         results: dict[int, Result] = {}
         waiting = iter(enumerate(writes))
         failed = False
@@ -108,7 +109,7 @@ class Applier:
             nonlocal failed
             for number, write in waiting:
                 async with self._slots:
-                    if failed and number >= len(writes) - len(plan.creates):
+                    if failed and number >= first_create:
                         return
                     results[number] = await write()
                     failed = failed or results[number].failure is not None
@@ -118,7 +119,8 @@ class Applier:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(len(writes), self._parallel_writes)):
                 group.create_task(work())
-        if not failed and any(child["kind"] == PODS.kind for child in plan.creates):
+        pods = [number for number, child in enumerate(plan.creates, first_create) if child["kind"] == PODS.kind]
+        if pods and all(number in results and results[number].failure is None for number in pods):
             self._observer.pods_created(kind, {**job, "status": plan.status or job.get("status")})
         return [results[number] for number in sorted(results)]
 
