@@ -220,8 +220,7 @@ def test_the_annotation_wins_over_the_operators_flag(
 
 def test_an_operator_that_may_not_see_nodes_says_so() -> None:
     message = (
-        "Pods on dead nodes cannot be replaced because the operator may not see nodes: "
-        "allow it to get, list and watch them"
+        "Pods on dead nodes cannot be replaced because the operator may not see nodes: allow it to list and watch them"
     )
     assert notices(decide(job(), a_pod(), services=SERVICES)) == [("NodesNotVisible", message)]
     assert notices(decide(job(), services=SERVICES)) == [], "nobody needs a node yet"

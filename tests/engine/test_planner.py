@@ -52,6 +52,9 @@ def test_the_first_plan_says_created_and_starts_everything() -> None:
 
 def test_the_children_of_a_new_job_need_not_wait_for_its_status() -> None:
     assert decide(job()).status_follows
+    assert decide(job(), now=at(59)).status_follows
+    assert not decide(job(), now=at(60)).status_follows, "it has not just come"
+    assert not decide(job().metadata(creationTimestamp=None)).status_follows, "nobody knows when it came"
     assert not decide(job(STARTED)).status_follows, "it has been looked at"
     assert not decide(job().suspend()).status_follows, "no child comes that a status could follow"
     assert not decide(job(), settings=EMBEDDED).status_follows, "the ports go on record first"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from trainwright.kube.queue import QueueShutDown, WorkQueue
+from trainwright.kube.queue import HEAD_START, QueueShutDown, WorkQueue
 
 pytestmark = pytest.mark.looptime
 
@@ -63,14 +63,14 @@ async def test_new_keys_go_ahead_of_the_others() -> None:
 
 
 async def test_however_many_keys_are_new_the_others_get_on() -> None:
-    queue = WorkQueue()
-    for number in range(20):
-        queue.add_new(f"new-{number}")
-    for key in "abc":
-        queue.add(key)
-    order = [await next_key(queue) for _ in range(23)]
-    assert [order.index(key) for key in "abc"] == [8, 17, 22]
-    assert [key for key in order if key not in "abc"] == [f"new-{number}" for number in range(20)]
+    queue = WorkQueue(clock=now)
+    queue.add("a")
+    await asyncio.sleep(HEAD_START - 1)
+    queue.add("b")
+    queue.add_new("early")
+    await asyncio.sleep(2)
+    queue.add_new("late")
+    assert [await next_key(queue) for _ in range(4)] == ["early", "a", "late", "b"]
 
 
 async def test_a_key_is_new_or_not_as_it_was_first_added() -> None:

@@ -22,9 +22,10 @@ from trainwright.objects.instructions import LISTEN_PORTS
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES, Resource
-from trainwright.objects.times import format_time
+from trainwright.objects.times import format_time, parse_time
 
 _LOOK_AGAIN = timedelta(seconds=5)
+_JUST_COME = timedelta(minutes=1)
 
 
 class Draft:
@@ -223,9 +224,15 @@ class Draft:
         )
 
     def _brings_up_only(self) -> bool:
-        """Whether this is the first look at the job, and all it does is to create children: nothing about them has to
-        be on record, and nothing is to be told. Should we be killed before the status is written, the next look finds
-        them."""
-        first = not self.job.raw.get("status")
+        """Whether this is the first look at a job that has just come, and all it does is to create children: nothing
+        about them has to be on record, and nothing is to be told. Should we be killed before the status is written, the
+        next look finds them."""
+        if self.job.raw.get("status") or not self._has_just_come():
+            return False
         remembers = any(self.status.get(field) for field in MEMORY)
-        return first and bool(self.creates) and not (remembers or self._deletes or self._patches or self._events)
+        return bool(self.creates) and not (remembers or self._deletes or self._patches or self._events)
+
+    def _has_just_come(self) -> bool:
+        """If no child could be created for a while, whatever was the reason, the job shall show that it is known."""
+        came = self.job.metadata.creation_timestamp
+        return came is not None and self.now < parse_time(came) + _JUST_COME

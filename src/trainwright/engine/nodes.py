@@ -89,6 +89,5 @@ def _remove(draft: Draft, pod: Pod, nodes: Mapping[str, Node]) -> None:
 def _report_blindness(draft: Draft) -> None:
     draft.notice(
         "NodesNotVisible",
-        "Pods on dead nodes cannot be replaced because the operator may not see nodes: "
-        "allow it to get, list and watch them",
+        "Pods on dead nodes cannot be replaced because the operator may not see nodes: allow it to list and watch them",
     )

@@ -3,13 +3,14 @@
 import asyncio
 import math
 import random
+import time
 from collections import deque
 from collections.abc import Callable
 
 from trainwright.kube.retries import backoff
 
-_NEW_IN_A_ROW = 8
-"""So many new keys are handed out before one of the others has its turn."""
+HEAD_START = 15.0
+"""Seconds by which a new key is ahead of the others: so long these wait for new ones at most, however many come."""
 
 
 class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)
@@ -19,8 +20,8 @@ class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)
 class WorkQueue:
     """A key that is added while it waits is handed out once; while it is worked on, once more after `done`.
 
-    Keys come in the order in which they were added, but new ones, added by `add_new`, go ahead of the others. `rest`
-    is how many seconds after `done` a key rests from what is added by `add_rested`.
+    Keys come in the order in which they were added, new ones as if that had been a while ago. `rest` is how many
+    seconds after `done` a key rests from what is added by `add_rested`.
     """
 
     def __init__(
@@ -30,14 +31,16 @@ class WorkQueue:
         longest_delay: float = 60.0,
         rest: float = 0.1,
         jitter: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first_delay = first_delay
         self._longest_delay = longest_delay
         self._rest = rest
         self._jitter = jitter
-        self._waiting: dict[str, None] = {}
-        self._new: dict[str, None] = {}
-        self._new_in_a_row = 0
+        self._clock = clock
+        # By key, first in line first: since when it waits.
+        self._waiting: dict[str, float] = {}
+        self._new: dict[str, float] = {}
         self._working: set[str] = set()
         self._again: set[str] = set()
         self._again_rested: set[str] = set()
@@ -57,8 +60,7 @@ class WorkQueue:
         self._line_up(key, self._waiting)
 
     def add_new(self, key: str) -> None:
-        """Adds a key that nobody has worked on yet. Of keys that wait it comes before the others, except that one of
-        them follows every few new ones: however many are new, the others get on."""
+        """Adds a key that nobody has worked on yet: it comes before all others but those that have waited long."""
         self._line_up(key, self._new)
 
     def add_rested(self, key: str) -> None:
@@ -148,20 +150,20 @@ class WorkQueue:
             if not getter.done():
                 getter.set_result(None)
 
-    def _line_up(self, key: str, line: dict[str, None]) -> None:
+    def _line_up(self, key: str, line: dict[str, float]) -> None:
         if self._shut_down:
             return
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting and key not in self._new:
-            line[key] = None
+            line[key] = self._clock()
             self._wake_one()
 
     def _first(self) -> str:
         """Takes the key out that is next."""
-        new_ones_turn = self._new and (self._new_in_a_row < _NEW_IN_A_ROW or not self._waiting)
-        self._new_in_a_row = self._new_in_a_row + 1 if new_ones_turn else 0
-        line = self._new if new_ones_turn else self._waiting
+        since_new = next(iter(self._new.values()), math.inf) - HEAD_START
+        since = next(iter(self._waiting.values()), math.inf)
+        line = self._new if since_new <= since else self._waiting
         key = next(iter(line))
         del line[key]
         return key

@@ -40,13 +40,12 @@ class MeasuredQueue(WorkQueue):
         retried: Count,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
+        super().__init__(clock=clock)
         self._waited, self._worked, self._added, self._retried = waited, worked, added, retried
-        self._clock = clock
         self._added_at: dict[str, float] = {}
         self._started_at: dict[str, float] = {}
 
-    def _line_up(self, key: str, line: dict[str, None]) -> None:
+    def _line_up(self, key: str, line: dict[str, float]) -> None:
         before = len(self)
         super()._line_up(key, line)
         if len(self) > before:
