@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,9 @@ from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
 # Else pytest-asyncio makes an event loop before the first test that nobody closes: a warning that fails a later one.
 asyncio.set_event_loop(None)
+
+# A shell that starts the tests in the background has them and all their children ignore Ctrl-C, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A seeded sample runs with every change; `make test-all` explores further.
 settings.register_profile("sample", max_examples=50, derandomize=True, deadline=None, print_blob=True)

@@ -4,6 +4,7 @@ import copy
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -213,10 +214,13 @@ def test_ctrl_c_leaves_the_job_running(call: Call, embedded: UpCommand, tmp_path
     seen = []
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=dict(embedded.environment)) as process:
         assert process.stdout is not None
+        last_resort = threading.Timer(60, process.kill)  # whoever does not heed the signal would be waited for for ever
+        last_resort.start()
         for line in process.stdout:
             seen.append(line)
             if "[master-0] begun" in line:
                 process.send_signal(signal.SIGINT)
+        last_resort.cancel()
     assert process.returncode == 130, "".join(seen)
     assert "left goes on without us\n" in seen
     with SyncClient(embedded.config) as client:
