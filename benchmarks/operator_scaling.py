@@ -1,6 +1,6 @@
 """What a pod costs when there are many: ours and the tuned Go operator at 1,000, 5,000 and 10,000 pods, as a plot.
 
-`python -m benchmarks.operator_scaling` measures, about ten minutes on two cores, and writes figures and plot into
+`python -m benchmarks.operator_scaling` measures, a quarter of an hour on two cores, and writes figures and plot into
 docs/reference, anew after each run; with `--draw` it only draws the plot again from the figures that are there.
 """
 
