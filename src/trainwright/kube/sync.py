@@ -13,6 +13,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
+from traceback import clear_frames
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
@@ -358,6 +359,8 @@ class _Dialer:
             connection.connect()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
+            # Python before 3.11.4 leaves the answer of a proxy that refuses open, and with it the socket, in its frame.
+            clear_frames(error.__traceback__)
             raise _NotConnectedError(str(error)) from error
         # Requests are small and written in two pieces; the second must not wait for the first to be acknowledged.
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
