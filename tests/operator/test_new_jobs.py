@@ -1,6 +1,7 @@
 """The first moments of a job on a real API server: its pods come before its status, and much may happen in between."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -34,14 +35,22 @@ class Overtaken(Client):
         return await super().send(request)
 
 
+@asynccontextmanager
+async def overtaken_operator(
+    client: Client, control_plane: ControlPlane, namespace: str
+) -> AsyncIterator[tuple[Scene, Overtaken]]:
+    """What `client` sees of the work of an operator, and the client of that operator."""
+    async with (
+        Overtaken(control_plane.config) as overtaken,
+        running_operator(overtaken, namespace=namespace) as operator,
+    ):
+        yield Scene(client, namespace, operator), overtaken
+
+
 async def test_a_job_that_is_suspended_while_its_pods_are_created_keeps_none(
     client: Client, control_plane: ControlPlane, real_namespace: str
 ) -> None:
-    async with (
-        Overtaken(control_plane.config) as overtaken,
-        running_operator(overtaken, namespace=real_namespace) as operator,
-    ):
-        scene = Scene(client, real_namespace, operator)
+    async with overtaken_operator(client, control_plane, real_namespace) as (scene, overtaken):
         overtaken.meanwhile = lambda: scene.suspend("digits")
         await scene.submit(JobBuilder().master().workers(2))
         suspended = await scene.shows("digits", verdicts.created("digits"), verdicts.suspended("digits"))
@@ -63,11 +72,7 @@ async def test_a_job_that_is_suspended_while_its_pods_are_created_keeps_none(
 async def test_a_job_that_is_scaled_while_its_pods_are_created_has_the_right_ones_in_the_end(
     client: Client, control_plane: ControlPlane, real_namespace: str
 ) -> None:
-    async with (
-        Overtaken(control_plane.config) as overtaken,
-        running_operator(overtaken, namespace=real_namespace) as operator,
-    ):
-        scene = Scene(client, real_namespace, operator)
+    async with overtaken_operator(client, control_plane, real_namespace) as (scene, overtaken):
         overtaken.meanwhile = lambda: scene.change("digits", pytorchReplicaSpecs={"Worker": {"replicas": 1}})
         await scene.submit(JobBuilder().master().workers(2))
         await scene.shows("digits", verdicts.created("digits"))
