@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 
 _WRITES = {"POST": "create", "PUT": "update", "PATCH": "patch", "APPLY": "apply", "DELETE": "delete"}
 _COUNTER = re.compile(r"apiserver_request_total\{(?P<labels>[^}]*)\} (?P<value>\S+)")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.processes import TRAINWRIGHT
-from tests.support.controlplane import ControlPlane, Daemon
-from tests.support.peer import TUNED, running_peer
+from tests.support.cluster.controlplane import ControlPlane, Daemon
+from tests.support.cluster.go_operator import TUNED, running_peer
 
 
 @dataclass(frozen=True)

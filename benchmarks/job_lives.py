@@ -16,11 +16,11 @@ from typing import TypeVar
 from benchmarks.apiserver_requests import writes_so_far
 from benchmarks.onlooker import JOBS, Onlooker
 from benchmarks.processes import cpu_seconds, peak_megabytes
-from tests.support.controlplane import ControlPlane, Daemon
+from tests.support.cluster.controlplane import ControlPlane, Daemon
 from trainwright.api.kinds import KINDS
-from trainwright.kube import answers, requests
-from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists, NotFound
+from trainwright.kube.client import requests, responses
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainwright.objects.times import format_time
@@ -230,7 +230,7 @@ class _Lives:
         )
 
     async def _send(self, request: requests.Request) -> None:
-        answers.read_bytes(await self._client.send(request))
+        responses.read_bytes(await self._client.send(request))
 
     async def _until(self, what: str, condition: Callable[[], bool]) -> None:
         """However long it takes, as long as there is progress."""

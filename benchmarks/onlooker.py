@@ -14,9 +14,9 @@ import aiohttp
 import msgspec
 
 from trainwright.api.kinds import KINDS
-from trainwright.kube import answers, requests
-from trainwright.kube.client import Client
-from trainwright.kube.credentials import Credentials, tls_context
+from trainwright.kube.client import requests, responses
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.credentials import Credentials, tls_context
 from trainwright.objects.resources import PODS, SERVICES, Resource
 
 JOBS = KINDS["PyTorchJob"].resource
@@ -74,7 +74,7 @@ class Onlooker:
                 )
                 async with session.get(config.server + request.target) as answer:
                     answer.raise_for_status()
-                    splitter = answers.LineSplitter()
+                    splitter = responses.LineSplitter()
                     async for chunk in answer.content.iter_any():
                         for line in splitter.feed(chunk):
                             event = _child_decoder.decode(line)

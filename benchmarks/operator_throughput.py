@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.contenders import CONTENDERS, OURS, Contender
 from benchmarks.job_lives import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
-from tests.support.controlplane import running_control_plane
+from tests.support.cluster.controlplane import running_control_plane
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.controlplane import ControlPlane, binaries, running_control_plane
+from tests.support.cluster.controlplane import ControlPlane, binaries, running_control_plane
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
-from trainwright.kube.errors import AlreadyExists
-from trainwright.kube.sync import SyncClient
+from trainwright.kube.client.errors import AlreadyExists
+from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
 # Else pytest-asyncio makes an event loop before the first test that nobody closes: a warning that fails a later one.

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from tests.support.jobs import JobBuilder, template
-from tests.support.junk import junk, specs
+from tests.support.objects.jobs import JobBuilder, template
+from tests.support.objects.junk import junk, specs
 from trainwright.api.admission import Admission, review, warnings
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object

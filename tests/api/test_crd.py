@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tests.support.flutes import FLUTE
+from tests.support.objects.flutes import FLUTE
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.objects import Object

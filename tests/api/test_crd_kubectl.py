@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder, template
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.objects.jobs import JobBuilder, template
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object

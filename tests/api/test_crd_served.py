@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder, template
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.objects.jobs import JobBuilder, template
 from trainwright.api.kinds import PYTORCH
-from trainwright.kube.client import Client
-from trainwright.kube.errors import BadRequest, Invalid
-from trainwright.kube.sync import SyncClient
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import BadRequest, Invalid
+from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
-from trainwright.operator.crds import install_crds
+from trainwright.operator.setup.crds import install_crds
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
 

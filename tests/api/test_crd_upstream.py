@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.peer import peer_binaries
+from tests.support.cluster.go_operator import peer_binaries
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object

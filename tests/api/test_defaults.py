@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from tests.support.jobs import JobBuilder, template
+from tests.support.objects.jobs import JobBuilder, template
 from trainwright.api.defaults import default_container, with_defaults
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object

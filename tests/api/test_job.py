@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.support.flutes import FLUTE
-from tests.support.jobs import JOB_UID, JobBuilder
+from tests.support.objects.flutes import FLUTE
+from tests.support.objects.jobs import JOB_UID, JobBuilder
 from trainwright.api.errors import InvalidJob
-from trainwright.api.fields import PyTorchFields
 from trainwright.api.job import is_managed_elsewhere, read_job, salvage_job
 from trainwright.api.kinds import PYTORCH, NoFields
+from trainwright.api.kinds.pytorch import PyTorchFields
 from trainwright.api.types import RunPolicy
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.jobs import JobBuilder
+from tests.support.objects.jobs import JobBuilder
 from trainwright.api.errors import InvalidJob
 from trainwright.api.kinds import PYTORCH
 from trainwright.api.legacy import EARLIER_FIELDS, ambiguous_roles, canonical_roles, deprecations, run_policy

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.jobs import JobBuilder, template
-from tests.support.junk import hostile, junk, nested, specs, specs_of
+from tests.support.objects.jobs import JobBuilder, template
+from tests.support.objects.junk import hostile, junk, nested, specs, specs_of
 from trainwright.api.errors import ErrorType, InvalidJob
 from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import PYTORCH, Role

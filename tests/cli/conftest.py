@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.calling import Answer, trainwright
-from tests.support.cluster import UpCommand, up_command
+from tests.support.cluster.embedded_cluster import UpCommand, up_command
+from tests.support.commands.calling import Answer, trainwright
 
 Call = Callable[..., Answer]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.calling import Answer, trainwright
-from tests.support.cluster import UpCommand, up_command
-from tests.support.shelljobs import shell_job, write_manifest
+from tests.support.cluster.embedded_cluster import UpCommand, up_command
+from tests.support.commands.calling import Answer, trainwright
+from tests.support.objects.shelljobs import shell_job, write_manifest
 from trainwright import __version__
 from trainwright.cluster.datadir import DataDir
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.cli.operator import command, options_from, read_template, unheeded
+from trainwright.cli.commands.operator import command, options_from, read_template, unheeded
 from trainwright.engine.settings import Gang, InitContainer, Settings
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.cli.problems import Problem
+from trainwright.cli.errors import Problem
 from trainwright.cli.targets import TargetOptions, data_dir_at, find_target
 from trainwright.cluster.datadir import ClusterRecord, DataDir, this_process
-from trainwright.kube.config import merge_into_kubeconfig
+from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
 
 SERVER = "https://127.0.0.1:26443"
 

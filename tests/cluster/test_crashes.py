@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from trainwright.cluster.datadir import DataDir
-from trainwright.kube.client import Client
-from trainwright.kube.config import load_kubeconfig
-from trainwright.kube.errors import ApiError, Unreachable
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, Unreachable
+from trainwright.kube.client.kubeconfig import load_kubeconfig
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, NAMESPACES
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.childlabels import pod_labels, service_labels
-from tests.support.scenes import owner_reference
-from tests.support.stages import Stage, embedded_stage, played_stage
+from tests.support.cluster.stages import Stage, embedded_stage, played_stage
+from tests.support.differential.scenes import owner_reference
+from tests.support.objects.childlabels import pod_labels, service_labels
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object

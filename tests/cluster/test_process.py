@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import embedded_cluster
+from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
-from trainwright.cluster.controllers.namespaces import Namespaces
+from trainwright.cluster.controllers.namespace_controller import Namespaces
 from trainwright.cluster.datadir import AlreadyRunning, DataDir, DataDirError, RememberedPort
 from trainwright.cluster.process import DEFAULT_PORT, ClusterError, EmbeddedCluster
-from trainwright.kube.client import Client
-from trainwright.kube.config import load_kubeconfig
-from trainwright.kube.errors import Unauthorized
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import Unauthorized
+from trainwright.kube.client.kubeconfig import load_kubeconfig
 from trainwright.objects.resources import (
     CONFIG_MAPS,
     NAMESPACES,

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.stages import PlayedStage, Stage, embedded_stage, played_stage
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.stages import PlayedStage, Stage, embedded_stage, played_stage
 from trainwright.api.kinds import KINDS
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.operator import install_crds
 
 

@@ -3,10 +3,10 @@ its labels, and not one of them is deleted, patched or taken."""
 
 import pytest
 
-from tests.support import verdicts
-from tests.support.jobs import JobBuilder, template
-from tests.support.scenes import Scene, Told
-from tests.support.stages import PlayedStage
+from tests.support.cluster.stages import PlayedStage
+from tests.support.differential.scenes import Scene, Told
+from tests.support.objects import verdicts
+from tests.support.objects.jobs import JobBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object

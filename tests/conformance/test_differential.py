@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.explanations import (
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.go_operator import TUNED, running_peer
+from tests.support.cluster.operating import running_operator
+from tests.support.cluster.podgroups import serve_pod_groups
+from tests.support.differential.explanations import (
     EXPLAINED,
     GANG_EXPLAINED,
     GANG_PARTED,
@@ -20,19 +23,16 @@ from tests.support.explanations import (
     Scenery,
     rows_of_the_page,
 )
-from tests.support.gang_themes import GANGS
-from tests.support.generated_cases import generated_cases
-from tests.support.lockstep import Side, live_through
-from tests.support.operating import running_operator
-from tests.support.peer import TUNED, running_peer
-from tests.support.played_cases import Case
-from tests.support.podgroups import serve_pod_groups
-from tests.support.snapshots import Snapshot
+from tests.support.differential.gang_themes import GANGS
+from tests.support.differential.generated_cases import generated_cases
+from tests.support.differential.lockstep import Side, live_through
+from tests.support.differential.played_cases import Case
+from tests.support.differential.snapshots import Snapshot
 from trainwright.engine import Settings
 from trainwright.engine.settings import Gang
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
-from trainwright.operator.surroundings import survey
+from trainwright.operator.setup.capabilities import survey
 
 ALL_OF_THEM = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 CASES, GANG_CASES = (92, 16) if ALL_OF_THEM else (12, 2)

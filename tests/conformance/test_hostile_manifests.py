@@ -13,18 +13,18 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.support.controlplane import ControlPlane
-from tests.support.hostile import WHOLE, spoilt_specs
-from tests.support.jobs import JobBuilder, template
-from tests.support.operating import running_operator, settled
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operating import running_operator, settled
+from tests.support.differential.scenes import Scene, conditions_of
+from tests.support.objects.hostile import WHOLE, spoilt_specs
+from tests.support.objects.jobs import JobBuilder, template
 from tests.support.playing import playing
-from tests.support.scenes import Scene, conditions_of
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import OPERATOR, PYTORCH, Kind
-from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists, ApiError, NotFound
-from trainwright.kube.requests import Request, Response
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound
+from trainwright.kube.client.requests import Request, Response
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 

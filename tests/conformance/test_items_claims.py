@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder, template
-from tests.support.operating import running_operator
-from tests.support.planning import child, decide, events
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operating import running_operator
+from tests.support.cluster.podgroups import serve_pod_groups
+from tests.support.cluster.stages import PlayedStage, played_stage
+from tests.support.differential.scenes import Scene, Told, owner_reference
+from tests.support.engine.planning import child, decide, events
+from tests.support.objects.jobs import JobBuilder, template
 from tests.support.playing import playing
-from tests.support.podgroups import serve_pod_groups
-from tests.support.scenes import Scene, Told, owner_reference
-from tests.support.stages import PlayedStage, played_stage
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.engine import Settings
-from trainwright.engine.labels import JOB_NAME
+from trainwright.engine.rendering.labels import JOB_NAME
 from trainwright.engine.settings import Gang
-from trainwright.kube.answers import WatchEvent
-from trainwright.kube.client import Client
-from trainwright.kube.requests import Request, Response
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.requests import Request, Response
+from trainwright.kube.client.responses import WatchEvent
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, PODS, SERVICES, Resource
 

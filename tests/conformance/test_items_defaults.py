@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder, template
-from tests.support.planning import child, decide, env
-from tests.support.scenes import Scene, environment
-from tests.support.stages import PlayedStage
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.stages import PlayedStage
+from tests.support.differential.scenes import Scene, environment
+from tests.support.engine.planning import child, decide, env
+from tests.support.objects.jobs import JobBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 from trainwright.operator.options import OperatorError, enabled_kinds

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support import verdicts
-from tests.support.jobs import NOW, JobBuilder, PodBuilder, at, services
-from tests.support.operating import running_operator
-from tests.support.planning import STARTED, all_services, conditions, decide, deleted
+from tests.support.cluster.operating import running_operator
+from tests.support.cluster.stages import PlayedStage
+from tests.support.differential.scenes import Scene
+from tests.support.engine.planning import STARTED, all_services, conditions, decide, deleted
+from tests.support.objects import verdicts
+from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at, services
 from tests.support.playing import submit
-from tests.support.scenes import Scene
-from tests.support.stages import PlayedStage
 from trainwright.api.kinds import PYTORCH
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.times import format_time, parse_time
 

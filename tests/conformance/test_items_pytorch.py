@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.support import verdicts
-from tests.support.childlabels import pod_labels, service_labels
-from tests.support.jobs import JobBuilder, template
-from tests.support.planning import child, decide, env
-from tests.support.scenes import Scene, environment, owner_reference
-from tests.support.stages import PlayedStage, Stage
+from tests.support.cluster.stages import PlayedStage, Stage
+from tests.support.differential.scenes import Scene, environment, owner_reference
+from tests.support.engine.planning import child, decide, env
+from tests.support.objects import verdicts
+from tests.support.objects.childlabels import pod_labels, service_labels
+from tests.support.objects.jobs import JobBuilder, template
 from tests.support.waiting import eventually
-from trainwright.kube.errors import Invalid
+from trainwright.kube.client.errors import Invalid
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
 from trainwright.objects.times import format_time

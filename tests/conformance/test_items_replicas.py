@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support import verdicts
-from tests.support.jobs import JobBuilder, PodBuilder, template
-from tests.support.planning import STARTED, all_services, conditions, created, decide, deleted
-from tests.support.scenes import Scene, owner_reference
-from tests.support.stages import PlayedStage
+from tests.support.cluster.stages import PlayedStage
+from tests.support.differential.scenes import Scene, owner_reference
+from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, deleted
+from tests.support.objects import verdicts
+from tests.support.objects.jobs import JobBuilder, PodBuilder, template
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, SERVICES

@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder, template
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.objects.jobs import JobBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.admission import review
 from trainwright.api.kinds import KINDS, PYTORCH
-from trainwright.kube.client import Client
-from trainwright.kube.errors import Forbidden, Invalid
-from trainwright.kube.requests import Request, Response
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import Forbidden, Invalid
+from trainwright.kube.client.requests import Request, Response
 from trainwright.objects import Object
 from trainwright.objects.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
-from trainwright.operator.certificates import load_into, renewed
-from trainwright.operator.serving import Address, first_of, serving
-from trainwright.operator.webhooks import path_of, webhook_pages
+from trainwright.operator.serving.http_server import Address, first_of, serving
+from trainwright.operator.serving.webhook_certificates import load_into, renewed
+from trainwright.operator.serving.webhooks import path_of, webhook_pages
 
 pytestmark = pytest.mark.timeout(90)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.console import Step, read_steps, run_steps, shows
+from tests.support.commands.console_blocks import Step, read_steps, run_steps, shows
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import yaml
 
-from tests.support.console import read_steps
-from tests.support.jobs import JobBuilder
+from tests.support.commands.console_blocks import read_steps
+from tests.support.objects.jobs import JobBuilder
 from trainwright.api.admission import review
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import PYTORCH
-from trainwright.api.memory import ANNOTATION
+from trainwright.api.pruned_status import ANNOTATION
 from trainwright.objects import Object
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pytorchjob.md"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import UpCommand, up_command
-from tests.support.commands import Commands
+from tests.support.cluster.embedded_cluster import UpCommand, up_command
+from tests.support.commands.kubectl import Commands
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.commands import Commands
+from tests.support.commands.kubectl import Commands
 
 pytestmark = pytest.mark.timeout(120)
 

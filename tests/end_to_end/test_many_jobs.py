@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.cluster import up_command
-from tests.support.commands import Commands
+from tests.support.cluster.embedded_cluster import up_command
+from tests.support.commands.kubectl import Commands
 from trainwright.objects import Object
 
 # Rank 0 listens on MASTER_PORT until rank 1 has come by; both end well only if they met the peer of their own job.

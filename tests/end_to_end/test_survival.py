@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import up_command
-from tests.support.commands import Commands
+from tests.support.cluster.embedded_cluster import up_command
+from tests.support.commands.kubectl import Commands
 from tests.support.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch-digits"

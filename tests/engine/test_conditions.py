@@ -1,6 +1,6 @@
 """The rule by which the list of conditions changes."""
 
-from tests.support.jobs import NOW, at
+from tests.support.objects.jobs import NOW, at
 from trainwright.engine.conditions import find, is_finished, is_true, set_condition
 from trainwright.objects import Object
 from trainwright.objects.times import format_time

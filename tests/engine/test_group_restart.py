@@ -4,8 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.jobs import JobBuilder, PodBuilder, at
-from tests.support.planning import STARTED, all_services, child, conditions, created, decide, deleted, events, states
+from tests.support.engine.planning import (
+    STARTED,
+    all_services,
+    child,
+    conditions,
+    created,
+    decide,
+    deleted,
+    events,
+    states,
+)
+from tests.support.objects.jobs import JobBuilder, PodBuilder, at
 from trainwright.engine import EMBEDDED, Plan, Settings, Transition
 from trainwright.objects import Object
 

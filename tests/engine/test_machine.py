@@ -16,10 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.jobs import JobBuilder
-from tests.support.world import NODES, World, ports_of
+from tests.support.engine.world import NODES, World, ports_of
+from tests.support.objects.jobs import JobBuilder
 from trainwright.api.job import Job
-from trainwright.api.memory import FIELDS as MEMORY
+from trainwright.api.pruned_status import FIELDS as MEMORY
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.engine.conditions import is_finished, is_true
 from trainwright.objects import Object

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.jobs import NOW, JobBuilder, PodBuilder
-from tests.support.orchestra import ORCHESTRA, Orchestra
+from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder
+from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from trainwright.api.crd import render_crd
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job

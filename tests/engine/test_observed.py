@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from tests.support.jobs import PodBuilder
+from tests.support.objects.jobs import PodBuilder
 from trainwright.engine import Observed
 from trainwright.objects.nodes import Node
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.hostile import spoilt_specs
-from tests.support.jobs import JobBuilder, PodBuilder, at
-from tests.support.junk import statuses
-from tests.support.planning import STARTED, all_services, conditions, created, decide, events, states
+from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, events, states
+from tests.support.objects.hostile import spoilt_specs
+from tests.support.objects.jobs import JobBuilder, PodBuilder, at
+from tests.support.objects.junk import statuses
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import PYTORCH

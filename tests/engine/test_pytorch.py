@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.jobs import JobBuilder, PodBuilder, template
-from tests.support.planning import DNS, STARTED, child, conditions, decide, env
+from tests.support.engine.planning import DNS, STARTED, child, conditions, decide, env
+from tests.support.objects.jobs import JobBuilder, PodBuilder, template
 from trainwright.engine import InitContainer, Settings
 from trainwright.objects import Object
 

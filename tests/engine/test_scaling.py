@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.jobs import JobBuilder, PodBuilder, at
-from tests.support.planning import STARTED, all_services, child, created, decide, deleted, env, states
-from tests.support.world import World
+from tests.support.engine.planning import STARTED, all_services, child, created, decide, deleted, env, states
+from tests.support.engine.world import World
+from tests.support.objects.jobs import JobBuilder, PodBuilder, at
 from trainwright.engine import Settings
 from trainwright.objects import Object
 

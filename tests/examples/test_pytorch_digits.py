@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.calling import trainwright
-from tests.support.cluster import up_command
-from tests.support.controlplane import free_ports
+from tests.support.cluster.controlplane import free_ports
+from tests.support.cluster.embedded_cluster import up_command
+from tests.support.commands.calling import trainwright
 from trainwright.api.job import read_job
-from trainwright.cli.manifests import read_manifests
+from trainwright.cli.manifests.reader import read_manifests
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch-digits"
 LOSS_LINE = re.compile(r"Train Epoch: \d+ \[\d+/1500 \(\d+%\)\] loss=\d+\.\d{4}")

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from tests.support.background import in_background
-from tests.support.controlplane import ControlPlane
-from trainwright.kube.client import Client
-from trainwright.kube.errors import (
+from tests.support.cluster.controlplane import ControlPlane
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import (
     AlreadyExists,
     Conflict,
     Forbidden,
@@ -19,10 +19,10 @@ from trainwright.kube.errors import (
     Unauthorized,
     Unreachable,
 )
-from trainwright.kube.recorder import EventRecorder
-from trainwright.kube.reflector import Reflector
-from trainwright.kube.store import Store
-from trainwright.kube.sync import SyncClient
+from trainwright.kube.client.sync_client import SyncClient
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.pods import Pod

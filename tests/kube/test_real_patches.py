@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
-from trainwright.kube.client import Client
-from trainwright.kube.errors import ApiError, Cause, Conflict, Invalid, NotFound
-from trainwright.kube.requests import PatchKind
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, Cause, Conflict, Invalid, NotFound
+from trainwright.kube.client.requests import PatchKind
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, PODS
 

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
+from tests.support.cluster.controlplane import ControlPlane
 from trainwright.api.kinds import KINDS
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.operator import install_crds
 
 

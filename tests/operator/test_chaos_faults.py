@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import (
+from tests.support.chaos.fleet import Fleet, played_jobs
+from tests.support.chaos.operator_process import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
@@ -17,12 +18,11 @@ from tests.support.chaos import (
     assert_no_error_of_our_own,
     assert_nothing_lost_or_doubled,
 )
-from tests.support.controlplane import ControlPlane
-from tests.support.faultproxy import FaultProxy
-from tests.support.faults import FaultScript
-from tests.support.fleet import Fleet, played_jobs
-from tests.support.podlives import judging
-from trainwright.kube.client import Client
+from tests.support.chaos.podlives import judging
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.servers.faultproxy import FaultProxy
+from tests.support.servers.faults import FaultScript
+from trainwright.kube.client.async_client import Client
 
 JOBS = 50
 FAULTS = 1000

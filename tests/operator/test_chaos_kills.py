@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import (
+from tests.support.chaos.fleet import Fleet, played_jobs
+from tests.support.chaos.operator_process import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
@@ -18,10 +19,9 @@ from tests.support.chaos import (
     assert_nothing_lost_or_doubled,
     true_counters,
 )
-from tests.support.controlplane import ControlPlane
-from tests.support.fleet import Fleet, played_jobs
-from tests.support.podlives import PodLives, judging
-from trainwright.kube.client import Client
+from tests.support.chaos.podlives import PodLives, judging
+from tests.support.cluster.controlplane import ControlPlane
+from trainwright.kube.client.async_client import Client
 
 JOBS = 50
 KILLS = 50 if WHOLE else 10

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.audit import Write, writes
-from tests.support.chaos import (
+from tests.support.chaos.fleet import Fleet, played_jobs
+from tests.support.chaos.operator_process import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
     assert_no_error_of_our_own,
     assert_nothing_lost_or_doubled,
 )
-from tests.support.controlplane import ControlPlane, running_control_plane
-from tests.support.fleet import Fleet, played_jobs
-from tests.support.podlives import PodLives, judging
+from tests.support.chaos.podlives import PodLives, judging
+from tests.support.cluster.audit import Write, writes
+from tests.support.cluster.controlplane import ControlPlane, running_control_plane
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 
 ROUNDS = 16 if WHOLE else 2
 JOBS = 6

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos import (
+from tests.support.chaos.fleet import Fleet, played_jobs
+from tests.support.chaos.operator_process import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
@@ -16,11 +17,10 @@ from tests.support.chaos import (
     assert_no_error_of_our_own,
     assert_nothing_lost_or_doubled,
 )
-from tests.support.controlplane import ControlPlane
-from tests.support.fleet import Fleet, played_jobs
-from tests.support.podlives import PodLives, judging
+from tests.support.chaos.podlives import PodLives, judging
+from tests.support.cluster.controlplane import ControlPlane
 from tests.support.waiting import eventually
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 
 JOBS = 10
 SECONDS = 130 if WHOLE else 4

@@ -13,11 +13,11 @@ import yarl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.faultproxy import FaultProxy
-from tests.support.faults import LOST, STATUS_CODES, STREAM, Act, Choice, Fault, FaultScript, act_of
-from tests.support.fleet import played_jobs
-from tests.support.podlives import PodLives
-from tests.support.scriptedserver import answer, scripted_server, stream
+from tests.support.chaos.fleet import played_jobs
+from tests.support.chaos.podlives import PodLives
+from tests.support.servers.faultproxy import FaultProxy
+from tests.support.servers.faults import LOST, STATUS_CODES, STREAM, Act, Choice, Fault, FaultScript, act_of
+from tests.support.servers.scriptedserver import answer, scripted_server, stream
 from trainwright.objects import Object
 
 ANSWER = {"kind": "Pod", "metadata": {"name": "one"}}

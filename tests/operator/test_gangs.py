@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.jobs import JobBuilder, template
-from tests.support.operating import running_operator
+from tests.support.cluster.operating import running_operator
+from tests.support.cluster.podgroups import serve_pod_groups
+from tests.support.objects.jobs import JobBuilder, template
 from tests.support.playing import playing, submit
-from tests.support.podgroups import serve_pod_groups
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.engine import Settings
 from trainwright.engine.settings import Gang
-from trainwright.kube.client import Client
-from trainwright.kube.errors import NotFound
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, NODES, PODS, PRIORITY_CLASSES
 from trainwright.operator.options import OperatorError
-from trainwright.operator.surroundings import survey
+from trainwright.operator.setup.capabilities import survey
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder
-from tests.support.operating import running_operator
-from tests.support.orchestra import ORCHESTRA, Orchestra
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operating import running_operator
+from tests.support.objects.jobs import JobBuilder
+from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, SERVICES
 from trainwright.operator import install_crds

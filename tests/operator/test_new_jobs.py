@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.support import verdicts
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder
-from tests.support.operating import running_operator
-from tests.support.scenes import Scene
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operating import running_operator
+from tests.support.differential.scenes import Scene
+from tests.support.objects import verdicts
+from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
-from trainwright.kube.client import Client
-from trainwright.kube.errors import Forbidden
-from trainwright.kube.requests import Request, Response
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import Forbidden
+from trainwright.kube.client.requests import Request, Response
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, Resource
 

@@ -5,18 +5,18 @@ from collections import Counter
 
 import pytest
 
-from tests.support.jobs import JobBuilder
-from tests.support.operating import running_operator, settled
+from tests.support.cluster.operating import running_operator, settled
+from tests.support.objects.jobs import JobBuilder
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
 from trainwright.engine import Transition
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator
-from trainwright.operator.observer import Observer
-from trainwright.operator.outcome import Outcome
+from trainwright.operator.reconcile.outcome import Outcome
+from trainwright.operator.serving.observer import Observer
 
 pytestmark = pytest.mark.apiserver
 

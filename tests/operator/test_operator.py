@@ -9,21 +9,21 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.background import in_background
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder, PodBuilder, template
-from tests.support.operating import running_operator, settled
-from tests.support.planning import STARTED
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operating import running_operator, settled
+from tests.support.engine.planning import STARTED
+from tests.support.objects.jobs import JobBuilder, PodBuilder, template
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
 from trainwright.engine import Companion, JobEvent
-from trainwright.engine.addressing import Addresses
 from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.ranks import Rank
-from trainwright.kube.client import Client
-from trainwright.kube.errors import ApiError, Unreachable
-from trainwright.kube.requests import Request, Response
+from trainwright.engine.rendering.addressing import Addresses
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, Unreachable
+from trainwright.kube.client.requests import Request, Response
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.resources import EVENTS, NAMESPACES, PODS

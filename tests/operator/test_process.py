@@ -10,13 +10,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.accounts import account
-from tests.support.controlplane import ControlPlane
-from tests.support.scriptedserver import answer, scripted_server
+from tests.support.cluster.accounts import account
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.servers.scriptedserver import answer, scripted_server
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH, Kind
-from trainwright.kube.client import Client
-from trainwright.kube.config import ConfigError, merge_into_kubeconfig
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.kubeconfig import ConfigError, merge_into_kubeconfig
 from trainwright.objects.resources import AUTOSCALERS, CUSTOM_RESOURCE_DEFINITIONS, NODES
 from trainwright.operator.options import OperatorError, OperatorOptions
 from trainwright.operator.process import find_cluster, prepare, run_operator

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.background import in_background
-from tests.support.jobs import JobBuilder, template
-from tests.support.kubelet import PlayedKubelet
-from tests.support.operating import running_operator
+from tests.support.cluster.operating import running_operator
+from tests.support.cluster.played_kubelet import PlayedKubelet
+from tests.support.differential.scenes import Scene
+from tests.support.objects.jobs import JobBuilder, template
 from tests.support.playing import playing
-from tests.support.scenes import Scene
 from tests.support.waiting import eventually
 from trainwright.engine import Settings
-from trainwright.kube.client import Client
-from trainwright.kube.errors import Forbidden
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import Forbidden
 from trainwright.objects import Object
 from trainwright.objects.resources import NAMESPACES, NODES, PODS
 

@@ -4,17 +4,17 @@ import asyncio
 
 import pytest
 
-from tests.support.accounts import account, rule
-from tests.support.jobs import JobBuilder
+from tests.support.cluster.accounts import account, rule
+from tests.support.objects.jobs import JobBuilder
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Settings
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS
+from trainwright.operator.application import Parts
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
-from trainwright.operator.parts import Parts
 from trainwright.operator.process import prepare
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder
-from tests.support.operating import running_operator, settled
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operating import running_operator, settled
+from tests.support.objects.jobs import JobBuilder
 from tests.support.playing import submit
 from tests.support.waiting import eventually
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, operator
 

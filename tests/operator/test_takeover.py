@@ -5,16 +5,16 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.jobs import JobBuilder
-from tests.support.kubelet import PlayedKubelet
-from tests.support.operating import running_operator
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operating import running_operator
+from tests.support.cluster.played_kubelet import PlayedKubelet
+from tests.support.objects.jobs import JobBuilder
 from tests.support.playing import submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
-from trainwright.kube.client import Client
-from trainwright.kube.errors import NotFound, Unreachable
-from trainwright.kube.requests import Request
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import NotFound, Unreachable
+from trainwright.kube.client.requests import Request
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator

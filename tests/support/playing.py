@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.support.background import in_background
-from tests.support.jobs import JobBuilder
-from tests.support.kubelet import PlayedKubelet
-from trainwright.kube.client import Client
+from tests.support.cluster.played_kubelet import PlayedKubelet
+from tests.support.objects.jobs import JobBuilder
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 
 

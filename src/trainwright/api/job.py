@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from trainwright.api.decoding import at, is_readable, read
 from trainwright.api.defaults import complete_run_policy, with_defaults
 from trainwright.api.errors import InvalidJob
+from trainwright.api.field_types import shape_errors
 from trainwright.api.kinds import KINDS, OPERATOR, Kind, Role
 from trainwright.api.legacy import deprecations, misreadings, run_policy
-from trainwright.api.reading import at, is_readable, read
-from trainwright.api.shape import shape_errors
 from trainwright.api.types import JobStatus, RunPolicy
 from trainwright.api.validation import unworkable
 from trainwright.objects import Object

@@ -7,11 +7,11 @@ and what `kubectl scale` may do to a running job (no workers at all) is not amon
 
 from collections.abc import Iterator
 
+from trainwright.api.decoding import at
 from trainwright.api.errors import FieldError, forbidden, invalid, not_supported, required
+from trainwright.api.field_types import shape_errors
 from trainwright.api.kinds import MULTIKUEUE, OPERATOR, Kind
 from trainwright.api.legacy import ambiguous_roles, canonical_roles
-from trainwright.api.reading import at
-from trainwright.api.shape import shape_errors
 from trainwright.api.types import CLEAN_POD_POLICIES, MAX_REPLICAS, RESTART_POLICIES
 from trainwright.objects import Object
 from trainwright.objects.names import dns_1035_label_problems

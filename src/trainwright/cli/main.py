@@ -32,7 +32,7 @@ class LazyGroup(click.Group):
         _ = ctx
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"trainwright.cli.{cmd_name}").command
+        command = importlib.import_module(f"trainwright.cli.commands.{cmd_name}").command
         assert isinstance(command, click.Command)  # noqa: S101 (for the type checker)
         return command
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
-from trainwright.cli.problems import Problem
+from trainwright.cli.errors import Problem
 from trainwright.cluster.datadir import CONTEXT, DataDir
-from trainwright.kube.config import ClusterConfig, ConfigError, load_kubeconfig
+from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 

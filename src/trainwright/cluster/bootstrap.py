@@ -2,10 +2,10 @@
 
 import asyncio
 
-from trainwright.cluster.controllers.serviceaccounts import default_account
-from trainwright.cluster.controllers.volumes import default_storage_class
-from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists
+from trainwright.cluster.controllers.persistentvolume_controller import default_storage_class
+from trainwright.cluster.controllers.serviceaccount_controller import default_account
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists
 from trainwright.objects import Object
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS, STORAGE_CLASSES, Resource
 

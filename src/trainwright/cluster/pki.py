@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from trainwright.kube.authority import new_authority
+from trainwright.net.certificate_authority import new_authority
 
 LIFETIME = timedelta(days=3650)
 RENEW_BEFORE = timedelta(days=30)

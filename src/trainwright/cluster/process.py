@@ -14,23 +14,23 @@ from pathlib import Path
 
 import trainwright
 from trainwright.cluster import pki
-from trainwright.cluster.apiserver.journal import StoreError
-from trainwright.cluster.apiserver.server import ApiServer
-from trainwright.cluster.apiserver.store import ObjectStore
+from trainwright.cluster.apiserver.http.server import ApiServer
+from trainwright.cluster.apiserver.storage.journal import StoreError
+from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.bootstrap import bootstrap
-from trainwright.cluster.controllers.garbage import GarbageCollector
-from trainwright.cluster.controllers.namespaces import Namespaces
-from trainwright.cluster.controllers.scheduling import Scheduler
-from trainwright.cluster.controllers.serviceaccounts import ServiceAccounts
-from trainwright.cluster.controllers.volumes import Volumes
+from trainwright.cluster.controllers.garbage_collector import GarbageCollector
+from trainwright.cluster.controllers.namespace_controller import Namespaces
+from trainwright.cluster.controllers.persistentvolume_controller import Volumes
+from trainwright.cluster.controllers.scheduler import Scheduler
+from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccounts
 from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir, DataDirLock, RememberedPort, this_process
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
-from trainwright.cluster.node.logs import PodLogs
-from trainwright.cluster.node.ports import why_taken
+from trainwright.cluster.node.logs.reader import PodLogs
+from trainwright.cluster.node.network.ports import why_taken
 from trainwright.cluster.supervision import Supervisor
-from trainwright.kube.client import Client
-from trainwright.kube.config import ClusterConfig, merge_into_kubeconfig
-from trainwright.kube.recorder import EventRecorder
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
+from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects.resources import NODES
 from trainwright.objects.times import parse_time
 

@@ -5,21 +5,21 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from trainwright.api.job import Job, Replica
-from trainwright.api.memory import FIELDS as MEMORY
-from trainwright.engine.addressing import Addresses
+from trainwright.api.pruned_status import FIELDS as MEMORY
 from trainwright.engine.children import classify
-from trainwright.engine.choices import restarts_as_group
 from trainwright.engine.conditions import SUCCEEDED, set_condition
-from trainwright.engine.ends import PORT_TAKEN, End, end_of, is_disrupted
 from trainwright.engine.framework import Framework
-from trainwright.engine.labels import PORTS, format_ports
+from trainwright.engine.job_annotations import restarts_as_group
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.plan import Delete, JobEvent, Patch, Plan, Transition
+from trainwright.engine.pod_outcome import PORT_TAKEN, End, end_of, is_disrupted
 from trainwright.engine.ranks import Rank, format_indexes, parse_indexes
+from trainwright.engine.rendering.addressing import Addresses
+from trainwright.engine.rendering.labels import PORTS, format_ports
 from trainwright.engine.settings import Addressing, Settings
 from trainwright.objects import Object, copied
-from trainwright.objects.instructions import LISTEN_PORTS
 from trainwright.objects.metadata import ObjectMeta
+from trainwright.objects.node_annotations import LISTEN_PORTS
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES, Resource
 from trainwright.objects.times import format_time, parse_time

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainwright.api.job import Job
-from trainwright.engine.addressing import Addresses
 from trainwright.engine.ranks import Rank
+from trainwright.engine.rendering.addressing import Addresses
 from trainwright.objects import Object
 
 

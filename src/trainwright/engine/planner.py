@@ -4,28 +4,28 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from trainwright.api.job import Job
-from trainwright.engine import (
-    adoption,
-    autoscaling,
-    choices,
-    cleanup,
-    gang,
-    limits,
-    nodes,
-    ports,
-    problems,
-    refusal,
-    replicas,
-    restarts,
-    status,
-    suspend,
-)
+from trainwright.engine import job_annotations
 from trainwright.engine.conditions import FAILED, SUSPENDED, is_finished, is_true
 from trainwright.engine.draft import Draft
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.observed import Observed
 from trainwright.engine.plan import Plan
+from trainwright.engine.policies import (
+    adoption,
+    autoscaling,
+    cleanup,
+    dead_nodes,
+    gang,
+    limits,
+    pod_problems,
+    ports,
+    refusal,
+    replicas,
+    restarts,
+    status,
+    suspend,
+)
 from trainwright.engine.settings import Settings
 
 
@@ -49,7 +49,7 @@ def plan(
         _settle(draft)
     elif job.run_policy.suspend:
         suspend.suspend(draft)
-        nodes.remove_stranded(draft)
+        dead_nodes.remove_stranded(draft)
         _dissolve(draft)
     else:
         if is_true(draft.status, SUSPENDED):
@@ -62,8 +62,8 @@ def _run(draft: Draft) -> None:
     """A job that shall run: bring up what is missing, replace what failed, and judge where it stands."""
     if gang.admits(draft):
         status.mark_started(draft)  # its deadline does not run while it waits for a place
-    problems.report(draft)
-    for mistake in choices.mistakes(draft.job):
+    pod_problems.report(draft)
+    for mistake in job_annotations.mistakes(draft.job):
         draft.notice("InvalidAnnotation", mistake)
     if ports.choose(draft):
         return  # the choice must be on record before the first pod is made for it
@@ -77,7 +77,7 @@ def _run(draft: Draft) -> None:
     elif limit:
         draft.finish(FAILED, message=limit)
     else:
-        restarts.replace_failed(draft, stranded=nodes.remove_stranded(draft))
+        restarts.replace_failed(draft, stranded=dead_nodes.remove_stranded(draft))
         autoscaling.keep(draft)
         adoption.adopt(draft)
         gang.keep(draft)

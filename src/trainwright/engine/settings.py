@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainwright.engine.init_template import InitTemplate
-from trainwright.objects.instructions import HOST_IMAGE
+from trainwright.engine.rendering.init_template import InitTemplate
+from trainwright.objects.node_annotations import HOST_IMAGE
 from trainwright.objects.resources import Resource
 
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from trainwright.objects.instructions import PYTHON
+from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.pods import ContainerStatus, Pod, Terminated
 from trainwright.objects.times import parse_time
 

@@ -4,8 +4,8 @@
 it is not named here, because whoever wants the part alone need not load what serves metrics and webhooks.
 """
 
-from trainwright.operator.crds import install_crds
 from trainwright.operator.operator import Operator
 from trainwright.operator.options import OperatorError, OperatorOptions
+from trainwright.operator.setup.crds import install_crds
 
 __all__ = ["Operator", "OperatorError", "OperatorOptions", "install_crds"]

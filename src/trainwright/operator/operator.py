@@ -15,22 +15,22 @@ from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import Addressing, Companion, JobEvent, ServiceView, Settings
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
-from trainwright.engine.labels import JOB_NAME
-from trainwright.kube.client import Client
-from trainwright.kube.queue import QueueShutDown, WorkQueue
-from trainwright.kube.recorder import EventRecorder
-from trainwright.kube.reflector import Reflector
+from trainwright.engine.rendering.labels import JOB_NAME
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.workqueue import QueueShutDown, WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.metadata import object_key
 from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, Resource
-from trainwright.operator.announcing import Announcer
-from trainwright.operator.apply import Applier
-from trainwright.operator.caches import Caches, Jobs, PriorityClass, Views
-from trainwright.operator.observer import Observer
-from trainwright.operator.outcome import Again, Done, GiveUp, Outcome, Retry
-from trainwright.operator.reconciler import Reconciler
+from trainwright.operator.reconcile.applier import Applier
+from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views
+from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.outcome import Again, Done, GiveUp, Outcome, Retry
+from trainwright.operator.reconcile.reconciler import Reconciler
+from trainwright.operator.serving.observer import Observer
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,8 @@ from functools import partial
 from typing import TypeVar
 
 from trainwright.api.kinds import Kind
-from trainwright.kube.client import Client
-from trainwright.kube.config import ClusterConfig, in_cluster_config, load_kubeconfig
-from trainwright.kube.errors import (
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import (
     ApiError,
     Expired,
     Forbidden,
@@ -27,13 +26,14 @@ from trainwright.kube.errors import (
     Unreachable,
     Untrusted,
 )
+from trainwright.kube.client.kubeconfig import ClusterConfig, in_cluster_config, load_kubeconfig
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
-from trainwright.operator.crds import forgetful_kinds, install_crds, missing_crds
-from trainwright.operator.leading import check_rights
+from trainwright.operator.application import Parts, own_namespace
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
-from trainwright.operator.parts import Parts, own_namespace
-from trainwright.operator.status_writer import explain_forgetful
-from trainwright.operator.surroundings import Surroundings, survey
+from trainwright.operator.reconcile.status_writer import explain_forgetful
+from trainwright.operator.setup.capabilities import Surroundings, survey
+from trainwright.operator.setup.crds import forgetful_kinds, install_crds, missing_crds
+from trainwright.operator.setup.leadership import check_rights
 
 log = logging.getLogger(__name__)
 

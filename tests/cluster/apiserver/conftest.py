@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from tests.support.embedded import running_embedded
-from tests.support.rawapi import RawApi, raw_api
-from trainwright.kube.config import ClusterConfig
+from tests.support.cluster.embedded_apiserver import running_embedded
+from tests.support.servers.rawapi import RawApi, raw_api
+from trainwright.kube.client.kubeconfig import ClusterConfig
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.embedded import TOKEN, Embedded, running_embedded
-from tests.support.manifests import pod
-from tests.support.rawapi import RawApi, raw_api
-from tests.support.widgets import definition, widget
-from trainwright.kube.config import merge_into_kubeconfig
+from tests.support.cluster.embedded_apiserver import TOKEN, Embedded, running_embedded
+from tests.support.objects.manifests import pod
+from tests.support.objects.widgets import definition, widget
+from tests.support.servers.rawapi import RawApi, raw_api
+from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
 

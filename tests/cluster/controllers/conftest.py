@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster import embedded_cluster
-from trainwright.kube.client import Client
+from tests.support.cluster.embedded_cluster import embedded_cluster
+from trainwright.kube.client.async_client import Client
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.controllers.garbage import Delete, Keep, LetGo, OwnerState, blockers, decide
+from trainwright.cluster.controllers.garbage_collector import Delete, Keep, LetGo, OwnerState, blockers, decide
 from trainwright.objects.metadata import ObjectMeta, OwnerReference
 
 SOLID, ABSENT, WAITING = OwnerState.SOLID, OwnerState.ABSENT, OwnerState.WAITING

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.supervising import SupervisedPod, User, supervised, users
-from trainwright.cluster.node.probe import Sandbox
+from tests.support.cluster.supervising import SupervisedPod, User, supervised, users
+from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 
 _USERS = users()
 

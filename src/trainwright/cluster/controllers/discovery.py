@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from trainwright.kube.client import Client
+from trainwright.kube.client.async_client import Client
 from trainwright.objects.metadata import View
 from trainwright.objects.resources import Resource
 

@@ -5,9 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from trainwright.kube.errors import ApiError, Unreachable
-from trainwright.kube.queue import WorkQueue
-from trainwright.kube.reflector import Reflector
+from trainwright.kube.client.errors import ApiError, Unreachable
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.workqueue import WorkQueue
 
 Reconcile = Callable[[str], Awaitable[None]]
 """Brings what the key names closer to what it should be. It may be called at any time, any number of times."""

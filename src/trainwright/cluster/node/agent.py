@@ -15,10 +15,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainwright.cluster.node.keeper import Place, PodKeeper
-from trainwright.cluster.node.namebook import NameBook
-from trainwright.cluster.node.probe import SandboxError, find_sandbox
-from trainwright.cluster.node.registration import (
+from trainwright.cluster.node.network.hosts_files import NameBook
+from trainwright.cluster.node.node_status import (
     LEASE_NAMESPACE,
     format_ports,
     lease,
@@ -27,13 +25,15 @@ from trainwright.cluster.node.registration import (
     read_machine,
     reported_ports,
 )
-from trainwright.kube.client import Client
-from trainwright.kube.errors import AlreadyExists, ApiError, NotFound, Unreachable
-from trainwright.kube.recorder import EventRecorder
-from trainwright.kube.reflector import Reflector
-from trainwright.kube.store import Store, raw_metadata
+from trainwright.cluster.node.pods.pod_workers import Place, PodKeeper
+from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, find_sandbox
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
-from trainwright.objects.instructions import LISTENING_PORTS
+from trainwright.objects.node_annotations import LISTENING_PORTS
 from trainwright.objects.resources import LEASES, NODES, PODS, SERVICES
 
 __all__ = ["NodeAgent", "SandboxError"]

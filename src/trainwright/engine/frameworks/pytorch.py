@@ -3,11 +3,11 @@
 import re
 from collections.abc import Mapping
 
-from trainwright.api.fields import ElasticPolicy, PyTorchFields
 from trainwright.api.job import Job
-from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.api.kinds.pytorch import ElasticPolicy, PyTorchFields
 from trainwright.engine.framework import Framework, Tally
 from trainwright.engine.ranks import Rank
+from trainwright.engine.rendering.addressing import Addresses, declared_port
 from trainwright.objects import Object
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")

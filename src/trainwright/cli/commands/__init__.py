@@ -1,0 +1,1 @@
+"""One module per command of `trainwright`, imported when the command is called."""

@@ -1,0 +1,1 @@
+"""Manifests from files to the cluster: read, validate, apply."""

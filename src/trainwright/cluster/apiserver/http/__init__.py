@@ -1,0 +1,1 @@
+"""The HTTP edge: routing, request parsing, the handlers of each verb, and the form of responses."""

@@ -1,0 +1,77 @@
+"""Request bodies: JSON, YAML, and the few protobuf messages that kubectl sends without an alternative."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.http.protobuf import decode_envelope
+from trainwright.cluster.apiserver.writes.create_update import duplicate_fields
+
+LIMIT = 3 * 1024 * 1024
+"""Bytes of a request body, as the real server allows them."""
+
+JSON = "application/json"
+YAML = "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A decoded body; `duplicates` are fields that it gave twice."""
+
+    value: Any
+    duplicates: list[str] = field(default_factory=list)
+
+
+def decode_body(raw: bytes, content_type: str, *, kind: str, find_duplicates: bool) -> Body:
+    """The body as plain values; `kind` is what the path expects, for the message of a refusal."""
+    media = content_type.partition(";")[0].strip().lower() or JSON
+    if media == PROTOBUF:
+        return Body(decode_envelope(raw))
+    if media == YAML:
+        return Body(_yaml(raw, kind))
+    if media not in {JSON, "text/plain", "application/octet-stream", "application/x-www-form-urlencoded"}:
+        raise errors.unsupported_media_type(
+            "the body of the request was in an unknown format - accepted media types include: "
+            f"{JSON}, {YAML}, {PROTOBUF}"
+        )
+    value = decode_json(raw, kind)
+    return Body(value, duplicate_fields(raw) if find_duplicates else [])
+
+
+def decode_json(raw: bytes, kind: str) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        start = raw[:60].decode(errors="replace")
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+            f"json parse error: {error} ({start})"
+        ) from error
+
+
+def part_of(body: dict[str, Any], field: str, *, kind: str) -> dict[str, Any]:
+    """A part of an options object, empty if it is not given; kinds with a schema are checked by that."""
+    part = body.get(field)
+    if part is not None and not isinstance(part, dict):
+        raise errors.bad_request(f"{kind}: {field}: must be of type object, not {type(part).__name__}")
+    return part or {}
+
+
+def decode_apply(raw: bytes, kind: str) -> Any:
+    """Server-side apply names its body YAML, of which JSON is a part and what kubectl really sends."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _yaml(raw, kind)
+
+
+def _yaml(raw: bytes, kind: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(raw)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise errors.bad_request(f"the object provided is not YAML (must be of type {kind}): {error}") from error

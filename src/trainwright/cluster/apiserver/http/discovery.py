@@ -1,0 +1,186 @@
+"""What is served, told to clients: aggregated discovery for kubectl, the legacy documents for everybody else."""
+
+from collections.abc import Iterable
+
+from trainwright.cluster.apiserver.resources.registry import Registry
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.objects import Object
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_SUBRESOURCE_VERBS = {
+    "status": ["get", "patch", "update"],
+    "scale": ["get", "patch", "update"],
+    "log": ["get"],
+    "binding": ["create"],
+    "eviction": ["create"],
+    "finalize": ["update"],
+    "exec": ["create", "get"],
+    "attach": ["create", "get"],
+    "portforward": ["create", "get"],
+}
+_SUBRESOURCE_KINDS = {
+    "scale": ("autoscaling", "v1", "Scale"),
+    "binding": ("", "v1", "Binding"),
+    "eviction": ("policy", "v1", "Eviction"),
+    "exec": ("", "v1", "PodExecOptions"),
+    "attach": ("", "v1", "PodAttachOptions"),
+    "portforward": ("", "v1", "PodPortForwardOptions"),
+}
+REVIEWS = {
+    ("authorization.k8s.io", "v1"): [
+        ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+        ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+    ],
+    ("authentication.k8s.io", "v1"): [("selfsubjectreviews", "SelfSubjectReview")],
+}
+"""Resources that are only ever posted: they ask a question and are not stored."""
+
+
+def wants_aggregated(accept: str) -> bool:
+    return "g=apidiscovery.k8s.io" in accept and "v=v2;" in accept.replace(" ", "") + ";"
+
+
+def aggregated(registry: Registry, *, core: bool) -> Object:
+    """APIGroupDiscoveryList of /api (the core group) or /apis (all others)."""
+    groups = [group for group in _groups(registry) if (group == "") is core]
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {},
+        "items": [
+            {
+                "metadata": {"name": group} if group else {},
+                "versions": [
+                    {
+                        "version": version,
+                        "freshness": "Current",
+                        "resources": _aggregated_resources(registry, group, version),
+                    }
+                    for version in _groups(registry)[group]
+                ],
+            }
+            for group in groups
+        ],
+    }
+
+
+def api_versions(address: str) -> Object:
+    """The legacy answer of /api."""
+    served = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": served}
+
+
+def api_group_list(registry: Registry) -> Object:
+    """The legacy answer of /apis."""
+    groups = [api_group(registry, group) for group in _groups(registry) if group]
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+
+def api_group(registry: Registry, group: str) -> Object | None:
+    versions = _groups(registry).get(group)
+    if not versions:
+        return None
+    entries = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": group, "versions": entries, "preferredVersion": entries[0]}
+
+
+def api_resource_list(registry: Registry, group: str, version: str) -> Object | None:
+    """The legacy answer of /api/v1 and /apis/GROUP/VERSION."""
+    if version not in _groups(registry).get(group, []):
+        return None
+    resources: list[Object] = []
+    for kind in _types(registry, group, version):
+        resources += _legacy_resources(kind)
+    for plural, name in REVIEWS.get((group, version), []):
+        resources.append(
+            {"name": plural, "singularName": name.lower(), "namespaced": False, "kind": name, "verbs": ["create"]}
+        )
+    group_version = f"{group}/{version}" if group else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
+
+
+def _groups(registry: Registry) -> dict[str, list[str]]:
+    groups = registry.versions()
+    for group, version in REVIEWS:
+        groups.setdefault(group, [version])
+    return groups
+
+
+def _types(registry: Registry, group: str, version: str) -> Iterable[ResourceType]:
+    return (kind for kind in registry.types() if (kind.resource.group, kind.resource.version) == (group, version))
+
+
+def _aggregated_resources(registry: Registry, group: str, version: str) -> list[Object]:
+    found = [_aggregated_resource(kind) for kind in _types(registry, group, version)]
+    for plural, name in REVIEWS.get((group, version), []):
+        found.append(
+            {
+                "resource": plural,
+                "responseKind": {"group": group, "version": version, "kind": name},
+                "scope": "Cluster",
+                "singularResource": name.lower(),
+                "verbs": ["create"],
+            }
+        )
+    return found
+
+
+def _aggregated_resource(kind: ResourceType) -> Object:
+    resource = kind.resource
+    entry: Object = {
+        "resource": resource.plural,
+        "responseKind": _response_kind(kind, ""),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": _VERBS,
+        **_nicknames(kind),
+    }
+    if kind.subresources:
+        entry["subresources"] = [
+            {
+                "subresource": name,
+                "responseKind": _response_kind(kind, name),
+                "verbs": _SUBRESOURCE_VERBS[name],
+            }
+            for name in sorted(kind.subresources)
+        ]
+    return entry
+
+
+def _nicknames(kind: ResourceType) -> Object:
+    """The other words by which kubectl knows the resource."""
+    words = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+    return {field: names for field, names in words.items() if names}
+
+
+def _response_kind(kind: ResourceType, subresource: str) -> Object:
+    own = (kind.resource.group, kind.resource.version, kind.resource.kind)
+    group, version, name = _SUBRESOURCE_KINDS.get(subresource, own)
+    return {"group": group, "version": version, "kind": name}
+
+
+def _legacy_resources(kind: ResourceType) -> list[Object]:
+    resource = kind.resource
+    entry: Object = {
+        "name": resource.plural,
+        "singularName": kind.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": _VERBS,
+        **_nicknames(kind),
+    }
+    entries = [entry]
+    for name in sorted(kind.subresources):
+        shown = _response_kind(kind, name)
+        below = {
+            "name": f"{resource.plural}/{name}",
+            "singularName": "",
+            "namespaced": resource.namespaced,
+            "kind": shown["kind"],
+            "verbs": _SUBRESOURCE_VERBS[name],
+        }
+        foreign = name in _SUBRESOURCE_KINDS and shown["group"]
+        entries.append(below | ({"group": shown["group"], "version": shown["version"]} if foreign else {}))
+    return entries

@@ -1,0 +1,255 @@
+"""Defaults and checks of Kubernetes' other own kinds: services, volumes, configuration, namespaces, events."""
+
+import base64
+import re
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.errors import FieldError
+from trainwright.cluster.apiserver.resources.resource_type import Rules
+from trainwright.objects import Object
+
+_SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+_RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
+_DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+_NOT_A_DATA_KEY = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+_IMMUTABLE = "field is immutable when `immutable` is set"
+_VOLUME_SETTINGS = {
+    "capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions",
+    "volumeMode", "nodeAffinity", "volumeAttributesClassName",
+}  # fmt: skip
+
+
+def _default_namespace(namespace: Object) -> None:
+    labels = namespace["metadata"].setdefault("labels", {})
+    labels["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
+
+
+def _new_namespace(namespace: Object) -> None:
+    namespace["spec"] = {"finalizers": ["kubernetes"]}
+    namespace["status"] = {"phase": "Active"}
+
+
+def _update_namespace(new: Object, old: Object) -> None:
+    """What finalizes a namespace changes through its own subresource alone."""
+    new["spec"] = old.get("spec", {})
+
+
+NAMESPACE_RULES = Rules(default=_default_namespace, on_create=_new_namespace, on_update=_update_namespace)
+
+
+def _new_node(node: Object) -> None:
+    node.setdefault("spec", {})
+    node.setdefault("status", {})
+
+
+NODE_RULES = Rules(on_create=_new_node)
+
+
+def _default_service(service: Object) -> None:
+    spec = service.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec.get("clusterIP") == "None":
+        spec["clusterIPs"] = ["None"]
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if not port.get("targetPort"):
+            port["targetPort"] = port.get("port")
+
+
+def _new_service(service: Object) -> None:
+    service["status"] = {"loadBalancer": {}}
+
+
+def _validate_service(service: Object) -> list[FieldError]:
+    spec = service["spec"]
+    found = []
+    if spec["type"] not in _SERVICE_TYPES:
+        found.append(errors.not_supported("spec.type", spec["type"], _SERVICE_TYPES))
+    ports = spec.get("ports") or []
+    if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
+        found.append(errors.required("spec.ports"))
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        path = f"spec.ports[{index}]"
+        name = port.get("name", "")
+        if not name and len(ports) > 1:
+            found.append(errors.required(f"{path}.name"))
+        elif name in names:
+            found.append(errors.duplicate_value(f"{path}.name", name))
+        names.add(name)
+        number = port.get("port", 0)
+        if not 1 <= number <= 65535:
+            found.append(errors.invalid_value(f"{path}.port", number, "must be between 1 and 65535, inclusive"))
+    return found
+
+
+def _validate_service_update(new: Object, old: Object) -> list[FieldError]:
+    before, after = old["spec"].get("clusterIP"), new["spec"].get("clusterIP")
+    if before and before != after:
+        return [errors.invalid_value("spec.clusterIPs[0]", after, "may not change once set")]
+    return []
+
+
+SERVICE_RULES = Rules(
+    default=_default_service,
+    on_create=_new_service,
+    validate=_validate_service,
+    validate_update=_validate_service_update,
+)
+
+
+def _validate_config_map(config_map: Object) -> list[FieldError]:
+    text, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
+    both = [*(("data", key) for key in text), *(("binaryData", key) for key in binary)]
+    found = [
+        errors.invalid_value(f"{field}[{key}]", key, problem)
+        for field, key in both
+        if (problem := _data_key_problem(key))
+    ]
+    repeated = "duplicate of key present in binaryData"
+    return found + [errors.invalid_value(f"data[{key}]", key, repeated) for key in sorted(text.keys() & binary.keys())]
+
+
+def _data_key_problem(key: str) -> str | None:
+    """Keys become file names."""
+    if not _DATA_KEY.fullmatch(key):
+        return _NOT_A_DATA_KEY
+    if key in {".", ".."}:
+        return f"must not be '{key}'"
+    return "must not start with '..'" if key.startswith("..") else None
+
+
+def _validate_config_update(new: Object, old: Object) -> list[FieldError]:
+    if not old.get("immutable"):
+        return []
+    found = [] if new.get("immutable") else [errors.forbidden_field("immutable", _IMMUTABLE)]
+    changed = [field for field in ("data", "binaryData") if new.get(field) != old.get(field)]
+    return found + [errors.forbidden_field(field, _IMMUTABLE) for field in changed]
+
+
+CONFIG_MAP_RULES = Rules(validate=_validate_config_map, validate_update=_validate_config_update)
+
+
+def _default_secret(secret: Object) -> None:
+    secret.setdefault("type", "Opaque")
+    for key, text in (secret.pop("stringData", None) or {}).items():
+        secret.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
+
+
+def _validate_secret(secret: Object) -> list[FieldError]:
+    keys = secret.get("data") or ()
+    return [errors.invalid_value(f"data[{key}]", key, problem) for key in keys if (problem := _data_key_problem(key))]
+
+
+def _validate_secret_update(new: Object, old: Object) -> list[FieldError]:
+    found = _validate_config_update(new, old)
+    if new["type"] != old["type"]:
+        found.append(errors.invalid_value("type", new["type"], "field is immutable"))
+    return found
+
+
+SECRET_RULES = Rules(default=_default_secret, validate=_validate_secret, validate_update=_validate_secret_update)
+
+
+def _validate_event(event: Object) -> list[FieldError]:
+    about = (event.get("involvedObject") or {}).get("namespace", "")
+    namespace = event["metadata"].get("namespace", "")
+    if about != namespace and not (about == "" and namespace == "default"):
+        return [errors.invalid_value("involvedObject.namespace", about, "does not match event.namespace")]
+    return []
+
+
+EVENT_RULES = Rules(validate=_validate_event)
+
+
+def _default_volume(volume: Object) -> None:
+    spec = volume.setdefault("spec", {})
+    spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    spec.setdefault("volumeMode", "Filesystem")
+    if "hostPath" in spec:
+        spec["hostPath"].setdefault("type", "")
+
+
+def _new_volume(volume: Object) -> None:
+    volume["status"] = {"phase": "Pending"}
+
+
+def _validate_volume(volume: Object) -> list[FieldError]:
+    spec = volume["spec"]
+    found = _access_mode_errors(spec, "")
+    capacity = spec.get("capacity") or {}
+    if not capacity:
+        found.append(errors.required("spec.capacity"))
+    elif "storage" not in capacity:
+        found.append(errors.not_supported("spec.capacity", capacity, ["storage"]))
+    sources = spec.keys() - _VOLUME_SETTINGS
+    if not sources:
+        found.append(errors.required("spec", "must specify a volume type"))
+    if len(sources) > 1:
+        found.append(errors.forbidden_field(f"spec.{max(sources)}", "may not specify more than 1 volume type"))
+    if (policy := spec["persistentVolumeReclaimPolicy"]) not in _RECLAIM_POLICIES:
+        found.append(errors.not_supported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM_POLICIES))
+    return found
+
+
+VOLUME_RULES = Rules(default=_default_volume, on_create=_new_volume, validate=_validate_volume)
+
+
+def _default_claim(claim: Object) -> None:
+    claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+
+
+def _new_claim(claim: Object) -> None:
+    claim["status"] = {"phase": "Pending"}
+
+
+def _validate_claim(claim: Object) -> list[FieldError]:
+    spec = claim["spec"]
+    found = _access_mode_errors(spec, "at least 1 access mode is required")
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        found.append(errors.required("spec.resources[storage]"))
+    return found
+
+
+def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
+    """Size and class may change; what nobody has said yet may be said: volumeName by binding, the class by default."""
+    free = {"resources", "volumeAttributesClassName"}
+    free |= {key for key in ("volumeName", "storageClassName") if not old["spec"].get(key)}
+    before = {key: value for key, value in old["spec"].items() if key not in free}
+    after = {key: value for key, value in new["spec"].items() if key not in free}
+    if before == after:
+        return []
+    detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+    return [errors.forbidden_field("spec", detail)]
+
+
+CLAIM_RULES = Rules(
+    default=_default_claim, on_create=_new_claim, validate=_validate_claim, validate_update=_validate_claim_update
+)
+
+
+def _access_mode_errors(spec: Object, missing: str) -> list[FieldError]:
+    modes = spec.get("accessModes") or []
+    if not modes:
+        return [errors.required("spec.accessModes", missing)]
+    unknown = [mode for mode in modes if mode not in _ACCESS_MODES]
+    return [errors.not_supported("spec.accessModes", mode, _ACCESS_MODES) for mode in unknown]
+
+
+def _default_storage_class(storage_class: Object) -> None:
+    storage_class.setdefault("reclaimPolicy", "Delete")
+    storage_class.setdefault("volumeBindingMode", "Immediate")
+
+
+def _validate_storage_class(storage_class: Object) -> list[FieldError]:
+    return [] if storage_class.get("provisioner") else [errors.required("provisioner")]
+
+
+STORAGE_CLASS_RULES = Rules(default=_default_storage_class, validate=_validate_storage_class)

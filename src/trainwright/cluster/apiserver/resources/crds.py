@@ -1,0 +1,227 @@
+"""CustomResourceDefinitions: their own rules, and the resource types that an established one adds to the registry."""
+
+import re
+from typing import Any
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.errors import FieldError
+from trainwright.cluster.apiserver.resources.jsonpath import JsonPathError, compile_path
+from trainwright.cluster.apiserver.resources.printer_columns import custom_columns
+from trainwright.cluster.apiserver.resources.resource_type import ObjectSchema, ResourceType, Rules, ScalePaths
+from trainwright.cluster.apiserver.schema.builtin import definition
+from trainwright.cluster.apiserver.schema.structural import Schema, rules_not_enforced
+from trainwright.objects import Object
+from trainwright.objects.names import dns_subdomain_problem
+from trainwright.objects.resources import Resource
+
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+"""Keeps a deleted CRD until its last object is gone."""
+
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+
+
+def types_of(crd: Object) -> list[ResourceType]:
+    """One resource type per served version."""
+    spec = crd["spec"]
+    names = spec["names"]
+    storage = next(version["name"] for version in spec["versions"] if version["storage"])
+    return [
+        ResourceType(
+            resource=Resource(
+                spec["group"], version["name"], names["plural"], names["kind"], namespaced=spec["scope"] == "Namespaced"
+            ),
+            singular=names["singular"],
+            list_kind=names["listKind"],
+            schema=ObjectSchema(_root_schema(version), definition),
+            columns=custom_columns(version.get("additionalPrinterColumns") or []),
+            short_names=tuple(names.get("shortNames") or ()),
+            categories=tuple(names.get("categories") or ()),
+            subresources=frozenset(version.get("subresources") or ()),
+            custom=True,
+            storage_version=storage,
+            scale=_scale_paths(version),
+            counts_generation=True,
+            warning=_deprecation(spec["group"], names["kind"], version),
+        )
+        for version in spec["versions"]
+        if version["served"]
+    ]
+
+
+def rule_warnings(crd: Object) -> list[str]:
+    """One line per CEL rule that is stored but not evaluated here."""
+    return [
+        f"spec.versions[{index}]: the validation rule {rule!r} at {path} is not enforced by this server "
+        "(it evaluates only self == oldSelf outside lists); the rest of the schema is"
+        for index, version in enumerate(crd["spec"].get("versions") or ())
+        for path, rule in rules_not_enforced(_root_schema(version))
+    ]
+
+
+def _root_schema(version: Object) -> Schema:
+    return (version.get("schema") or {}).get("openAPIV3Schema") or {}
+
+
+def _scale_paths(version: Object) -> ScalePaths | None:
+    scale = (version.get("subresources") or {}).get("scale")
+    if not scale:
+        return None
+    selector = scale.get("labelSelectorPath")
+    return ScalePaths(
+        _dotted(scale["specReplicasPath"]),
+        _dotted(scale["statusReplicasPath"]),
+        _dotted(selector) if selector else None,
+    )
+
+
+def _dotted(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split(".") if part)
+
+
+def _deprecation(group: str, kind: str, version: Object) -> str:
+    if not version.get("deprecated"):
+        return ""
+    return str(version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated")
+
+
+def _default(crd: Object) -> None:
+    spec = crd.setdefault("spec", {})
+    names = spec.setdefault("names", {})
+    if kind := names.get("kind"):
+        names.setdefault("singular", kind.lower())
+        names.setdefault("listKind", f"{kind}List")
+    spec.setdefault("conversion", {"strategy": "None"})
+    for version in spec.get("versions") or ():
+        for column in version.get("additionalPrinterColumns") or ():
+            if column.get("priority") == 0:
+                del column["priority"]
+
+
+def _on_create(crd: Object) -> None:
+    """Established at once: whoever waits for the condition right after creation finds it."""
+    moment = crd["metadata"]["creationTimestamp"]
+    crd["status"] = {
+        "conditions": [
+            {
+                "lastTransitionTime": moment,
+                "message": "no conflicts found",
+                "reason": "NoConflicts",
+                "status": "True",
+                "type": "NamesAccepted",
+            },
+            {
+                "lastTransitionTime": moment,
+                "message": "the initial names have been accepted",
+                "reason": "InitialNamesAccepted",
+                "status": "True",
+                "type": "Established",
+            },
+        ],
+        "acceptedNames": crd["spec"].get("names", {}),
+        "storedVersions": [one.get("name") for one in crd["spec"].get("versions") or () if one.get("storage")],
+    }
+
+
+def _on_update(new: Object, old: Object) -> None:
+    status = dict(old.get("status") or {})
+    status["acceptedNames"] = new["spec"].get("names", {})
+    stored = [one.get("name") for one in new["spec"].get("versions") or () if one.get("storage")]
+    status["storedVersions"] = list(dict.fromkeys([*status.get("storedVersions", []), *stored]))
+    new["status"] = status
+
+
+def _validate(crd: Object) -> list[FieldError]:
+    spec = crd["spec"]
+    found = _name_errors(crd)
+    versions = spec.get("versions") or []
+    if not versions:
+        found.append(errors.required("spec.versions"))
+    for index, version in enumerate(versions):
+        found += _version_errors(version, f"spec.versions[{index}]")
+    names = [version.get("name") for version in versions]
+    if versions and sum(bool(version.get("storage")) for version in versions) != 1:
+        found.append(
+            errors.invalid_value("spec.versions", names, "must have exactly one version marked as storage version")
+        )
+    if len(set(names)) != len(names):
+        found.append(errors.invalid_value("spec.versions", names, "must contain unique version names"))
+    if not isinstance(crd.get("status"), dict):
+        crd["status"] = {}
+    return found
+
+
+def _name_errors(crd: Object) -> list[FieldError]:
+    spec, names = crd["spec"], crd["spec"]["names"]
+    found = []
+    if not spec.get("group"):
+        found.append(errors.required("spec.group"))
+    elif problem := dns_subdomain_problem(spec["group"]):
+        found.append(errors.invalid_value("spec.group", spec["group"], problem))
+    found += [errors.required(f"spec.names.{field}") for field in ("plural", "kind") if not names.get(field)]
+    expected = f"{names.get('plural', '')}.{spec.get('group', '')}"
+    if crd["metadata"].get("name") != expected:
+        name = crd["metadata"].get("name", "")
+        found.append(errors.invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    if not spec.get("scope"):
+        found.append(errors.required("spec.scope"))
+    elif spec["scope"] not in {"Cluster", "Namespaced"}:
+        found.append(errors.not_supported("spec.scope", spec["scope"], ("Cluster", "Namespaced")))
+    return found
+
+
+def _version_errors(version: Object, path: str) -> list[FieldError]:
+    found = [errors.required(f"{path}.name")] if not version.get("name") else []
+    # Both are booleans that Go reads as false when they are missing; here that is made visible in the object.
+    version.setdefault("served", False)
+    version.setdefault("storage", False)
+    schema = _root_schema(version)
+    if not schema:
+        found.append(errors.required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
+    else:
+        found += _structural_errors(schema, f"{path}.schema.openAPIV3Schema")
+    for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
+        found += _column_errors(column, f"{path}.additionalPrinterColumns[{index}]")
+    scale = (version.get("subresources") or {}).get("scale")
+    if scale is not None:
+        needed = ("specReplicasPath", "statusReplicasPath")
+        found += [errors.required(f"{path}.subresources.scale.{field}") for field in needed if not scale.get(field)]
+    return found
+
+
+def _column_errors(column: Object, path: str) -> list[FieldError]:
+    found = [errors.required(f"{path}.{field}") for field in ("name", "type", "jsonPath") if not column.get(field)]
+    if column.get("type") and column["type"] not in _COLUMN_TYPES:
+        found.append(errors.not_supported(f"{path}.type", column["type"], _COLUMN_TYPES))
+    if column.get("jsonPath"):
+        try:
+            compile_path(column["jsonPath"])
+        except JsonPathError as error:
+            found.append(errors.invalid_value(f"{path}.jsonPath", column["jsonPath"], str(error)))
+    return found
+
+
+def _structural_errors(schema: Any, path: str) -> list[FieldError]:
+    """Every field needs a type, unless the schema says that it may be anything; patterns must compile."""
+    if not isinstance(schema, dict):
+        return []
+    found = []
+    untyped = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
+    if not schema.get("type") and not untyped:
+        found.append(errors.required(f"{path}.type", "must not be empty for specified object fields"))
+    if pattern := schema.get("pattern"):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            found.append(
+                errors.invalid_value(
+                    f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}"
+                )
+            )
+    for name, sub in (schema.get("properties") or {}).items():
+        found += _structural_errors(sub, f"{path}.properties[{name}]")
+    for keyword in ("items", "additionalProperties"):
+        found += _structural_errors(schema.get(keyword), f"{path}.{keyword}")
+    return found
+
+
+CRD_RULES = Rules(default=_default, on_create=_on_create, on_update=_on_update, validate=_validate)

@@ -1,0 +1,101 @@
+"""The columns of `kubectl get pods`; STATUS is computed from what the pod's containers are doing."""
+
+from datetime import datetime
+
+from trainwright.cluster.apiserver.resources.printer_columns import AGE, NAME, NONE, age, dig
+from trainwright.cluster.apiserver.resources.resource_type import Column
+from trainwright.objects import Object
+from trainwright.objects.times import parse_time
+
+
+def pod_status(pod: Object) -> str:
+    """The one word (or `Init:1/2`) by which users know how a pod is doing."""
+    status = pod.get("status") or {}
+    shown = _initialising(pod) or _main_reason(status)
+    if dig(pod, "metadata", "deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            return "Unknown"
+        if status.get("phase") not in {"Succeeded", "Failed"}:
+            return "Terminating"
+    return shown
+
+
+def _initialising(pod: Object) -> str:
+    """The status while init containers run or have failed; empty once they are done."""
+    declared = dig(pod, "spec", "initContainers", default=[])
+    always = {one.get("name") for one in declared if one.get("restartPolicy") == "Always"}
+    for index, container in enumerate(dig(pod, "status", "initContainerStatuses", default=[])):
+        state = container.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        if terminated is not None and terminated.get("exitCode", 0) == 0:
+            continue
+        if container.get("name") in always and container.get("started"):
+            continue
+        if terminated is not None:
+            return f"Init:{_ended(terminated)}"
+        if waiting.get("reason") and waiting["reason"] != "PodInitializing":
+            return f"Init:{waiting['reason']}"
+        return f"Init:{index}/{len(declared)}"
+    return ""
+
+
+def _main_reason(status: Object) -> str:
+    shown = status.get("reason") or status.get("phase") or "Unknown"
+    running = False
+    for container in reversed(status.get("containerStatuses") or []):
+        state = container.get("state") or {}
+        waiting, terminated = state.get("waiting") or {}, state.get("terminated")
+        if waiting.get("reason"):
+            shown = waiting["reason"]
+        elif terminated is not None:
+            shown = _ended(terminated)
+        elif container.get("ready") and state.get("running") is not None:
+            running = True
+    if shown == "Completed" and running:
+        ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
+        return "Running" if ready else "NotReady"
+    return str(shown)
+
+
+def _ended(terminated: Object) -> str:
+    if reason := terminated.get("reason"):
+        return str(reason)
+    if signal := terminated.get("signal"):
+        return f"Signal:{signal}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def _ready(pod: Object, _now: datetime) -> str:
+    containers = dig(pod, "spec", "containers", default=[])
+    ready = sum(bool(one.get("ready")) for one in dig(pod, "status", "containerStatuses", default=[]))
+    return f"{ready}/{len(containers)}"
+
+
+def _restarts(pod: Object, now: datetime) -> str:
+    statuses = dig(pod, "status", "containerStatuses", default=[])
+    if _initialising(pod):
+        statuses = dig(pod, "status", "initContainerStatuses", default=[])
+    count = sum(one.get("restartCount", 0) for one in statuses)
+    ends = [dig(one, "lastState", "terminated", "finishedAt") for one in statuses if one.get("restartCount")]
+    last = max((parse_time(end) for end in ends if end), default=None)
+    return f"{count} ({age(last.isoformat(), now)} ago)" if count and last else str(count)
+
+
+def _readiness_gates(pod: Object, _now: datetime) -> str:
+    gates = [gate.get("conditionType") for gate in dig(pod, "spec", "readinessGates", default=[])]
+    conditions = dig(pod, "status", "conditions", default=[])
+    true = sum(any(c.get("type") == gate and c.get("status") == "True" for c in conditions) for gate in gates)
+    return f"{true}/{len(gates)}" if gates else NONE
+
+
+POD = (
+    NAME,
+    Column("Ready", _ready),
+    Column("Status", lambda pod, _now: pod_status(pod)),
+    Column("Restarts", _restarts),
+    AGE,
+    Column("IP", lambda pod, _now: dig(pod, "status", "podIP", default=NONE), priority=1),
+    Column("Node", lambda pod, _now: dig(pod, "spec", "nodeName", default=NONE), priority=1),
+    Column("Nominated Node", lambda pod, _now: dig(pod, "status", "nominatedNodeName", default=NONE), priority=1),
+    Column("Readiness Gates", _readiness_gates, priority=1),
+)

@@ -1,0 +1,305 @@
+"""What the API server itself knows about pods: defaults, the checks that users meet, which fields may change."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.errors import FieldError
+from trainwright.cluster.apiserver.resources.resource_type import Rules
+from trainwright.objects import Object
+from trainwright.objects.names import dns_label_problem, dns_subdomain_problem
+from trainwright.objects.quantities import parse_quantity
+
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+_PROTOCOLS = ("SCTP", "TCP", "UDP")
+_HOST_PATH_TYPES = (
+    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
+)  # fmt: skip
+_MODES = {"configMap": "defaultMode", "secret": "defaultMode", "downwardAPI": "defaultMode", "projected": "defaultMode"}
+_ENV_NAME_PROBLEM = "a valid environment variable name must consist only of printable ASCII characters other than '='"
+_MUTABLE_ONLY = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+def _default(pod: Object) -> None:
+    spec = pod.setdefault("spec", {})
+    spec.setdefault("restartPolicy", "Always")
+    spec.setdefault("dnsPolicy", "ClusterFirst")
+    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    if isinstance(grace := spec["terminationGracePeriodSeconds"], int) and grace < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+    spec.setdefault("enableServiceLinks", True)
+    spec.setdefault("securityContext", {})
+    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    spec["serviceAccountName"] = spec["serviceAccount"] = account
+    for _, container in _containers(spec):
+        _default_container(container, host_network=bool(spec.get("hostNetwork")))
+    for volume in spec.get("volumes") or ():
+        _default_volume(volume)
+
+
+def _default_container(container: Object, *, host_network: bool) -> None:
+    container.setdefault("imagePullPolicy", _pull_policy(str(container.get("image", ""))))
+    container.setdefault("terminationMessagePath", "/dev/termination-log")
+    container.setdefault("terminationMessagePolicy", "File")
+    resources = container.setdefault("resources", {})
+    if limits := resources.get("limits"):
+        resources["requests"] = limits | (resources.get("requests") or {})
+    for port in container.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if host_network:
+            port.setdefault("hostPort", port.get("containerPort"))
+    for variable in container.get("env") or ():
+        _default_field_ref(variable.get("valueFrom") or {})
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if settings := container.get(probe):
+            for name, value in (
+                ("timeoutSeconds", 1),
+                ("periodSeconds", 10),
+                ("successThreshold", 1),
+                ("failureThreshold", 3),
+            ):
+                settings.setdefault(name, value)
+
+
+def _default_volume(volume: Object) -> None:
+    for source, field in _MODES.items():
+        if settings := volume.get(source):
+            settings.setdefault(field, 0o644)
+    for item in (volume.get("downwardAPI") or {}).get("items") or ():
+        _default_field_ref(item)
+    if "hostPath" in volume:
+        volume["hostPath"].setdefault("type", "")
+    if len(volume) == 1 and "name" in volume:
+        volume["emptyDir"] = {}
+
+
+def _default_field_ref(holder: Object) -> None:
+    if reference := holder.get("fieldRef"):
+        reference.setdefault("apiVersion", "v1")
+
+
+def _pull_policy(image: str) -> str:
+    tag = image.rsplit("/", 1)[-1].partition(":")[2]
+    return "Always" if tag in {"", "latest"} and "@" not in image else "IfNotPresent"
+
+
+def _on_create(pod: Object) -> None:
+    pod["status"] = {"phase": "Pending", "qosClass": _quality_of_service(pod["spec"])}
+
+
+def _on_status_update(new: Object, old: Object) -> None:
+    """A kubelet that does not say the class does not take it away."""
+    quality = (old.get("status") or {}).get("qosClass")
+    if quality:
+        new["status"] = {"qosClass": quality} | (new.get("status") or {})
+
+
+def _quality_of_service(spec: Object) -> str:
+    wanted = [container.get("resources") or {} for _, container in _containers(spec)]
+    if not any(one.get("requests") or one.get("limits") for one in wanted):
+        return "BestEffort"
+    for one in wanted:
+        limits = one.get("limits") or {}
+        if not {"cpu", "memory"} <= limits.keys() or any(
+            (one.get("requests") or {}).get(k) != limits[k] for k in ("cpu", "memory")
+        ):
+            return "Burstable"
+    return "Guaranteed"
+
+
+def _validate(pod: Object) -> list[FieldError]:
+    spec = pod["spec"]
+    found = list(_volume_errors(spec))
+    if not spec.get("containers"):
+        found.append(errors.required("spec.containers"))
+    names: set[str] = set()
+    for path, container in _containers(spec):
+        found += _container_errors(container, path, names)
+        found += _mount_errors(container, path, {volume.get("name") for volume in spec.get("volumes") or ()})
+    if spec["restartPolicy"] not in _RESTART_POLICIES:
+        found.append(errors.not_supported("spec.restartPolicy", spec["restartPolicy"], _RESTART_POLICIES))
+    for field in ("hostname", "subdomain"):
+        if (name := spec.get(field)) and (problem := dns_label_problem(name)):
+            found.append(errors.invalid_value(f"spec.{field}", name, problem))
+    if (name := spec.get("nodeName")) and (problem := dns_subdomain_problem(name)):
+        found.append(errors.invalid_value("spec.nodeName", name, problem))
+    if isinstance(deadline := spec.get("activeDeadlineSeconds"), int) and deadline < 1:
+        detail = "must be between 1 and 2147483647, inclusive"
+        found.append(errors.invalid_value("spec.activeDeadlineSeconds", deadline, detail))
+    return found
+
+
+def _container_errors(container: Object, path: str, names: set[str]) -> Iterator[FieldError]:
+    yield from _name_errors(container, path, names)
+    image = container.get("image", "")
+    if not image:
+        yield errors.required(f"{path}.image")
+    elif image != image.strip():
+        yield errors.invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")
+    if (policy := container["imagePullPolicy"]) not in _PULL_POLICIES:
+        yield errors.not_supported(f"{path}.imagePullPolicy", policy, sorted(_PULL_POLICIES))
+    yield from _resource_errors(container["resources"], f"{path}.resources")
+    for index, port in enumerate(container.get("ports") or ()):
+        yield from _port_errors(port, f"{path}.ports[{index}]")
+    for index, variable in enumerate(container.get("env") or ()):
+        yield from _env_errors(variable, f"{path}.env[{index}]")
+
+
+def _name_errors(named: Object, path: str, names: set[str]) -> Iterator[FieldError]:
+    """`names` are those of the siblings so far."""
+    name = named.get("name", "")
+    if not name:
+        yield errors.required(f"{path}.name")
+    elif problem := dns_label_problem(name):
+        yield errors.invalid_value(f"{path}.name", name, problem)
+    elif name in names:
+        yield errors.duplicate_value(f"{path}.name", name)
+    names.add(name)
+
+
+def _resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
+    limits = resources.get("limits") or {}
+    for name, wanted in (resources.get("requests") or {}).items():
+        if name in limits and parse_quantity(wanted) > parse_quantity(limits[name]):
+            detail = f"must be less than or equal to {name} limit of {limits[name]}"
+            yield errors.invalid_value(f"{path}.requests", wanted, detail)
+
+
+def _port_errors(port: Object, path: str) -> Iterator[FieldError]:
+    number = port.get("containerPort")
+    if number is None or number == 0:
+        yield errors.required(f"{path}.containerPort")
+    elif not 1 <= number <= 65535:
+        yield errors.invalid_value(f"{path}.containerPort", number, "must be between 1 and 65535, inclusive")
+    if port["protocol"] not in _PROTOCOLS:
+        yield errors.not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
+
+
+def _env_errors(variable: Object, path: str) -> Iterator[FieldError]:
+    name = variable.get("name", "")
+    if not name:
+        yield errors.required(f"{path}.name")
+    elif "=" in name or not name.isprintable() or not name.isascii():
+        yield errors.invalid_value(f"{path}.name", name, _ENV_NAME_PROBLEM)
+    source = variable.get("valueFrom")
+    if source and variable.get("value"):
+        yield errors.invalid_value(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
+    if source is not None and not source:
+        detail = (
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        )
+        yield errors.invalid_value(f"{path}.valueFrom", "", detail)
+
+
+def _mount_errors(container: Object, path: str, volumes: set[Any]) -> Iterator[FieldError]:
+    paths: set[str] = set()
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        here = f"{path}.volumeMounts[{index}]"
+        name = mount.get("name", "")
+        if not name:
+            yield errors.required(f"{here}.name")
+        elif name not in volumes:
+            yield FieldError("FieldValueNotFound", f"{here}.name", f"Not found: {errors.shown(name)}")
+        target = mount.get("mountPath", "")
+        if not target:
+            yield errors.required(f"{here}.mountPath")
+        elif target in paths:
+            yield errors.invalid_value(f"{here}.mountPath", target, "must be unique")
+        paths.add(target)
+        for field in ("subPath", "subPathExpr"):
+            # Upstream leaves out the index of the mount here, and here alone.
+            yield from _path_errors(mount.get(field) or "", f"{path}.volumeMounts.{field}")
+        if mount.get("subPath") and (expression := mount.get("subPathExpr")):
+            detail = "subPathExpr and subPath are mutually exclusive"
+            yield errors.invalid_value(f"{here}.subPathExpr", expression, detail)
+
+
+def _path_errors(path: str, field: str) -> Iterator[FieldError]:
+    """A path within a volume must not lead out of it."""
+    if path.startswith("/"):
+        yield errors.invalid_value(field, path, "must be a relative path")
+    yield from _backstep_errors(path, field)
+
+
+def _backstep_errors(path: str, field: str) -> Iterator[FieldError]:
+    if ".." in path.split("/"):
+        yield errors.invalid_value(field, path, "must not contain '..'")
+
+
+def _volume_errors(spec: Object) -> Iterator[FieldError]:
+    names: set[str] = set()
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        path = f"spec.volumes[{index}]"
+        yield from _name_errors(volume, path, names)
+        sources = sorted(volume.keys() - {"name"})
+        for extra in sources[1:]:
+            yield errors.forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")
+        if "hostPath" in volume:
+            yield from _host_path_errors(volume["hostPath"], f"{path}.hostPath")
+        for source in ("configMap", "secret"):
+            for number, item in enumerate((volume.get(source) or {}).get("items") or ()):
+                yield from _item_errors(item, f"{path}.{source}.items[{number}]")
+        if "persistentVolumeClaim" in volume and not volume["persistentVolumeClaim"].get("claimName"):
+            yield errors.required(f"{path}.persistentVolumeClaim.claimName")
+
+
+def _host_path_errors(source: Object, path: str) -> Iterator[FieldError]:
+    if not source.get("path"):
+        yield errors.required(f"{path}.path")
+        return
+    yield from _backstep_errors(source["path"], f"{path}.path")
+    if (kind := source.get("type") or "") not in _HOST_PATH_TYPES:
+        yield errors.not_supported(f"{path}.type", kind, _HOST_PATH_TYPES)
+
+
+def _item_errors(item: Object, path: str) -> Iterator[FieldError]:
+    if not item.get("key"):
+        yield errors.required(f"{path}.key")
+    target = item.get("path") or ""
+    if not target:
+        yield errors.required(f"{path}.path")
+    yield from _path_errors(target, f"{path}.path")
+    if target.startswith("..") and ".." not in target.split("/"):
+        yield errors.invalid_value(f"{path}.path", target, "must not start with '..'")
+
+
+def _validate_update(new: Object, old: Object) -> list[FieldError]:
+    before, after = _comparable(old["spec"]), _comparable(new["spec"])
+    found = []
+    changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+    kept = old["spec"].get("tolerations") or []
+    lost_toleration = any(one not in (new["spec"].get("tolerations") or []) for one in kept)
+    if changed or lost_toleration:
+        names = ", ".join([*changed, *(["tolerations"] if lost_toleration else [])])
+        found.append(errors.forbidden_field("spec", f"{_MUTABLE_ONLY}\nchanged: {names}"))
+    return found
+
+
+def _comparable(spec: Object) -> Object:
+    """The spec without what may change."""
+    fixed = {key: value for key, value in spec.items() if key not in {"activeDeadlineSeconds", "tolerations"}}
+    for group in ("containers", "initContainers"):
+        if group in fixed:
+            fixed[group] = [{k: v for k, v in one.items() if k != "image"} for one in fixed[group] or ()]
+    return fixed
+
+
+def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            yield f"spec.{group}[{index}]", container
+
+
+POD_RULES = Rules(
+    default=_default,
+    on_create=_on_create,
+    on_status_update=_on_status_update,
+    validate=_validate,
+    validate_update=_validate_update,
+)

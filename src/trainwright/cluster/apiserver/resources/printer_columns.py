@@ -1,0 +1,266 @@
+"""The columns that `kubectl get` shows for Kubernetes' own kinds other than pods, and for custom resources."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from trainwright.cluster.apiserver.resources.jsonpath import compile_path
+from trainwright.cluster.apiserver.resources.resource_type import Column
+from trainwright.objects import Object
+from trainwright.objects.times import human_duration, parse_time
+
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+
+_ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+_ROLE_LABEL = "node-role.kubernetes.io/"
+
+
+def age(timestamp: str | None, now: datetime) -> str:
+    """How long ago, as kubectl prints it."""
+    if not timestamp:
+        return UNKNOWN
+    try:
+        return human_duration(now - parse_time(timestamp))
+    except ValueError:
+        return "<invalid>"
+
+
+def dig(obj: Any, *path: str, default: Any = None) -> Any:
+    """The value at the path; `default` where any part of it is missing."""
+    for key in path:
+        obj = obj.get(key) if isinstance(obj, dict) else None
+    return default if obj is None else obj
+
+
+def _at(*path: str, default: Any = None) -> Callable[[Object, datetime], Any]:
+    return lambda obj, _now: dig(obj, *path, default=default)
+
+
+NAME = Column("Name", _at("metadata", "name"), format="name", description="Name of the object, unique in its namespace")
+AGE = Column(
+    "Age", lambda obj, now: age(dig(obj, "metadata", "creationTimestamp"), now), description="Time since creation"
+)
+
+
+def _size(*fields: str) -> Callable[[Object, datetime], int]:
+    return lambda obj, _now: sum(len(obj.get(field) or ()) for field in fields)
+
+
+DEFAULT = (NAME, AGE)
+CONFIG_MAP = (NAME, Column("Data", _size("data", "binaryData"), "string"), AGE)
+SECRET = (NAME, Column("Type", _at("type")), Column("Data", _size("data"), "string"), AGE)
+LEASE = (NAME, Column("Holder", _at("spec", "holderIdentity", default="")), AGE)
+NAMESPACE = (NAME, Column("Status", _at("status", "phase")), AGE)
+CRD = (NAME, Column("Created At", _at("metadata", "creationTimestamp")))
+
+
+def _service_address(service: Object, _now: datetime) -> str:
+    return str(dig(service, "spec", "clusterIP", default="") or NONE)
+
+
+def _external_address(service: Object, _now: datetime) -> str:
+    spec = service.get("spec", {})
+    if spec.get("type") == "ExternalName":
+        return str(spec.get("externalName", NONE))
+    ingress = dig(service, "status", "loadBalancer", "ingress", default=[])
+    addresses = [*spec.get("externalIPs", []), *(one.get("ip") or one.get("hostname", "") for one in ingress)]
+    return ",".join(addresses) or ("<pending>" if spec.get("type") == "LoadBalancer" else NONE)
+
+
+def _service_ports(service: Object, _now: datetime) -> str:
+    shown = []
+    for port in dig(service, "spec", "ports", default=[]):
+        node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
+        shown.append(f"{port['port']}{node_port}/{port.get('protocol', 'TCP')}")
+    return ",".join(shown) or NONE
+
+
+def labels_text(labels: Object | None) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
+
+
+SERVICE = (
+    NAME,
+    Column("Type", _at("spec", "type")),
+    Column("Cluster-IP", _service_address),
+    Column("External-IP", _external_address),
+    Column("Port(s)", _service_ports),
+    AGE,
+    Column("Selector", lambda obj, _now: labels_text(dig(obj, "spec", "selector")), priority=1),
+)
+
+
+def _node_status(node: Object, _now: datetime) -> str:
+    ready = [one for one in dig(node, "status", "conditions", default=[]) if one.get("type") == "Ready"]
+    status = {"True": "Ready", "False": "NotReady"}.get(ready[0].get("status") if ready else "", "Unknown")
+    return f"{status},SchedulingDisabled" if dig(node, "spec", "unschedulable") else status
+
+
+def _node_roles(node: Object, _now: datetime) -> str:
+    labels = dig(node, "metadata", "labels", default={})
+    return ",".join(sorted(key[len(_ROLE_LABEL) :] for key in labels if key.startswith(_ROLE_LABEL))) or NONE
+
+
+def _node_address(kind: str) -> Callable[[Object, datetime], str]:
+    def cell(node: Object, _now: datetime) -> str:
+        addresses = dig(node, "status", "addresses", default=[])
+        return next((str(one.get("address")) for one in addresses if one.get("type") == kind), NONE)
+
+    return cell
+
+
+def _node_info(field: str) -> Callable[[Object, datetime], Any]:
+    return _at("status", "nodeInfo", field, default=UNKNOWN)
+
+
+NODE = (
+    NAME,
+    Column("Status", _node_status),
+    Column("Roles", _node_roles),
+    AGE,
+    Column("Version", _node_info("kubeletVersion")),
+    Column("Internal-IP", _node_address("InternalIP"), priority=1),
+    Column("External-IP", _node_address("ExternalIP"), priority=1),
+    Column("OS-Image", _node_info("osImage"), priority=1),
+    Column("Kernel-Version", _node_info("kernelVersion"), priority=1),
+    Column("Container-Runtime", _node_info("containerRuntimeVersion"), priority=1),
+)
+
+
+def _last_seen(event: Object, now: datetime) -> str:
+    last = dig(event, "series", "lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return age(last or dig(event, "metadata", "creationTimestamp"), now)
+
+
+def _first_seen(event: Object, now: datetime) -> str:
+    return age(event.get("firstTimestamp") or event.get("eventTime"), now)
+
+
+def _event_about(event: Object, _now: datetime) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+
+
+def _event_source(event: Object, _now: datetime) -> str:
+    source = event.get("source") or {}
+    component = source.get("component") or event.get("reportingComponent", "")
+    host = source.get("host")
+    return f"{component}, {host}" if host else str(component)
+
+
+EVENT = (
+    Column("Last Seen", _last_seen),
+    Column("Type", _at("type", default="")),
+    Column("Reason", _at("reason", default="")),
+    Column("Object", _event_about),
+    Column("Subobject", _at("involvedObject", "fieldPath", default=""), priority=1),
+    Column("Source", _event_source, priority=1),
+    Column("Message", lambda obj, _now: str(obj.get("message", "")).strip()),
+    Column("First Seen", _first_seen, priority=1),
+    Column("Count", lambda obj, _now: dig(obj, "series", "count") or obj.get("count") or 1, priority=1),
+    Column("Name", _at("metadata", "name"), priority=1, format="name"),
+)
+
+
+def _modes(modes: list[str] | None) -> str:
+    return ",".join(_ACCESS_MODES.get(mode, mode) for mode in modes or ())
+
+
+def _volume_status(volume: Object, _now: datetime) -> str:
+    return (
+        "Terminating"
+        if dig(volume, "metadata", "deletionTimestamp")
+        else str(dig(volume, "status", "phase", default=""))
+    )
+
+
+def _volume_claim(volume: Object, _now: datetime) -> str:
+    claim = dig(volume, "spec", "claimRef", default={})
+    return f"{claim.get('namespace', '')}/{claim['name']}" if claim.get("name") else ""
+
+
+_VOLUME_CLASS = Column("VolumeAttributesClass", _at("spec", "volumeAttributesClassName", default="<unset>"))
+_VOLUME_MODE = Column("VolumeMode", _at("spec", "volumeMode", default="<unset>"), priority=1)
+
+VOLUME = (
+    NAME,
+    Column("Capacity", _at("spec", "capacity", "storage", default="")),
+    Column("Access Modes", lambda obj, _now: _modes(dig(obj, "spec", "accessModes"))),
+    Column("Reclaim Policy", _at("spec", "persistentVolumeReclaimPolicy", default="")),
+    Column("Status", _volume_status),
+    Column("Claim", _volume_claim),
+    Column("StorageClass", _at("spec", "storageClassName", default="")),
+    _VOLUME_CLASS,
+    Column("Reason", _at("status", "reason", default="")),
+    AGE,
+    _VOLUME_MODE,
+)
+
+CLAIM = (
+    NAME,
+    Column("Status", _volume_status),
+    Column("Volume", _at("spec", "volumeName", default="")),
+    Column("Capacity", lambda obj, _now: dig(obj, "status", "capacity", "storage", default="")),
+    Column(
+        "Access Modes",
+        lambda obj, _now: _modes(dig(obj, "status", "accessModes") if dig(obj, "spec", "volumeName") else []),
+    ),
+    Column("StorageClass", _at("spec", "storageClassName", default="")),
+    _VOLUME_CLASS,
+    AGE,
+    _VOLUME_MODE,
+)
+
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def _class_name(storage_class: Object, _now: datetime) -> str:
+    name = str(dig(storage_class, "metadata", "name"))
+    default = dig(storage_class, "metadata", "annotations", _DEFAULT_CLASS) == "true"
+    return f"{name} (default)" if default else name
+
+
+STORAGE_CLASS = (
+    Column("Name", _class_name, format="name"),
+    Column("Provisioner", _at("provisioner")),
+    Column("ReclaimPolicy", _at("reclaimPolicy")),
+    Column("VolumeBindingMode", _at("volumeBindingMode")),
+    Column("AllowVolumeExpansion", lambda obj, _now: bool(obj.get("allowVolumeExpansion"))),
+    AGE,
+)
+
+
+def custom_columns(definitions: list[Object]) -> tuple[Column, ...]:
+    """Name, then a CRD version's additionalPrinterColumns; Age alone where it has none."""
+    if not definitions:
+        return DEFAULT
+    return (NAME, *(_custom_column(definition) for definition in definitions))
+
+
+def _custom_column(definition: Object) -> Column:
+    find = compile_path(definition["jsonPath"])
+    kind = definition["type"]
+
+    def cell(obj: Object, now: datetime) -> Any:
+        values = find(obj)
+        if not values:
+            return None
+        if kind == "date":
+            return age(str(values[0]), now)
+        if kind == "string":
+            return ",".join(_text(value) for value in values)
+        return values[0]
+
+    return Column(
+        definition["name"],
+        cell,
+        type=kind,
+        format=definition.get("format", ""),
+        description=definition.get("description", ""),
+        priority=definition.get("priority", 0),
+    )
+
+
+def _text(value: Any) -> str:
+    return "true" if value is True else "false" if value is False else str(value)

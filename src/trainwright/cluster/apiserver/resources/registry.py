@@ -1,0 +1,60 @@
+"""What is served right now: Kubernetes' own resources and those of the installed CRDs."""
+
+from trainwright.cluster.apiserver.resources.builtins import builtin_types
+from trainwright.cluster.apiserver.resources.crds import types_of
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.objects import Object
+from trainwright.objects.resources import Resource
+
+
+class Registry:
+    """Finds resource types by the parts of a path. `generation` rises whenever what is served changes."""
+
+    def __init__(self) -> None:
+        self._types = {_key(one.resource): one for one in builtin_types()}
+        self._by_definition: dict[str, tuple[Object, list[ResourceType]]] = {}
+        self.generation = 1
+
+    def find(self, group: str, version: str, plural: str) -> ResourceType | None:
+        return self._types.get((group, version, plural))
+
+    def of(self, resource: Resource) -> ResourceType:
+        return self._types[_key(resource)]
+
+    def types(self) -> list[ResourceType]:
+        return list(self._types.values())
+
+    def versions(self) -> dict[str, list[str]]:
+        """The served versions of each group, core first; within a group in the order of definition."""
+        groups: dict[str, list[str]] = {}
+        for one in self._types.values():
+            versions = groups.setdefault(one.resource.group, [])
+            if one.resource.version not in versions:
+                versions.append(one.resource.version)
+        return groups
+
+    def define(self, crd: Object) -> None:
+        """Adds or replaces what a CRD serves; a change of anything but its spec costs nothing."""
+        name = crd["metadata"]["name"]
+        known = self._by_definition.get(name)
+        if known and known[0] == crd["spec"]:
+            return
+        self.forget(name)
+        types = types_of(crd)
+        self._by_definition[name] = (crd["spec"], types)
+        self._types |= {_key(one.resource): one for one in types}
+        self.generation += 1
+
+    def forget(self, name: str) -> None:
+        _, types = self._by_definition.pop(name, ({}, []))
+        for one in types:
+            del self._types[_key(one.resource)]
+        self.generation += bool(types)
+
+    def defined_by(self, name: str) -> list[ResourceType]:
+        """The types that the CRD of that name serves."""
+        return self._by_definition.get(name, ({}, []))[1]
+
+
+def _key(resource: Resource) -> tuple[str, str, str]:
+    return resource.group, resource.version, resource.plural

@@ -1,0 +1,1 @@
+"""Schemas: structural validation, pruning and defaulting, and the OpenAPI documents."""

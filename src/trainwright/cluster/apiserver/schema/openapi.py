@@ -1,0 +1,153 @@
+"""The OpenAPI v3 documents that kubectl asks for before it creates, applies, edits or explains anything."""
+
+import hashlib
+from typing import Any
+
+from trainwright.cluster.apiserver.http.tables import encode
+from trainwright.cluster.apiserver.resources.registry import Registry
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.schema.builtin import definition
+from trainwright.cluster.apiserver.schema.structural import Schema
+from trainwright.objects import Object
+
+_PREFIX = "#/components/schemas/"
+
+
+_EMPTY_V2 = {"swagger": "2.0", "info": {"title": "trainwright", "version": "v1"}, "paths": {}, "definitions": {}}
+_EMPTY_V2_PROTOBUF = b"\x0a\x032.0" + b"\x12\x11" + b"\x0a\x0btrainwright" + b"\x12\x02v1"
+_V2_ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+# What is asked for with an @ is not a valid media type, so the answer is named differently.
+_V2_ANSWERED = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
+def v2_document(accept: str) -> tuple[bytes, str]:
+    """kubectl asks for version 2 before it sends a `kind: List`; an empty document leaves all checks to the server."""
+    if _V2_ASKED in accept:
+        return _EMPTY_V2_PROTOBUF, _V2_ANSWERED
+    return encode(_EMPTY_V2), "application/json"
+
+
+class OpenApi:
+    """Documents are made when first asked for, and again when what is served has changed."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._generation = 0
+        self._documents: dict[str, bytes] = {}
+
+    def index(self) -> bytes:
+        """`/openapi/v3`: the path of each group version's document, with a hash that clients cache by."""
+        paths = {}
+        for group, versions in self._registry.versions().items():
+            for version in versions:
+                path = f"apis/{group}/{version}" if group else f"api/{version}"
+                digest = hashlib.sha256(self._fingerprint(group, version)).hexdigest()[:32].upper()
+                paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+        return encode({"paths": paths})
+
+    def document(self, path: str) -> bytes | None:
+        """The document of `api/v1` or `apis/GROUP/VERSION`."""
+        if self._generation != self._registry.generation:
+            self._documents.clear()
+            self._generation = self._registry.generation
+        if path not in self._documents:
+            match path.split("/"):
+                case ["api", version]:
+                    types = self._types("", version)
+                case ["apis", group, version]:
+                    types = self._types(group, version)
+                case _:
+                    return None
+            if not types:
+                return None
+            self._documents[path] = encode(_document(types))
+        return self._documents[path]
+
+    def _types(self, group: str, version: str) -> list[ResourceType]:
+        types = self._registry.types()
+        return [one for one in types if (one.resource.group, one.resource.version) == (group, version)]
+
+    def _fingerprint(self, group: str, version: str) -> bytes:
+        types = self._types(group, version)
+        return encode([[one.resource.kind, one.schema.root if one.custom else ""] for one in types])
+
+
+def _document(types: list[ResourceType]) -> Object:
+    schemas: dict[str, Schema] = {}
+    paths: Object = {}
+    for kind in types:
+        name = _schema_name(kind)
+        schemas[name] = _public(kind, schemas) | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
+        paths |= _paths(kind, name)
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "trainwright", "version": "v1"},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+
+
+def _gvk(kind: ResourceType) -> Object:
+    return {"group": kind.resource.group, "version": kind.resource.version, "kind": kind.resource.kind}
+
+
+def _schema_name(kind: ResourceType) -> str:
+    group = ".".join(reversed(kind.resource.group.split("."))) if kind.custom else "io.k8s.api"
+    return f"{group}.{kind.resource.version}.{kind.resource.kind}"
+
+
+def _public(kind: ResourceType, schemas: dict[str, Schema]) -> Schema:
+    if not kind.custom:
+        return _referring(definition(kind.resource.kind), schemas)
+    schema = dict(kind.schema.root)
+    properties = dict(schema.get("properties") or {})
+    properties["metadata"] = _referring({"$ref": "ObjectMeta"}, schemas)
+    properties.setdefault("apiVersion", {"type": "string"})
+    properties.setdefault("kind", {"type": "string"})
+    return schema | {"properties": properties}
+
+
+def _referring(schema: Schema, schemas: dict[str, Schema]) -> Schema:
+    """The schema with references into this document, to which every definition that they reach is added."""
+    if "$ref" in schema:
+        name = schema["$ref"]
+        if name not in schemas:
+            schemas[name] = {}
+            schemas[name] = _referring(definition(name), schemas)
+        return {"allOf": [{"$ref": _PREFIX + name}]} | {key: value for key, value in schema.items() if key != "$ref"}
+    made: Schema = {}
+    for key, value in schema.items():
+        if key != "schema":  # ours alone: what stands beside a boolean
+            made[key] = _referring_part(key, value, schemas)
+    return made
+
+
+def _referring_part(key: str, value: Any, schemas: dict[str, Schema]) -> Any:
+    if key == "properties":
+        return {name: _referring(sub, schemas) for name, sub in value.items()}
+    if key in {"items", "additionalProperties"} and isinstance(value, dict):
+        return _referring(value, schemas)
+    return value
+
+
+def _paths(kind: ResourceType, schema: str) -> Object:
+    """The two paths of a resource, with as much as clients look for: verbs, kind, the field validation parameter."""
+    gvk = _gvk(kind)
+    validation = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
+    content = {"application/json": {"schema": {"$ref": _PREFIX + schema}}}
+    replies = {"200": {"description": "OK", "content": content}}
+
+    def operation(action: str, *, writes: bool) -> Object:
+        shown: Object = {"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "responses": replies}
+        return shown | ({"parameters": [validation]} if writes else {})
+
+    collection = kind.resource.path("{namespace}" if kind.resource.namespaced else None)
+    return {
+        collection: {"get": operation("list", writes=False), "post": operation("post", writes=True)},
+        f"{collection}/{{name}}": {
+            "get": operation("get", writes=False),
+            "put": operation("put", writes=True),
+            "patch": operation("patch", writes=True),
+            "delete": operation("delete", writes=False),
+        },
+    }

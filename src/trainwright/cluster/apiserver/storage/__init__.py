@@ -1,0 +1,1 @@
+"""Objects in memory and in SQLite, with the history that watches replay."""

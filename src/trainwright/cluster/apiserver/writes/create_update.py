@@ -1,0 +1,267 @@
+"""What a create or an update makes of the object that a client sent: pure functions; refusals are ApiFailures."""
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.errors import FieldError
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.schema.go_decoding import BadFieldType
+from trainwright.cluster.apiserver.schema.structural import Findings
+from trainwright.cluster.apiserver.writes.managed_fields import Author, record_update
+from trainwright.cluster.apiserver.writes.metadata import drop_server_owned, keep_server_owned, metadata_errors
+from trainwright.objects import Object
+from trainwright.objects.times import format_time
+
+_UNCHECKED = FieldError(
+    "FieldValueInvalid",
+    "<nil>",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
+
+
+_STATUS_PATH = re.compile(r"status(\.|\[|$)")
+_BLOCKS_RULES = {
+    "FieldValueRequired", "FieldValueNotSupported", "FieldValueTypeInvalid", "FieldValueTooLong", "FieldValueTooMany",
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Draft:
+    """An object on its way in: decoded, pruned and defaulted, with what the schema found."""
+
+    obj: Object
+    found: Findings
+
+
+def admitted(kind: ResourceType, body: Any) -> Draft:
+    """Prunes and defaults the body in place; refuses what cannot be an object of this kind."""
+    resource = kind.resource
+    if not isinstance(body, dict):
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {resource.kind}): "
+            f"the body is not a JSON object but {type(body).__name__}"
+        )
+    if not kind.custom:
+        body.setdefault("apiVersion", resource.api_version)
+        body.setdefault("kind", resource.kind)
+    if body.get("apiVersion") != resource.api_version:
+        raise errors.bad_request(
+            f"the API version in the data ({body.get('apiVersion', '')}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if body.get("kind") != resource.kind and not kind.custom:
+        raise errors.bad_request(
+            f'{body.get("kind")} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+            f"the path serves {resource.plural}"
+        )
+    if body.get("kind") != resource.kind:
+        wrong = errors.invalid_value("kind", body.get("kind", ""), f"must be {resource.kind}")
+        raise errors.invalid(replace(resource, kind=str(body.get("kind", ""))), _name_of(body), [wrong])
+    if body.get("metadata") is None:
+        body["metadata"] = {}
+    if not isinstance(body["metadata"], dict):
+        raise errors.undecodable(resource, "metadata: must be of type object")
+    try:
+        return Draft(body, kind.schema.admit(body))
+    except BadFieldType as error:
+        raise errors.undecodable(resource, str(error)) from error
+
+
+def new_object(kind: ResourceType, draft: Draft, *, namespace: str, uid: str, author: Author) -> Object:
+    """The object to store for a create."""
+    obj = draft.obj
+    obj["apiVersion"] = kind.storage_api_version
+    metadata = obj["metadata"]
+    drop_server_owned(metadata)
+    metadata.pop("resourceVersion", None)
+    if namespace:
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+    metadata["uid"] = uid
+    metadata["creationTimestamp"] = format_time(author.now)
+    if kind.counts_generation:
+        metadata["generation"] = 1
+    if kind.custom and kind.has_status:
+        obj.pop("status", None)
+    kind.rules.default(obj)
+    _refuse_invalid(kind, obj, _shape_errors(kind, obj, draft) + kind.rules.validate(obj))
+    record_update(kind, None, obj, author)
+    kind.rules.on_create(obj)
+    return obj
+
+
+def updated_object(kind: ResourceType, draft: Draft, old: Object, author: Author, *, patch: bool = False) -> Object:
+    """The object to store for an update or patch; `old` itself when nothing changes."""
+    new = draft.obj
+    new["apiVersion"] = kind.storage_api_version
+    _check_preconditions(kind, new, old, patch=patch)
+    keep_server_owned(new["metadata"], old["metadata"])
+    new["metadata"]["name"] = old["metadata"]["name"]
+    if "namespace" in old["metadata"]:
+        new["metadata"]["namespace"] = old["metadata"]["namespace"]
+    if author.subresource == "status":
+        _take_status_alone(kind, draft, old)
+        new = draft.obj
+        kind.rules.on_status_update(new, old)
+    else:
+        if kind.has_status:
+            _keep(new, old, "status")
+        kind.rules.default(new)
+        kind.rules.on_update(new, old)
+    if kind.counts_generation and _content(kind, new) != _content(kind, old):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+    if _comparable(new) == _comparable(old):
+        return old
+    _refuse_invalid(kind, new, _shape_errors(kind, new, draft, author.subresource) + _new_finalizers(new, old))
+    if author.subresource != "status":
+        _refuse_invalid(kind, new, [*kind.rules.validate(new), *kind.rules.validate_update(new, old)])
+    _refuse_invalid(kind, new, kind.schema.transition_errors(new, old))
+    record_update(kind, old, new, author)
+    return old if without_version(new) == without_version(old) else new
+
+
+def is_ready_to_go(obj: Object) -> bool:
+    """Nothing holds a deleted object any more: neither finalizers nor a kubelet's grace period."""
+    metadata = obj["metadata"]
+    held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    namespace_held = obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers")
+    return "deletionTimestamp" in metadata and not held and not namespace_held
+
+
+def without_version(obj: Object) -> Object:
+    return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}}
+
+
+def unknown_field_messages(draft: Draft, duplicates: list[str]) -> list[str]:
+    """What strict field validation complains about, in the real server's order."""
+    return [f'duplicate field "{path}"' for path in duplicates] + [f'unknown field "{p}"' for p in draft.found.unknown]
+
+
+def duplicate_fields(text: bytes) -> list[str]:
+    """Paths that a JSON document gives more than once; decoding itself keeps the last and forgets the rest."""
+    duplicates: list[str] = []
+
+    def collect(pairs: list[tuple[str, Any]]) -> Any:
+        names = [name for name, _ in pairs]
+        repeated = {name for name in names if names.count(name) > 1} if len(set(names)) != len(names) else set()
+        return _Pairs(dict(pairs), tuple(sorted(repeated)))
+
+    _collect_paths(json.loads(text, object_pairs_hook=collect), "", duplicates)
+    return duplicates
+
+
+class _Pairs:
+    __slots__ = ("fields", "repeated")
+
+    def __init__(self, fields: dict[str, Any], repeated: tuple[str, ...]) -> None:
+        self.fields = fields
+        self.repeated = repeated
+
+
+def _collect_paths(value: Any, path: str, duplicates: list[str]) -> None:
+    if isinstance(value, _Pairs):
+        prefix = f"{path}." if path else ""
+        duplicates += [prefix + name for name in value.repeated]
+        for name, part in value.fields.items():
+            _collect_paths(part, prefix + name, duplicates)
+    elif isinstance(value, list):
+        for index, part in enumerate(value):
+            _collect_paths(part, f"{path}[{index}]", duplicates)
+
+
+def _check_preconditions(kind: ResourceType, new: Object, old: Object, *, patch: bool) -> None:
+    name = old["metadata"]["name"]
+    version = new["metadata"].get("resourceVersion")
+    if version and version != old["metadata"]["resourceVersion"]:
+        raise errors.modified(kind.resource, name)
+    if not version and kind.custom and not patch:
+        missing = errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+        failure = errors.invalid(kind.resource, name, [missing])
+        failure.message = f'{kind.key} "{name}" is invalid: {missing}'
+        raise failure
+    uid = new["metadata"].get("uid")
+    if uid and uid != old["metadata"]["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
+        raise errors.conflict(kind.resource, name, why)
+
+
+def _take_status_alone(kind: ResourceType, draft: Draft, old: Object) -> None:
+    """Through /status, Kubernetes' own kinds also take labels and annotations; custom resources take nothing else."""
+    sent = draft.obj
+    metadata = dict(old["metadata"])
+    taken = ("managedFields",) if kind.custom else ("managedFields", "labels", "annotations", "finalizers")
+    for field in taken:
+        if field in sent["metadata"]:
+            metadata[field] = sent["metadata"][field]
+        elif field != "managedFields":
+            metadata.pop(field, None)
+    draft.obj = {key: value for key, value in old.items() if key not in {"metadata", "status"}}
+    draft.obj["metadata"] = metadata
+    if "status" in sent:
+        draft.obj["status"] = sent["status"]
+
+
+def _keep(new: Object, old: Object, field: str) -> None:
+    if field in old:
+        new[field] = old[field]
+    else:
+        new.pop(field, None)
+
+
+def _content(kind: ResourceType, obj: Object) -> Object:
+    """What `generation` counts changes of."""
+    ignored = {"metadata", "status"} if kind.has_status or not kind.custom else {"metadata"}
+    return {key: value for key, value in obj.items() if key not in ignored}
+
+
+def _comparable(obj: Object) -> Object:
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
+    return obj | {"metadata": metadata}
+
+
+def _shape_errors(kind: ResourceType, obj: Object, draft: Draft, subresource: str = "") -> list[FieldError]:
+    """What metadata and schema say about the part that is written; CEL rules look only at what has the right shape."""
+    written = draft.found.errors
+    if kind.has_status:
+        in_status = subresource == "status"
+        written = [one for one in written if bool(_STATUS_PATH.match(one.field)) is in_status]
+    found = [*metadata_errors(obj, kind), *written]
+    blocked = kind.schema.has_rules and any(one.reason in _BLOCKS_RULES for one in found)
+    return [*found, *_scale_errors(kind, obj), *([_UNCHECKED] if blocked else [])]
+
+
+def _new_finalizers(new: Object, old: Object) -> list[FieldError]:
+    if "deletionTimestamp" not in old["metadata"]:
+        return []
+    added = sorted({*new["metadata"].get("finalizers", [])} - {*old["metadata"].get("finalizers", [])})
+    if not added:
+        return []
+    listed = "[]string{" + ", ".join(f'"{one}"' for one in added) + "}"
+    why = f"no new finalizers can be added if the object is being deleted, found new finalizers {listed}"
+    return [errors.forbidden_field("metadata.finalizers", why)]
+
+
+def _scale_errors(kind: ResourceType, obj: Object) -> list[FieldError]:
+    if kind.scale is None:
+        return []
+    value: Any = obj
+    for part in kind.scale.replicas:
+        value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, int) and value < 0:
+        return [errors.invalid_value("." + ".".join(kind.scale.replicas), value, "should be a non-negative integer")]
+    return []
+
+
+def _refuse_invalid(kind: ResourceType, obj: Object, found: list[FieldError]) -> None:
+    if found:
+        raise errors.invalid(kind.resource, _name_of(obj), found)
+
+
+def _name_of(obj: Object) -> str:
+    metadata = obj.get("metadata")
+    return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""

@@ -1,0 +1,142 @@
+"""Sets of fields as paths, and their FieldsV1 form `{"f:spec": {".": {}, "f:replicas": {}}}`.
+
+A path is a tuple of FieldsV1 elements: `f:NAME` a field, `k:{…}` an element of a keyed list, `v:…` one of a set.
+"""
+
+import json
+from typing import Any
+
+from trainwright.cluster.apiserver.schema.structural import Lookup, Schema
+from trainwright.objects import Object
+
+Path = tuple[str, ...]
+
+NODE = object()
+"""The value of a path that has paths below it."""
+
+_KEY_DEFAULTS = {"protocol": "TCP"}
+"""Ports are keyed by protocol too, which manifests leave out."""
+
+_UNOWNED = frozenset(
+    (f"f:{name}",) for name in ("apiVersion", "kind")
+) | frozenset(
+    ("f:metadata", f"f:{name}")
+    for name in (
+        "name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink",
+        "deletionTimestamp", "deletionGracePeriodSeconds",
+    )
+)  # fmt: skip
+
+
+def flatten(obj: Object, schema: Schema, lookup: Lookup) -> dict[Path, Any]:
+    """Every owned path of the object with its value; lists and maps that merge as a whole are single values."""
+    found: dict[Path, Any] = {}
+    for name, value in obj.items():
+        below = child_schema(schema, name, lookup)
+        _flatten(value, {"$ref": "ObjectMeta"} if name == "metadata" else below, lookup, (f"f:{name}",), found)
+    found.pop(("f:metadata",), None)
+    return {path: value for path, value in found.items() if path[:2] not in _UNOWNED and path not in _UNOWNED}
+
+
+def _flatten(value: Any, schema: Schema, lookup: Lookup, path: Path, found: dict[Path, Any]) -> None:
+    schema = resolved(schema, lookup)
+    if isinstance(value, dict) and value and schema.get("x-kubernetes-map-type") != "atomic":
+        found[path] = NODE
+        for name, part in value.items():
+            _flatten(part, child_schema(schema, name, lookup), lookup, (*path, f"f:{name}"), found)
+        return
+    if isinstance(value, list) and value and (keys := element_keys(value, schema)) is not None:
+        found[path] = NODE
+        for key, part in zip(keys, value, strict=True):
+            _flatten(part, schema.get("items", {}), lookup, (*path, key), found)
+        return
+    found[path] = value
+
+
+def element_keys(value: list[Any], schema: Schema) -> list[str] | None:
+    """How each element of the list is identified; None for a list that merges as a whole."""
+    match schema.get("x-kubernetes-list-type"):
+        case "set":
+            return [f"v:{_compact(element)}" for element in value]
+        case "map":
+            names = schema.get("x-kubernetes-list-map-keys", [])
+            if not all(isinstance(element, dict) for element in value):
+                return None
+            return [f"k:{_compact(_key_of(element, names))}" for element in value]
+    return None
+
+
+def resolved(schema: Schema, lookup: Lookup) -> Schema:
+    """The schema behind a reference; what the reference itself says about merging wins."""
+    if "$ref" not in schema:
+        return schema
+    return lookup(schema["$ref"]) | {key: value for key, value in schema.items() if key != "$ref"}
+
+
+def child_schema(schema: Schema, name: str, lookup: Lookup) -> Schema:
+    schema = resolved(schema, lookup)
+    below = schema.get("properties", {}).get(name) or schema.get("additionalProperties")
+    return below if isinstance(below, dict) else {}
+
+
+def _key_of(element: Object, names: list[str]) -> Object:
+    values = {name: element.get(name, _KEY_DEFAULTS.get(name)) for name in names}
+    return {name: value for name, value in sorted(values.items()) if value is not None}
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def encode(paths: set[Path]) -> Object:
+    """The paths as FieldsV1."""
+    tree: Object = {}
+    for path in sorted(paths):
+        node = tree
+        for element in path:
+            node = node.setdefault(element, {})
+    _mark_members(tree, (), paths)
+    return tree
+
+
+def _mark_members(node: Object, path: Path, paths: set[Path]) -> None:
+    for element, below in tuple(node.items()):
+        here = (*path, element)
+        if below:
+            _mark_members(below, here, paths)
+            if here in paths:
+                node[element] = {".": {}} | below
+
+
+def decode(fields: Any) -> set[Path]:
+    """FieldsV1 as paths; anything malformed is an empty set."""
+    paths: set[Path] = set()
+    _decode(fields, (), paths)
+    return paths
+
+
+def _decode(node: Any, path: Path, paths: set[Path]) -> None:
+    if not isinstance(node, dict):
+        return
+    for element, below in node.items():
+        if element == ".":
+            paths.add(path)
+        elif not below:
+            paths.add((*path, element))
+        else:
+            _decode(below, (*path, element), paths)
+
+
+def shown(path: Path) -> str:
+    """`.spec.parts[id="1"].n`, as conflict messages name a field."""
+    text = ""
+    for element in path:
+        kind, _, rest = element.partition(":")
+        if kind == "f":
+            text += f".{rest}"
+        elif kind == "k":
+            keys = ",".join(f"{name}={_compact(value)}" for name, value in json.loads(rest).items())
+            text += f"[{keys}]"
+        else:
+            text += f"[={rest}]"
+    return text

@@ -1,0 +1,92 @@
+"""Strategic merge patch, which kubectl sends for Kubernetes' own kinds: lists merge by key, `$patch` directs."""
+
+from typing import Any
+
+from trainwright.cluster.apiserver.schema.structural import Lookup, Schema
+from trainwright.cluster.apiserver.writes.fieldsets import child_schema, resolved
+from trainwright.cluster.apiserver.writes.patch import PatchError
+
+_ORDER = "$setElementOrder/"
+_DELETE = "$deleteFromPrimitiveList/"
+
+
+def strategic_patch(target: Any, patch: Any, schema: Schema, lookup: Lookup) -> Any:
+    """`patch` merged into `target` by the merge keys of `schema`; the target is not modified."""
+    if not isinstance(patch, dict):
+        raise PatchError("a strategic merge patch is a JSON object")
+    return _merge_map(target, patch, schema, lookup)
+
+
+def _merge_map(target: Any, patch: dict[str, Any], schema: Schema, lookup: Lookup) -> Any:
+    match patch.get("$patch"):
+        case "replace":
+            return {key: value for key, value in patch.items() if key != "$patch"}
+        case "delete":
+            return {}
+        case None | "merge":
+            pass
+        case other:
+            raise PatchError(f"unknown $patch type {other!r}: it is replace, delete or merge")
+    merged = dict(target) if isinstance(target, dict) else {}
+    if (kept := patch.get("$retainKeys")) is not None:
+        merged = {key: value for key, value in merged.items() if key in kept}
+    for key, value in patch.items():
+        if key.startswith(("$patch", "$retainKeys", _ORDER)):
+            continue
+        if key.startswith(_DELETE):
+            name = key.removeprefix(_DELETE)
+            merged[name] = [one for one in merged.get(name) or [] if one not in value]
+        elif value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge_field(merged.get(key), value, child_schema(schema, key, lookup), lookup)
+    for key, order in patch.items():
+        if key.startswith(_ORDER):
+            name = key.removeprefix(_ORDER)
+            if name in merged:
+                below = resolved(child_schema(schema, name, lookup), lookup)
+                merged[name] = _ordered(merged[name], order, below.get("x-kubernetes-patch-merge-key"))
+    return merged
+
+
+def _merge_field(target: Any, value: Any, schema: Schema, lookup: Lookup) -> Any:
+    schema = resolved(schema, lookup)
+    if isinstance(value, dict):
+        return _merge_map(target, value, schema, lookup)
+    merges = "merge" in str(schema.get("x-kubernetes-patch-strategy", "")).split(",")
+    if not isinstance(value, list) or not merges:
+        return value
+    key = schema.get("x-kubernetes-patch-merge-key")
+    present = target if isinstance(target, list) else []
+    if key is None:
+        return [*present, *(one for one in value if one not in present)]
+    return _merge_list(present, value, key, schema.get("items", {}), lookup)
+
+
+def _merge_list(target: list[Any], patch: list[Any], key: str, schema: Schema, lookup: Lookup) -> list[Any]:
+    if any(isinstance(one, dict) and one.get("$patch") == "replace" and len(one) == 1 for one in patch):
+        return [one for one in patch if one != {"$patch": "replace"}]
+    merged = list(target)
+    for element in patch:
+        if not isinstance(element, dict) or key not in element:
+            raise PatchError(f"map: {element} does not contain declared merge key: {key}")
+        index = next((i for i, one in enumerate(merged) if one.get(key) == element[key]), None)
+        if element.get("$patch") == "delete":
+            merged = [one for one in merged if one.get(key) != element[key]]
+        elif index is None:
+            merged.append(_merge_map({}, element, schema, lookup))
+        else:
+            merged[index] = _merge_map(merged[index], element, schema, lookup)
+    return merged
+
+
+def _ordered(elements: list[Any], order: list[Any], key: str | None) -> list[Any]:
+    """In the order that the client gives; elements that it does not name keep their place relative to each other."""
+
+    def identity(element: Any) -> Any:
+        return element.get(key) if key and isinstance(element, dict) else element
+
+    wanted = [identity(one) for one in order]
+    named = sorted((one for one in elements if identity(one) in wanted), key=lambda one: wanted.index(identity(one)))
+    others = [one for one in elements if identity(one) not in wanted]
+    return named + others

@@ -1,0 +1,347 @@
+"""The garbage collector: what is owned goes when its last owner goes, in the order that the deletion asked for.
+
+Its watches only say where to look. Before anything is deleted or let go, the object and the absence of its owners are
+confirmed by live requests, and the deletion itself is bound to the version that was looked at.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import msgspec
+
+from trainwright.cluster.controllers.discovery import discover
+from trainwright.cluster.controllers.loop import NotYet, work
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store
+from trainwright.kube.controller.workqueue import WorkQueue
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, OwnerReference, View
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, Resource
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+_OWNER = "owner"
+_NEEDED_VERBS = {"get", "list", "watch", "patch", "delete"}
+_WORKERS = 8
+_LONGEST_PAUSE = 30.0
+
+log = logging.getLogger(__name__)
+
+
+class Entry(View, frozen=True):
+    """Any object: who owns it and whether it is going away is all that counts here."""
+
+    metadata: ObjectMeta
+
+
+class OwnerState(Enum):
+    SOLID = "there, and to stay"
+    ABSENT = "gone, or another object of that name"
+    WAITING = "going away as soon as its dependents are gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """It has an owner, or never had one."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """It has another owner that stays: only the references to these uids are to be removed."""
+
+    uids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    propagation: str
+
+
+def decide(metadata: ObjectMeta, owners: Sequence[OwnerState], *, has_dependents: bool) -> Keep | LetGo | Delete:
+    """What becomes of an object whose owner references are in these states, in the same order."""
+    lost = [
+        reference.uid
+        for reference, state in zip(metadata.owner_references, owners, strict=True)
+        if state is not OwnerState.SOLID
+    ]
+    if not lost:
+        return Keep()
+    if OwnerState.SOLID in owners:
+        return LetGo(frozenset(lost))
+    if OwnerState.WAITING in owners and has_dependents:
+        return Delete("Foreground")
+    if ORPHAN in metadata.finalizers:
+        return Delete("Orphan")
+    return Delete("Foreground" if FOREGROUND in metadata.finalizers else "Background")
+
+
+def blockers(owner: ObjectMeta, dependents: Iterable[ObjectMeta]) -> list[ObjectMeta]:
+    """Dependents that a foreground deletion of `owner` waits for."""
+    circle = {reference.uid for reference in owner.owner_references}
+    return [
+        dependent
+        for dependent in dependents
+        if any(one.uid == owner.uid and one.block_owner_deletion for one in dependent.owner_references)
+        # Two that own each other and are both going away would wait for ever.
+        and not (dependent.uid in circle and dependent.terminating and FOREGROUND in dependent.finalizers)
+    ]
+
+
+class GarbageCollector:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._queue = WorkQueue(longest_delay=_LONGEST_PAUSE)
+        self._kinds_changed = asyncio.Event()
+        self._stores: dict[Resource, Store[Entry]] = {}
+        self._watching: dict[Resource, asyncio.Task[None]] = {}
+        self._places: dict[str, str] = {}
+        """Where the object with a uid is: its key in the queue."""
+
+    async def run(self) -> None:
+        definitions = Reflector(
+            self._client,
+            CUSTOM_RESOURCE_DEFINITIONS,
+            Store[Entry](metadata=_metadata),
+            convert=Entry,
+            on_change=lambda _before, _after: self._kinds_changed.set(),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(definitions.run())
+            await definitions.synced()
+            self._kinds_changed.clear()
+            await self._watch_all_kinds(tasks)
+            tasks.create_task(self._follow_kinds(tasks))
+            for _ in range(_WORKERS):
+                tasks.create_task(work("garbage", self._queue, self._collect))
+
+    async def _follow_kinds(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._kinds_changed.wait()
+            self._kinds_changed.clear()
+            try:
+                await self._watch_all_kinds(tasks)
+            except (ApiError, Unreachable) as error:
+                log.warning("cannot ask which kinds are served: %s; trying again", error)
+                await asyncio.sleep(1)
+                self._kinds_changed.set()
+
+    async def _watch_all_kinds(self, tasks: asyncio.TaskGroup) -> None:
+        wanted = {
+            served.resource
+            for served in await discover(self._client)
+            # Events are many and owned by nobody; upstream leaves them out as well.
+            if served.verbs >= _NEEDED_VERBS and served.resource.kind != "Event"
+        }
+        for resource in self._watching.keys() - wanted:
+            self._watching.pop(resource).cancel()
+            del self._stores[resource]
+        fresh = [self._watch(resource, tasks) for resource in sorted(wanted - self._watching.keys(), key=str)]
+        for reflector in fresh:
+            await reflector.synced()
+
+    def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> Reflector[Entry]:
+        store = Store[Entry](
+            metadata=_metadata,
+            indexes={_OWNER: lambda entry: (reference.uid for reference in entry.metadata.owner_references)},
+        )
+        self._stores[resource] = store
+        reflector = Reflector(
+            self._client,
+            resource,
+            store,
+            convert=Entry,
+            on_change=lambda before, after: self._changed(resource, before, after),
+        )
+        self._watching[resource] = tasks.create_task(reflector.run())
+        return reflector
+
+    def _changed(self, resource: Resource, before: Entry | None, after: Entry | None) -> None:
+        if before is not None and after is not None and _matters(before.metadata) == _matters(after.metadata):
+            return  # most changes are of a status
+        if before is not None:
+            self._went(before.metadata, replaced=after is None or after.metadata.uid != before.metadata.uid)
+        if after is not None:
+            place = _place(resource, after.metadata)
+            self._places[after.metadata.uid] = place
+            if after.metadata.owner_references or _deletes_specially(after.metadata):
+                self._queue.add(place)
+
+    def _went(self, metadata: ObjectMeta, *, replaced: bool) -> None:
+        """Takes up those whom the end of this state concerns: its dependents, and owners that wait for it."""
+        if replaced:
+            self._places.pop(metadata.uid, None)
+            for place in self._dependent_places(metadata.uid):
+                self._queue.add(place)
+        for reference in metadata.owner_references:
+            owner = self._cached(reference.uid)
+            if owner is not None and owner.terminating:
+                self._queue.add(self._places[reference.uid])
+
+    def _dependents(self, uid: str) -> list[tuple[Resource, ObjectMeta]]:
+        return [
+            (resource, entry.metadata)
+            for resource, store in self._stores.items()
+            for entry in store.by_index(_OWNER, uid)
+        ]
+
+    def _dependent_places(self, uid: str) -> list[str]:
+        return [_place(resource, metadata) for resource, metadata in self._dependents(uid)]
+
+    async def _collect(self, place: str) -> None:
+        resource, namespace, name = self._locate(place)
+        if resource is None or self._plainly_owned(place):
+            return
+        try:
+            live = await self._client.get(resource, name, namespace=namespace)
+        except NotFound:
+            return
+        metadata = msgspec.convert(live["metadata"], ObjectMeta)
+        if metadata.terminating:
+            await self._finish(resource, metadata)
+        elif metadata.owner_references:
+            await self._judge(resource, metadata)
+
+    def _plainly_owned(self, place: str) -> bool:
+        """Whether all is well by what we know: then there is no need to ask. An owner's end brings us back."""
+        plural, _, key = place.partition("|")
+        entry = self._store(plural).get(key)
+        if entry is None or entry.metadata.terminating:
+            return False
+        owners = [self._cached(reference.uid) for reference in entry.metadata.owner_references]
+        return all(owner is not None and not owner.terminating for owner in owners)
+
+    def _store(self, plural: str) -> Store[Entry]:
+        found = next((store for resource, store in self._stores.items() if resource.qualified_plural == plural), None)
+        return found if found is not None else Store[Entry](metadata=_metadata)
+
+    def _locate(self, place: str) -> tuple[Resource | None, str | None, str]:
+        plural, _, key = place.partition("|")
+        resource = next((one for one in self._stores if one.qualified_plural == plural), None)
+        namespace, _, name = key.rpartition("/")
+        return resource, namespace or None, name
+
+    async def _judge(self, resource: Resource, metadata: ObjectMeta) -> None:
+        states = [await self._state(resource, metadata, reference) for reference in metadata.owner_references]
+        decision = decide(metadata, states, has_dependents=bool(self._dependents(metadata.uid)))
+        match decision:
+            case LetGo(uids):
+                await self._remove_references(resource, metadata, uids)
+            case Delete(propagation):
+                await self._delete(resource, metadata, propagation)
+            case Keep():
+                pass
+
+    async def _state(self, resource: Resource, metadata: ObjectMeta, reference: OwnerReference) -> OwnerState:
+        """A cached owner counts as there: when it goes, its event brings us back. Absence is only believed live."""
+        owner = self._cached(reference.uid)
+        if owner is None or owner.terminating:
+            owner = await self._live_owner(resource, metadata, reference)
+        if owner is None:
+            return OwnerState.ABSENT
+        waiting = owner.terminating and FOREGROUND in owner.finalizers
+        return OwnerState.WAITING if waiting else OwnerState.SOLID
+
+    def _cached(self, uid: str) -> ObjectMeta | None:
+        if uid not in self._places:
+            return None
+        plural, _, key = self._places[uid].partition("|")
+        entry = self._store(plural).get(key)
+        return entry.metadata if entry is not None and entry.metadata.uid == uid else None
+
+    async def _live_owner(
+        self, resource: Resource, metadata: ObjectMeta, reference: OwnerReference
+    ) -> ObjectMeta | None:
+        group, _, _ = reference.api_version.rpartition("/")
+        kind = next((one for one in self._stores if (one.group, one.kind) == (group, reference.kind)), None)
+        about = f"{resource.kind} {metadata.namespace or ''}/{metadata.name}"
+        if kind is None:
+            # Perhaps its CRD is on its way. What cannot be looked up is never taken for gone.
+            self._kinds_changed.set()
+            raise NotYet(f"{about} is owned by a {reference.api_version} {reference.kind}, which is not served")
+        if kind.namespaced and not metadata.namespace:
+            log.warning("%s has no namespace, its owner %s %s must: it stays", about, reference.kind, reference.name)
+            return metadata
+        try:
+            live = await self._client.get(kind, reference.name, namespace=metadata.namespace or None)
+        except NotFound:
+            return None
+        owner = msgspec.convert(live["metadata"], ObjectMeta)
+        return owner if owner.uid == reference.uid else None
+
+    async def _finish(self, resource: Resource, metadata: ObjectMeta) -> None:
+        if ORPHAN in metadata.finalizers:
+            await self._orphan_dependents(metadata)
+            await self._remove_finalizer(resource, metadata, ORPHAN)
+        elif FOREGROUND in metadata.finalizers:
+            dependents = self._dependents(metadata.uid)
+            if blockers(metadata, (one for _, one in dependents)):
+                for kind, dependent in dependents:
+                    self._queue.add(_place(kind, dependent))
+            else:
+                await self._remove_finalizer(resource, metadata, FOREGROUND)
+
+    async def _orphan_dependents(self, owner: ObjectMeta) -> None:
+        """Listed live: one that the watch has not shown yet would be deleted once the owner is gone."""
+        for resource in list(self._stores):
+            namespace = owner.namespace if resource.namespaced and owner.namespace else None
+            for item in (await self._client.list(resource, namespace=namespace)).items:
+                metadata = msgspec.convert(item["metadata"], ObjectMeta)
+                if any(reference.uid == owner.uid for reference in metadata.owner_references):
+                    await self._remove_references(resource, metadata, frozenset({owner.uid}))
+
+    async def _remove_references(self, resource: Resource, metadata: ObjectMeta, uids: frozenset[str]) -> None:
+        # Read as a whole: a merge patch replaces the list, and our view of its items is trimmed.
+        live = await self._client.get(resource, metadata.name, namespace=metadata.namespace or None)
+        if live["metadata"]["uid"] != metadata.uid:
+            return
+        kept = [one for one in live["metadata"].get("ownerReferences") or () if one.get("uid") not in uids]
+        version = live["metadata"]["resourceVersion"]
+        await self._patch_metadata(resource, metadata, {"resourceVersion": version, "ownerReferences": kept})
+
+    async def _remove_finalizer(self, resource: Resource, metadata: ObjectMeta, finalizer: str) -> None:
+        kept = [one for one in metadata.finalizers if one != finalizer]
+        await self._patch_metadata(
+            resource, metadata, {"resourceVersion": metadata.resource_version, "finalizers": kept}
+        )
+
+    async def _patch_metadata(self, resource: Resource, metadata: ObjectMeta, changes: Object) -> None:
+        patch: Object = {"metadata": {"uid": metadata.uid, **changes}}
+        try:
+            await self._client.patch(resource, metadata.name, patch, namespace=metadata.namespace or None)
+        except NotFound:
+            return
+
+    async def _delete(self, resource: Resource, metadata: ObjectMeta, propagation: str) -> None:
+        options: Object = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+            "preconditions": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+        }
+        try:
+            await self._client.raw("DELETE", resource.path(metadata.namespace or None, metadata.name), body=options)
+        except NotFound:
+            return
+
+
+def _metadata(entry: Entry) -> ObjectMeta:
+    return entry.metadata
+
+
+def _place(resource: Resource, metadata: ObjectMeta) -> str:
+    key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
+    return f"{resource.qualified_plural}|{key}"
+
+
+def _matters(metadata: ObjectMeta) -> object:
+    return metadata.uid, metadata.owner_references, metadata.terminating, metadata.finalizers
+
+
+def _deletes_specially(metadata: ObjectMeta) -> bool:
+    return metadata.terminating and (FOREGROUND in metadata.finalizers or ORPHAN in metadata.finalizers)

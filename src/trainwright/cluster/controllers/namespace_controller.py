@@ -1,0 +1,121 @@
+"""Ends deleted namespaces: everything inside is deleted first, then the namespace itself is let go."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from trainwright.cluster.controllers.discovery import discover
+from trainwright.cluster.controllers.loop import NotYet, run_controller
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import Conflict, NotFound
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store
+from trainwright.kube.controller.workqueue import WorkQueue
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.resources import NAMESPACES, Resource
+from trainwright.objects.times import format_time
+
+_FINALIZER = "kubernetes"
+_LONGEST_PAUSE = 2.0
+
+
+class _Namespace(View, frozen=True):
+    metadata: ObjectMeta
+
+
+class Namespaces:
+    def __init__(self, client: Client, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._client = client
+        self._now = now
+        self._queue = WorkQueue(longest_delay=_LONGEST_PAUSE)
+        self._store = Store[_Namespace](metadata=lambda one: one.metadata)
+
+    async def run(self) -> None:
+        watch = Reflector(self._client, NAMESPACES, self._store, convert=_Namespace, on_change=self._changed)
+        await run_controller("namespaces", watches=[watch], queue=self._queue, reconcile=self._end)
+
+    def _changed(self, _before: _Namespace | None, after: _Namespace | None) -> None:
+        if after is not None and after.metadata.terminating:
+            self._queue.add(after.metadata.name)
+
+    async def _end(self, name: str) -> None:
+        try:
+            namespace = await self._client.get(NAMESPACES, name)
+        except NotFound:
+            return
+        finalizers = namespace.get("spec", {}).get("finalizers") or []
+        if "deletionTimestamp" not in namespace["metadata"] or _FINALIZER not in finalizers:
+            return
+        resources = [
+            served.resource
+            for served in await discover(self._client)
+            if served.resource.namespaced and served.verbs >= {"list", "delete"}
+        ]
+        left = await asyncio.gather(*(self._empty(resource, name) for resource in resources))
+        remaining = {resource: objects for resource, objects in zip(resources, left, strict=True) if objects}
+        if remaining:
+            await self._explain(namespace, remaining)
+            raise NotYet(f"{sum(map(len, remaining.values()))} objects are still there")
+        kept = {**namespace, "spec": {"finalizers": [one for one in finalizers if one != _FINALIZER]}}
+        try:
+            await self._client.replace(NAMESPACES, kept, subresource="finalize")
+        except NotFound:
+            return
+
+    async def _empty(self, resource: Resource, namespace: str) -> list[Object]:
+        """Deletes what is there of one kind; answers with what it found, which may still be going away."""
+        found = (await self._client.list(resource, namespace=namespace)).items
+        await asyncio.gather(*(self._delete(resource, one) for one in found))
+        return found
+
+    async def _delete(self, resource: Resource, obj: Object) -> None:
+        metadata = obj["metadata"]
+        if "deletionTimestamp" in metadata:
+            return
+        try:
+            await self._client.delete(resource, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
+        except (NotFound, Conflict):
+            return  # gone, or replaced by another one: the next round sees
+
+    async def _explain(self, namespace: Object, remaining: Mapping[Resource, list[Object]]) -> None:
+        """Whoever waits for a namespace that does not go can read there what it waits for."""
+        status = namespace.get("status", {})
+        going = {
+            key: [one for one in many if "deletionTimestamp" in one["metadata"]] for key, many in remaining.items()
+        }
+        conditions = remaining_conditions({key: many for key, many in going.items() if many}, format_time(self._now()))
+        present = {one["type"]: one for one in status.get("conditions") or ()}
+        changed = {
+            one["type"]: one for one in conditions if present.get(one["type"], {}).get("message") != one["message"]
+        }
+        if changed:
+            patch: Object = {"status": {"conditions": [*({**present, **changed}).values()]}}
+            await self._client.patch(NAMESPACES, namespace["metadata"]["name"], patch, subresource="status")
+
+
+def remaining_conditions(remaining: Mapping[Resource, list[Object]], moment: str) -> list[dict[str, Any]]:
+    """In upstream's words: how many objects of which kind are left, and which finalizers hold them."""
+    if not remaining:
+        return []
+    counts = ", ".join(
+        f"{resource.plural}.{resource.group} has {len(objects)} resource instances"
+        for resource, objects in sorted(remaining.items(), key=lambda item: item[0].qualified_plural)
+    )
+    finalizers = Counter(
+        finalizer
+        for objects in remaining.values()
+        for one in objects
+        for finalizer in one["metadata"].get("finalizers") or ()
+    )
+    conditions = [("NamespaceContentRemaining", "SomeResourcesRemain", f"Some resources are remaining: {counts}")]
+    if finalizers:
+        holders = ", ".join(f"{name} in {count} resource instances" for name, count in sorted(finalizers.items()))
+        text = f"Some content in the namespace has finalizers remaining: {holders}"
+        conditions.append(("NamespaceFinalizersRemaining", "SomeFinalizersRemain", text))
+    return [
+        {"type": type_, "status": "True", "reason": reason, "message": message, "lastTransitionTime": moment}
+        for type_, reason, message in conditions
+    ]

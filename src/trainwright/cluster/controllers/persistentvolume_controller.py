@@ -1,0 +1,398 @@
+"""Carries out what `volume_binding` decides: binds claims and volumes, makes directories for claims, reclaims them.
+
+One worker does it all, so that two claims never reach for the same volume at once.
+"""
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainwright.cluster.controllers import persistentvolume_binding as binding
+from trainwright.cluster.controllers.loop import run_controller
+from trainwright.cluster.controllers.persistentvolume_binding import (
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from trainwright.cluster.controllers.pod_claims import PodVolume, claim_names
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, NotFound
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store
+from trainwright.kube.controller.workqueue import WorkQueue
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
+
+_CLAIM, _VOLUME = "claim|", "volume|"
+_BY_CLAIM = "claim"
+
+
+class _PodSpec(View, frozen=True):
+    node_name: str = ""
+    volumes: tuple[PodVolume, ...] = ()
+
+
+class _PodStatus(View, frozen=True):
+    phase: str = ""
+
+
+class ClaimingPod(View, frozen=True):
+    """A pod by what it means for claims."""
+
+    metadata: ObjectMeta
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def claims(self) -> list[str]:
+        """Keys of the claims that it uses."""
+        names = claim_names(self.metadata.name, self.spec.volumes)
+        return [f"{self.metadata.namespace}/{name}" for name in names]
+
+    @property
+    def uses(self) -> bool:
+        """Whether it may be using its claims now."""
+        return bool(self.spec.node_name) and self.status.phase not in {"Succeeded", "Failed"}
+
+
+class Volumes:
+    """`directory` is where claims of the default StorageClass get their directories."""
+
+    def __init__(self, client: Client, recorder: EventRecorder, directory: Path) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._directory = directory
+        self._queue = WorkQueue(longest_delay=30.0)
+        self._volumes = Store[PersistentVolume](metadata=lambda one: one.metadata)
+        self._claims = Store[PersistentVolumeClaim](metadata=lambda one: one.metadata)
+        self._classes = Store[StorageClass](metadata=lambda one: one.metadata)
+        self._pods = Store[ClaimingPod](metadata=lambda one: one.metadata, indexes={_BY_CLAIM: lambda pod: pod.claims})
+        self._said: dict[str, str] = {}
+        """The last event of each pending claim, by uid: it is told once, not with every change elsewhere."""
+
+    async def run(self) -> None:
+        client = self._client
+        watches: list[Reflector[Any]] = [
+            Reflector(
+                client,
+                PERSISTENT_VOLUMES,
+                self._volumes,
+                convert=PersistentVolume,
+                on_change=self._volume_changed,
+            ),
+            Reflector(
+                client,
+                PERSISTENT_VOLUME_CLAIMS,
+                self._claims,
+                convert=PersistentVolumeClaim,
+                on_change=self._claim_changed,
+            ),
+            Reflector(client, STORAGE_CLASSES, self._classes, convert=StorageClass, on_change=self._class_changed),
+            Reflector(client, PODS, self._pods, convert=ClaimingPod, on_change=self._pod_changed),
+        ]
+        await run_controller("volumes", watches=watches, queue=self._queue, reconcile=self._reconcile, workers=1)
+
+    # What is looked at again
+
+    def _volume_changed(self, before: PersistentVolume | None, after: PersistentVolume | None) -> None:
+        volume = after or before
+        if volume is None:
+            return
+        self._queue.add(_VOLUME + volume.name)
+        for claim in self._claims.all():
+            if claim.spec.volume_name == volume.name or claim.status.phase != "Bound":
+                self._queue.add(_CLAIM + claim.key)
+
+    def _claim_changed(self, before: PersistentVolumeClaim | None, after: PersistentVolumeClaim | None) -> None:
+        claim = after or before
+        if claim is None:
+            return
+        if after is None:
+            self._said.pop(claim.metadata.uid, None)
+        self._queue.add(_CLAIM + claim.key)
+        for volume in self._volumes.all():
+            if volume.spec.claim_ref is not None and volume.spec.claim_ref.key == claim.key:
+                self._queue.add(_VOLUME + volume.name)
+
+    def _class_changed(self, _before: StorageClass | None, _after: StorageClass | None) -> None:
+        for claim in self._claims.all():
+            if claim.status.phase != "Bound":
+                self._queue.add(_CLAIM + claim.key)
+
+    def _pod_changed(self, before: ClaimingPod | None, after: ClaimingPod | None) -> None:
+        if before is None or after is None or before.uses != after.uses:
+            for pod in (before, after):
+                for key in pod.claims if pod is not None else ():
+                    self._queue.add(_CLAIM + key)
+
+    # What is done
+
+    async def _reconcile(self, key: str) -> None:
+        try:
+            if key.startswith(_CLAIM):
+                await self._reconcile_claim(key.removeprefix(_CLAIM))
+            else:
+                await self._reconcile_volume(key.removeprefix(_VOLUME))
+        except NotFound:
+            return  # deleted under our hands; its event brings whatever is left to do
+
+    async def _reconcile_claim(self, key: str) -> None:
+        claim = self._claims.get(key)
+        if claim is None or (claim := await self._protect_claim(claim)) is None:
+            return
+        step = binding.decide_claim(
+            claim,
+            volumes={volume.name: volume for volume in self._volumes.all()},
+            classes={one.name: one for one in self._classes.all()},
+            has_consumer=bool(self._pods.by_index(_BY_CLAIM, key)),
+        )
+        match step:
+            case binding.AssignClass(name):
+                await self._patch_claim(claim, {"spec": {"storageClassName": name}})
+            case binding.Bind(volume):
+                await self._bind(claim, volume)
+            case binding.Provision(storage_class):
+                await self._provision(claim, storage_class)
+            case binding.Pend(reason, message, warning):
+                await self._set_claim_phase(claim, "Pending")
+                self._tell(claim, "Warning" if warning else "Normal", reason, message)
+            case binding.Lose(reason, message):
+                await self._lose(claim, reason, message)
+            case binding.Keep():
+                pass
+
+    async def _reconcile_volume(self, name: str) -> None:
+        volume = self._volumes.get(name)
+        if volume is None or (volume := await self._protect_volume(volume)) is None:
+            return
+        claim = await self._live_claim(volume)
+        match binding.decide_volume(volume, claim):
+            case binding.SetPhase(phase):
+                await self._set_volume_phase(volume, phase)
+            case binding.Unbind():
+                await self._patch_volume(volume, {"spec": {"claimRef": None}})
+            case binding.Reclaim():
+                await self._reclaim(volume)
+            case binding.Keep():
+                pass
+        if claim is None and volume.spec.claim_ref is not None:
+            self._queue.add(_CLAIM + volume.spec.claim_ref.key)
+
+    async def _live_claim(self, volume: PersistentVolume) -> PersistentVolumeClaim | None:
+        """A volume is never given up because a watch is late: a claim that is not known is asked for."""
+        reference = volume.spec.claim_ref
+        if reference is None or not reference.uid:
+            return None
+        known = self._claims.get(reference.key)
+        if known is not None and known.metadata.uid == reference.uid:
+            return known
+        try:
+            live = await self._client.get(PERSISTENT_VOLUME_CLAIMS, reference.name, namespace=reference.namespace)
+        except NotFound:
+            return None
+        return msgspec.convert(live, PersistentVolumeClaim)
+
+    async def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
+        """Four writes, volume first; killed in between, the next try finds the half and goes on."""
+        if volume.spec.claim_ref is None or volume.spec.claim_ref.uid != claim.metadata.uid:
+            reference = {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": claim.metadata.namespace,
+                "name": claim.metadata.name,
+                "uid": claim.metadata.uid,
+                "resourceVersion": claim.metadata.resource_version,
+            }
+            change: Object = {"spec": {"claimRef": reference}}
+            if volume.spec.claim_ref is None:
+                change["metadata"] = {"annotations": {binding.BOUND_BY_CONTROLLER: "yes"}}
+            volume = await self._patch_volume(volume, change)
+        volume = await self._set_volume_phase(volume, "Bound")
+        if claim.spec.volume_name != volume.name or binding.BIND_COMPLETED not in claim.metadata.annotations:
+            annotations = {binding.BIND_COMPLETED: "yes"}
+            if not claim.spec.volume_name:
+                annotations[binding.BOUND_BY_CONTROLLER] = "yes"
+            change = {"metadata": {"annotations": annotations}, "spec": {"volumeName": volume.name}}
+            claim = await self._patch_claim(claim, change)
+        wanted = binding.ClaimStatus(
+            phase="Bound", access_modes=volume.spec.access_modes, capacity=volume.spec.capacity
+        )
+        if claim.status != wanted:
+            await self._patch_claim(claim, {"status": msgspec.to_builtins(wanted)}, subresource="status")
+
+    async def _provision(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> None:
+        name = f"pvc-{claim.metadata.uid}"
+        path = self._directory / f"{claim.metadata.namespace}-{claim.metadata.name}-{claim.metadata.uid[:8]}"
+        path.mkdir(parents=True, exist_ok=True)
+        # Pods may run as anybody; others are kept out by the data directory around it.
+        path.chmod(0o777)
+        try:
+            made = await self._client.create(PERSISTENT_VOLUMES, provisioned_volume(claim, storage_class, name, path))
+        except AlreadyExists:
+            made = await self._client.get(PERSISTENT_VOLUMES, name)  # made before we were killed
+        volume = msgspec.convert(made, PersistentVolume)
+        self._volumes.remember(volume)
+        self._tell(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
+        await self._bind(claim, volume)
+
+    async def _lose(self, claim: PersistentVolumeClaim, reason: str, message: str) -> None:
+        if claim.status.phase == "Lost":
+            return
+        try:
+            live = await self._client.get(PERSISTENT_VOLUMES, claim.spec.volume_name)
+        except NotFound:
+            live = None
+        if live is not None and binding.keeps_for(msgspec.convert(live, PersistentVolume), claim):
+            self._volumes.remember(msgspec.convert(live, PersistentVolume))
+            return  # the watch was late
+        await self._set_claim_phase(claim, "Lost")
+        self._tell(claim, "Warning", reason, message)
+
+    async def _reclaim(self, volume: PersistentVolume) -> None:
+        """Removes data only below our own directory, and only what we made there."""
+        path = Path(volume.spec.host_path.path) if volume.spec.host_path is not None else None
+        ours = volume.metadata.annotations.get(binding.PROVISIONED_BY) == binding.PROVISIONER
+        if not ours or path is None or path.parent != self._directory:
+            await self._fail_to_reclaim(volume, "its directory was not made by this cluster")
+            return
+        try:
+            if path.exists() and not path.is_symlink():
+                await asyncio.to_thread(shutil.rmtree, path)
+        except OSError as error:
+            await self._fail_to_reclaim(volume, f"{error.filename}: {error.strerror}")
+            return
+        await self._client.delete(PERSISTENT_VOLUMES, volume.name, uid=volume.metadata.uid)
+
+    async def _fail_to_reclaim(self, volume: PersistentVolume, why: str) -> None:
+        text = f"The data is not removed: {why}. Remove it and the PersistentVolume by hand."
+        await self._set_volume_phase(volume, "Failed")
+        self._recorder.record(_reference("PersistentVolume", volume.metadata), "Warning", "VolumeFailedDelete", text)
+
+    # Protection of what is in use
+
+    async def _protect_claim(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
+        """The claim with its finalizer while it lives; None once it was let go."""
+        finalizers = claim.metadata.finalizers
+        if not claim.metadata.terminating:
+            if binding.CLAIM_PROTECTION in finalizers:
+                return claim
+            return await self._patch_claim(claim, {"metadata": {"finalizers": [*finalizers, binding.CLAIM_PROTECTION]}})
+        if binding.CLAIM_PROTECTION not in finalizers or await self._in_use(claim):
+            return claim
+        kept = [one for one in finalizers if one != binding.CLAIM_PROTECTION]
+        await self._patch_claim(claim, {"metadata": {"finalizers": kept}}, remember=False)
+        return None
+
+    async def _in_use(self, claim: PersistentVolumeClaim) -> bool:
+        if any(pod.uses for pod in self._pods.by_index(_BY_CLAIM, claim.key)):
+            return True
+        live = await self._client.list(PODS, namespace=claim.metadata.namespace)
+        pods = (msgspec.convert(one, ClaimingPod) for one in live.items)
+        return any(pod.uses and claim.key in pod.claims for pod in pods)
+
+    async def _protect_volume(self, volume: PersistentVolume) -> PersistentVolume | None:
+        finalizers = volume.metadata.finalizers
+        if not volume.metadata.terminating:
+            if binding.VOLUME_PROTECTION in finalizers:
+                return volume
+            return await self._patch_volume(
+                volume, {"metadata": {"finalizers": [*finalizers, binding.VOLUME_PROTECTION]}}
+            )
+        if binding.VOLUME_PROTECTION not in finalizers or volume.status.phase == "Bound":
+            return volume
+        kept = [one for one in finalizers if one != binding.VOLUME_PROTECTION]
+        await self._patch_volume(volume, {"metadata": {"finalizers": kept}}, remember=False)
+        return None
+
+    # Writes: each is bound to the version that was decided upon, and its answer is read back at once
+
+    async def _set_claim_phase(self, claim: PersistentVolumeClaim, phase: str) -> None:
+        if claim.status.phase != phase:
+            await self._patch_claim(claim, {"status": {"phase": phase}}, subresource="status")
+
+    async def _set_volume_phase(self, volume: PersistentVolume, phase: str) -> PersistentVolume:
+        if volume.status.phase == phase:
+            return volume
+        return await self._patch_volume(volume, {"status": {"phase": phase}}, subresource="status")
+
+    async def _patch_claim(
+        self, claim: PersistentVolumeClaim, change: Object, *, subresource: str | None = None, remember: bool = True
+    ) -> PersistentVolumeClaim:
+        answer = await self._client.patch(
+            PERSISTENT_VOLUME_CLAIMS,
+            claim.metadata.name,
+            _bound_to_version(change, claim.metadata),
+            namespace=claim.metadata.namespace,
+            subresource=subresource,
+        )
+        written = msgspec.convert(answer, PersistentVolumeClaim)
+        if remember:
+            self._claims.remember(written)
+        return written
+
+    async def _patch_volume(
+        self, volume: PersistentVolume, change: Object, *, subresource: str | None = None, remember: bool = True
+    ) -> PersistentVolume:
+        answer = await self._client.patch(
+            PERSISTENT_VOLUMES, volume.name, _bound_to_version(change, volume.metadata), subresource=subresource
+        )
+        written = msgspec.convert(answer, PersistentVolume)
+        if remember:
+            self._volumes.remember(written)
+        return written
+
+    def _tell(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
+        if self._said.get(claim.metadata.uid) != message:
+            self._said[claim.metadata.uid] = message
+            self._recorder.record(_reference("PersistentVolumeClaim", claim.metadata), type_, reason, message)
+
+
+def provisioned_volume(claim: PersistentVolumeClaim, storage_class: StorageClass, name: str, path: Path) -> Object:
+    """The volume made for a claim: kept for it from the start, gone with it unless its class says otherwise."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name, "annotations": {binding.PROVISIONED_BY: binding.PROVISIONER}},
+        "spec": {
+            "capacity": {"storage": claim.spec.resources.requests.get("storage", "0")},
+            "accessModes": list(claim.spec.access_modes),
+            "persistentVolumeReclaimPolicy": storage_class.reclaim_policy,
+            "storageClassName": storage_class.name,
+            "volumeMode": "Filesystem",
+            "hostPath": {"path": str(path), "type": "DirectoryOrCreate"},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": claim.metadata.namespace,
+                "name": claim.metadata.name,
+                "uid": claim.metadata.uid,
+            },
+        },
+    }
+
+
+def default_storage_class() -> Object:
+    """The class that gives every claim that asks for nothing else a directory."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": "standard", "annotations": {binding.DEFAULT_CLASS: "true"}},
+        "provisioner": binding.PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+    }
+
+
+def _bound_to_version(change: Object, metadata: ObjectMeta) -> Object:
+    version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+    return {**change, "metadata": {**change.get("metadata", {}), **version}}
+
+
+def _reference(kind: str, metadata: ObjectMeta) -> Object:
+    reference: Object = {"apiVersion": "v1", "kind": kind, "name": metadata.name, "uid": metadata.uid}
+    return {**reference, "namespace": metadata.namespace} if metadata.namespace else reference

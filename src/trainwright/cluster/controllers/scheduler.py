@@ -1,0 +1,190 @@
+"""The scheduler: gives each pending pod its node through the binding subresource, or says on the pod why it waits."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from trainwright.cluster.controllers.loop import run_controller
+from trainwright.cluster.controllers.scheduler_filters import (
+    SCHEDULING_GATED,
+    Bind,
+    Claim,
+    Occupancy,
+    SchedulableNode,
+    SchedulablePod,
+    Wait,
+    place,
+)
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store
+from trainwright.kube.controller.workqueue import WorkQueue
+from trainwright.objects import Object
+from trainwright.objects.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
+from trainwright.objects.times import format_time
+
+_BY_NODE, _BY_NAMESPACE = "node", "namespace"
+_WITHOUT_NODE = ""
+_PATIENCE = 1.0
+"""Seconds that a pod may wait before its author is told: what comes a moment later, say its claim, is no trouble."""
+
+
+class Scheduler:
+    """`recorder` speaks as the component `default-scheduler`, which kubectl shows with its events."""
+
+    def __init__(
+        self, client: Client, recorder: EventRecorder, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._now = now
+        self._queue = WorkQueue()
+        self._pods = Store[SchedulablePod](metadata=lambda pod: pod.metadata, indexes={_BY_NODE: _node_of})
+        self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
+        self._claims = Store[Claim](
+            metadata=lambda claim: claim.metadata, indexes={_BY_NAMESPACE: lambda claim: (claim.metadata.namespace,)}
+        )
+        # Includes pods that we have bound but the watch has not shown so: their resources are spoken for already.
+        self._occupancy = Occupancy()
+        self._waiting_since: dict[str, float] = {}
+        """Of pods that had no place yet, by uid, in the event loop's time."""
+
+    async def run(self) -> None:
+        client, claims = self._client, PERSISTENT_VOLUME_CLAIMS
+        watches: list[Reflector[Any]] = [
+            Reflector(client, PODS, self._pods, convert=SchedulablePod, on_change=self._pod_changed),
+            Reflector(client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed),
+            Reflector(client, claims, self._claims, convert=Claim, on_change=self._claim_changed),
+        ]
+        await run_controller("scheduling", watches=watches, queue=self._queue, reconcile=self._schedule)
+
+    def _pod_changed(self, before: SchedulablePod | None, after: SchedulablePod | None) -> None:
+        pod = after or before
+        if pod is None:
+            return
+        key = _key(pod)
+        if before is not None and (
+            after is None or after.metadata.uid != before.metadata.uid or not after.waits_for_a_node
+        ):
+            self._waiting_since.pop(before.metadata.uid, None)
+        if after is not None and after.waits_for_a_node:
+            self._queue.add(key)
+        elif after is not None and after.spec.node_name and not after.finished:
+            self._occupancy.put(key, after.spec.node_name, after)
+        elif key in self._occupancy:
+            self._occupancy.drop(key)
+            self._try_all_again()
+
+    def _node_changed(self, before: SchedulableNode | None, after: SchedulableNode | None) -> None:
+        # Heartbeats change a node every few seconds; only what placement looks at is worth another try.
+        if before is None or after is None or _matters(before) != _matters(after):
+            self._try_all_again()
+
+    def _claim_changed(self, before: Claim | None, after: Claim | None) -> None:
+        if before is None or after is None or before.status != after.status:
+            self._try_all_again()
+
+    def _try_all_again(self) -> None:
+        for pod in self._pods.by_index(_BY_NODE, _WITHOUT_NODE):
+            if pod.waits_for_a_node:
+                self._queue.add(_key(pod))
+
+    async def _schedule(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None or not pod.waits_for_a_node or key in self._occupancy:
+            return
+        decision = place(
+            pod, nodes=self._nodes.all(), used=self._occupancy.totals, claims=self._claims_in(pod.metadata.namespace)
+        )
+        if isinstance(decision, Bind):
+            await self._bind(pod, decision)
+        elif (patience := self._patience(pod, decision)) > 0:
+            self._queue.add_after(key, patience)
+        else:
+            await self._explain(pod, decision)
+
+    def _patience(self, pod: SchedulablePod, decision: Wait) -> float:
+        """For how many seconds the pod's author need not be told yet."""
+        if decision.reason == SCHEDULING_GATED:
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        return self._waiting_since.setdefault(pod.metadata.uid, now) + _PATIENCE - now
+
+    def _claims_in(self, namespace: str) -> dict[str, Claim]:
+        return {claim.metadata.name: claim for claim in self._claims.by_index(_BY_NAMESPACE, namespace)}
+
+    async def _bind(self, pod: SchedulablePod, decision: Bind) -> None:
+        metadata = pod.metadata
+        binding: Object = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
+        }
+        # Before the request, not after it: other pods are placed while it is on its way.
+        self._occupancy.put(_key(pod), decision.node, pod)
+        try:
+            await self._client.create(PODS, binding, namespace=metadata.namespace, subresource="binding")
+        except NotFound:
+            self._occupancy.drop(_key(pod))
+            return
+        except (ApiError, Unreachable):
+            self._occupancy.drop(_key(pod))  # if it was bound after all, the watch will tell
+            raise
+        about = _reference(pod)
+        text = f"Successfully assigned {metadata.namespace}/{metadata.name} to {decision.node}"
+        self._recorder.record(about, "Normal", "Scheduled", text)
+        for caution in decision.cautions:
+            self._recorder.record(about, "Warning", caution.reason, caution.message)
+
+    async def _explain(self, pod: SchedulablePod, decision: Wait) -> None:
+        """Writes the PodScheduled condition, and an event with it, if it does not say so already."""
+        present = {one["type"]: one for one in pod.status.conditions}
+        said = present.get("PodScheduled", {})
+        if (said.get("reason"), said.get("message")) == (decision.reason, decision.message):
+            return
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": decision.reason,
+            "message": decision.message,
+            "lastProbeTime": None,
+            "lastTransitionTime": said.get("lastTransitionTime") or format_time(self._now()),
+        }
+        metadata = pod.metadata
+        patch: Object = {
+            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "status": {"conditions": [*({**present, "PodScheduled": condition}).values()]},
+        }
+        try:
+            await self._client.patch(PODS, metadata.name, patch, namespace=metadata.namespace, subresource="status")
+        except NotFound:
+            return
+        if decision.reason != SCHEDULING_GATED:  # its author knows; upstream records no event either
+            self._recorder.record(_reference(pod), "Warning", "FailedScheduling", decision.message)
+
+
+def _node_of(pod: SchedulablePod) -> tuple[str]:
+    return (pod.spec.node_name,)
+
+
+def _matters(node: SchedulableNode) -> object:
+    return node.spec, node.status, node.metadata.labels
+
+
+def _key(pod: SchedulablePod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _reference(pod: SchedulablePod) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": pod.metadata.namespace,
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+        "resourceVersion": pod.metadata.resource_version,
+    }

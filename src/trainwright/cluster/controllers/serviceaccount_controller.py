@@ -1,0 +1,64 @@
+"""Gives each namespace its ServiceAccount `default`, which pods and tools expect to find there."""
+
+from trainwright.cluster.controllers.loop import run_controller
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, NotFound
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store
+from trainwright.kube.controller.workqueue import WorkQueue
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
+
+_DEFAULT = "default"
+
+
+class _Named(View, frozen=True):
+    metadata: ObjectMeta
+
+
+class ServiceAccounts:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._queue = WorkQueue()
+        self._namespaces = Store[_Named](metadata=lambda one: one.metadata)
+        self._accounts = Store[_Named](metadata=lambda one: one.metadata)
+
+    async def run(self) -> None:
+        watches = [
+            Reflector(self._client, NAMESPACES, self._namespaces, convert=_Named, on_change=self._namespace_changed),
+            Reflector(
+                self._client,
+                SERVICE_ACCOUNTS,
+                self._accounts,
+                convert=_Named,
+                field_selector=f"metadata.name={_DEFAULT}",
+                on_change=self._account_changed,
+            ),
+        ]
+        await run_controller("serviceaccounts", watches=watches, queue=self._queue, reconcile=self._ensure, workers=2)
+
+    def _namespace_changed(self, _before: _Named | None, after: _Named | None) -> None:
+        if after is not None:
+            self._queue.add(after.metadata.name)
+
+    def _account_changed(self, before: _Named | None, after: _Named | None) -> None:
+        if after is None and before is not None:
+            self._queue.add(before.metadata.namespace)
+
+    async def _ensure(self, name: str) -> None:
+        namespace = self._namespaces.get(name)
+        if namespace is None or namespace.metadata.terminating or self._accounts.get(f"{name}/{_DEFAULT}") is not None:
+            return
+        try:
+            await self._client.create(SERVICE_ACCOUNTS, default_account(name))
+        except (AlreadyExists, NotFound):
+            return  # it is there, or the namespace is gone
+
+
+def default_account(namespace: str) -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": _DEFAULT, "namespace": namespace},
+    }

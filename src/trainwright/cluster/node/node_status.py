@@ -1,0 +1,152 @@
+"""The Node object of this machine: what it has, in which state it is, which ports are in use. Facts in, object out."""
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from fractions import Fraction
+from pathlib import Path
+
+from trainwright import __version__
+from trainwright.cluster.node.network.ports import first_ephemeral_port, read_listening
+from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
+from trainwright.objects import Object
+from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX
+from trainwright.objects.times import format_micro_time, format_time
+
+LEASE_NAMESPACE = "kube-node-lease"
+HOST_ADDRESS = "127.0.0.1"
+LEASE_SECONDS = 40
+
+_MOST_PODS = 1000
+_HEALTHY = {
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "the node does not watch its memory"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "the node does not watch its disk"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID", "the node does not watch its process numbers"),
+    "Ready": ("True", "KubeletReady", "pods are run as processes of this machine"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    hostname: str
+    cpus: int
+    memory: int
+    disk: int
+    boot_id: str
+    machine_id: str
+    kernel: str
+    os_image: str
+    architecture: str
+
+    @property
+    def amounts(self) -> dict[str, Fraction]:
+        return {"cpu": Fraction(self.cpus), "memory": Fraction(self.memory), "ephemeral-storage": Fraction(self.disk)}
+
+
+def read_machine(directory: Path) -> Machine:
+    """`directory` is where pods keep their files: its disk counts."""
+    disk = os.statvfs(directory)
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return Machine(
+        hostname=platform.node(),
+        cpus=len(os.sched_getaffinity(0)),
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        disk=disk.f_blocks * disk.f_frsize,
+        boot_id=_read("/proc/sys/kernel/random/boot_id"),
+        machine_id=_read("/etc/machine-id"),
+        kernel=platform.release(),
+        os_image=_os_name(_read("/etc/os-release")),
+        architecture=architecture,
+    )
+
+
+def node_metadata(name: str, machine: Machine, *, sandbox: Sandbox, ports: Iterable[int]) -> Object:
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": machine.architecture,
+    }
+    annotations = {SANDBOX: sandbox.level, LISTENING_PORTS: format_ports(ports)}
+    return {"name": name, "labels": labels, "annotations": annotations}
+
+
+def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, now: datetime) -> Object:
+    capacity = {
+        "cpu": str(machine.cpus),
+        "memory": f"{machine.memory // 1024}Ki",
+        "ephemeral-storage": f"{machine.disk // 1024}Ki",
+        "pods": str(_MOST_PODS),
+    }
+    old = {condition["type"]: condition for condition in before.get("conditions") or []}
+    conditions = []
+    for kind, (status, reason, message) in _HEALTHY.items():
+        same = old.get(kind, {}).get("status") == status
+        since = old[kind].get("lastTransitionTime") if same else None
+        weaker = f" (sandbox {sandbox.level}: {sandbox.reason})" if kind == "Ready" and sandbox.reason else ""
+        conditions.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message + weaker,
+                "lastHeartbeatTime": format_time(now),
+                "lastTransitionTime": since or format_time(now),
+            }
+        )
+    return {
+        "capacity": capacity,
+        "allocatable": capacity,
+        "conditions": conditions,
+        "addresses": [
+            {"type": "InternalIP", "address": HOST_ADDRESS},
+            {"type": "Hostname", "address": machine.hostname},
+        ],
+        "nodeInfo": {
+            "machineID": machine.machine_id,
+            "systemUUID": machine.machine_id,
+            "bootID": machine.boot_id,
+            "kernelVersion": machine.kernel,
+            "osImage": machine.os_image,
+            "containerRuntimeVersion": f"trainwright://{__version__}",
+            "kubeletVersion": f"v{__version__}",
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": machine.architecture,
+        },
+    }
+
+
+def lease(name: str, *, now: datetime) -> Object:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": format_micro_time(now)},
+    }
+
+
+def reported_ports() -> frozenset[int]:
+    """TCP ports in use that a job could want: those that the kernel gives out by itself come and go."""
+    limit = first_ephemeral_port()
+    return frozenset(port for port in read_listening() if port < limit)
+
+
+def format_ports(ports: Iterable[int]) -> str:
+    return ",".join(str(port) for port in sorted(ports))
+
+
+def _os_name(text: str) -> str:
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key == "PRETTY_NAME":
+            return value.strip('"')
+    return "Linux"
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

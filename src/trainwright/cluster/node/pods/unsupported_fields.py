@@ -1,0 +1,88 @@
+"""Which fields of a pod this node cannot honour: what is neither honoured nor harmless is named in an event."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from trainwright.cluster.node.supervisor.sandbox import OVERLAY
+from trainwright.objects import Object
+
+_POD_FIELDS = frozenset(
+    {
+        "containers", "initContainers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "nodeName",
+        "hostname", "subdomain", "hostNetwork", "shareProcessNamespace",
+        # for others than the node: the scheduler, admission, the image puller that we have not
+        "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulingGates", "schedulerName",
+        "priority", "priorityClassName", "preemptionPolicy", "serviceAccountName", "serviceAccount",
+        "automountServiceAccountToken", "imagePullSecrets", "enableServiceLinks", "overhead", "os",
+    }
+)  # fmt: skip
+_CONTAINER_FIELDS = frozenset(
+    {
+        "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "ports",
+    }
+)  # fmt: skip
+_HARMLESS: dict[str, Any] = {
+    "dnsPolicy": {"ClusterFirst", "Default", "ClusterFirstWithHostNet"},
+    "terminationMessagePath": {"/dev/termination-log"},
+    "terminationMessagePolicy": {"File"},
+}
+_COUNTED_ONLY = frozenset({"cpu", "memory", "ephemeral-storage"})
+
+
+def not_honoured(pod: Object, level: str) -> tuple[str, ...]:
+    """The paths of the fields that have no effect here. Amounts of cpu and memory are one entry of their own."""
+    return tuple(_unknown_fields(pod["spec"], level)) + tuple(_amounts(pod["spec"]))
+
+
+def _unknown_fields(spec: Object, level: str) -> Iterator[str]:
+    yield from (f"spec.{name}" for name in _beyond(spec, _POD_FIELDS))
+    if spec.get("shareProcessNamespace") and level != OVERLAY:
+        yield "spec.shareProcessNamespace"
+    for kind in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(kind) or []):
+            path = f"spec.{kind}[{index}]"
+            yield from (f"{path}.{name}" for name in _beyond(container, _CONTAINER_FIELDS | {"resources"}))
+            resources = container.get("resources") or {}
+            for group in ("limits", "requests"):
+                others = set(resources.get(group) or {}) - _COUNTED_ONLY
+                yield from (f"{path}.resources.{group}[{name}]" for name in sorted(others))
+            yield from (f"{path}.resources.{name}" for name in resources if name not in {"limits", "requests"})
+            yield from _mount_fields(container, path, level)
+    for index, volume in enumerate(spec.get("volumes") or []):
+        empty = volume.get("emptyDir") or {}
+        in_memory = empty.get("medium") == "Memory" and level == OVERLAY
+        if empty.get("sizeLimit") and not in_memory:
+            yield f"spec.volumes[{index}].emptyDir.sizeLimit"
+        if empty.get("medium") and not in_memory:
+            yield f"spec.volumes[{index}].emptyDir.medium"
+
+
+def _mount_fields(container: Object, path: str, level: str) -> Iterator[str]:
+    for index, mount in enumerate(container.get("volumeMounts") or []):
+        if mount.get("readOnly") and level != OVERLAY:
+            yield f"{path}.volumeMounts[{index}].readOnly"
+        for name in ("mountPropagation", "recursiveReadOnly"):
+            if mount.get(name) not in {None, "None", "Disabled"}:
+                yield f"{path}.volumeMounts[{index}].{name}"
+
+
+def _amounts(spec: Object) -> Iterator[str]:
+    for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        resources = container.get("resources") or {}
+        named = set(resources.get("limits") or {}) | set(resources.get("requests") or {})
+        if named & _COUNTED_ONLY:
+            yield "resources (cpu and memory are counted by the scheduler but not enforced)"
+            return
+
+
+def _beyond(fields: Object, known: frozenset[str]) -> list[str]:
+    """Fields that say something and that nobody here reads."""
+    return [
+        name
+        for name, value in fields.items()
+        if name not in known and value not in (None, False, "", {}, []) and not _harmless(name, value)
+    ]
+
+
+def _harmless(name: str, value: Any) -> bool:
+    return name in _HARMLESS and isinstance(value, str) and value in _HARMLESS[name]

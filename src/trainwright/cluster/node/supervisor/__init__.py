@@ -1,0 +1,1 @@
+"""The process that runs one pod: sandbox, containers, signals, restarts. Imports the standard library alone."""

@@ -1,0 +1,1 @@
+"""Volumes of pods: where each comes from, and making it on disk."""

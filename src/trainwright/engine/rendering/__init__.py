@@ -1,0 +1,1 @@
+"""The objects of a job as manifests: pods, Services, labels and addresses."""

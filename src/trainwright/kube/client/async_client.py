@@ -1,0 +1,447 @@
+"""The asynchronous client: moves the requests of `requests` over aiohttp, with one pool of connections.
+
+It says in the Kubernetes API whatever operator, controllers and node have to say, to any cluster.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+import yarl
+
+from trainwright.kube.client import requests, responses
+from trainwright.kube.client.connections import Connections
+from trainwright.kube.client.credentials import Credentials, proxy_of
+from trainwright.kube.client.errors import ApiError
+from trainwright.kube.client.exec_session import ExecResult, Running, connect
+from trainwright.kube.client.gated_body import GatedBody
+from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.kube.client.rate_limit import RateLimit
+from trainwright.kube.client.request_metrics import RequestSeen
+from trainwright.kube.client.requests import CONNECT_TIMEOUT, Failure, Patch, PatchKind, Request, Response
+from trainwright.kube.client.responses import ObjectList, WatchEvent
+from trainwright.kube.client.retries import retry_delay
+from trainwright.objects import Object
+from trainwright.objects.resources import Resource
+
+
+class Client:
+    """Use as `async with Client(config) as client`, or call `close()`. Needs a running event loop from the start.
+
+    `gate` is asked before each attempt to send a request, and again when a body is about to leave; it raises if it must
+    not. `limit` holds back everything but streams. `observe` is told of every attempt; it must return at once and not
+    raise.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        user_agent: str = "trainwright",
+        retries: bool = True,
+        timeout: float = 60.0,
+        connections: int = 100,
+        gate: Callable[[Request], None] | None = None,
+        limit: RateLimit | None = None,
+        observe: Callable[[RequestSeen], None] | None = None,
+    ) -> None:
+        self.config = config
+        self._gate, self._limit, self._observe = gate, limit, observe
+        self._credentials = Credentials(config)
+        self._retries = retries
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
+        self._proxy = proxy_of(config, os.environ)
+        self._plugin_lock = asyncio.Lock()
+        self._connections = Connections()
+        self._connector = aiohttp.TCPConnector(
+            limit=connections, keepalive_timeout=30.0, socket_factory=self._connections.make_socket
+        )
+        # Uncompressed answers: between server and client there is a fast network, but CPU on both sides is dear.
+        self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
+        self._session = aiohttp.ClientSession(connector=self._connector, headers=self._headers, auto_decompress=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._session.close()
+        await self._connections.end()
+
+    async def get(
+        self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str | None = None
+    ) -> Object:
+        namespace = requests.namespace_for(resource, namespace, self.config.namespace)
+        return responses.read_object(
+            await self.send(requests.get_request(resource, name, namespace=namespace, subresource=subresource))
+        )
+
+    async def list(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 500,
+    ) -> ObjectList:
+        """Everything, fetched in pages of `limit`. Without a namespace: of all namespaces."""
+        pager = responses.object_pager(
+            resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
+        )
+        while pager.request is not None:
+            pager.take(await self.send(pager.request))
+        return responses.object_list(resource, pager)
+
+    async def create(
+        self,
+        resource: Resource,
+        obj: Object,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        strict: bool = False,
+    ) -> Object:
+        """With `strict` a field that the server does not know is an error; else it is dropped without a word."""
+        request = requests.create_request(
+            resource,
+            obj,
+            namespace=requests.namespace_of(resource, obj, namespace, self.config.namespace),
+            subresource=subresource,
+            strict=strict,
+        )
+        return responses.read_object(await self.send(request))
+
+    async def replace(self, resource: Resource, obj: Object, *, subresource: str | None = None) -> Object:
+        namespace = requests.namespace_of(resource, obj, None, self.config.namespace)
+        return responses.read_object(
+            await self.send(requests.replace_request(resource, obj, namespace=namespace, subresource=subresource))
+        )
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        kind: PatchKind = PatchKind.MERGE,
+        field_manager: str | None = None,
+        force: bool = False,
+    ) -> Object:
+        request = requests.patch_request(
+            resource,
+            name,
+            patch,
+            namespace=requests.namespace_for(resource, namespace, self.config.namespace),
+            subresource=subresource,
+            kind=kind,
+            field_manager=field_manager,
+            force=force,
+        )
+        return responses.read_object(await self.send(request))
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        grace_period_seconds: int | None = None,
+        propagation: str | None = "Background",
+    ) -> Object:
+        """With `uid` only that very object is deleted, not a later one of the same name (then: Conflict)."""
+        request = requests.delete_request(
+            resource,
+            name,
+            namespace=requests.namespace_for(resource, namespace, self.config.namespace),
+            uid=uid,
+            grace_period_seconds=grace_period_seconds,
+            propagation=propagation,
+        )
+        return responses.read_object(await self.send(request))
+
+    async def watch(
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        resource_version: str = "",
+        timeout_seconds: int | None = 300,
+        bookmarks: bool = False,
+    ) -> AsyncGenerator[WatchEvent, None]:
+        """One watch, until the server ends it. A version that is too old raises Expired, a lost stream Unreachable."""
+        request = requests.watch_request(
+            resource,
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            bookmarks=bookmarks,
+        )
+        async with aclosing(self.stream_lines(request)) as lines:
+            async for line in lines:
+                yield responses.read_watch_event(line)
+
+    async def logs(
+        self,
+        pod: str,
+        *,
+        namespace: str | None = None,
+        container: str | None = None,
+        follow: bool = False,
+        since_time: datetime | None = None,
+        tail_lines: int | None = None,
+        timestamps: bool = False,
+        previous: bool = False,
+        limit_bytes: int | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """The log, line by line with its newlines; the last line may lack one. `previous`: of the container before."""
+        request = requests.logs_request(
+            pod,
+            namespace=namespace or self.config.namespace,
+            container=container,
+            follow=follow,
+            since_time=since_time,
+            tail_lines=tail_lines,
+            timestamps=timestamps,
+            previous=previous,
+            limit_bytes=limit_bytes,
+        )
+        async with aclosing(self.stream_lines(request)) as lines:
+            async for line in lines:
+                yield line
+
+    async def exec(
+        self,
+        pod: str,
+        command: Sequence[str],
+        *,
+        namespace: str | None = None,
+        container: str | None = None,
+        stdin: bytes | None = None,
+        tty: bool = False,
+    ) -> ExecResult:
+        """Runs a command in a container of the pod to its end. That it fails is a result; what cannot start raises."""
+        async with self.start_exec(
+            pod, command, namespace=namespace, container=container, stdin=stdin is not None, tty=tty
+        ) as running:
+            return await running.result(stdin)
+
+    @asynccontextmanager
+    async def start_exec(
+        self,
+        pod: str,
+        command: Sequence[str],
+        *,
+        namespace: str | None = None,
+        container: str | None = None,
+        stdin: bool = False,
+        tty: bool = False,
+    ) -> AsyncIterator[Running]:
+        """The command while it runs, for whoever wants to talk to it."""
+        namespace = namespace or self.config.namespace
+        request = requests.exec_request(pod, command, namespace=namespace, container=container, stdin=stdin, tty=tty)
+        running = await self._connect(request)
+        try:
+            yield running
+        finally:
+            await running.close()
+
+    async def raw(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | Object | None = None
+    ) -> bytes:
+        return responses.read_bytes(await self.send(requests.raw_request(method, path, params=params, body=body)))
+
+    async def send(self, request: Request) -> Response:
+        """The server's answer, good or bad, after the retries that the request allows."""
+        _, response = await self._perform(request)
+        return response
+
+    async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
+        """The answer's lines as they come. Opening the stream is retried, reading it is not."""
+        opened, response = await self._perform(request)
+        responses.read_bytes(response)
+        splitter = responses.LineSplitter()
+        try:
+            async for chunk in opened.content.iter_any():
+                for line in splitter.feed(chunk):
+                    yield line
+        except _TROUBLE as error:
+            raise responses.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
+        finally:
+            _hang_up(opened)
+        for line in splitter.end():
+            yield line
+
+    async def _connect(self, request: Request) -> Running:
+        """Opens a WebSocket. It is tried once: a command that may have run must not run again."""
+        if self._credentials.awaits_plugin:
+            await self._ask_plugin()
+        self._pass_gate(request)
+        started = time.perf_counter()
+        try:
+            running = await connect(
+                self._connector,
+                self._url(request),
+                server=self.config.server,
+                headers={**self._headers, **self._credentials.headers()},
+                proxy=self._proxy,
+                tls=self._credentials.tls,
+                server_name=self.config.tls_server_name,
+            )
+        except ApiError as error:
+            self._tell(request, error.code, started)
+            raise
+        except _TROUBLE as error:
+            self._tell(request, None, started)
+            raise responses.unreachable(self.config.server, _failure(error), _reason(error)) from error
+        self._tell(request, 101, started)
+        return running
+
+    async def _perform(self, request: Request) -> tuple[aiohttp.ClientResponse, Response]:
+        attempt = 0
+        refused = False
+        while True:
+            if self._limit is not None and not request.streaming:
+                await _wait_for_our_turn(self._limit)
+            if self._credentials.awaits_plugin:
+                await self._ask_plugin()
+            generation, started = self._credentials.generation, time.perf_counter()
+            try:
+                opened, body = await self._attempt(request)
+            except _TROUBLE as error:
+                self._tell(request, None, started)
+                outcome = _failure(error)
+                delay = self._retry_delay(request, outcome, attempt)
+                if delay is None:
+                    raise responses.unreachable(self.config.server, outcome, _reason(error)) from error
+            else:
+                self._tell(request, opened.status, started)
+                if opened.status == 401 and not refused and await self._are_others_now(generation):
+                    refused = True
+                    continue
+                response = Response(opened.status, _lower_names(opened.headers), body)
+                delay = self._retry_delay(request, response, attempt)
+                if delay is None:
+                    return opened, response
+            await asyncio.sleep(delay)
+            attempt += 1
+
+    async def _ask_plugin(self) -> None:
+        async with self._plugin_lock:
+            await asyncio.to_thread(self._credentials.ask_plugin)
+
+    async def _are_others_now(self, generation: int) -> bool:
+        """Whether, after a 401, there are other credentials to try."""
+        async with self._plugin_lock:
+            return await asyncio.to_thread(self._credentials.after_refusal, generation)
+
+    def _tell(self, request: Request, status: int | None, started: float) -> None:
+        if self._observe is not None:
+            self._observe(RequestSeen(request, status, time.perf_counter() - started))
+
+    async def _attempt(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Sends it once. The body of a good streaming answer is left to be read by the caller."""
+        self._pass_gate(request)
+        headers = dict(self._credentials.headers())
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        body = self._body_of(request)
+        try:
+            opened = await self._session.request(
+                request.method,
+                self._url(request),
+                data=body,
+                headers=headers,
+                timeout=self._timeout_of(request),
+                proxy=self._proxy,
+                ssl=self._credentials.tls or True,
+                server_hostname=self.config.tls_server_name,
+                allow_redirects=False,
+            )
+        except aiohttp.ClientConnectionError as error:
+            if isinstance(body, GatedBody) and body.refused is not None:
+                raise body.refused from error
+            raise
+        if request.streaming and responses.is_good(opened.status):
+            return opened, b""
+        async with opened:
+            return opened, await opened.read()
+
+    def _url(self, request: Request) -> yarl.URL:
+        return yarl.URL(self.config.server + request.target, encoded=True)
+
+    def _pass_gate(self, request: Request) -> None:
+        if self._gate is not None:
+            self._gate(request)
+
+    def _body_of(self, request: Request) -> bytes | GatedBody | None:
+        if self._gate is None or request.body is None:
+            return request.body
+        return GatedBody(request.body, partial(self._gate, request))
+
+    def _timeout_of(self, request: Request) -> aiohttp.ClientTimeout:
+        if not request.streaming:
+            return self._timeout
+        return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=request.silence_limit)
+
+    def _retry_delay(self, request: Request, outcome: Response | Failure, attempt: int) -> float | None:
+        if not self._retries:
+            return None
+        return retry_delay(request, outcome, attempt=attempt, jitter=random.random())  # noqa: S311
+
+
+_TROUBLE = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+async def _wait_for_our_turn(limit: RateLimit) -> None:
+    wait = limit.reserve(asyncio.get_running_loop().time())
+    if wait > 0:
+        await asyncio.sleep(wait)
+
+
+def _hang_up(opened: aiohttp.ClientResponse) -> None:
+    """A stream that is left early needs no farewell; waiting for the server's could outlive the event loop."""
+    if opened.connection is not None and opened.connection.transport is not None:
+        opened.connection.transport.abort()
+    opened.close()
+
+
+def _failure(error: Exception) -> Failure:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return Failure.UNTRUSTED
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError):
+        return Failure.NOT_CONNECTED
+    return Failure.TIMED_OUT if isinstance(error, TimeoutError) else Failure.BROKEN
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return responses.reason_of(error.certificate_error)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return responses.HALF_AN_ANSWER
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy says {error.status} {error.message}"  # its own text shows the proxy's password
+    return responses.reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
+
+
+def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

@@ -1,0 +1,231 @@
+"""How a `ClusterConfig` goes on the wire: the headers that prove who we are, the TLS context, the proxy."""
+
+import base64
+import ipaddress
+import logging
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, ExecPlugin
+
+if TYPE_CHECKING:
+    from trainwright.kube.client.exec_plugin import ExecCredential
+
+log = logging.getLogger(__name__)
+
+_LONGEST_TOKEN_AGE = 60.0
+_PAUSE_AFTER_FAILURE = 10.0
+
+
+class Credentials:
+    """Who we are, as headers and as a TLS context; both may change while we run.
+
+    A token file is read again when it has been rotated, and at least every minute. A plugin is asked again when what
+    it said has expired. While that fails, what was good last goes on: a process that runs must not end because of a
+    moment. Methods that may run a program say so; all may be used from several threads.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._clock, self._steady = clock, steady
+        self._lock = threading.Lock()
+        self._headers = _fixed_headers(config)
+        self._token_stamp: tuple[int, ...] = ()
+        self._token_read = 0.0
+        self._plugin = config.exec_plugin
+        self._answer: ExecCredential | None = None
+        self._plugin_rests_until = float("-inf")
+        self._plugin_error = ConfigError("")
+        self.tls = tls_context(config)
+        self.generation = 0
+        """Rises with every change; what was refused under an older one is worth another try."""
+
+    def headers(self) -> Mapping[str, str]:
+        if self._config.token_file is not None:
+            self._read_token(self._config.token_file)
+        return self._headers
+
+    @property
+    def awaits_plugin(self) -> bool:
+        """Whether `ask_plugin` must come before anything is sent."""
+        if self._plugin is None:
+            return False
+        if self._answer is None:
+            return True
+        expired = self._answer.expires is not None and self._answer.expires <= self._clock()
+        return expired and self._steady() >= self._plugin_rests_until
+
+    def ask_plugin(self) -> None:
+        """Runs the plugin, unless somebody else just has. Raises ConfigError if it has never answered."""
+        with self._lock:
+            if self._plugin is None or not self.awaits_plugin:
+                return
+            if not self._run(self._plugin) and self._answer is None:
+                raise self._plugin_error
+
+    def after_refusal(self, generation: int) -> bool:
+        """The server said 401 to what was sent under `generation`: whether there is something else to try now.
+
+        May run the plugin.
+        """
+        with self._lock:
+            if generation != self.generation:
+                return True
+            if self._plugin is not None:
+                return self._run(self._plugin)
+            if self._config.token_file is not None:
+                self._token_stamp = ()
+                self._read_token(self._config.token_file)
+            return generation != self.generation
+
+    def _run(self, plugin: ExecPlugin) -> bool:
+        """False if it fails, or has failed a moment ago: it is not run for every request that waits for it."""
+        if self._steady() < self._plugin_rests_until:
+            return False
+        from trainwright.kube.client import exec_plugin
+
+        try:
+            answer = exec_plugin.ask(plugin)
+            self.tls = self._tls_with(answer)
+        except ConfigError as error:
+            self._plugin_error = error
+            self._plugin_rests_until = self._steady() + _PAUSE_AFTER_FAILURE
+            if self._answer is not None:
+                log.warning("%s", error)
+            return False
+        self._answer = answer
+        self._take_headers({"Authorization": f"Bearer {answer.token}"} if answer.token else {})
+        return True
+
+    def _tls_with(self, answer: "ExecCredential") -> ssl.SSLContext | None:
+        """The context stays the same object while nothing changes, so that open connections stay in use."""
+        known = self._answer
+        if (answer.certificate, answer.key) == ((known.certificate, known.key) if known else (None, None)):
+            return self.tls
+        return tls_context(
+            replace(self._config, client_certificate_data=answer.certificate, client_key_data=answer.key)
+        )
+
+    def _read_token(self, path: Path) -> None:
+        try:
+            found = path.stat()
+            stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
+            if stamp == self._token_stamp and self._steady() - self._token_read < _LONGEST_TOKEN_AGE:
+                return
+            token = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            if self._headers:
+                return
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise ConfigError(f"cannot read the token file {path}: {reason}") from None
+        if not token:
+            if self._headers:
+                return
+            raise ConfigError(f"the token file {path} is empty")
+        self._token_stamp, self._token_read = stamp, self._steady()
+        headers = {"Authorization": f"Bearer {token}"}
+        if headers != self._headers:
+            self._take_headers(headers)
+
+    def _take_headers(self, headers: Mapping[str, str]) -> None:
+        self._headers = headers
+        self.generation += 1
+
+
+def tls_context(config: ClusterConfig) -> ssl.SSLContext | None:
+    """None for a server without TLS."""
+    if not config.server.startswith("https:"):
+        return None
+    try:
+        context = ssl.create_default_context(cadata=config.ca_data.decode() if config.ca_data else None)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"certificate-authority of context {config.context!r} cannot be used: {error}") from None
+    # Python 3.13 began to demand key identifiers that the authorities of many running clusters do not have.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if config.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if config.client_certificate_data and config.client_key_data:
+        _load_client_certificate(context, config.client_certificate_data, config.client_key_data, config.context)
+    return context
+
+
+def basic_authorization(username: str, password: str) -> str:
+    return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
+
+
+def proxy_of(config: ClusterConfig, environ: Mapping[str, str]) -> str | None:
+    """The proxy that the kubeconfig names, else the one that the environment names for this server, as in kubectl."""
+    if config.proxy_url:
+        return config.proxy_url
+    server = urlsplit(config.server)
+    host = server.hostname or ""
+    if host == "localhost" or (_address(host) or ipaddress.IPv4Address(0)).is_loopback:
+        return None
+    name = f"{server.scheme}_proxy"
+    proxy = environ.get(name) or environ.get(name.upper()) or ""
+    exceptions = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
+    if not proxy or any(_excepted(host, term.strip()) for term in exceptions.split(",") if term.strip()):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    if not proxy.startswith("http://"):
+        scheme = proxy.partition("://")[0]  # what follows may hold a password
+        raise ConfigError(f"{name.upper()} must start with http://, not {scheme}://: other proxies are not supported")
+    return proxy
+
+
+def _excepted(host: str, term: str) -> bool:
+    """A term of NO_PROXY: everything, a network, or a host with the names below it."""
+    if term == "*":
+        return True
+    address = _address(host)
+    if address is not None:
+        try:
+            return address in ipaddress.ip_network(term, strict=False)
+        except ValueError:
+            return False
+    domain = term.removeprefix("*").removeprefix(".").lower()
+    return host == domain or host.endswith(f".{domain}")
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _fixed_headers(config: ClusterConfig) -> Mapping[str, str]:
+    if config.token_file:
+        return {}
+    if config.token:
+        return {"Authorization": f"Bearer {config.token}"}
+    if config.username:
+        return {"Authorization": basic_authorization(config.username, config.password or "")}
+    return {}
+
+
+def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:
+    """OpenSSL takes them from files only; those are gone, and were readable by us alone, when this returns."""
+    with tempfile.TemporaryDirectory(prefix="trainwright-") as directory:
+        pair = Path(directory, "pair.pem")
+        pair.touch(mode=0o600)
+        pair.write_bytes(certificate + b"\n" + key)
+        try:
+            context.load_cert_chain(pair)
+        except ssl.SSLError as error:
+            raise ConfigError(f"client certificate and key of context {name!r} cannot be used: {error}") from None

@@ -1,0 +1,258 @@
+"""Carries out what the engine planned: the job's status first, then its children, then the events that tell of it.
+
+This order makes a kill harmless at any point: what a plan counts or remembers stands in the status before a child
+changes, and what is missing afterwards is planned again. A new job has nothing to remember: its pods come first.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from functools import partial
+
+from trainwright.api.kinds import Kind
+from trainwright.engine import Delete, JobEvent, Patch, Plan
+from trainwright.engine.policies.name_conflicts import goes_by_itself, taken
+from trainwright.engine.rendering.labels import EARLIER_JOB_NAME, JOB_NAME, modern_labels
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, object_key
+from trainwright.objects.resources import AUTOSCALERS, PODS
+from trainwright.operator.reconcile.caches import Caches
+from trainwright.operator.reconcile.child_errors import final_refusal
+from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.outcome import Retry
+from trainwright.operator.reconcile.results import Result
+from trainwright.operator.reconcile.standing_events import Notices
+from trainwright.operator.reconcile.status_writer import StatusWriter
+from trainwright.operator.serving.observer import Observer
+
+
+class Unacceptable(Exception):  # noqa: N818 (it says what the job is)
+    """The server will never take a child as the job describes it. The message names the field."""
+
+
+class Applier:
+    """Applies plans of many jobs at once, never more than `parallel_writes` writes at a time over all of them."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        announcer: Announcer,
+        *,
+        parallel_writes: int,
+        observer: Observer | None = None,
+        forgetful: Iterable[str] = (),
+    ) -> None:
+        self._client = client
+        self._observer = observer or Observer()
+        self._caches = caches
+        self._announcer = announcer
+        self._parallel_writes = parallel_writes
+        self._slots = asyncio.Semaphore(parallel_writes)
+        self._notices = Notices()
+        self.statuses = StatusWriter(client, caches, announcer, self._observer, self._slots, forgetful=forgetful)
+
+    def forget(self, kind: str, job_key: str) -> None:
+        """The job is gone, and with it all that was to be told about it."""
+        self._notices.forget(f"{kind}/{job_key}")
+        self.statuses.forget(f"{kind}/{job_key}")
+
+    async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[Retry, ...]:
+        """Answers with what failed. Raises, with nothing else done but the children of a new job, if the status cannot
+        be written: Conflict means that the job has changed since it was read. Raises Unacceptable when all is done
+        that could be."""
+        with self._announcer.writing():
+            if plan.status_follows:
+                results = self._told(job, await self._write_children(kind, job, plan))
+                if not _can_wait(results):
+                    results += self._told(job, await self._write_status(kind, job, plan))
+            else:
+                results = self._told(job, await self._write_status(kind, job, plan))
+                results += self._told(job, await self._write_children(kind, job, plan))
+            if plan.delete_job:
+                results += self._told(job, [await self._delete_job(kind, job)])
+        news = self._notices.news(f"{kind.name}/{object_key(job)}", job["metadata"]["uid"], plan.notices)
+        for event in (*plan.events, *news):
+            self._announcer.announce(job, event)
+        if refused := next((result.final for result in results if result.final), None):
+            raise Unacceptable(refused)
+        return tuple(result.failure for result in results if result.failure)
+
+    def _told(self, job: Object, results: list[Result]) -> list[Result]:
+        """Tells of what has happened before the next step, which may raise."""
+        for result in results:
+            if result.event:
+                self._announcer.announce(job, result.event)
+        return results
+
+    async def _write_status(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
+        return [] if plan.status is None else [await self.statuses.write(kind, job, plan.status, plan)]
+
+    async def _write_children(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
+        """Starts the writes in the plan's order. After one failure no further child is created: the next would fail
+        for the same reason, a quota for example, and a group with a gap cannot train anyway."""
+        writes: list[Callable[[], Awaitable[Result]]] = [
+            *(partial(self._delete, job, delete) for delete in plan.deletes),
+            *(partial(self._patch, job, patch) for patch in plan.patches),
+            *(partial(self._create, kind, job, child) for child in plan.creates),
+        ]
+        if not writes:
+            return []
+        first_create = len(writes) - len(plan.creates)
+        results: dict[int, Result] = {}
+        waiting = iter(enumerate(writes))
+        failed = False
+
+        async def work() -> None:
+            nonlocal failed
+            for number, write in waiting:
+                async with self._slots:
+                    if failed and number >= first_create:
+                        return
+                    results[number] = await write()
+                    failed = failed or results[number].failure is not None
+
+        # A few workers for each plan rather than a task for each write: the slots are handed out in turn, so a job of
+        # a thousand pods does not make a small one wait for all of them.
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(len(writes), self._parallel_writes)):
+                group.create_task(work())
+        pods = [number for number, child in enumerate(plan.creates, first_create) if child["kind"] == PODS.kind]
+        if pods and all(number in results and results[number].failure is None for number in pods):
+            self._observer.pods_created(kind, {**job, "status": plan.status or job.get("status")})
+        return [results[number] for number in sorted(results)]
+
+    async def _create(self, kind: Kind, job: Object, child: Object) -> Result:
+        views = self._caches.children(child["kind"])
+        child_kind, name = child["kind"], child["metadata"]["name"]
+        try:
+            # The CRD leaves templates open, so this is where a misspelt field in one shows.
+            answer = await self._client.create(views.resource, child, strict=True)
+        except AlreadyExists as error:
+            return await self._claim(job, child_kind, name, error)
+        except (ApiError, Unreachable) as error:
+            failed = _failed("Create", child_kind, f"Error creating: {error}", error)
+            if _namespace_is_ending(error):
+                return replace(failed, event=None)  # nor could an event be written there
+            return replace(failed, final=final_refusal(kind, child, error))
+        views.remember(answer)
+        return _succeeded("Create", child_kind, f"Created {_word(child_kind)}: {name}")
+
+    async def _claim(self, job: Object, kind: str, name: str, error: AlreadyExists) -> Result:
+        """The name is taken: by a child of this job, which an earlier, broken attempt or a slow watch explains; by
+        something that is about to go; or by a stranger that our watches do not show."""
+        views = self._caches.children(kind)
+        try:
+            answer = await self._client.get(views.resource, name, namespace=job["metadata"]["namespace"])
+        except (ApiError, Unreachable) as problem:
+            return Result(failure=Retry.after(problem, f"{error}; looking at it: {problem}"))
+        owner = (metadata := views.read(answer).metadata).controller
+        if owner and owner.uid == job["metadata"]["uid"]:
+            if kind not in self._caches.companions and JOB_NAME not in metadata.labels:
+                return await self._label(job, kind, metadata, error)
+            views.remember(answer)
+            return Result()
+        job_kind, job_name = job["kind"], job["metadata"]["name"]
+        if goes_by_itself(metadata, job_kind, job_name):
+            return Result(
+                failure=Retry(f"{error}: it is being deleted, or belongs to a former {job_kind} of this name")
+            )
+        event = taken(metadata, kind, job=f"{job_kind} {job_name}")
+        return Result(event=event, failure=Retry(event.message))
+
+    async def _label(self, job: Object, kind: str, child: ObjectMeta, error: AlreadyExists) -> Result:
+        """A child of this job that our watch does not show, for want of a label. One that an operator of earlier years
+        made gets the labels of today."""
+        name = job["metadata"]["name"]
+        if child.labels.get(EARLIER_JOB_NAME) != name:
+            return _failed("Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back", error)
+        views = self._caches.children(kind)
+        labels = modern_labels(child.labels, controller=f"{job['kind'].lower()}-controller")
+        patch = Patch(views.resource, child.name, child.uid, {"metadata": {"labels": labels}})
+        return await self._patch(job, patch)
+
+    async def _patch(self, job: Object, patch: Patch) -> Result:
+        kind, namespace = patch.resource.kind, job["metadata"]["namespace"]
+        metadata = {**patch.body.get("metadata", {}), "uid": patch.uid}
+        try:
+            answer = await self._client.patch(
+                patch.resource, patch.name, {**patch.body, "metadata": metadata}, namespace=namespace
+            )
+        except (ApiError, Unreachable) as error:
+            if _is_another_now(error):
+                return Result(failure=Retry(str(error)))  # the watch will show it
+            return _failed("Update", kind, f"Error updating {patch.name}: {error}", error)
+        self._caches.children(kind).remember(answer)
+        return Result()
+
+    async def _delete(self, job: Object, delete: Delete) -> Result:
+        kind, namespace = delete.resource.kind, job["metadata"]["namespace"]
+        try:
+            answer = await self._client.delete(
+                delete.resource,
+                delete.name,
+                namespace=namespace,
+                uid=delete.uid,
+                grace_period_seconds=0 if delete.force else None,
+            )
+        except NotFound:
+            answer, result = {}, Result()
+        except Conflict as error:
+            return Result(failure=Retry(str(error)))  # another object has the name now: the watch will show it
+        except (ApiError, Unreachable) as error:
+            return _failed("Delete", kind, f"Error deleting: {error}", error)
+        else:
+            result = _succeeded("Delete", kind, f"Deleted {_word(kind)}: {delete.name}")
+        self._caches.children(kind).remember_deletion(answer, key=f"{namespace}/{delete.name}", uid=delete.uid)
+        return result
+
+    async def _delete_job(self, kind: Kind, job: Object) -> Result:
+        metadata = job["metadata"]
+        try:
+            async with self._slots:
+                await self._client.delete(
+                    kind.resource, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                )
+        except (NotFound, Conflict):
+            return Result()
+        except (ApiError, Unreachable) as error:
+            return _failed("Delete", PODS.kind, f"Error deleting: {error}", error)
+        # The reason is upstream's for this event.
+        return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
+
+
+def _can_wait(results: Iterable[Result]) -> bool:
+    """Whether the status can wait for the next look, which plans it again: not where a child was refused, for it may be
+    refused for hours; but where the server asked for a pause."""
+    return all(result.failure is None or result.failure.seconds for result in results)
+
+
+def _is_another_now(error: Exception) -> bool:
+    """Whether a patch failed because its object has changed, gone, or made room for another of the same name: the
+    server calls another uid a change of an immutable field."""
+    return isinstance(error, NotFound | Conflict) or (isinstance(error, Invalid) and "metadata.uid" in error.message)
+
+
+def _namespace_is_ending(error: Exception) -> bool:
+    return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
+
+
+_UNTOLD = {("Create", "PodGroup"), ("Create", AUTOSCALERS.kind), ("Delete", AUTOSCALERS.kind)}
+"""What upstream does without a word."""
+
+
+def _succeeded(verb: str, kind: str, message: str) -> Result:
+    event = None if (verb, kind) in _UNTOLD else JobEvent("Normal", f"Successful{verb}{kind}", message)
+    return Result(event=event)
+
+
+def _word(kind: str) -> str:
+    """How events spell a kind."""
+    return kind.lower() if kind in {"Pod", "Service"} else kind
+
+
+def _failed(verb: str, kind: str, message: str, error: Exception) -> Result:
+    event = JobEvent("Warning", f"Failed{verb}{kind}", message)
+    return Result(event=event, failure=Retry.after(error, message))

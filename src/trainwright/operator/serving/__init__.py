@@ -1,0 +1,1 @@
+"""What the operator serves: metrics, health and admission webhooks."""

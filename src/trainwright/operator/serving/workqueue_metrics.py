@@ -1,0 +1,88 @@
+"""The operator's work queue with a stopwatch: how long each job waited, and how long a worker was busy with it.
+
+Keys are KIND/NAMESPACE/NAME, and what is measured is told apart by kind, as if each kind had a queue of its own.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from trainwright.kube.controller.workqueue import WorkQueue
+
+Hear = Mapping[str, Callable[[float], None]]
+Count = Mapping[str, Callable[[], None]]
+
+
+def _numbers() -> dict[str, float]:
+    return defaultdict(float)
+
+
+@dataclass
+class QueueState:
+    """How the queue stands, by kind."""
+
+    waiting: dict[str, float] = field(default_factory=_numbers)
+    working: dict[str, float] = field(default_factory=_numbers)
+    unfinished_seconds: dict[str, float] = field(default_factory=_numbers)
+    longest_seconds: dict[str, float] = field(default_factory=_numbers)
+
+
+class MeasuredQueue(WorkQueue):
+    """`waited`, `worked`, `added` and `retried` are told, each by kind, as things happen."""
+
+    def __init__(
+        self,
+        *,
+        waited: Hear,
+        worked: Hear,
+        added: Count,
+        retried: Count,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(clock=clock)
+        self._waited, self._worked, self._added, self._retried = waited, worked, added, retried
+        self._added_at: dict[str, float] = {}
+        self._started_at: dict[str, float] = {}
+
+    def _line_up(self, key: str, line: dict[str, float]) -> None:
+        before = len(self)
+        super()._line_up(key, line)
+        if len(self) > before:
+            self._added_at[key] = self._clock()
+            self._added[_kind(key)]()
+
+    def retry(self, key: str, *, at_least: float = 0.0) -> float:
+        self._retried[_kind(key)]()
+        return super().retry(key, at_least=at_least)
+
+    async def get(self) -> str:
+        key = await super().get()
+        now = self._clock()
+        self._started_at[key] = now
+        self._waited[_kind(key)](now - self._added_at.pop(key, now))
+        return key
+
+    def done(self, key: str) -> None:
+        now = self._clock()
+        self._worked[_kind(key)](now - self._started_at.pop(key, now))
+        super().done(key)
+
+    def shut_down(self) -> None:
+        super().shut_down()
+        self._added_at.clear()
+
+    def state(self) -> QueueState:
+        state, now = QueueState(), self._clock()
+        for key in self._added_at:
+            state.waiting[_kind(key)] += 1
+        for key, started in self._started_at.items():
+            kind = _kind(key)
+            state.working[kind] += 1
+            state.unfinished_seconds[kind] += now - started
+            state.longest_seconds[kind] = max(state.longest_seconds[kind], now - started)
+        return state
+
+
+def _kind(key: str) -> str:
+    return key.partition("/")[0]

@@ -1,0 +1,1 @@
+"""Before the operator works: permissions, CRDs, cluster capabilities and leader election."""

@@ -1,0 +1,105 @@
+"""The CustomResourceDefinitions of our kinds in a cluster: are they there, and installing them."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+import msgspec
+
+from trainwright.api.crd import render_crd
+from trainwright.api.kinds import GROUP, VERSION, Kind
+from trainwright.api.pruned_status import FIELDS
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound
+from trainwright.objects import Object
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
+from trainwright.operator.options import OperatorError
+
+log = logging.getLogger(__name__)
+
+_ESTABLISH_SECONDS = 30
+_POLL_SECONDS = 0.05
+
+
+async def missing_crds(client: Client, kinds: Iterable[Kind], *, namespace: str | None = None) -> list[str]:
+    """The names of the definitions that the cluster lacks. Asks by listing, for which an operator has the right."""
+    missing = []
+    for kind in kinds:
+        try:
+            await client.raw("GET", kind.resource.path(namespace), params={"limit": "1"})
+        except NotFound:
+            missing.append(kind.resource.qualified_plural)
+    return missing
+
+
+async def forgetful_kinds(client: Client, kinds: Iterable[Kind]) -> frozenset[str]:
+    """The kinds whose installed definition drops our status fields, as upstream's does. Asks for the schema that every
+    user may read; where it is not to be had, what the server answers to the first status will tell."""
+    try:
+        text = await client.raw("GET", f"/openapi/v3/apis/{GROUP}/{VERSION}")
+        schemas = msgspec.json.decode(text, type=_OpenApi).components.schemas
+    except (ApiError, msgspec.DecodeError) as error:
+        log.info("cannot see which status fields the cluster keeps: %s", error)
+        return frozenset()
+    return frozenset(kind.name for kind in kinds if _drops_fields(schemas.get(_schema_name(kind), {})))
+
+
+async def install_crds(client: Client, kinds: Iterable[Kind]) -> None:
+    """Creates the definitions, or brings those that are there up to date, and waits until they are served."""
+    definitions = [render_crd(kind) for kind in kinds]
+    for definition in definitions:
+        await _create_or_replace(client, definition)
+    for definition in definitions:
+        await _wait_until_established(client, definition["metadata"]["name"])
+
+
+class _Components(msgspec.Struct):
+    schemas: dict[str, Object] = {}
+
+
+class _OpenApi(msgspec.Struct):
+    components: _Components
+
+
+def _schema_name(kind: Kind) -> str:
+    return f"{'.'.join(reversed(GROUP.split('.')))}.{VERSION}.{kind.name}"
+
+
+def _drops_fields(schema: Object) -> bool:
+    status = (schema.get("properties") or {}).get("status") or {}
+    declared = status.get("properties") or {}
+    return (
+        bool(declared) and not status.get("x-kubernetes-preserve-unknown-fields") and not set(FIELDS) <= set(declared)
+    )
+
+
+async def _create_or_replace(client: Client, definition: Object) -> None:
+    name = definition["metadata"]["name"]
+    while True:
+        try:
+            await client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+            return
+        except AlreadyExists:
+            pass
+        try:
+            present = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+            # Labels and annotations are those of whoever installed it, a Helm chart for example.
+            await client.replace(CUSTOM_RESOURCE_DEFINITIONS, {**present, "spec": definition["spec"]})
+            return
+        except (Conflict, NotFound):
+            continue  # somebody else changed it in between
+
+
+async def _wait_until_established(client: Client, name: str) -> None:
+    # Polled, because it takes but a few milliseconds: less than opening a watch.
+    deadline = asyncio.get_running_loop().time() + _ESTABLISH_SECONDS
+    while not _established(definition := await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)):
+        if asyncio.get_running_loop().time() > deadline:
+            conditions = (definition.get("status") or {}).get("conditions")
+            raise OperatorError(f"{name} was installed but is not served after {_ESTABLISH_SECONDS} s: {conditions}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _established(definition: Object) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)

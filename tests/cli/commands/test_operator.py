@@ -1,0 +1,91 @@
+"""`trainwright operator` as a process: its flags arrive, it works on a real cluster, it ends on a signal."""
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster.controlplane import ControlPlane, free_ports
+from tests.support.commands.calling import command_line, trainwright
+from tests.support.objects.shelljobs import shell_job, write_manifest
+
+NO_PORTS = ("--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-server-port=0")
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    answer = trainwright("operator", "--kubeconfig", str(tmp_path / "none"), environment=os.environ)
+    assert answer.code == 1
+    assert str(tmp_path / "none") in answer.err
+    assert "Traceback" not in answer.err
+
+
+def test_an_unknown_scheme_is_named(tmp_path: Path) -> None:
+    answer = trainwright("operator", "--enable-scheme", "zebrajob", environment=os.environ)
+    assert answer.code == 1
+    assert "zebrajob" in answer.err
+    assert "PyTorchJob" in answer.err
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
+def test_it_looks_after_jobs_until_it_is_told_to_stop(
+    control_plane: ControlPlane, real_namespace: str, tmp_path: Path
+) -> None:
+    cluster = ["--kubeconfig", str(control_plane.kubeconfig)]
+    words = command_line("operator", *cluster, "--namespace", real_namespace, "--install-crds", *NO_PORTS)
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        ready = next(line for line in process.stderr if "looking after" in line)
+        assert f"PyTorchJob in namespace {real_namespace}" in ready
+        manifest = write_manifest(tmp_path, shell_job("watched", "true"))
+        answer = trainwright("run", *cluster, "-n", real_namespace, "--timeout", "2s", manifest, environment=os.environ)
+        assert answer.code == 124, answer.all
+        assert answer.err.startswith(f"→ context {control_plane.config.context} at {control_plane.config.server} ")
+        # There is no node: the pod is made, and waits.
+        assert "watched: master-0 Pending" in answer.out
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode == 0
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
+def test_the_arguments_of_a_deployment_bring_up_probes_metrics_and_a_lease(
+    control_plane: ControlPlane, real_namespace: str
+) -> None:
+    metrics, health = free_ports(2)
+    words = command_line(
+        "operator",
+        *("--kubeconfig", str(control_plane.kubeconfig), "-namespace", real_namespace),
+        *("-leader-elect=true", "--leader-election-namespace", real_namespace, "--zap-devel=false"),
+        *(f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{health}"),
+        *("--webhook-server-port=0", "--mpi-kubectl-delivery-image=example.com/kubectl"),
+    )
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(json.loads(line))
+            if "looking after" in lines[-1]["msg"]:
+                break
+        messages = [line["msg"] for line in lines]
+        assert "--mpi-kubectl-delivery-image has no effect" in messages
+        with urllib.request.urlopen(f"http://127.0.0.1:{health}/readyz?verbose") as answer:
+            assert b"[+]leader-election ok: leading" in answer.read()
+        with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics") as answer:
+            assert b'leader_election_master_status{name="1ca428e5.training-operator.kubeflow.org"} 1.0' in answer.read()
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode == 0
+
+
+@pytest.mark.apiserver
+def test_a_python_makes_no_sense_on_another_cluster(control_plane: ControlPlane, tmp_path: Path) -> None:
+    words = ["--kubeconfig", str(control_plane.kubeconfig), "--python", "/bin/sh"]
+    answer = trainwright("run", *words, write_manifest(tmp_path, shell_job("x", "true")), environment=os.environ)
+    assert answer.code == 1
+    assert "--python is for the embedded cluster" in answer.err

@@ -1,0 +1,284 @@
+"""`trainwright run` on a real embedded cluster: jobs succeed, fail, are followed, replaced and left alone."""
+
+import copy
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+from tests.support.cluster.embedded_cluster import UpCommand
+from tests.support.commands.calling import command_line
+from tests.support.objects.shelljobs import shell_job, write_manifest
+from trainwright.api.kinds import PYTORCH
+from trainwright.kube.client.errors import NotFound
+from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects import Object
+from trainwright.objects.resources import CONFIG_MAPS, PODS
+
+pytestmark = pytest.mark.timeout(120)
+
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "kept"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+}
+TRAINING = """
+for step in 0 50 100; do echo "Train Epoch: 1 [$step/100 ($step%)] loss=0.$step"; done
+echo accuracy=0.9665
+"""
+
+
+def test_a_job_is_followed_to_its_success(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    # The master decides when the job is over: it waits until the workers have spoken.
+    waiting = "until [ -e heard-1 ] && [ -e heard-2 ]; do sleep 0.02; done"
+    job = shell_job("good", f"{waiting}\n{TRAINING}\nhostname >/models/model", "echo rank $RANK; touch heard-$RANK")
+    pod = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    pod["volumes"] = [{"name": "models", "persistentVolumeClaim": {"claimName": "kept"}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "models", "mountPath": "/models"}]
+    manifest = write_manifest(tmp_path, CLAIM, job)
+
+    answer = call("run", manifest)
+    assert answer.code == 0, answer.all
+    assert answer.err == f"→ embedded cluster at {embedded.record.server} (namespace default)\n"
+    lines = answer.out.splitlines()
+    assert lines[:2] == ["persistentvolumeclaim/kept created", "pytorchjob.kubeflow.org/good created"]
+    assert "[master-0] Train Epoch: 1 [50/100 (50%)] loss=0.50" in lines
+    assert "[worker-0] rank 1" in lines
+    assert "[worker-1] rank 2" in lines
+    assert "master-0 Succeeded" in answer.out
+    assert lines[-2].startswith("good succeeded in ")
+    assert lines[-2].endswith(": accuracy=0.9665 loss=0.1000")
+    volume = lines[-1].removeprefix("Volume models (mounted at /models): ")
+    assert Path(volume, "model").read_text() == "good-master-0\n"
+
+    again = call("run", manifest)
+    assert again.code == 0, again.all
+    assert "persistentvolumeclaim/kept unchanged" in again.out
+    assert "pytorchjob.kubeflow.org/good has succeeded before: deleting it to run it again" in again.out
+    assert "[master-0] accuracy=0.9665" in again.out
+
+
+def test_a_rank_that_exits_1_fails_the_job_and_is_named(call: Call, tmp_path: Path) -> None:
+    job = shell_job("bad", "sleep 60", 'if [ $RANK = 2 ]; then echo "out of luck"; exit 1; fi; sleep 60')
+    answer = call("run", write_manifest(tmp_path, job))
+    assert answer.code == 1, answer.all
+    assert "bad failed after " in answer.out
+    assert "  worker-1 failed first: exit code 1\n" in answer.out
+    assert "    out of luck\n" in answer.out
+
+
+def test_a_missing_module_names_the_python_of_the_pod(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    answer = call("run", write_manifest(tmp_path, shell_job("unequipped", "python -c 'import nonexistent'")))
+    assert answer.code == 1, answer.all
+    assert f"Python module nonexistent is missing: the Python of this pod is {embedded.record.python}" in answer.out
+
+
+def test_an_image_without_a_command_says_what_to_add(call: Call, tmp_path: Path) -> None:
+    job = shell_job("commandless", "true")
+    container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    del container["command"]
+    container["image"] = "example/train:1"
+    answer = call("run", write_manifest(tmp_path, job))
+    assert answer.code == 1, answer.all
+    assert "commandless cannot start: master-0 waits with ImageHasNoCommand" in answer.out
+    assert "command:" in answer.out
+    assert "--replace" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"kind": "PyTrochJob"},
+            "unknown kind PyTrochJob of kubeflow.org/v1: did you mean PyTorchJob (kubeflow.org/v1)?",
+        ),
+        ({"apiVersion": "v1"}, "unknown kind PyTorchJob of v1: PyTorchJob is of apiVersion kubeflow.org/v1"),
+        ({"sepc": {}}, "unknown field `sepc`: did you mean `spec`?"),
+        ({"metadata": {"name": "Wrong_Name"}}, "metadata.name"),
+    ],
+)
+def test_a_manifest_that_is_wrong_is_refused_as_a_whole(
+    call: Call, embedded: UpCommand, tmp_path: Path, change: dict[str, object], words: str
+) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never"}}
+    answer = call("run", write_manifest(tmp_path, config, {**shell_job("wrong", "true"), **change}))
+    assert answer.code == 1, answer.all
+    assert answer.out == ""
+    assert f"{tmp_path}/job.yaml:6: " in answer.err
+    assert words in answer.err
+    with SyncClient(embedded.config) as client, pytest.raises(NotFound):
+        client.get(CONFIG_MAPS, "never")
+
+
+def test_misspelt_fields_are_found_also_in_the_template(call: Call, tmp_path: Path) -> None:
+    job = shell_job("misspelt", "true", "true")
+    job["spec"]["runPolicy"] = {"backofLimit": 3}
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    container["comand"] = container.pop("command")
+    answer = call("run", write_manifest(tmp_path, job))
+    assert answer.code == 1, answer.all
+    assert "unknown field `spec.runPolicy.backofLimit`: did you mean `backoffLimit`?" in answer.err
+    path = "spec.pytorchReplicaSpecs[Worker].template.spec.containers[0].comand"
+    assert f"unknown field `{path}`: did you mean `command`?" in answer.err
+
+
+def test_a_job_without_containers_is_refused(call: Call, tmp_path: Path) -> None:
+    job = shell_job("empty", "true")
+    job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"] = []
+    answer = call("run", write_manifest(tmp_path, job))
+    assert answer.code == 1, answer.all
+    assert "spec.pytorchReplicaSpecs[Master].template.spec.containers: Required value" in answer.err
+
+
+def test_what_is_not_yaml_is_refused_where_it_is(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("apiVersion: v1\nkind: [unclosed\n")
+    answer = call("run", str(tmp_path / "job.yaml"))
+    assert answer.code == 1, answer.all
+    assert answer.err.startswith(f"Error: {tmp_path}/job.yaml:3:1: this is not YAML")
+
+
+def test_a_namespace_that_does_not_exist_is_named(call: Call, tmp_path: Path) -> None:
+    answer = call("run", "-n", "nowhere", write_manifest(tmp_path, shell_job("lost", "true")))
+    assert answer.code == 1, answer.all
+    assert "the namespace nowhere does not exist; create it with `kubectl create namespace nowhere`" in answer.err
+
+
+def test_how_to_follow_says_the_namespace_that_was_asked_for(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, shell_job("placed", "true"))
+    answer = call("run", "--no-follow", "-n", "kube-public", manifest)
+    assert answer.out.endswith(
+        f"follow with: trainwright run --data-dir {embedded.data.path} -n kube-public {manifest}\n"
+    )
+
+
+def test_what_a_manifest_should_write_in_another_way_is_said_once(call: Call, tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, shell_job("earlier", "true", backoffLimit=2))
+    warning = "spec.backoffLimit is deprecated, use spec.runPolicy.backoffLimit instead"
+    assert call("run", "--no-follow", manifest).out.count(warning) == 1
+    assert call("run", manifest).out.count(warning) == 1
+
+
+def test_a_manifest_may_bring_its_own_namespace(call: Call, tmp_path: Path) -> None:
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}}
+    job = shell_job("inside", "echo at home")
+    job["metadata"]["namespace"] = "own"
+    answer = call("run", write_manifest(tmp_path, job, space))
+    assert answer.code == 0, answer.all
+    assert "[master-0] at home" in answer.out
+
+
+def test_a_running_job_is_followed_replaced_or_left_alone(call: Call, tmp_path: Path) -> None:
+    first = shell_job("busy", "echo begun; sleep 600")
+    manifest = write_manifest(tmp_path, first)
+    started = call("run", "--no-follow", manifest)
+    assert started.code == 0, started.all
+    assert "follow with: trainwright run --data-dir" in started.out
+
+    followed = call("run", "--timeout", "2s", manifest)
+    assert followed.code == 124, followed.all
+    assert "pytorchjob.kubeflow.org/busy is running already: following it" in followed.out
+    assert "busy goes on without us" in followed.out
+
+    other = copy.deepcopy(first)
+    other["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["command"][2] = "echo instead"
+    changed = write_manifest(tmp_path, other, name="other.yaml")
+    refused = call("run", changed)
+    assert refused.code == 1, refused.all
+    assert "busy is running with another spec: run again with --replace" in refused.err
+
+    replaced = call("run", "--replace", changed)
+    assert replaced.code == 0, replaced.all
+    assert "[master-0] instead" in replaced.out
+
+
+def test_a_job_in_the_way_of_one_stops_all(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    call("run", "--no-follow", write_manifest(tmp_path, shell_job("way", "sleep 600")))
+    answer = call("run", write_manifest(tmp_path, CLAIM, shell_job("first", "true"), shell_job("way", "sleep 1")))
+    assert answer.code == 1, answer.all
+    assert answer.out == ""
+    assert "way is running with another spec" in answer.err
+    with SyncClient(embedded.config) as client:
+        with pytest.raises(NotFound):
+            client.get(PYTORCH.resource, "first", namespace="default")
+        client.delete(PYTORCH.resource, "way", namespace="default")
+
+
+def test_ctrl_c_leaves_the_job_running(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, shell_job("left", "echo begun; sleep 600"))
+    words = command_line("run", "--data-dir", str(embedded.data.path), manifest)
+    seen = []
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=dict(embedded.environment)) as process:
+        assert process.stdout is not None
+        last_resort = threading.Timer(60, process.kill)  # whoever does not heed the signal would be waited for for ever
+        last_resort.start()
+        for line in process.stdout:
+            seen.append(line)
+            if "[master-0] begun" in line:
+                process.send_signal(signal.SIGINT)
+        last_resort.cancel()
+    assert process.returncode == 130, "".join(seen)
+    assert "left goes on without us\n" in seen
+    with SyncClient(embedded.config) as client:
+        assert client.get(PODS, "left-master-0", namespace="default")["status"]["phase"] == "Running"
+        client.delete(PYTORCH.resource, "left", namespace="default")
+
+
+def test_objects_beside_jobs_become_what_the_manifest_says(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "options"}, "data": {"a": "1", "b": "2"}}
+    claim: Object = {**copy.deepcopy(CLAIM), "metadata": {"name": "grown"}}
+    assert call("run", write_manifest(tmp_path, config, claim)).out.splitlines() == [
+        "persistentvolumeclaim/grown created",
+        "configmap/options created",
+    ]
+    assert "configmap/options unchanged" in call("run", write_manifest(tmp_path, config)).out
+    config["data"] = {"a": "3"}
+    claim["spec"]["resources"]["requests"]["storage"] = "9Mi"
+    changed = call("run", write_manifest(tmp_path, config, claim)).out.splitlines()
+    assert changed == [
+        "persistentvolumeclaim/grown kept, although the manifest has another spec.resources.requests.storage",
+        "configmap/options configured",
+    ]
+    with SyncClient(embedded.config) as client:
+        assert client.get(CONFIG_MAPS, "options", namespace="default")["data"] == {"a": "3"}
+
+
+def test_several_jobs_are_followed_together(call: Call, tmp_path: Path) -> None:
+    answer = call(
+        "run", write_manifest(tmp_path, shell_job("one", "echo first"), shell_job("two", "echo second; exit 3"))
+    )
+    assert answer.code == 1, answer.all
+    assert "[one/master-0] first" in answer.out
+    assert "[two/master-0] second" in answer.out
+    assert "one succeeded in " in answer.out
+    assert "master-0 failed first: exit code 3" in answer.out
+
+
+def test_a_job_runs_in_the_directory_of_its_manifest_with_the_python_asked_for(call: Call, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    (tmp_path / "where.py").write_text("import sys; print('prefix', sys.prefix)")
+    manifest = write_manifest(tmp_path, shell_job("elsewhere", "pwd; python where.py"))
+    answer = call("run", "--python", str(tmp_path / "env/bin/python"), manifest)
+    assert answer.code == 0, answer.all
+    assert f"[master-0] {tmp_path}\n" in answer.out
+    assert f"[master-0] prefix {tmp_path}/env\n" in answer.out
+
+
+def test_a_manifest_may_come_from_standard_input(call: Call, tmp_path: Path) -> None:
+    manifest = Path(write_manifest(tmp_path, shell_job("piped", "echo from a pipe")))
+    answer = call("run", "-", stdin=manifest.read_text())
+    assert answer.code == 0, answer.all
+    assert "[master-0] from a pipe" in answer.out
+
+
+def test_an_image_that_is_not_here_runs_with_a_warning(call: Call, tmp_path: Path) -> None:
+    job = shell_job("foreign", "echo hello")
+    container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
+    container["image"] = "example/train:1"
+    answer = call("run", write_manifest(tmp_path, job))
+    assert answer.code == 0, answer.all
+    assert "Warning: master-0: UnknownImage: " in answer.out

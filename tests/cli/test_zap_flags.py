@@ -1,0 +1,89 @@
+"""The log's form and level, as the flags of Go operators ask for them."""
+
+import json
+import logging
+import re
+from typing import Any
+
+import click
+import pytest
+
+from trainwright.cli.zap_flags import TIME_ENCODINGS, LogStyle, log_style, read_level, start_logging
+
+
+@pytest.fixture(autouse=True)
+def _logger_restored() -> Any:
+    logger = logging.getLogger("trainwright")
+    before = (logger.handlers, logger.level, logger.propagate)
+    yield
+    logger.handlers, logger.level, logger.propagate = before
+
+
+@pytest.mark.parametrize(
+    ("devel", "level", "encoder"),
+    [(None, logging.INFO, "console"), (True, logging.DEBUG, "console"), (False, logging.INFO, "json")],
+)
+def test_zaps_modes_set_what_is_not_said(devel: bool | None, level: int, encoder: str) -> None:
+    style = log_style(devel=devel, encoder=None, level=None, time_encoding=None)
+    assert style == LogStyle(level, encoder, "iso8601")
+
+
+def test_what_is_said_wins_over_the_mode() -> None:
+    style = log_style(devel=True, encoder="json", level=logging.ERROR, time_encoding="epoch")
+    assert style == LogStyle(logging.ERROR, "json", "epoch")
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("debug", logging.DEBUG),
+        ("info", logging.INFO),
+        ("error", logging.ERROR),
+        ("panic", logging.CRITICAL),
+        ("5", 10),
+    ],
+)
+def test_levels_have_names_and_numbers(text: str, level: int) -> None:
+    assert read_level(text) == level
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "loud", "²"])
+def test_a_level_that_there_is_not_is_refused_with_the_choices(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="write debug, info, error, panic or a number above 0"):
+        read_level(text)
+
+
+def test_json_has_zaps_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(LogStyle(logging.INFO, "json", "rfc3339"))
+    log = logging.getLogger("trainwright.x")
+    try:
+        raise ValueError("ä")
+    except ValueError:
+        log.exception("went %s", "wrong")
+    log.debug("not this")
+    (line,) = capsys.readouterr().err.splitlines()
+    entry = json.loads(line)
+    assert (entry["level"], entry["logger"], entry["msg"]) == ("error", "trainwright.x", "went wrong")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", entry["ts"])
+    assert entry["stacktrace"].endswith("ValueError: ä")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "written"),
+    [
+        ("epoch", "1000000000.25"),
+        ("millis", "1000000000250.0"),
+        ("nano", "1000000000250000000"),
+        ("iso8601", "2001-09-09T01:46:40.250Z"),
+        ("rfc3339", "2001-09-09T01:46:40Z"),
+        ("rfc3339nano", "2001-09-09T01:46:40.250000Z"),
+    ],
+)
+def test_times_are_written_as_asked(encoding: str, written: str) -> None:
+    assert str(TIME_ENCODINGS[encoding](1_000_000_000.25)) == written
+
+
+def test_the_console_shows_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    start_logging(LogStyle(logging.INFO, "console", "rfc3339"))
+    logging.getLogger("trainwright.x").info("hello")
+    assert re.fullmatch(r"\S+Z INFO trainwright.x: hello\n", capsys.readouterr().err)

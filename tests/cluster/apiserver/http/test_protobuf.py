@@ -1,0 +1,46 @@
+"""The protobuf bodies: what kubectl really sends is tested with kubectl; here is what nobody should send."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.cluster.apiserver.errors import ApiFailure
+from trainwright.cluster.apiserver.http.protobuf import decode_envelope
+
+
+def field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def envelope(kind: bytes, raw: bytes) -> bytes:
+    return b"k8s\x00" + field(1, field(1, b"v1") + field(2, kind)) + field(2, raw)
+
+
+def test_a_config_map() -> None:
+    metadata = field(1, b"c") + field(3, b"ns") + field(11, field(1, b"l") + field(2, b"v"))
+    raw = (
+        field(1, metadata) + field(2, field(1, b"k") + field(2, b"text")) + field(3, field(1, b"b") + field(2, b"\xff"))
+    )
+    assert decode_envelope(envelope(b"ConfigMap", raw)) == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c", "namespace": "ns", "labels": {"l": "v"}},
+        "data": {"k": "text"},
+        "binaryData": {"b": "/w=="},
+    }
+
+
+def test_another_kind_is_refused_with_the_way_out() -> None:
+    with pytest.raises(ApiFailure, match=r"not of Deployment: .*kubectl apply -f") as failure:
+        decode_envelope(envelope(b"Deployment", b""))
+    assert failure.value.code == 415
+
+
+@given(st.binary(max_size=60), st.booleans())
+def test_rubbish_is_a_bad_request(data: bytes, enveloped: bool) -> None:
+    body = envelope(b"Secret", data[:100]) if enveloped else b"k8s\x00" + data
+    try:
+        kind = decode_envelope(body)["kind"]
+    except ApiFailure as failure:
+        kind = failure.code
+    assert kind in {"Secret", 400, 415}

@@ -1,0 +1,19 @@
+"""The field tables are what the real server publishes, no more and no less."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.cluster.controlplane import ROOT, ControlPlane
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
+
+
+def test_the_file_is_up_to_date(control_plane: ControlPlane) -> None:
+    tool = ROOT / "tools" / "builtin-schemas"
+    command = [sys.executable, str(tool), str(control_plane.kubectl), str(control_plane.kubeconfig)]
+    made = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    kept = (ROOT / "src/trainwright/cluster/apiserver/schema/builtin.json").read_text()
+    assert json.loads(kept) == json.loads(made), "run tools/builtin-schemas (see its first lines)"

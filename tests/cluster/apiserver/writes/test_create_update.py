@@ -1,0 +1,138 @@
+"""Objects that anybody could send by mistake: each is stored or refused in words, never a fault of the server."""
+
+import copy
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.objects.widgets import definition, widget
+from trainwright.cluster.apiserver.errors import ApiFailure
+from trainwright.cluster.apiserver.http.requests import Form
+from trainwright.cluster.apiserver.http.tables import table
+from trainwright.cluster.apiserver.resources.crds import types_of
+from trainwright.cluster.apiserver.resources.registry import Registry
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.writes.create_update import admitted, duplicate_fields, new_object, updated_object
+from trainwright.cluster.apiserver.writes.managed_fields import Author
+from trainwright.objects import Object
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+AUTHOR = Author("tester", NOW)
+REGISTRY = Registry()
+
+OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "u"}
+OBJECTS: dict[str, Object] = {
+    "pods": {
+        "metadata": {"name": "p", "labels": {"a": "b"}, "ownerReferences": [OWNER]},
+        "spec": {
+            "initContainers": [{"name": "i", "image": "x"}],
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "x:1",
+                    "ports": [{"containerPort": 80}],
+                    "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                    "resources": {"limits": {"cpu": 1}, "requests": {"cpu": "500m"}},
+                    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                    "readinessProbe": {"exec": {"command": ["true"]}},
+                }
+            ],
+            "volumes": [{"name": "v", "downwardAPI": {"items": [{"path": "x", "fieldRef": {"fieldPath": "y"}}]}}],
+            "tolerations": [{"key": "k"}],
+        },
+    },
+    "services": {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "name": "a"}], "selector": {"a": "b"}}},
+    "secrets": {"metadata": {"name": "s"}, "stringData": {"a": "b"}, "data": {"c": "ZA=="}},
+    "configmaps": {"metadata": {"name": "c"}, "data": {"a": "b"}, "binaryData": {"c": "ZA=="}},
+    "events": {
+        "metadata": {"name": "e"},
+        "involvedObject": {"name": "p", "namespace": "ns"},
+        "source": {"component": "x"},
+        "count": 2,
+    },
+    "persistentvolumeclaims": {
+        "metadata": {"name": "c"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    },
+    "persistentvolumes": {
+        "metadata": {"name": "v"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/x"}},
+    },
+    "nodes": {"metadata": {"name": "n"}, "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}},
+    "namespaces": {"metadata": {"name": "n"}},
+    "customresourcedefinitions": definition(),
+    "widgets": widget(
+        parts=[{"id": "1"}],
+        tags=["a"],
+        labels={"x": {"a": 1}},
+        either={"a": "x"},
+        embedded={"apiVersion": "v1", "kind": "X"},
+    ),
+}
+
+rubbish: st.SearchStrategy[Any] = (
+    st.none() | st.booleans() | st.integers(-5, 70000) | st.text(max_size=5) | st.just([]) | st.just({})
+)
+rubbish |= st.lists(rubbish, max_size=2) | st.dictionaries(st.text(max_size=5), rubbish, max_size=2)
+
+
+def kind_of(plural: str) -> ResourceType:
+    if plural == "widgets":
+        crd = definition(rules=True)
+        crd["spec"]["names"] |= {"singular": "widget", "listKind": "WidgetList"}
+        return types_of(crd)[0]
+    return next(kind for kind in REGISTRY.types() if kind.resource.plural == plural)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place below the root of a document."""
+    found = [path] if path else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in items:
+        found += places(part, (*path, key))
+    return found
+
+
+def spoiled(obj: Object, path: tuple[Any, ...], value: Any) -> Object:
+    changed: Any = copy.deepcopy(obj)
+    holder = changed
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    assert isinstance(changed, dict)
+    return changed
+
+
+@pytest.mark.parametrize("plural", OBJECTS)
+@given(data=st.data())
+def test_a_spoiled_object_is_stored_or_refused(plural: str, data: st.DataObject) -> None:
+    kind = kind_of(plural)
+    good = OBJECTS[plural]
+    bad = spoiled(good, data.draw(st.sampled_from(places(good))), data.draw(rubbish))
+    try:
+        stored = new_object(kind, admitted(kind, copy.deepcopy(bad)), namespace="ns", uid="u", author=AUTHOR)
+    except ApiFailure as failure:
+        outcome = failure.code
+    else:
+        outcome = 201
+        assert table(kind, [stored], Form("Table"), NOW, {})["rows"][0]["cells"]
+        stored["metadata"]["resourceVersion"] = "1"
+        again = updated_object(kind, admitted(kind, copy.deepcopy(stored)), stored, AUTHOR)
+        assert again is stored
+    assert outcome in {201, 400, 422}
+
+
+@pytest.mark.parametrize("plural", OBJECTS)
+def test_the_objects_above_are_good(plural: str) -> None:
+    kind = kind_of(plural)
+    draft = admitted(kind, copy.deepcopy(OBJECTS[plural]))
+    assert draft.found.unknown == []
+    assert new_object(kind, draft, namespace="ns", uid="u", author=AUTHOR)["metadata"]["uid"] == "u"
+
+
+def test_repeated_fields_are_found_at_any_depth() -> None:
+    text = b'{"a": 1, "b": [{"c": 1, "c": {"d": 1, "d": 2}}], "a": {"e": 1, "e": 2}}'
+    assert sorted(duplicate_fields(text)) == ["a", "a.e", "b[0].c", "b[0].c.d"]

@@ -1,0 +1,43 @@
+"""Sets of fields: their FieldsV1 form loses nothing, and every field of an object is somewhere in it."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.cluster.apiserver.schema.builtin import definition
+from trainwright.cluster.apiserver.writes.fieldsets import NODE, Path, decode, encode, flatten, shown
+
+elements = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"1"'])
+paths = st.lists(elements, min_size=1, max_size=4).map(tuple)
+
+
+@given(st.sets(paths, max_size=12))
+def test_what_is_encoded_can_be_decoded(members: set[Path]) -> None:
+    assert decode(encode(members)) == members
+
+
+def test_lists_are_taken_apart_where_their_elements_have_names() -> None:
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "metadata": {"name": "p", "uid": "u", "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "m", "command": ["x", "y"], "ports": [{"containerPort": 80}]}]},
+    }
+    main = ("f:spec", "f:containers", 'k:{"name":"m"}')
+    port = (*main, "f:ports", 'k:{"containerPort":80,"protocol":"TCP"}')
+    assert flatten(pod, definition("Pod"), definition) == {
+        ("f:metadata", "f:labels"): NODE,
+        ("f:metadata", "f:labels", "f:a"): "b",
+        ("f:spec",): NODE,
+        ("f:spec", "f:containers"): NODE,
+        main: NODE,
+        (*main, "f:name"): "m",
+        (*main, "f:command"): ["x", "y"],
+        (*main, "f:ports"): NODE,
+        port: NODE,
+        (*port, "f:containerPort"): 80,
+    }
+
+
+def test_paths_are_shown_as_kubectl_users_know_them() -> None:
+    assert shown(("f:spec", 'k:{"id":"1"}', "f:n", 'v:"x"')) == '.spec[id="1"].n[="x"]'

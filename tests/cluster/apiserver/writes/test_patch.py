@@ -1,0 +1,127 @@
+"""Patches as pure functions: laws that hold for any document, and the directives of the strategic ones."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.cluster.apiserver.schema.builtin import definition
+from trainwright.cluster.apiserver.writes.patch import PatchError, json_patch, merge_patch
+from trainwright.cluster.apiserver.writes.strategic_merge import strategic_patch
+
+values = st.recursive(
+    st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=10,
+)
+objects = st.dictionaries(st.sampled_from("abc"), values, max_size=3)
+patches = st.dictionaries(st.sampled_from("abc"), values | st.none(), max_size=3)
+
+
+class TestMerge:
+    @given(objects, patches)
+    def test_it_sets_removes_and_leaves_alone(self, target: dict[str, Any], patch: dict[str, Any]) -> None:
+        before = copy.deepcopy(target)
+        merged = merge_patch(target, patch)
+        assert target == before
+        assert merge_patch(merged, patch) == merged
+        for key in "abc":
+            if key not in patch:
+                assert merged.get(key) == target.get(key)
+            elif patch[key] is None:
+                assert key not in merged
+            elif not isinstance(patch[key], dict):
+                assert merged[key] == patch[key]
+
+
+class TestJsonPatch:
+    @given(objects, values)
+    def test_what_is_added_can_be_tested_and_removed(self, target: dict[str, Any], value: Any) -> None:
+        before = copy.deepcopy(target)
+        path = "/new~1field~0"
+        operations = [{"op": "add", "path": path, "value": value}, {"op": "test", "path": path, "value": value}]
+        assert json_patch(target, operations) == target | {"new/field~": value}
+        assert json_patch(target, [*operations, {"op": "remove", "path": path}]) == before
+        assert target == before
+
+    def test_lists(self) -> None:
+        operations = [
+            {"op": "add", "path": "/l/-", "value": 4},
+            {"op": "add", "path": "/l/0", "value": 0},
+            {"op": "remove", "path": "/l/2"},
+        ]
+        assert json_patch({"l": [1, 2, 3]}, operations) == {"l": [0, 1, 3, 4]}
+
+    @pytest.mark.parametrize(
+        ("operation", "message"),
+        [
+            ({"op": "remove", "path": "/x"}, "remove operation does not apply: doc is missing path: /x"),
+            ({"op": "add", "path": "/x/y", "value": 1}, "doc is missing path: /x"),
+            ({"op": "add", "path": "/l/9", "value": 1}, "index '9' is outside of a list of 1"),
+            ({"op": "add", "path": "/l/²", "value": 1}, "index '²' is outside of a list of 1"),
+            ({"op": "add", "path": "l"}, "path 'l' is not a JSON pointer"),
+            ({"op": "add", "path": "/l"}, "value is missing"),
+            ({"op": "sing"}, "unknown operation"),
+            ({"op": "test", "path": "/l", "value": 2}, "testing value /l failed"),
+            ("no", "unknown operation 'no'"),
+        ],
+    )
+    def test_mistakes_are_named(self, operation: Any, message: str) -> None:
+        with pytest.raises(PatchError, match=message):
+            json_patch({"l": [1]}, [operation])
+
+
+class TestStrategic:
+    def patched(self, target: Any, patch: Any) -> Any:
+        before = copy.deepcopy(target)
+        result = strategic_patch(target, patch, definition("PodSpec"), definition)
+        assert target == before
+        return result
+
+    def test_elements_are_found_by_their_key(self) -> None:
+        target = {"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]}
+        patch = {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}, {"name": "c"}]}
+        assert self.patched(target, patch) == {
+            "containers": [
+                {"name": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+                {"name": "b"},
+                {"name": "c"},
+            ]
+        }
+
+    def test_order_is_the_clients(self) -> None:
+        target = {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}
+        patch = {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}]}
+        assert [one["name"] for one in self.patched(target, patch)["containers"]] == ["c", "a", "b"]
+
+    def test_directives(self) -> None:
+        target = {"containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v", "emptyDir": {}}]}
+        patch = {
+            "containers": [{"$patch": "delete", "name": "a"}],
+            "volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}],
+            "nodeSelector": {"$patch": "replace", "k": "v"},
+        }
+        assert self.patched(target | {"nodeSelector": {"old": "1"}}, patch) == {
+            "containers": [{"name": "b"}],
+            "volumes": [{"name": "v", "hostPath": {"path": "/x"}}],
+            "nodeSelector": {"k": "v"},
+        }
+
+    def test_lists_without_a_key_are_replaced(self) -> None:
+        target = {"containers": [{"name": "a", "command": ["x", "y"]}]}
+        patched = self.patched(target, {"containers": [{"name": "a", "command": ["z"]}]})
+        assert patched["containers"][0]["command"] == ["z"]
+
+    @pytest.mark.parametrize(
+        ("patch", "message"),
+        [
+            ([], "a strategic merge patch is a JSON object"),
+            ({"$patch": "dance"}, "unknown \\$patch type 'dance'"),
+            ({"containers": [{"image": "x"}]}, "does not contain declared merge key: name"),
+        ],
+    )
+    def test_mistakes_are_named(self, patch: Any, message: str) -> None:
+        with pytest.raises(PatchError, match=message):
+            self.patched({"containers": []}, patch)

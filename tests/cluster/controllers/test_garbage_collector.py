@@ -1,0 +1,222 @@
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.controllers.conftest import Arena
+from tests.support.waiting import eventually
+from trainwright.kube.client.errors import NotFound
+from trainwright.objects import Object
+from trainwright.objects.metadata import controller_reference
+from trainwright.objects.resources import (
+    CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    NAMESPACES,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
+
+pytestmark = pytest.mark.timeout(90)
+
+_numbers = itertools.count(1)
+
+
+async def make(arena: Arena, name: str, *owners: Object, resource: Resource = CONFIG_MAPS, **metadata: Any) -> Object:
+    references = [{**controller_reference(owner), "controller": False} for owner in owners]
+    obj: Object = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name, "namespace": arena.namespace, "ownerReferences": references, **metadata},
+    }
+    if resource == SERVICES:
+        obj["spec"] = {"clusterIP": "None", "selector": {"a": "b"}}
+    return await arena.client.create(resource, obj)
+
+
+async def exists(arena: Arena, obj: Object, resource: Resource = CONFIG_MAPS) -> bool:
+    try:
+        found = await arena.client.get(resource, obj["metadata"]["name"], namespace=arena.namespace)
+    except NotFound:
+        return False
+    return bool(found["metadata"]["uid"] == obj["metadata"]["uid"])
+
+
+async def gone(arena: Arena, obj: Object, resource: Resource = CONFIG_MAPS) -> None:
+    await eventually(lambda: exists(arena, obj, resource), lambda there: not there, seconds=60)
+
+
+async def delete(arena: Arena, obj: Object, propagation: str = "Background", resource: Resource = CONFIG_MAPS) -> None:
+    await arena.client.delete(resource, obj["metadata"]["name"], namespace=arena.namespace, propagation=propagation)
+
+
+async def test_dependents_of_all_kinds_and_depths_go_with_their_owner(arena: Arena) -> None:
+    owner, bystander = await make(arena, "owner"), await make(arena, "bystander")
+    secret, service = (
+        await make(arena, "child", owner, resource=SECRETS),
+        await make(arena, "child", owner, resource=SERVICES),
+    )
+    grandchild = await make(arena, "grandchild", secret | {"apiVersion": "v1", "kind": "Secret"})
+    await delete(arena, owner)
+    await gone(arena, secret, SECRETS)
+    await gone(arena, service, SERVICES)
+    await gone(arena, grandchild)
+    assert await exists(arena, bystander)
+
+
+async def test_an_object_with_two_owners_goes_with_the_last(arena: Arena) -> None:
+    first, second = await make(arena, "first"), await make(arena, "second")
+    child = await make(arena, "child", first, second)
+    await delete(arena, first)
+
+    async def owners() -> list[str]:
+        found = await arena.client.get(CONFIG_MAPS, "child", namespace=arena.namespace)
+        return [one["name"] for one in found["metadata"].get("ownerReferences") or ()]
+
+    await eventually(owners, lambda names: names == ["second"], seconds=60)
+    await delete(arena, second)
+    await gone(arena, child)
+
+
+async def test_an_owner_of_the_same_name_is_not_the_same_owner(arena: Arena) -> None:
+    old = await make(arena, "owner")
+    await delete(arena, old)
+    await gone(arena, old)
+    new = await make(arena, "owner")
+    stray, child = await make(arena, "stray", old), await make(arena, "child", new)
+    await gone(arena, stray)
+    assert await exists(arena, child)
+    assert await exists(arena, new)
+
+
+async def test_foreground_deletion_keeps_the_owner_until_its_dependents_are_gone(arena: Arena) -> None:
+    owner = await make(arena, "owner")
+    child = await make(arena, "child", owner, finalizers=["example.com/busy"])
+    await delete(arena, owner, "Foreground")
+
+    async def going() -> Object:
+        found = await arena.client.get(CONFIG_MAPS, "child", namespace=arena.namespace)
+        return dict(found["metadata"])
+
+    await eventually(going, lambda metadata: "deletionTimestamp" in metadata, seconds=60)
+    waiting = await arena.client.get(CONFIG_MAPS, "owner", namespace=arena.namespace)
+    assert waiting["metadata"]["finalizers"] == ["foregroundDeletion"]
+    await arena.client.patch(CONFIG_MAPS, "child", {"metadata": {"finalizers": None}}, namespace=arena.namespace)
+    await gone(arena, child)
+    await gone(arena, owner)
+
+
+async def test_orphans_stay_and_forget_their_owner(arena: Arena) -> None:
+    owner = await make(arena, "owner")
+    child = await make(arena, "child", owner)
+    await delete(arena, owner, "Orphan")
+    await gone(arena, owner)
+    left = await arena.client.get(CONFIG_MAPS, "child", namespace=arena.namespace)
+    assert left["metadata"]["uid"] == child["metadata"]["uid"]
+    assert not left["metadata"].get("ownerReferences")
+
+
+@pytest.fixture
+async def widgets(embedded: Arena) -> AsyncIterator[Resource]:
+    """A custom kind that appears while the collector runs. (Upstream's looks for new kinds every 30 s only.)"""
+    number = next(_numbers)
+    group, plural = f"g{number}.example.com", "widgets"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    await embedded.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+    resource = Resource(group, "v1", plural, "Widget")
+
+    async def served() -> bool:
+        try:
+            await embedded.client.list(resource, namespace=embedded.namespace)
+        except NotFound:
+            return False
+        return True
+
+    await eventually(served, bool)
+    yield resource
+    await embedded.client.delete(CUSTOM_RESOURCE_DEFINITIONS, f"{plural}.{group}")
+
+
+async def test_custom_kinds_own_and_are_owned(embedded: Arena, widgets: Resource) -> None:
+    widget = await make(embedded, "owner", resource=widgets)
+    part = await make(embedded, "part", widget, resource=widgets)
+    child = await make(embedded, "child", part)
+    await delete(embedded, widget, resource=widgets)
+    await gone(embedded, part, widgets)
+    await gone(embedded, child)
+
+
+async def test_an_owner_of_a_kind_that_nobody_knows_is_not_taken_for_gone(embedded: Arena) -> None:
+    unknown = {"apiVersion": "nobody.example.com/v1", "kind": "Unknown", "metadata": {"name": "x", "uid": "u"}}
+    kept = await make(embedded, "kept", unknown)
+    absent = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never-was", "uid": "u2"}}
+    canary = await make(embedded, "canary", absent)
+    await gone(embedded, canary)  # the collector has been here
+    assert await exists(embedded, kept)
+
+
+async def test_many_dependents_at_once_leave_none_behind(embedded: Arena) -> None:
+    owner = await make(embedded, "owner")
+    await asyncio.gather(*(make(embedded, f"child-{number}", owner) for number in range(60)))
+    await delete(embedded, owner)
+
+    async def left() -> list[str]:
+        found = (await embedded.client.list(CONFIG_MAPS, namespace=embedded.namespace)).items
+        return [one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith("child-")]
+
+    await eventually(left, lambda names: not names)
+
+
+async def test_a_dependent_that_is_seen_before_its_owner_is_not_garbage(embedded: Arena) -> None:
+    async def pair(number: int) -> Object:
+        owner = await make(embedded, f"owner-{number}", resource=SECRETS)
+        return await make(embedded, f"child-{number}", owner | {"apiVersion": "v1", "kind": "Secret"})
+
+    children = await asyncio.gather(*(pair(number) for number in range(80)))
+    absent = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "never-was", "uid": "u"}}
+    await gone(embedded, await make(embedded, "canary", absent))  # the collector is through with what came before
+    assert all(await asyncio.gather(*(exists(embedded, child) for child in children)))
+
+
+async def test_a_deleted_namespace_takes_everything_in_it_along(arena: Arena) -> None:
+    name = f"{arena.namespace}-inner"
+    await arena.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    inner = Arena(arena.client, name, embedded=arena.embedded, directory=arena.directory)
+    held = await make(inner, "held", finalizers=["example.com/busy"])
+    plain = await make(inner, "plain", resource=SECRETS)
+    await arena.client.delete(NAMESPACES, name)
+    await gone(inner, plain, SECRETS)
+
+    async def conditions() -> dict[str, str]:
+        found = (await arena.client.get(NAMESPACES, name))["status"]
+        assert found["phase"] == "Terminating"
+        return {one["type"]: one["message"] for one in found.get("conditions") or () if one["status"] == "True"}
+
+    said = await eventually(conditions, lambda seen: "NamespaceFinalizersRemaining" in seen)
+    assert said["NamespaceContentRemaining"] == "Some resources are remaining: configmaps. has 1 resource instances"
+    assert "example.com/busy in 1 resource instances" in said["NamespaceFinalizersRemaining"]
+
+    await arena.client.patch(CONFIG_MAPS, "held", {"metadata": {"finalizers": None}}, namespace=name)
+    await gone(inner, held)
+
+    async def there() -> bool:
+        try:
+            await arena.client.get(NAMESPACES, name)
+        except NotFound:
+            return False
+        return True
+
+    await eventually(there, lambda still: not still, seconds=60)

@@ -1,0 +1,106 @@
+"""Container output as log lines, and back."""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.cluster.node.logs.cri import LONGEST_PIECE, ROTATED, Lines, LogFile, Pipe, remove_log, rotated_names
+from trainwright.cluster.node.logs.reader import Renderer
+
+STAMP = "2026-11-15T04:05:06.123456789Z"
+
+
+def test_lines_are_stamped_and_named() -> None:
+    lines = Lines("stdout")
+    assert lines.feed(b"one\ntw", STAMP) == f"{STAMP} stdout F one\n".encode()
+    assert lines.feed(b"o\n\n", STAMP) == f"{STAMP} stdout F two\n{STAMP} stdout F \n".encode()
+    assert lines.feed(b"rest", STAMP) == b""
+    assert lines.finish(STAMP) == f"{STAMP} stdout P rest\n".encode()
+    assert lines.finish(STAMP) == b""
+
+
+def test_a_long_line_is_cut_into_pieces() -> None:
+    lines = Lines("stderr")
+    written = lines.feed(b"x" * (LONGEST_PIECE + 5), STAMP) + lines.feed(b"y\n", STAMP)
+    first, second = written.splitlines()
+    assert first == f"{STAMP} stderr P ".encode() + b"x" * LONGEST_PIECE
+    assert second == f"{STAMP} stderr F xxxxxy".encode()
+
+
+def test_a_full_disk_costs_the_log_some_lines_and_the_program_nothing(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    log = LogFile("/dev/full")
+    pipe = Pipe(reader, log, "stdout")
+    os.write(writer, b"one\n")
+    assert pipe.pump(STAMP)
+    room = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+    os.dup2(room, log.descriptor)
+    for text in (b"two\n", b"three\n"):
+        os.write(writer, text)
+        assert pipe.pump(STAMP)
+    os.close(writer)
+    pipe.close(STAMP)
+    log.close()
+    os.close(room)
+    missing = len(f"{STAMP} stdout F one\n")
+    assert (tmp_path / "log").read_text().splitlines() == [
+        f"{STAMP} stdout F [{missing} bytes of the log are missing here: the disk was full]",
+        f"{STAMP} stdout F two",
+        f"{STAMP} stdout F three",
+    ]
+
+
+@given(writes=st.lists(st.lists(st.binary(max_size=30), max_size=6), max_size=20), limit=st.integers(1, 100))
+def test_a_log_keeps_its_end_in_files_of_bounded_size(writes: list[list[bytes]], limit: int) -> None:
+    texts = [[text.replace(b"\n", b"") + b"\n" for text in texts] for texts in writes]
+    longest = max((len(text) for lines in texts for text in lines), default=0)
+    with TemporaryDirectory() as directory:
+        path = f"{directory}/0.log"
+        log = LogFile(path, limit=limit)
+        for lines in texts:
+            assert log.write(b"".join(lines)) == sum(map(len, lines))
+        log.close()
+        found = {name: Path(name).read_bytes() for name in [path, *rotated_names(path)] if Path(name).exists()}
+        assert {str(name) for name in Path(directory).iterdir()} == set(found)
+        remove_log(path)
+        assert not list(Path(directory).iterdir())
+    kept = b"".join(reversed(found.values()))
+    everything = b"".join(text for lines in texts for text in lines)
+    assert everything.endswith(kept)
+    assert all(len(part) < limit + longest and part[-1:] in (b"", b"\n") for part in found.values() if part)
+    assert kept == everything or len(found) == ROTATED + 1
+    assert all(limit <= len(part) for name, part in found.items() if name != path)
+
+
+def test_a_log_that_is_opened_again_goes_on_where_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    for text in (b"one\n", b"two\n", b"three\n"):
+        log = LogFile(str(path), limit=8)
+        assert log.write(text) == len(text)
+        log.close()
+    assert (path.read_bytes(), (tmp_path / "0.log.1").read_bytes()) == (b"three\n", b"one\ntwo\n")
+
+
+def test_what_fits_on_the_disk_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    """The first file takes a line; for the second there is no room."""
+    path = tmp_path / "0.log"
+    (tmp_path / "0.log.new").symlink_to("/dev/full")
+    log = LogFile(str(path), limit=1)
+    assert log.write(b"one\ntwo\nthree\n") == len(b"one\n")
+    log.close()
+    assert (tmp_path / "0.log.1").read_bytes() == b"one\n"
+
+
+BYTES = st.binary(max_size=40) | st.sampled_from([b"\n", b"x" * LONGEST_PIECE, b"\n\n", b"P F stdout \n"])
+
+
+@given(chunks=st.lists(BYTES, max_size=12), cut=st.integers(1, 50))
+def test_what_a_container_wrote_is_read_back_byte_by_byte(chunks: list[bytes], cut: int) -> None:
+    lines = Lines("stdout")
+    log = b"".join(lines.feed(chunk, STAMP) for chunk in chunks) + lines.finish(STAMP)
+    renderer = Renderer(timestamps=False, since=None)
+    read = b"".join(renderer.feed(log[start : start + cut]) for start in range(0, len(log), cut))
+    assert read == b"".join(chunks)

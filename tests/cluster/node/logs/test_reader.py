@@ -1,0 +1,218 @@
+"""Reading logs as the kubelet would: options, runs of a container, following to the end."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.cluster.node.logs.cri import ROTATED, LogFile
+from trainwright.cluster.node.logs.reader import PodLogs, Renderer, _close, _line_starts, _open_all, _tail_offset
+from trainwright.cluster.node.pods import container_lifecycle
+from trainwright.cluster.node.supervisor.files import write_json
+from trainwright.objects.logs import LogOptions, LogUnavailable
+
+POD = {"metadata": {"name": "p1", "namespace": "default", "uid": "u"}}
+RUNNING = container_lifecycle.running("2026-11-15T04:05:06Z")
+ENDED = container_lifecycle.terminated(exit_code=0, reason="Completed", started_at="t", finished_at="t")
+
+
+class Container:
+    """What a supervisor would have written."""
+
+    def __init__(self, node: Path) -> None:
+        self.directory = node / "pods" / "u"
+        (self.directory / "logs/main").mkdir(parents=True)
+
+    def stands(self, state: dict[str, Any], *, restarts: int = 0, last: dict[str, Any] | None = None) -> None:
+        record = {"name": "main", "restarts": restarts, "state": state, "last": last or {}}
+        write_json(str(self.directory / "state.json"), {"initContainers": [], "containers": [record]})
+
+    def wrote(self, *lines: str, run: int = 0) -> None:
+        with (self.directory / f"logs/main/{run}.log").open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def rotates(self, limit: int, run: int = 0) -> LogFile:
+        """The log as a supervisor writes it, with files of so many bytes."""
+        return LogFile(str(self.directory / f"logs/main/{run}.log"), limit=limit)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Container:
+    return Container(tmp_path)
+
+
+def line(second: int, text: str, tag: str = "F") -> str:
+    return f"2026-11-15T04:05:{second:02d}.000000000Z stdout {tag} {text}"
+
+
+async def read(container: Container, **options: Any) -> str:
+    logs = PodLogs(container.directory.parents[1])
+    pieces = [piece async for piece in logs.read(POD, "main", LogOptions(**options))]
+    return b"".join(pieces).decode()
+
+
+async def test_everything_is_read(container: Container) -> None:
+    container.stands(ENDED)
+    container.wrote(line(1, "one"), line(2, "tw", "P"), line(3, "o"), line(4, "end", "P"))
+    assert await read(container) == "one\ntwo\nend"
+
+
+async def test_options_choose_what_is_read(container: Container) -> None:
+    container.stands(RUNNING)
+    container.wrote(*(line(second, f"text {second}") for second in range(1, 6)))
+    assert await read(container, tail_lines=2) == "text 4\ntext 5\n"
+    assert await read(container, tail_lines=0) == ""
+    assert await read(container, tail_lines=99, limit_bytes=9) == "text 1\nte"
+    since = datetime(2026, 11, 15, 4, 5, 4, tzinfo=UTC)
+    assert await read(container, since=since) == "text 4\ntext 5\n"
+    assert await read(container, tail_lines=1, timestamps=True) == "2026-11-15T04:05:05.000000000Z text 5\n"
+
+
+async def test_following_reads_until_the_container_has_ended(container: Container) -> None:
+    container.stands(RUNNING)
+    container.wrote(line(1, "one"))
+    reading = asyncio.create_task(read(container, follow=True))
+    await asyncio.sleep(0)
+    container.wrote(line(2, "two"))
+    await asyncio.sleep(0.06)
+    assert not reading.done()
+    container.wrote(line(3, "three"))
+    container.stands(ENDED)
+    assert await reading == "one\ntwo\nthree\n"
+
+
+async def test_following_ends_when_the_container_was_started_again(container: Container) -> None:
+    container.stands(RUNNING)
+    container.wrote(line(1, "one"))
+    reading = asyncio.create_task(read(container, follow=True))
+    await asyncio.sleep(0)
+    container.wrote(line(1, "again"), run=1)
+    container.stands(RUNNING, restarts=1, last=ENDED)
+    assert await reading == "one\n"
+    assert await read(container) == "again\n"
+    assert await read(container, previous=True) == "one\n"
+
+
+async def test_in_back_off_the_last_run_is_both_the_present_and_the_previous(container: Container) -> None:
+    container.wrote(line(1, "crash"), run=1)
+    container.stands(container_lifecycle.waiting("CrashLoopBackOff"), restarts=1, last=ENDED)
+    assert await read(container) == await read(container, previous=True) == "crash\n"
+
+
+async def test_what_is_not_there_is_refused_in_the_kubelets_words(container: Container) -> None:
+    with pytest.raises(LogUnavailable, match='container "main" in pod "p1" is waiting to start: ContainerCreating'):
+        await read(container)
+    container.stands(container_lifecycle.waiting("PodInitializing"))
+    with pytest.raises(LogUnavailable, match='container "main" in pod "p1" is waiting to start: PodInitializing'):
+        await read(container)
+    container.stands(RUNNING)
+    with pytest.raises(LogUnavailable, match='previous terminated container "main" in pod "p1" not found'):
+        await read(container, previous=True)
+
+
+def encoded(*lines: str) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+async def test_rotated_files_are_one_log(container: Container) -> None:
+    container.stands(RUNNING, restarts=1, last=ENDED)
+    for run in (0, 1):
+        log = container.rotates(1, run)
+        log.write(encoded(*(line(second, f"{run}.{second}") for second in range(1, 4)), line(4, f"{run}.", "P")))
+        log.write(encoded(line(5, "4")))
+        log.close()
+    assert await read(container) == "1.1\n1.2\n1.3\n1.4\n"
+    assert await read(container, previous=True) == "0.1\n0.2\n0.3\n0.4\n"
+    assert await read(container, tail_lines=2) == "1.3\n1.4\n"
+    assert await read(container, tail_lines=1) == "1.4\n"
+    assert await read(container, limit_bytes=6) == "1.1\n1."
+    since = datetime(2026, 11, 15, 4, 5, 3, tzinfo=UTC)
+    stamped = "2026-11-15T04:05:03.000000000Z 1.3\n2026-11-15T04:05:04.000000000Z 1.4\n"
+    assert await read(container, since=since, timestamps=True) == stamped
+
+
+async def test_a_log_is_read_although_its_rotation_was_cut_off(container: Container) -> None:
+    container.stands(ENDED)
+    log = container.rotates(1)
+    log.write(encoded(line(1, "one"), line(2, "two")))
+    log.close()
+    (container.directory / "logs/main/0.log").rename(container.directory / "logs/main/0.log.2")
+    (container.directory / "logs/main/0.log.1").rename(container.directory / "logs/main/0.log.3")
+    assert await read(container) == "one\ntwo\n"
+
+
+async def test_a_follower_goes_on_in_the_next_file(container: Container) -> None:
+    container.stands(RUNNING)
+    log = container.rotates(1)
+    log.write(encoded(line(0, "0")))
+    reading = PodLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True))
+    seen = await anext(reading)
+    for first in range(1, 40, ROTATED):  # so many files are kept while it does not look
+        batch = range(first, first + ROTATED)
+        log.write(encoded(*(line(1, str(number)) for number in batch)))
+        for _ in batch:
+            seen += await anext(reading)
+    container.stands(ENDED)
+    assert [piece async for piece in reading] == []
+    assert seen.decode().split() == [str(number) for number in range(41)]
+    log.close()
+
+
+async def test_a_follower_that_keeps_up_with_a_busy_writer_sees_every_line_once(container: Container) -> None:
+    container.stands(RUNNING)
+    total, limit = 60_000, 200_000
+    room = threading.Semaphore(limit // 100)  # lines that the writer may be ahead, less than the files that are kept
+    log = container.rotates(limit // ROTATED)
+
+    def write() -> None:
+        for first in range(0, total, 100):
+            for _ in range(100):
+                assert room.acquire(timeout=10)
+            log.write(encoded(*(line(1, f"{number:050}") for number in range(first, first + 100))))
+        container.stands(ENDED)
+
+    writing = asyncio.create_task(asyncio.to_thread(write))
+    seen = b""
+    async for piece in PodLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True)):
+        seen += piece
+        room.release(max(1, piece.count(b"\n")))
+    await writing
+    log.close()
+    assert seen.decode().split() == [f"{number:050}" for number in range(total)]
+    assert (container.directory / f"logs/main/0.log.{ROTATED}").exists()
+
+
+@given(
+    lines=st.lists(st.tuples(st.sampled_from("PF"), st.sampled_from(["", "x", "y" * 30_000])), max_size=12),
+    wanted=st.integers(1, 6),
+    limit=st.sampled_from([50, 100, 40_000, 1_000_000]),
+)
+def test_a_tail_is_the_end_of_the_whole(
+    lines: list[tuple[str, str]], wanted: int, limit: int, tmp_path_factory: Any
+) -> None:
+    path = tmp_path_factory.mktemp("tail") / "log"
+    log = LogFile(str(path), limit=limit)
+    log.write(encoded(*(line(1, content, tag) for tag, content in lines)))
+    log.close()
+    files = _open_all(path)
+    text = b"".join(file.read() for file in files)
+    lines = lines[len(lines) - text.count(b"\n") :]
+    offset = _tail_offset(files, wanted)
+    _close(files)
+    whole = Renderer(timestamps=False, since=None).feed(text)
+    tail = Renderer(timestamps=False, since=None).feed(text[offset:])
+    assert tail == b"".join(whole.splitlines(keepends=True)[-wanted:]) or _ends_in_empty_piece(lines)
+    assert offset in {0, len(text), *_line_starts(text, complete=True)}
+
+
+def _ends_in_empty_piece(lines: list[tuple[str, str]]) -> bool:
+    """A piece without text opens a line that nobody sees."""
+    open_text = ""
+    for tag, content in lines:
+        open_text = open_text + content if tag == "P" else ""
+    return bool(lines) and lines[-1][0] == "P" and not open_text

@@ -1,0 +1,118 @@
+"""Addresses, names and hosts files of pods."""
+
+import ipaddress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.cluster.node.network.hosts import (
+    Peer,
+    ServiceName,
+    addresses_by_name,
+    choose_address,
+    names_seen_from,
+    render_hosts,
+    replace_names,
+    unknown_names,
+)
+
+MASTER = Peer(namespace="default", name="job-master-0", address="127.64.0.1", labels={"job": "a", "role": "master"})
+WORKER = Peer(namespace="default", name="job-worker-0", address="127.64.0.2", labels={"job": "a", "role": "worker"})
+OTHER = Peer(namespace="other", name="job-master-0", address="127.64.0.3", labels={"job": "a", "role": "master"})
+SERVICES = [
+    ServiceName(namespace="default", name="job-master-0", selector={"role": "master"}),
+    ServiceName(namespace="other", name="job-master-0", selector={"role": "master"}),
+    ServiceName(namespace="default", name="manual", selector={}),
+]
+
+
+def test_the_file_names_pods_and_services_of_the_own_namespace_shortly_and_others_in_full() -> None:
+    names = names_seen_from("default", [MASTER, WORKER, OTHER], SERVICES)
+    assert render_hosts(names) == (
+        "127.0.0.1 localhost\n"
+        "::1 localhost ip6-localhost ip6-loopback\n"
+        "127.64.0.1 job-master-0 job-master-0.default job-master-0.default.svc job-master-0.default.svc.cluster.local\n"
+        "127.64.0.2 job-worker-0\n"
+        "127.64.0.3 job-master-0.other job-master-0.other.svc job-master-0.other.svc.cluster.local\n"
+    )
+
+
+def test_names_of_the_machine_itself_stay_known() -> None:
+    machine = "# comment\n127.0.0.1 localhost\n127.0.1.1 workstation\n\n10.0.0.5 nas\n"
+    assert render_hosts({}, machine).splitlines()[2:] == ["127.0.1.1 workstation", "10.0.0.5 nas"]
+
+
+def test_a_pod_with_a_subdomain_has_its_full_name() -> None:
+    peer = Peer(namespace="default", name="p", address="127.64.0.9", hostname="h", subdomain="s")
+    assert names_seen_from("default", [peer], [])["127.64.0.9"] == [
+        "p", "h.s", "h.s.default", "h.s.default.svc", "h.s.default.svc.cluster.local",
+    ]  # fmt: skip
+
+
+LABELS = st.dictionaries(st.sampled_from("jri"), st.sampled_from("01"), max_size=3)
+NAMESPACE = st.sampled_from(["a", "b"])
+
+
+@given(st.lists(st.tuples(NAMESPACE, LABELS), max_size=6), st.lists(st.tuples(NAMESPACE, LABELS), max_size=6))
+def test_a_service_names_exactly_the_pods_that_have_all_its_labels(
+    pods: list[tuple[str, dict[str, str]]], selectors: list[tuple[str, dict[str, str]]]
+) -> None:
+    peers = [
+        Peer(namespace=namespace, name=f"pod-{number}", address=f"127.64.0.{number + 1}", labels=labels)
+        for number, (namespace, labels) in enumerate(pods)
+    ]
+    services = [
+        ServiceName(namespace=namespace, name=f"service-{number}", selector=selector)
+        for number, (namespace, selector) in enumerate(selectors)
+    ]
+    names = names_seen_from("elsewhere", peers, services)
+    found = {(address, name) for address, known in names.items() for name in known if name.endswith(".svc")}
+    assert found == {
+        (peer.address, f"{service.name}.{service.namespace}.svc")
+        for peer in peers
+        for service in services
+        if service.selector
+        and service.namespace == peer.namespace
+        and service.selector.items() <= dict(peer.labels).items()
+    }
+
+
+@given(st.lists(st.text("ab-", min_size=1, max_size=4), min_size=1, max_size=40))
+def test_addresses_are_unique_and_in_their_network(keys: list[str]) -> None:
+    taken: list[str] = []
+    for key in keys:
+        taken.append(choose_address(key, taken))
+    assert len(set(taken)) == len(keys)
+    assert all(ipaddress.ip_address(address) in ipaddress.ip_network("127.64.0.0/10") for address in taken)
+    assert not any(address.endswith((".0", ".255")) for address in taken)
+
+
+def test_a_replaced_pod_gets_the_address_of_its_predecessor() -> None:
+    assert choose_address("default/job-master-0", []) == choose_address("default/job-master-0", ["127.64.0.1"])
+
+
+def test_names_in_values_become_addresses() -> None:
+    known = addresses_by_name(names_seen_from("default", [MASTER, WORKER], SERVICES))
+    assert replace_names("job-master-0", known) == "127.64.0.1"
+    assert replace_names("job-master-0:23456", known) == "127.64.0.1:23456"
+    assert replace_names("job-master-0.default.svc", known) == "127.64.0.1"
+    config = '{"worker": ["job-worker-0:2222", "my-job-worker-0:1", "job-worker-0.example.com"]}'
+    expected = '{"worker": ["127.64.0.2:2222", "my-job-worker-0:1", "job-worker-0.example.com"]}'
+    assert replace_names(config, known) == expected
+
+
+def test_peers_that_are_not_there_yet_are_found_in_the_environment() -> None:
+    variables = {
+        "MASTER_ADDR": "job-master-0",
+        "PET_RDZV_ENDPOINT": "job-worker-0:23456",
+        "TF_CONFIG": '["job-ps-0.default.svc:2222"]',
+        "MODE": "train",
+        "DB_HOST": "db.example.com",
+        "OTHER_ADDR": "127.64.0.1",
+        "LOCAL_ADDR": "localhost",
+        "HOSTNAME": "me",
+    }
+    assert unknown_names(variables, "default", {"job-worker-0": "127.64.0.2"}) == {
+        "job-master-0",
+        "job-ps-0.default.svc",
+    }

@@ -1,0 +1,54 @@
+"""The hosts files on the disk, and addresses that stay."""
+
+from pathlib import Path
+
+from trainwright.cluster.node.network.hosts_files import NameBook
+from trainwright.objects import Object
+
+
+def pod(name: str, *, uid: str = "", **labels: str) -> Object:
+    metadata = {"name": name, "namespace": "default", "uid": uid or name, "labels": labels}
+    return {"metadata": metadata, "spec": {"containers": []}}
+
+
+def service(name: str, **selector: str) -> Object:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"selector": selector}}
+
+
+def book(directory: Path) -> NameBook:
+    return NameBook(directory, machine_hosts=lambda: "10.0.0.5 nas\n")
+
+
+def test_a_file_is_rewritten_in_place_and_only_when_names_change(tmp_path: Path) -> None:
+    names = book(tmp_path)
+    path = names.file("default")
+    address = names.enter(pod("master", role="master"))
+    assert names.flush()
+    inode = path.stat().st_ino
+    assert f"{address} master\n" in path.read_text()
+    names.take_service(None, service("job-master-0", role="master"))
+    assert names.flush()
+    assert f"{address} master job-master-0 job-master-0.default " in path.read_text()
+    assert not names.flush()
+    names.leave("master")
+    names.take_service(service("job-master-0", role="master"), None)
+    assert names.flush()
+    assert path.read_text().splitlines()[2:] == ["10.0.0.5 nas"]
+    assert path.stat().st_ino == inode
+
+
+def test_an_address_stays_while_the_pod_lives_and_after_the_agent(tmp_path: Path) -> None:
+    names = book(tmp_path)
+    address = names.enter(pod("p"))
+    assert names.enter(pod("p")) == address
+    later = book(tmp_path)
+    later.reserve("old", address)
+    assert later.enter(pod("p", uid="new")) != address
+    assert later.enter(pod("p", uid="old")) == address
+
+
+def test_names_of_a_namespace_for_those_who_have_no_file(tmp_path: Path) -> None:
+    names = book(tmp_path)
+    address = names.enter(pod("p"))
+    assert names.addresses_in("default") == {"p": address}
+    assert names.addresses_in("other") == {}

@@ -1,0 +1,32 @@
+"""Ports in use: read from the kernel's tables, tried for real."""
+
+import os
+import socket
+
+from trainwright.cluster.node.network.ports import listening, read_listening, why_taken
+from trainwright.cluster.node.node_status import format_ports
+
+TABLE = """\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:5BA0 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4242 1 0 100 0 0 10 0
+   1: 0100007F:0016 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000     0        0 4243 1 0 20 4 0 10 -1
+   2: 00000000000000000000000000000000:1F90 00000000000000000000000000000000:0000 0A 0:0 00:0 0 0 0 4244 1 0 100
+"""
+
+
+def test_only_sockets_that_listen_count() -> None:
+    assert listening(TABLE) == {23456: "4242", 8080: "4244"}
+
+
+def test_a_listener_is_found_and_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert port in read_listening()
+        why = why_taken(port)
+    assert why is not None
+    assert why.startswith(f"port {port} is taken by process {os.getpid()} (")
+    assert why_taken(port) is None
+
+
+def test_ports_are_reported_in_order() -> None:
+    assert format_ports({8080, 22, 443}) == "22,443,8080"

@@ -1,0 +1,173 @@
+"""Pod status by the kubelet's rules."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cluster.node.pods.test_container_lifecycle import POLICIES, STATE, ended
+from trainwright.cluster.node.pods import container_lifecycle
+from trainwright.cluster.node.pods.pod_status import phase, pod_status, same_status, transitions
+from trainwright.cluster.node.pods.runtime_config import Problem
+from trainwright.objects import Object
+
+NOW = datetime(2026, 11, 15, 4, 5, 6, 789, tzinfo=UTC)
+RUNNING = container_lifecycle.running("2026-11-15T04:05:06.123456789Z")
+CREATING = container_lifecycle.waiting("ContainerCreating")
+CRASHED = container_lifecycle.waiting("CrashLoopBackOff", "back-off 10s")
+
+
+def record(state: dict[str, Any], name: str = "main", *, last: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"name": name, "restarts": 1 if last else 0, "state": state, "last": last or {}}
+
+
+def pod(*, policy: str = "Never", init: bool = False, **status: Any) -> Object:
+    spec: Object = {"restartPolicy": policy, "containers": [{"name": "main", "image": "trainwright/host"}]}
+    if init:
+        spec["initContainers"] = [{"name": "init", "image": "trainwright/host"}]
+    return {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": spec, "status": status}
+
+
+def state(main: dict[str, Any], *inits: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    base = {"finished": False, "reason": "", "message": ""}
+    return {**base, "initContainers": list(inits), "containers": [main], **fields}
+
+
+def status_of(subject: Object, found: dict[str, Any] | None, **arguments: Any) -> Object:
+    return pod_status(subject, address="127.64.0.1", host_address="127.0.0.1", state=found, now=NOW, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("policy", "main", "finished", "expected"),
+    [
+        ("Never", record(CREATING), False, "Pending"),
+        ("Never", record(RUNNING), False, "Running"),
+        ("Never", record(ended(0)), True, "Succeeded"),
+        ("Never", record(ended(1)), True, "Failed"),
+        ("OnFailure", record(ended(1)), False, "Running"),
+        ("OnFailure", record(CRASHED, last=ended(1)), False, "Running"),
+        ("OnFailure", record(ended(0)), True, "Succeeded"),
+        ("OnFailure", record(ended(143)), True, "Failed"),
+        ("Always", record(ended(0)), False, "Running"),
+        ("Always", record(CRASHED, last=ended(0)), False, "Running"),
+        ("Always", record(ended(0)), True, "Succeeded"),
+    ],
+)
+def test_the_phase(policy: str, main: dict[str, Any], finished: bool, expected: str) -> None:
+    assert phase(policy, [], [main], ended=finished) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "init", "expected"),
+    [("Never", RUNNING, "Pending"), ("Never", ended(1), "Failed"), ("OnFailure", ended(1), "Pending")],
+)
+def test_the_phase_before_initialization(policy: str, init: dict[str, Any], expected: str) -> None:
+    waiting = record(container_lifecycle.waiting("PodInitializing"))
+    assert phase(policy, [record(init, "init")], [waiting], ended=False) == expected
+
+
+@given(found=STATE, policy=POLICIES)
+def test_a_finished_pod_is_in_a_final_phase_and_no_other_is_by_its_policy(found: dict[str, Any], policy: str) -> None:
+    inits, mains = found["initContainers"], found["containers"]
+    if not any("running" in one["state"] for one in mains):
+        assert phase(policy, inits, mains, ended=True) in {"Succeeded", "Failed"}
+    if policy == "Always" and container_lifecycle.initialized(inits):
+        assert phase(policy, inits, mains, ended=False) in {"Pending", "Running"}
+
+
+def conditions(status: Object) -> dict[str, tuple[str, str | None]]:
+    return {one["type"]: (one["status"], one.get("reason")) for one in status["conditions"]}
+
+
+def test_a_running_pod_is_ready() -> None:
+    status = status_of(pod(init=True), state(record(RUNNING), record(ended(0), "init")))
+    assert status["phase"] == "Running"
+    assert conditions(status) == {
+        "PodReadyToStartContainers": ("True", None),
+        "Initialized": ("True", None),
+        "Ready": ("True", None),
+        "ContainersReady": ("True", None),
+        "PodScheduled": ("True", None),
+    }
+    assert (status["podIP"], status["podIPs"], status["hostIP"]) == ("127.64.0.1", [{"ip": "127.64.0.1"}], "127.0.0.1")
+    assert status["startTime"] == "2026-11-15T04:05:06Z"
+    (main,) = status["containerStatuses"]
+    assert main["ready"]
+    assert main["state"] == {"running": {"startedAt": "2026-11-15T04:05:06Z"}}
+    assert main["containerID"] == "trainwright://u/main/0"
+    assert status["initContainerStatuses"][0]["ready"]
+
+
+def test_a_pod_in_initialization_says_what_it_waits_for() -> None:
+    status = status_of(pod(init=True), None)
+    assert status["phase"] == "Pending"
+    by_type = {one["type"]: one for one in status["conditions"]}
+    assert by_type["Initialized"]["message"] == "containers with incomplete status: [init]"
+    assert by_type["Ready"]["message"] == "containers with unready status: [main]"
+    assert status["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    assert "containerID" not in status["containerStatuses"][0]
+
+
+def test_a_problem_is_shown_on_its_container() -> None:
+    problem = Problem(reason="ImageHasNoCommand", message="add `command:`", container="main")
+    status = status_of(pod(init=True), None, problems=[problem])
+    assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImageHasNoCommand"
+    assert status["initContainerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
+
+
+def test_finished_pods_give_the_reason_for_not_being_ready() -> None:
+    assert conditions(status_of(pod(), state(record(ended(0)), finished=True)))["Ready"] == ("False", "PodCompleted")
+    assert conditions(status_of(pod(), state(record(ended(1)), finished=True)))["Ready"] == ("False", "PodFailed")
+
+
+def test_a_taken_port_fails_the_pod_with_its_reason() -> None:
+    found = state(record(CREATING), finished=True, reason="PortTaken", message="port 23456 is taken")
+    status = status_of(pod(), found)
+    assert (status["phase"], status["reason"], status["message"]) == ("Failed", "PortTaken", "port 23456 is taken")
+
+
+def test_a_condition_keeps_the_time_of_its_last_change_and_foreign_ones_stay() -> None:
+    first = status_of(pod(), state(record(RUNNING)))
+    foreign = {"type": "example.com/gate", "status": "True"}
+    again = pod(**{**first, "conditions": [*first["conditions"], foreign], "qosClass": "BestEffort"})
+    later = pod_status(
+        again,
+        address="127.64.0.1",
+        host_address="127.0.0.1",
+        state=state(record(RUNNING)),
+        now=NOW + timedelta(minutes=1),
+    )
+    assert later == again["status"]
+
+
+@given(found=STATE, policy=POLICIES)
+def test_mirroring_twice_changes_nothing(found: dict[str, Any], policy: str) -> None:
+    subject = pod(policy=policy)
+    subject["spec"]["containers"] = [{"name": "c"}]
+    first = status_of(subject, found)
+    subject["status"] = first
+    second = pod_status(
+        subject, address="127.64.0.1", host_address="127.0.0.1", state=found, now=NOW + timedelta(seconds=9)
+    )
+    assert second == first
+    assert transitions(first, second) == []
+
+
+def test_starts_and_back_offs_become_events() -> None:
+    created = status_of(pod(), None)
+    running = status_of(pod(), state(record(RUNNING)))
+    crashed = status_of(pod(), state(record(CRASHED, last=ended(1))))
+    again = status_of(pod(), state(record(RUNNING, last=ended(1))))
+    assert transitions(created, running) == [("Normal", "Started", "Started container main")]
+    assert transitions(running, crashed) == [("Warning", "BackOff", "back-off 10s")]
+    assert transitions(crashed, again) == [("Normal", "Started", "Started container main")]
+    assert transitions(running, again) == [("Normal", "Started", "Started container main")]
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.none() | st.just({}) | st.just("x")))
+def test_nulls_and_empty_parts_make_no_difference(value: dict[str, Any]) -> None:
+    kept = {key: part for key, part in value.items() if part}
+    assert same_status({"list": [value]}, {"list": [kept]})
+    assert not same_status({"list": [value], "phase": "Running"}, {"list": [kept], "phase": "Failed"})

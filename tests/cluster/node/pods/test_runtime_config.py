@@ -1,0 +1,445 @@
+"""From Pod objects to what supervisors run; by Kubernetes' rules, without a cluster or a disk."""
+
+import base64
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.cluster.node.pods.environment import Sources, expand
+from trainwright.cluster.node.pods.runtime_config import Facts, Problem, Resolved, is_host_image, resolve
+from trainwright.cluster.node.pods.unsupported_fields import not_honoured
+from trainwright.objects import Object
+
+OVERLAY = Facts(
+    node_name="local",
+    host_address="127.0.0.1",
+    address="127.64.0.7",
+    directory="/node/pods/u",
+    hosts_file="/node/hosts/default",
+    level="overlay",
+    python="/opt/venv/bin/python",
+    home="/home/me",
+    allocatable={"cpu": Fraction(4), "memory": Fraction(8 << 30)},
+)
+PLAIN = replace(OVERLAY, level="plain", allocatable={}, names={"job-master-0": "127.64.0.1"})
+
+
+def pod(*containers: Object, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
+    return {
+        "metadata": {
+            "name": "p",
+            "namespace": "default",
+            "uid": "u",
+            "labels": {"app": "digits"},
+            "annotations": {f"node.trainwright.dev/{key}": value for key, value in (annotations or {}).items()},
+        },
+        "spec": {"containers": list(containers) or [container()], **spec},
+    }
+
+
+def container(**fields: Any) -> Object:
+    return {"name": "main", "image": "trainwright/host", "command": ["python", "train.py"], **fields}
+
+
+def run(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> Resolved:
+    found = resolve(subject, facts, Sources(**sources))
+    assert isinstance(found, Resolved), found
+    return found
+
+
+def main(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> dict[str, Any]:
+    first: dict[str, Any] = run(subject, facts, **sources).pod["containers"][0]
+    return first
+
+
+def problems(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> tuple[Problem, ...]:
+    found = resolve(subject, facts, Sources(**sources))
+    assert isinstance(found, tuple), found
+    return found
+
+
+def notices(subject: Object, facts: Facts = OVERLAY) -> dict[str, str]:
+    return {notice.reason: notice.message for notice in run(subject, facts).notices}
+
+
+def targets(found: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    return {mount["target"]: (mount["source"], mount["readOnly"]) for mount in found["mounts"]}
+
+
+# Command and environment
+
+
+def test_the_environment_is_that_of_the_pod_and_of_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_OF_THE_CALLER", "x")
+    assert main(pod())["env"] == {
+        "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME": "/home/me",
+        "HOSTNAME": "p",
+        "LANG": "C.UTF-8",
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+def test_the_pod_has_the_last_word_on_its_environment() -> None:
+    variables = [{"name": "OMP_NUM_THREADS", "value": "4"}, {"name": "PATH", "value": "/mine"}]
+    env = main(pod(container(env=variables)))["env"]
+    assert (env["OMP_NUM_THREADS"], env["PATH"]) == ("4", "/mine")
+
+
+def test_the_python_of_the_annotation_comes_first() -> None:
+    found = run(pod(annotations={"python": "/home/me/venv/bin/python3"}))
+    assert found.pod["containers"][0]["env"]["PATH"].startswith("/home/me/venv/bin:")
+    assert found.python == "/home/me/venv/bin/python3"
+
+
+def test_references_are_expanded_in_command_args_and_later_variables() -> None:
+    variables = [
+        {"name": "A", "value": "1"},
+        {"name": "B", "value": "$(A)2 $(LATER) $$(A) $(HOME)"},
+        {"name": "LATER", "value": "x"},
+    ]
+    found = main(pod(container(env=variables, command=["echo", "$(B)"], args=["$(A)", "$(NOBODY)", "$A", "$$(A)"])))
+    assert found["env"]["B"] == "12 $(LATER) $(A) $(HOME)"
+    assert found["argv"] == ["echo", "12 $(LATER) $(A) $(HOME)", "1", "$(NOBODY)", "$A", "$(A)"]
+
+
+@given(st.text(st.sampled_from("$()AB x"), max_size=20))
+def test_text_without_known_references_only_loses_doubled_dollars(text: str) -> None:
+    expanded = expand(text, {})
+    assert expanded.replace("$", "") == text.replace("$", "")
+    assert len(expanded) <= len(text)
+
+
+@given(st.text(max_size=20), st.text(max_size=5))
+def test_a_doubled_dollar_protects_any_text(text: str, value: str) -> None:
+    assert expand(text.replace("$", "$$"), {"A": value, "": value}) == text
+
+
+def test_values_come_from_other_objects() -> None:
+    sources: dict[str, Any] = {
+        "config_maps": {"c": {"data": {"epochs": "3", "lr": "0.1"}}},
+        "secrets": {"s": {"data": {"token": base64.b64encode(b"hush").decode()}}},
+    }
+    variables = [
+        {"name": "EPOCHS", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "epochs"}}},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}},
+        {"name": "NONE", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "x", "optional": True}}},
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "APP", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
+        {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+        {"name": "MEM", "valueFrom": {"resourceFieldRef": {"resource": "requests.memory", "divisor": "1Mi"}}},
+    ]
+    subject = pod(
+        container(
+            env=variables,
+            envFrom=[{"prefix": "CFG_", "configMapRef": {"name": "c"}}],
+            resources={"requests": {"memory": "1.5Gi"}},
+        )
+    )
+    env = main(subject, **sources)["env"]
+    assert {name: env.get(name) for name in ("EPOCHS", "TOKEN", "NONE", "POD", "APP", "IP", "NODE", "CPUS", "MEM")} == {
+        "EPOCHS": "3", "TOKEN": "hush", "NONE": None, "POD": "p", "APP": "digits", "IP": "127.64.0.7", "NODE": "local",
+        "CPUS": "4", "MEM": "1536",
+    }  # fmt: skip
+    assert (env["CFG_epochs"], env["CFG_lr"]) == ("3", "0.1")
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        ({"configMapKeyRef": {"name": "c", "key": "x"}}, "couldn't find key x in ConfigMap default/c"),
+        ({"configMapKeyRef": {"name": "absent", "key": "x"}}, 'configmap "absent" not found'),
+        ({"secretKeyRef": {"name": "absent", "key": "x"}}, 'secret "absent" not found'),
+        ({"fieldRef": {"fieldPath": "spec.nowhere"}}, "fieldRef spec.nowhere is not supported on this node"),
+    ],
+)
+def test_a_pod_waits_for_what_does_not_exist(variable: Object, message: str) -> None:
+    subject = pod(container(env=[{"name": "A", "valueFrom": variable}]))
+    (problem,) = problems(subject, config_maps={"c": {"data": {}}})
+    assert problem == Problem(reason="CreateContainerConfigError", message=message, container="main")
+
+
+# Images
+
+
+@pytest.mark.parametrize(
+    ("image", "known"),
+    [
+        ("trainwright/host", True),
+        ("trainwright/host:1.2", True),
+        ("trainwright/host@sha256:0", True),
+        ("trainwright/hosts", False),
+        ("pytorch", False),
+        ("", False),
+    ],
+)
+def test_which_image_is_the_host_itself(image: str, known: bool) -> None:
+    assert is_host_image(image) is known
+    assert ("UnknownImage" in notices(pod(container(image=image)))) is not known
+
+
+def test_an_unknown_image_runs_with_a_warning_that_names_it_and_the_python() -> None:
+    text = notices(pod(container(image="pytorch/pytorch:2")))["UnknownImage"]
+    assert "pytorch/pytorch:2" in text
+    assert "/opt/venv/bin/python" in text
+
+
+def test_without_a_command_the_pod_waits_and_names_the_fix() -> None:
+    subject = pod(container(), {"name": "side", "image": "busybox", "args": ["x"]})
+    (problem,) = problems(subject)
+    assert (problem.reason, problem.container) == ("ImageHasNoCommand", "side")
+    assert "busybox" in problem.message
+    assert "add `command:` to container side" in problem.message
+
+
+# Directories and volumes
+
+
+def test_the_working_directory_is_the_containers_or_that_of_the_manifest() -> None:
+    assert main(pod())["cwd"] == "/"
+    assert main(pod(annotations={"directory": "/home/me/job"}))["cwd"] == "/home/me/job"
+    assert main(pod(container(workingDir="/w"), annotations={"directory": "/home/me/job"}))["cwd"] == "/w"
+
+
+def test_the_node_mounts_names_and_the_directory_of_the_manifest() -> None:
+    found = targets(main(pod(annotations={"directory": "/home/me/job"})))
+    assert found == {"/etc/hosts": ("/node/hosts/default", True), "/home/me/job": ("/home/me/job", False)}
+
+
+def test_a_python_below_a_private_directory_stays_visible() -> None:
+    found = targets(main(pod(annotations={"python": "/tmp/venv/bin/python"})))
+    assert found["/tmp/venv"] == ("/tmp/venv", True)
+
+
+VOLUMES = [
+    {"name": "empty", "emptyDir": {}},
+    {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+    {"name": "host", "hostPath": {"path": "/srv/data/", "type": "Directory"}},
+    {"name": "claim", "persistentVolumeClaim": {"claimName": "pvc"}},
+    {"name": "config", "configMap": {"name": "c", "items": [{"key": "k", "path": "sub/file", "mode": 0o600}]}},
+    {"name": "secret", "secret": {"secretName": "s", "defaultMode": 0o400}},
+]
+SOURCES: dict[str, Any] = {
+    "config_maps": {"c": {"data": {"k": "v", "other": "x"}}},
+    "secrets": {"s": {"data": {"token": base64.b64encode(b"hush").decode()}}},
+    "claims": {"pvc": {"spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}},
+    "volumes": {"pv": {"spec": {"hostPath": {"path": "/volumes/pv"}}}},
+}
+
+
+def test_volumes_of_every_supported_kind() -> None:
+    mounts: list[Object] = [{"name": volume["name"], "mountPath": f"/{volume['name']}"} for volume in VOLUMES]
+    mounts.append({"name": "empty", "mountPath": "/part", "subPath": "a/b", "readOnly": True})
+    mounts.append({"name": "empty", "mountPath": "/mine", "subPathExpr": "$(POD)"})
+    variables = [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
+    found = run(pod(container(volumeMounts=mounts, env=variables), volumes=VOLUMES), **SOURCES)
+    shown = targets(found.pod["containers"][0])
+    del shown["/etc/hosts"]
+    assert shown == {
+        "/empty": ("/node/pods/u/volumes/empty", False),
+        "/memory": ("/node/pods/u/volumes/memory", False),
+        "/host": ("/srv/data", False),
+        "/claim": ("/volumes/pv", False),
+        "/config": ("/node/pods/u/volumes/config", True),
+        "/secret": ("/node/pods/u/volumes/secret", True),
+        "/part": ("/node/pods/u/volumes/empty/a/b", True),
+        "/mine": ("/node/pods/u/volumes/empty/p", False),
+    }
+    assert found.pod["memoryVolumes"] == [{"path": "/node/pods/u/volumes/memory", "size": 1 << 20}]
+    by_name = {volume.name: volume for volume in found.volumes}
+    config, secret = by_name["config"].files, by_name["secret"].files
+    assert config is not None
+    assert {name: (file.content, file.mode) for name, file in config.items()} == {"sub/file": (b"v", 0o600)}
+    assert secret is not None
+    assert {name: (file.content, file.mode) for name, file in secret.items()} == {"token": (b"hush", 0o400)}
+
+
+@pytest.mark.parametrize(
+    ("volume", "reason", "message"),
+    [
+        ({"projected": {"sources": []}}, "UnsupportedVolume",
+         "spec.volumes[0].projected: this node supports emptyDir, hostPath, persistentVolumeClaim, configMap, secret"),
+        ({"configMap": {"name": "absent"}}, "FailedMount", 'configmap "absent" not found'),
+        ({"configMap": {"name": "c", "items": [{"key": "x", "path": "x"}]}}, "FailedMount",
+         'configmap "c" references non-existent config key: x'),
+        ({"persistentVolumeClaim": {"claimName": "absent"}}, "FailedMount", 'persistentvolumeclaim "absent" not found'),
+        ({"persistentVolumeClaim": {"claimName": "open"}}, "FailedMount",
+         'persistentvolumeclaim "open" is not bound yet'),
+        ({"persistentVolumeClaim": {"claimName": "nfs"}}, "UnsupportedVolume",
+         'persistentvolume "nfs" of claim "nfs": spec.nfs: this node mounts hostPath and local'),
+    ],
+)  # fmt: skip
+def test_a_volume_that_cannot_be_had_is_named(volume: Object, reason: str, message: str) -> None:
+    sources = {
+        "config_maps": SOURCES["config_maps"],
+        "claims": {
+            "open": {"spec": {}, "status": {"phase": "Pending"}},
+            "nfs": {"spec": {"volumeName": "nfs"}, "status": {"phase": "Bound"}},
+        },
+        "volumes": {"nfs": {"spec": {"capacity": {}, "nfs": {"server": "s", "path": "/"}}}},
+    }
+    assert problems(pod(volumes=[{"name": "v", **volume}]), **sources) == (Problem(reason=reason, message=message),)
+
+
+def test_an_optional_config_map_may_be_absent() -> None:
+    (volume,) = run(pod(volumes=[{"name": "v", "configMap": {"name": "absent", "optional": True}}])).volumes
+    assert volume.files == {}
+
+
+def test_a_mount_path_counts_from_the_root() -> None:
+    mounts = [{"name": "v", "mountPath": "data/"}]
+    found = main(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
+    assert "/data" in targets(found)
+
+
+def test_nothing_is_mounted_over_everything() -> None:
+    mounts = [{"name": "v", "mountPath": "/"}]
+    (problem,) = problems(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
+    assert "mountPath /" in problem.message
+
+
+def test_a_path_of_the_host_is_absolute() -> None:
+    (problem,) = problems(pod(volumes=[{"name": "v", "hostPath": {"path": "models"}}]))
+    assert problem.reason == "UnsupportedVolume"
+    assert problem.message == "volume \"v\": hostPath.path: 'models': write an absolute path"
+
+
+def test_a_sub_path_stays_in_its_volume() -> None:
+    mounts = [{"name": "v", "mountPath": "/v", "subPath": "../.."}]
+    (problem,) = problems(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
+    assert "leads out of the volume" in problem.message
+
+
+# The sandbox `plain`
+
+
+def test_at_plain_values_carry_addresses_and_real_paths() -> None:
+    subject = pod(
+        container(
+            command=["python", "train.py", "--out=/mnt/model/run", "/mnt/models", "$(OUT)"],
+            workingDir="/mnt/model",
+            env=[
+                {"name": "MASTER_ADDR", "value": "job-master-0"},
+                {"name": "OUT", "value": "/mnt/model"},
+                {"name": "BOTH", "value": "$(MASTER_ADDR):$(OUT)"},
+            ],
+            volumeMounts=[{"name": "v", "mountPath": "/mnt/model/"}],
+        ),
+        volumes=[{"name": "v", "emptyDir": {}}],
+    )
+    found = main(subject, PLAIN)
+    real = "/node/pods/u/volumes/v"
+    assert found["argv"] == ["python", "train.py", f"--out={real}/run", "/mnt/models", real]
+    assert found["cwd"] == real
+    assert found["env"]["MASTER_ADDR"] == "127.64.0.1"
+    assert found["env"]["BOTH"] == f"127.64.0.1:{real}"
+    assert "MountPathNotHonoured" not in notices(subject, PLAIN)
+
+
+def test_at_plain_a_path_that_is_written_nowhere_is_warned_about() -> None:
+    volumes = [{"name": "v", "emptyDir": {}}, {"name": "same", "hostPath": {"path": "/srv/x"}}]
+    mounts = [{"name": "v", "mountPath": "/mnt/model"}, {"name": "same", "mountPath": "/srv/x"}]
+    subject = pod(container(volumeMounts=mounts), volumes=volumes)
+    text = notices(subject, PLAIN)["MountPathNotHonoured"]
+    assert "/mnt/model" in text
+    assert "/node/pods/u/volumes/v" in text
+    assert "/srv/x" not in text
+    assert "MountPathNotHonoured" not in notices(subject, OVERLAY)
+
+
+# What cannot be honoured
+
+
+def test_fields_without_effect_are_listed_once() -> None:
+    subject = pod(
+        container(
+            livenessProbe={"exec": {}},
+            resources={"limits": {"cpu": "1", "nvidia.com/gpu": 1}},
+            terminationMessagePolicy="FallbackToLogsOnError",
+            terminationMessagePath="/dev/termination-log",
+            stdin=False,
+        ),
+        hostPID=True,
+        securityContext={"runAsUser": 5},
+        dnsPolicy="ClusterFirst",
+        nodeSelector={"a": "b"},
+    )
+    assert not_honoured(subject, "overlay") == (
+        "spec.hostPID",
+        "spec.securityContext",
+        "spec.containers[0].livenessProbe",
+        "spec.containers[0].terminationMessagePolicy",
+        "spec.containers[0].resources.limits[nvidia.com/gpu]",
+        "resources (cpu and memory are counted by the scheduler but not enforced)",
+    )
+    assert notices(subject)["FieldNotHonoured"].startswith("without effect on this node: spec.hostPID, ")
+
+
+def test_a_field_of_the_future_is_not_passed_over() -> None:
+    assert not_honoured(pod(container(quantumLevel=3), newField={"a": 1}), "overlay") == (
+        "spec.newField",
+        "spec.containers[0].quantumLevel",
+    )
+
+
+def test_an_ordinary_pod_is_honoured_in_full() -> None:
+    defaults: dict[str, Any] = {
+        "dnsPolicy": "ClusterFirst",
+        "restartPolicy": "Always",
+        "schedulerName": "default-scheduler",
+        "securityContext": {},
+        "terminationGracePeriodSeconds": 30,
+        "tolerations": [{"key": "x"}],
+    }
+    one = container(imagePullPolicy="Always", resources={}, terminationMessagePath="/dev/termination-log")
+    assert run(pod(one, **defaults)).notices == ()
+
+
+def test_what_only_a_stronger_sandbox_can_do_is_listed_at_plain() -> None:
+    volumes = [{"name": "v", "emptyDir": {"medium": "Memory"}}]
+    one = container(volumeMounts=[{"name": "v", "mountPath": "/v", "readOnly": True}], args=["/v"])
+    assert not_honoured(pod(one, volumes=volumes), "overlay") == ()
+    assert not_honoured(pod(one, volumes=volumes), "plain") == (
+        "spec.containers[0].volumeMounts[0].readOnly",
+        "spec.volumes[0].emptyDir.medium",
+    )
+
+
+def test_sidecars_are_refused_by_name() -> None:
+    (problem,) = problems(pod(initContainers=[{**container(), "name": "side", "restartPolicy": "Always"}]))
+    assert (problem.reason, problem.container) == ("UnsupportedField", "side")
+    assert problem.message.startswith("spec.initContainers[0].restartPolicy:")
+
+
+# The rest
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [{"listen-ports": "http"}, {"listen-ports": "70000"}, {"python": "venv/bin/python"}, {"directory": "/"}],
+)
+def test_an_annotation_that_makes_no_sense_is_quoted(annotations: dict[str, str]) -> None:
+    (problem,) = problems(pod(annotations=annotations))
+    ((name, value),) = annotations.items()
+    assert problem.reason == "InvalidAnnotation"
+    assert f"node.trainwright.dev/{name}: {value!r}" in problem.message
+
+
+def test_ports_grace_policy_and_name_are_handed_on() -> None:
+    subject = pod(
+        annotations={"listen-ports": "23456, 80"},
+        terminationGracePeriodSeconds=0,
+        restartPolicy="OnFailure",
+        hostname="h" * 63 + "x",
+    )
+    found = run(subject).pod
+    assert found["listenPorts"] == [23456, 80]
+    assert (found["grace"], found["restartPolicy"], found["hostname"]) == (0, "OnFailure", "h" * 63)
+    assert run(pod()).pod["grace"] == 30

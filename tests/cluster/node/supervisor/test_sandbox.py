@@ -1,0 +1,165 @@
+"""What a container sees at `overlay`, for root and for an ordinary user alike; and what it sees at `plain`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster.supervising import container
+from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox, SandboxError, choose, find_sandbox
+
+
+def mount(source: Path, target: str, *, read_only: bool = False) -> dict[str, Any]:
+    return {"source": str(source), "target": target, "readOnly": read_only}
+
+
+def test_volumes_appear_where_the_host_has_nothing(overlay: Any) -> None:
+    (overlay.shared / "data").write_text("from the host")
+    targets = ["/data/deep/below", "/usr/share/trainwright-test/volume", "/etc/trainwright-test", "/tmp/inside"]
+    script = "; ".join(f"cat {target}/data && echo x > {target}/written-{i}" for i, target in enumerate(targets))
+    with overlay.run(container(script, mounts=[mount(overlay.shared, target) for target in targets])) as pod:
+        pod.wait()
+    assert "".join(pod.output()) == "from the host" * len(targets)
+    assert {path.name for path in overlay.shared.glob("written-*")} == {f"written-{i}" for i in range(len(targets))}
+    assert not any(Path(target).exists() for target in targets)
+
+
+def test_a_volume_may_lie_in_another_and_a_file_may_be_one(overlay: Any) -> None:
+    outer, inner, single = overlay.shared / "outer", overlay.shared / "inner", overlay.shared / "single"
+    for path in (outer, inner):
+        path.mkdir()
+        overlay.user.own(path)
+    (inner / "data").write_text("inner")
+    single.write_text("single")
+    mounts = [mount(inner, "/v/a/b"), mount(single, "/etc/trainwright-test.conf"), mount(outer, "/v")]
+    with overlay.run(container("cat /v/a/b/data; echo; cat /etc/trainwright-test.conf", mounts=mounts)) as pod:
+        pod.wait()
+    assert pod.output() == ["inner", "single"]
+
+
+def test_a_read_only_volume_cannot_be_written(overlay: Any) -> None:
+    with overlay.run(container("echo x > /v/x", mounts=[mount(overlay.shared, "/v", read_only=True)])) as pod:
+        pod.wait()
+    assert "Read-only file system" in " ".join(pod.output())
+    assert list(overlay.shared.iterdir()) == []
+
+
+def test_what_is_written_outside_volumes_stays_inside(overlay: Any) -> None:
+    paths = ["/etc/trainwright-test", "/trainwright-test", "/tmp/trainwright-test"]
+    with overlay.run(container("; ".join(f"echo mine > {path}; cat {path}" for path in paths))) as pod:
+        pod.wait()
+    assert pod.output() == ["mine"] * len(paths)
+    assert not any(Path(path).exists() for path in paths)
+    assert list((pod.directory / "scratch").iterdir()) == []
+
+
+def test_containers_share_memory_and_name_but_not_temporary_files(overlay: Any) -> None:
+    writer = container("hostname; echo shared > /dev/shm/x; echo own > /tmp/x", name="writer")
+    reader = container("hostname; cat /dev/shm/x; cat /tmp/x 2>/dev/null || echo none")
+    with overlay.run(reader, initContainers=[writer], hostname="job-master-0") as pod:
+        pod.wait()
+    assert pod.output("writer") == ["job-master-0"]
+    assert pod.output() == ["job-master-0", "shared", "none"]
+    assert not Path("/dev/shm/x").exists()
+
+
+def test_a_pod_sees_its_own_processes_and_its_own_hosts(overlay: Any) -> None:
+    hosts = overlay.shared / "hosts"
+    hosts.write_text("127.64.0.9 job-worker-0\n")
+    script = "ls /proc | grep -c '^[0-9]*$'; getent hosts job-worker-0; read line; echo $$"
+    with overlay.run(container(script, mounts=[mount(hosts, "/etc/hosts", read_only=True)])) as pod:
+        pod.wait()
+    count, entry, number = pod.output()
+    assert int(count) <= 5
+    assert entry.split() == ["127.64.0.9", "job-worker-0"]
+    assert int(number) < 20
+
+
+def test_a_hosts_file_that_is_rewritten_in_place_is_seen_by_running_pods(overlay: Any) -> None:
+    hosts = overlay.shared / "hosts"
+    hosts.write_text("127.64.0.9 early\n")
+    script = "echo ready; until getent hosts late; do sleep 0.01; done"
+    with overlay.run(container(script, mounts=[mount(hosts, "/etc/hosts", read_only=True)])) as pod:
+        pod.until(lambda pod: "ready" in pod.output())
+        with hosts.open("r+") as file:
+            file.write("127.64.0.10 late\n")
+        pod.wait()
+    assert pod.output()[1].split() == ["127.64.0.10", "late"]
+
+
+def test_volumes_in_memory_are_shared_and_gone_with_the_pod(overlay: Any) -> None:
+    path = overlay.node / "memory"
+    path.mkdir()
+    overlay.user.own(path)
+    mounts = [mount(path, "/m")]
+    writer = container("echo x > /m/x; df -P /m | tail -1", name="writer", mounts=mounts)
+    volumes = [{"path": str(path), "size": 1 << 20}]
+    with overlay.run(container("cat /m/x", mounts=mounts), initContainers=[writer], memoryVolumes=volumes) as pod:
+        pod.wait()
+    assert pod.output("writer")[0].split()[:2] == ["tmpfs", "1024"]
+    assert pod.output() == ["x"]
+    assert list(path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cwd", ["/usr/share/trainwright-test/work", "/usr/share/volume/deep/below"])
+def test_a_working_directory_is_made_beside_volumes_and_in_them(overlay: Any, cwd: str) -> None:
+    (overlay.shared / "data").write_text("seen")
+    mounts = [mount(overlay.shared, "/usr/share/volume")]
+    with overlay.run(container("pwd; cat /usr/share/volume/data", cwd=cwd, mounts=mounts)) as pod:
+        pod.wait()
+    assert pod.output() == [cwd, "seen"]
+    assert not Path(cwd).exists()
+
+
+def test_a_restarted_container_finds_a_fresh_file_system(overlay: Any) -> None:
+    mounts = [mount(overlay.shared, "/v")]
+    script = "ls /left /tmp/left 2>/dev/null; touch /left /tmp/left; test -e /v/again || { touch /v/again; exit 1; }"
+    with overlay.run(container(script, mounts=mounts), restartPolicy="OnFailure") as pod:
+        pod.wait()
+    assert pod.output(restart=0) == pod.output(restart=1) == []
+
+
+def test_the_user_is_the_same_inside(overlay: Any) -> None:
+    with overlay.run(container("id -u; touch /v/mine", mounts=[mount(overlay.shared, "/v")])) as pod:
+        pod.wait()
+    owner = (overlay.shared / "mine").stat().st_uid
+    assert pod.output() == [str(owner)]
+    assert owner == overlay.shared.stat().st_uid
+
+
+def test_plain_runs_on_the_host_as_it_is(plain: Any) -> None:
+    with plain.run(container("pwd; cat /proc/sys/kernel/hostname", cwd=str(plain.shared))) as pod:
+        pod.wait()
+    assert pod.output() == [str(plain.shared), Path("/proc/sys/kernel/hostname").read_text().strip()]
+
+
+def test_plain_names_a_working_directory_that_is_missing(plain: Any) -> None:
+    with plain.run(container("true", cwd="/no/such/directory")) as pod:
+        pod.wait()
+    ended = pod.container()["state"]["terminated"]
+    assert ended["message"] == "working directory /no/such/directory: no such file or directory"
+
+
+WORKS = {"works": True, "ownUsers": True}
+FAILS = {"works": False, "reason": "directly: no; in a user namespace: no either"}
+
+
+def test_the_strongest_level_that_works_is_taken() -> None:
+    assert choose(None, WORKS) == Sandbox("overlay", own_users=True)
+    assert choose(None, FAILS) == Sandbox("plain", reason=str(FAILS["reason"]))
+    assert choose("plain", WORKS) == Sandbox("plain")
+
+
+def test_a_forced_level_that_does_not_work_is_an_error_with_the_reason() -> None:
+    with pytest.raises(SandboxError, match=r"overlay does not work on this machine: directly: no.*or use plain"):
+        choose("overlay", FAILS)
+
+
+def test_a_python_that_cannot_be_run_is_named(tmp_path: Path) -> None:
+    found = find_sandbox(str(tmp_path), forced=None, python="/no/such/python")
+    assert found == Sandbox("plain", reason="/no/such/python cannot be run: No such file or directory")
+
+
+def test_an_unknown_level_is_named() -> None:
+    with pytest.raises(SandboxError, match="unknown sandbox 'mounts': choose one of overlay, plain"):
+        choose("mounts", WORKS)

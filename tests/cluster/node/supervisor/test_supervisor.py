@@ -1,0 +1,337 @@
+"""Real supervisors with real processes: as root and as an ordinary user, in both sandboxes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster.supervising import SupervisedPod, container, processes_with, supervised_again
+from trainwright.cluster.node.pods import container_lifecycle
+from trainwright.cluster.node.supervisor.files import read_json, write_json
+from trainwright.cluster.node.supervisor.supervisor import ALREADY_SUPERVISED
+
+
+def until_gone(marker: str) -> None:
+    deadline = time.monotonic() + 10
+    while left := processes_with(marker):
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def marker() -> str:
+    """An argument of `sleep` by which a test finds its own processes."""
+    return f"{1000 + os.getpid()}.{time.monotonic_ns()}"
+
+
+def terminated(pod: SupervisedPod, name: str = "main") -> dict[str, Any]:
+    ended: dict[str, Any] = pod.container(name)["state"]["terminated"]
+    return ended
+
+
+def test_a_container_that_succeeds_completes_the_pod(ground: Any) -> None:
+    with ground.run(container("echo out; echo err >&2; printf 'no end'")) as pod:
+        state = pod.wait()
+    ended = terminated(pod)
+    assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
+    assert ended["startedAt"] <= ended["finishedAt"]
+    assert state["sandbox"] == ground.sandbox.level
+    lines = (pod.directory / "logs/main/0.log").read_text().splitlines()
+    assert sorted(line.split(" ", 1)[1] for line in lines) == ["stderr F err", "stdout F out", "stdout P no end"]
+    assert all(len(line.split(" ")[0]) == len("2026-11-15T04:05:06.123456789Z") for line in lines)
+
+
+@pytest.mark.parametrize(("script", "code", "number"), [("exit 7", 7, None), ("kill -9 $$", 137, signal.SIGKILL)])
+def test_how_a_container_failed_is_recorded(ground: Any, script: str, code: int, number: int | None) -> None:
+    with ground.run(container(script)) as pod:
+        pod.wait()
+    ended = terminated(pod)
+    assert (ended["exitCode"], ended.get("signal"), ended["reason"]) == (code, number, "Error")
+
+
+def test_a_program_that_does_not_exist_is_named(ground: Any) -> None:
+    with ground.run({**container(""), "argv": ["no-such-program"]}) as pod:
+        pod.wait()
+    ended = terminated(pod)
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert ended["message"] == 'exec: "no-such-program": executable file not found in $PATH'
+
+
+def test_an_argument_that_no_program_can_get_is_a_failure_to_start(ground: Any) -> None:
+    with ground.run({**container(""), "argv": ["echo", "a\0b"]}) as pod:
+        pod.wait()
+    ended = terminated(pod)
+    assert (ended["exitCode"], ended["reason"], ended["message"]) == (128, "StartError", "embedded null byte")
+
+
+def test_what_a_busy_agent_could_not_take_is_said_again(ground: Any) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
+        agent.bind(str(ground.node / "agent.sock"))
+        (ground.node / "agent.sock").chmod(0o777)
+        fill(ground.node / "agent.sock")
+        with ground.run(container("sleep 60")) as pod:
+            pod.until(lambda pod: "running" in pod.container()["state"])
+            words: list[bytes] = []
+
+            def heard(_: SupervisedPod) -> bool:
+                with suppress(BlockingIOError):
+                    while True:
+                        words.append(agent.recv(256))
+                return b"uid" in words
+
+            pod.until(heard)
+
+
+def fill(path: Path) -> None:
+    """Others speak until no more words fit in."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as others, suppress(BlockingIOError):
+        while True:
+            others.sendto(b"others", str(path))
+
+
+def test_only_the_given_environment_reaches_the_program(ground: Any) -> None:
+    with ground.run(container("env", env={"A": "1"})) as pod:
+        pod.wait()
+    names = {line.partition("=")[0] for line in pod.output()}
+    assert names - {"PWD", "SHLVL", "_", "OLDPWD"} == {"PATH", "A"}
+
+
+def test_init_containers_run_one_after_the_other_before_the_rest(ground: Any) -> None:
+    order = ground.shared / "order"
+    inits = [container(f"sleep 0.05; echo {name} >> {order}", name=name) for name in ("first", "second")]
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    for one in inits:
+        one["mounts"] = mounts
+    with ground.run(container(f"echo main >> {order}", mounts=mounts), initContainers=inits) as pod:
+        pod.wait()
+    assert order.read_text().split() == ["first", "second", "main"]
+
+
+def test_a_failing_init_container_ends_a_pod_that_is_never_restarted(ground: Any) -> None:
+    with ground.run(container("echo never"), initContainers=[container("exit 3", name="init")]) as pod:
+        pod.wait()
+    assert terminated(pod, "init")["exitCode"] == 3
+    assert pod.container()["state"] == {"waiting": {"reason": "PodInitializing"}}
+    assert pod.output() == []
+
+
+def test_on_failure_restarts_until_success(ground: Any) -> None:
+    counter = ground.shared / "count"
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    script = f"echo x >> {counter}; test $(wc -l < {counter}) -ge 3 || exit 5"
+    with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure") as pod:
+        pod.wait()
+    record = pod.container()
+    assert record["restarts"] == 2
+    assert record["last"]["terminated"]["exitCode"] == 5
+    assert record["state"]["terminated"]["exitCode"] == 0
+    # As of the kubelet: what the last run printed and the one before, however often it was restarted.
+    assert sorted(path.name for path in (pod.directory / "logs/main").iterdir()) == ["1.log", "2.log"]
+
+
+def test_a_log_keeps_its_end_in_a_few_files(ground: Any) -> None:
+    counter = ground.shared / "count"
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    script = f"seq 1 5000; echo x >> {counter}; test $(wc -l < {counter}) -ge 3 || exit 5"
+    with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure", logLimit=10_000) as pod:
+        pod.wait()
+    files = list((pod.directory / "logs/main").iterdir())
+    names = [f"{run}.log{suffix}" for run in (1, 2) for suffix in ("", ".1", ".2", ".3", ".4")]
+    assert sorted(path.name for path in files) == names
+    assert all(path.stat().st_size < 10_100 for path in files)
+    kept = "".join((pod.directory / f"logs/main/2.log{suffix}").read_text() for suffix in (".4", ".3", ".2", ".1", ""))
+    numbers = [int(line.split(" ")[3]) for line in kept.splitlines()]
+    assert numbers == list(range(numbers[0], 5001))
+
+
+def test_a_container_that_fails_again_and_again_waits_in_back_off(ground: Any) -> None:
+    backoff = {"initial": 300.0, "limit": 300.0, "reset": 600.0}
+    with ground.run(container("exit 1"), restartPolicy="Always", backoff=backoff) as pod:
+        pod.until(lambda pod: "waiting" in (pod.state["containers"] or [{"state": {}}])[0]["state"])
+        record = pod.container()
+        assert record["restarts"] == 1  # the first restart comes at once
+        assert record["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+        assert record["state"]["waiting"]["message"] == "back-off 300s restarting failed container=main pod=pod_default"
+        assert record["last"]["terminated"]["exitCode"] == 1
+        pod.stop()
+        pod.wait()
+    assert terminated(pod)["exitCode"] == 1
+
+
+def test_stopping_passes_on_the_signal_and_waits_for_the_program(ground: Any) -> None:
+    script = "trap 'echo saved; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
+    with ground.run(container(script)) as pod:
+        pod.until(lambda pod: "ready" in pod.output())
+        pod.stop()
+        pod.wait()
+    assert terminated(pod)["exitCode"] == 4
+    assert pod.output() == ["ready", "saved"]
+
+
+def test_a_program_that_ignores_the_signal_is_killed_after_the_grace_period(ground: Any) -> None:
+    with ground.run(container("trap '' TERM; echo ready; while :; do sleep 0.01; done"), grace=0.2) as pod:
+        pod.until(lambda pod: "ready" in pod.output())
+        started = time.monotonic()
+        pod.stop()
+        pod.wait()
+    assert time.monotonic() - started >= 0.2
+    assert terminated(pod)["exitCode"] == 137
+    assert terminated(pod)["reason"] == "Error"
+
+
+def test_a_second_stop_can_shorten_the_grace_period(ground: Any) -> None:
+    with ground.run(container("trap '' TERM; echo ready; while :; do sleep 0.01; done"), grace=600) as pod:
+        pod.until(lambda pod: "ready" in pod.output())
+        pod.stop()
+        write_json(str(pod.directory / "stop.json"), {"grace": 0})
+        pod.stop()
+        pod.wait()
+    assert terminated(pod)["exitCode"] == 137
+
+
+def test_a_pod_that_is_to_stop_before_it_started_never_starts(ground: Any) -> None:
+    with ground.run(container("echo never; exec sleep 600"), files={"stop.json": {"grace": 0}}) as pod:
+        pod.wait()
+    assert terminated(pod)["exitCode"] == 137
+    assert pod.output() == []
+
+
+def test_orphans_are_reaped_and_end_with_the_container(ground: Any, marker: str) -> None:
+    script = f"(sleep {marker} &); (setsid sleep {marker} &); (true &); sleep 0.1; echo done"
+    with ground.run(container(script)) as pod:
+        pod.until(lambda pod: len(processes_with(marker)) >= 2)
+        pod.wait()
+    until_gone(marker)
+    assert pod.output() == ["done"]
+
+
+def test_what_a_container_leaves_behind_ends_although_another_goes_on(ground: Any, marker: str) -> None:
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    script = f"(sleep {marker} &); while test ! -e {ground.shared}/flag; do sleep 0.01; done"
+    short = container(script, name="short", mounts=mounts)
+    with ground.run(short, container("trap 'exit 0' TERM; while :; do sleep 0.01; done", name="long")) as pod:
+        pod.until(lambda pod: processes_with(marker))
+        (ground.shared / "flag").touch()
+        pod.until(lambda pod: "terminated" in pod.container("short")["state"])
+        until_gone(marker)
+        assert "running" in pod.container("long")["state"]
+
+
+def test_a_pod_dies_with_its_supervisor(ground: Any, marker: str) -> None:
+    with ground.run(container(f"exec sleep {marker}")) as pod:
+        pod.until(lambda pod: processes_with(marker) and pod.state["containers"])
+        pod.kill()
+        until_gone(marker)
+
+
+def test_a_pod_ends_when_its_directory_is_gone(ground: Any, marker: str) -> None:
+    script = f"sleep {marker} & while test ! -e {ground.shared}/flag; do sleep 0.01; done"
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    with ground.run(container(script, mounts=mounts), container("exec sleep 600", name="other")) as pod:
+        pod.until(lambda pod: processes_with(marker) and pod.state["containers"])
+        pod.directory.rename(ground.shared / "moved")
+        (ground.shared / "flag").touch()
+        assert pod.process.wait(10) is not None
+        until_gone(marker)
+
+
+def test_a_lost_pod_is_taken_up_again_by_its_restart_policy(ground: Any, marker: str) -> None:
+    with ground.run(container(f"exec sleep {marker}"), restartPolicy="OnFailure") as pod:
+        pod.until(lambda pod: pod.state["containers"])
+        pod.kill()
+        until_gone(marker)
+    lost = container_lifecycle.lost(pod.state, "OnFailure", container_lifecycle.timestamp(time.time_ns()))
+    assert not lost["finished"]
+    write_json(str(pod.directory / "state.json"), lost)
+    ground.user.own(pod.directory / "state.json")
+    with supervised_again(ground.user, pod.directory) as again:
+        again.until(lambda pod: "running" in pod.container()["state"])
+        record = again.container()
+    assert record["restarts"] == 1
+    assert record["last"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert record["last"]["terminated"]["exitCode"] == 137
+
+
+def test_one_pod_has_one_supervisor(ground: Any) -> None:
+    with ground.run(container("exec sleep 600")) as pod:
+        pod.until(lambda pod: pod.state["containers"])
+        with supervised_again(ground.user, pod.directory) as second:
+            assert second.process.wait(10) == ALREADY_SUPERVISED
+        assert "running" in pod.container()["state"]
+
+
+def test_a_port_that_is_taken_when_a_program_starts_again_fails_the_pod(ground: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free_for_now:
+        port = free_for_now.getsockname()[1]
+    gate = ground.shared / "gate"
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    program = container(f"until [ -e {gate} ]; do sleep 0.01; done; exit 1", mounts=mounts)
+    with ground.run(program, listenPorts=[port], restartPolicy="OnFailure") as pod:
+        pod.until(lambda pod: "running" in pod.container()["state"])
+        with socket.create_server(("127.0.0.1", port)):
+            gate.touch()
+            state = pod.wait()
+    assert state["reason"] == "PortTaken"
+
+
+def test_a_taken_port_fails_the_pod_before_its_program_runs(ground: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        init = container("echo init", name="init")
+        with ground.run(container("echo never"), listenPorts=[port], initContainers=[init]) as pod:
+            state = pod.wait()
+    assert state["reason"] == "PortTaken"
+    assert state["message"].startswith(f"port {port} is taken by ")
+    if ground.user.name == "root":
+        assert f"process {os.getpid()} " in state["message"]
+    assert pod.output("init") == ["init"]
+    assert pod.output() == []
+
+
+def test_a_free_port_is_no_obstacle(ground: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    with ground.run(container("echo ran"), listenPorts=[port]) as pod:
+        assert pod.wait()["reason"] == ""
+
+
+def test_the_agent_is_told_of_every_change(ground: Any) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
+        agent.bind(str(ground.node / "agent.sock"))
+        ground.user.own(ground.node / "agent.sock")
+        agent.settimeout(10)
+        with ground.run(container("sleep 0.05")) as pod:
+            assert agent.recv(100) == b"uid"
+            assert "running" in pod.container()["state"] or pod.state["finished"]
+            assert agent.recv(100) == b"uid"
+            pod.wait()
+
+
+def test_a_supervisor_is_small(ground: Any) -> None:
+    with ground.run(container("exec sleep 600")) as pod:
+        pod.until(lambda pod: pod.state["containers"])
+        pid = read_json(str(pod.directory / "supervisor.json"))["pid"]
+        modules = Path(f"/proc/{pid}/maps").read_text()
+        memory = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in line)
+    assert int(memory.split()[1]) < 16 * 1024
+    assert "_asyncio" not in modules
+    assert "msgspec" not in modules
+
+
+def test_the_supervisor_needs_nothing_but_the_standard_library() -> None:
+    program = (
+        "import sys; sys.path.append(sys.argv[1]); import trainwright.cluster.node.supervisor.supervisor; "
+        "print(sorted({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names))"
+    )
+    source = str(Path(container_lifecycle.__file__).parents[4])
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program, source], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "['__main__', 'trainwright']"

@@ -1,0 +1,100 @@
+"""A job that cannot be run fails at once, says which field is wrong, and is cleaned up like any other."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.support.engine.planning import DNS, STARTED, all_services, conditions, deleted, events
+from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at
+from tests.support.objects.junk import junk, specs, statuses
+from trainwright.api.errors import InvalidJob
+from trainwright.api.job import read_job, salvage_job
+from trainwright.api.kinds import PYTORCH
+from trainwright.engine import Observed, Plan, ServiceView, plan
+from trainwright.engine.conditions import is_finished
+from trainwright.objects import Object
+
+MESSAGE = (
+    'PyTorchJob failed validation because spec.runPolicy.backoffLimit: Invalid value: "many": must be int, not str'
+)
+
+
+def refused(raw: Object, *pods: PodBuilder, services: Iterable[ServiceView] = (), now: datetime = NOW) -> Plan:
+    with pytest.raises(InvalidJob) as invalid:
+        read_job(raw)
+    observed = Observed(tuple(pod.pod() for pod in pods), tuple(services))
+    return plan(salvage_job(raw, PYTORCH, invalid.value), observed, DNS, now)
+
+
+def broken() -> JobBuilder:
+    return JobBuilder().master().run_policy(backoffLimit="many")
+
+
+def test_it_fails_with_the_field_and_the_reason() -> None:
+    made = refused(broken().raw())
+    assert conditions(made) == [
+        ("Created", "True", "PyTorchJobCreated", "PyTorchJob digits is created."),
+        ("Failed", "True", "PyTorchJobFailedValidation", MESSAGE),
+    ]
+    assert events(made) == [("Warning", "PyTorchJobFailedValidation", MESSAGE)]
+    assert made.status is not None
+    assert made.status["completionTime"] == "2026-11-15T04:00:00Z"
+
+
+def test_it_is_told_once() -> None:
+    made = refused(broken().raw())
+    assert refused(broken().status(made.status).raw()).empty
+
+
+def test_jobs_that_go_or_are_not_ours_are_not_judged() -> None:
+    assert refused(broken().metadata(deletionTimestamp="2026-11-15T04:00:00Z").raw()).empty
+    assert refused(broken().run_policy(managedBy="kueue.x-k8s.io/multikueue").raw()).empty
+
+
+def test_a_status_that_cannot_be_read_is_written_anew() -> None:
+    made = refused({**JobBuilder().master().raw(), "status": {"conditions": "none"}})
+    assert [kind for kind, *_ in conditions(made)] == ["Created", "Failed"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "gone"),
+    [("None", []), ("Running", ["digits-master-0"]), ("All", ["digits-master-0", "digits-worker-0"])],
+)
+def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_as_it_says(policy: str, gone: list[str]) -> None:
+    pods = (PodBuilder("Master").running(), PodBuilder("Worker", 0).succeeded())
+    edited = broken().run_policy(cleanPodPolicy=policy).status(STARTED)
+    made = refused(edited.raw(), *pods, services=all_services(1))
+    assert conditions(made)[-1] == ("Failed", "True", "PyTorchJobFailedValidation", MESSAGE)
+    assert deleted(made) == deleted(made, "services") == gone
+    assert made.creates == ()
+
+
+def test_it_goes_when_its_time_after_the_end_is_over() -> None:
+    made = refused(broken().run_policy(ttlSecondsAfterFinished=60).raw())
+    assert (made.delete_job, made.wake_at) == (False, at(60))
+    again = broken().run_policy(ttlSecondsAfterFinished=60).status(made.status).raw()
+    assert refused(again, now=at(60)).delete_job
+
+
+def test_a_job_that_succeeded_before_it_was_broken_stays_so() -> None:
+    verdict = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-11-15T04:00:00Z"}
+    status = {**STARTED, "conditions": [*STARTED["conditions"], verdict], "completionTime": "2026-11-15T04:00:00Z"}
+    made = refused(broken().run_policy(ttlSecondsAfterFinished=60).status(status).raw())
+    assert made.empty
+    assert made.wake_at == at(60)
+
+
+@given(specs | junk, statuses | junk)
+def test_a_job_however_broken_is_planned_for(spec: Any, status: Any) -> None:
+    raw = {**JobBuilder().raw(), "spec": spec, "status": status}
+    pods = (PodBuilder("Master").running().pod(), PodBuilder("Worker", 0).failed(1).pod())
+    try:
+        job = read_job(raw)
+    except InvalidJob as refusal:
+        job = salvage_job(raw, PYTORCH, refusal)
+    made = plan(job, Observed(pods), DNS, NOW)
+    assert not job.problem or not made.creates
+    assert not job.problem or job.managed_elsewhere or is_finished(made.status or job.raw["status"])

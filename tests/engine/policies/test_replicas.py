@@ -1,0 +1,104 @@
+"""One pod and one service for every rank: no more, no less, and never somebody else's."""
+
+from tests.support.engine.planning import STARTED, all_services, created, decide, deleted, notices
+from tests.support.objects.jobs import JobBuilder, PodBuilder, at, service, view_service
+
+
+def job(workers: int) -> JobBuilder:
+    return JobBuilder().workers(workers).status(STARTED)
+
+
+def workers(count: int) -> list[PodBuilder]:
+    return [PodBuilder("Worker", index).running() for index in range(count)]
+
+
+def test_scaling_up_creates_the_missing_ranks() -> None:
+    made = decide(job(3), *workers(1), services=all_services(1, master=False))
+    assert created(made) == created(made, "Service") == ["digits-worker-1", "digits-worker-2"]
+
+
+def test_scaling_down_deletes_the_last_ranks() -> None:
+    made = decide(job(2), *workers(3), services=all_services(3, master=False))
+    assert deleted(made) == deleted(made, "services") == ["digits-worker-2"]
+    assert made.status is not None
+    assert made.status["replicaStatuses"]["Worker"]["active"] == 2
+
+
+def test_a_rank_that_failed_and_is_not_wanted_any_more_is_not_a_failure() -> None:
+    made = decide(job(2).run_policy(backoffLimit=0), *workers(2), PodBuilder("Worker", 2).failed(1))
+    assert deleted(made) == ["digits-worker-2"]
+    assert made.status is not None
+    assert made.status["conditions"][-1]["type"] == "Running"
+
+
+def test_no_replicas_means_none_and_decides_nothing() -> None:
+    made = decide(job(0), *workers(1))
+    assert deleted(made) == ["digits-worker-0"]
+    assert created(made) == []
+    assert made.status is not None
+    assert [condition["type"] for condition in made.status["conditions"]] == ["Created"]
+    assert decide(JobBuilder().workers(0).status(made.status)).empty
+
+
+def test_a_rank_that_was_scaled_away_may_run_again() -> None:
+    status = {**STARTED, "completedIndexes": {"Worker": "0-2"}}
+    down = decide(JobBuilder().workers(4).master().status(status))
+    assert created(down) == ["digits-master-0", "digits-worker-3"]
+    smaller = decide(JobBuilder().workers(2).master().status(status))
+    assert smaller.status is not None
+    assert smaller.status["completedIndexes"] == {"Worker": "0-1"}
+
+
+def test_services_that_were_deleted_come_back() -> None:
+    made = decide(job(2), *workers(2), services=all_services(1, master=False))
+    assert created(made) == []
+    assert created(made, "Service") == ["digits-worker-1"]
+
+
+def test_a_pod_that_goes_is_waited_for() -> None:
+    going = PodBuilder("Worker", 0).running().terminating()
+    assert created(decide(job(1), going)) == []
+    assert created(decide(job(1))) == ["digits-worker-0"]
+
+
+def test_a_child_is_known_by_its_name_whatever_its_rank_labels_say() -> None:
+    relabelled = PodBuilder("Worker", 0).running().label("training.kubeflow.org/replica-index", "7")
+    made = decide(job(2), relabelled, PodBuilder("Worker", 1).metadata(name="digits-other"), PodBuilder("Chief", 0))
+    assert deleted(made) == ["digits-other", "digits-chief-0"]
+    assert created(made) == ["digits-worker-1"]
+
+
+def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
+    nobodys = PodBuilder("Worker", 0).owner(None).metadata(labels={})
+    somebodys = PodBuilder("Worker", 0).owner("somebody")
+    somebodys._object["metadata"]["ownerReferences"][0]["name"] = "other-job"
+    for foreign, manager in ((nobodys, "nobody"), (somebodys, "PyTorchJob other-job")):
+        made = decide(job(2), foreign)
+        assert deleted(made) == []
+        assert created(made) == ["digits-worker-1"]
+        ((reason, message),) = notices(made)
+        assert reason == "ErrResourceExists"
+        assert message == (
+            'Resource "digits-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob digits '
+            f"but by {manager}: delete it, or give the job another name"
+        )
+        assert made.wake_at == at(5)
+
+
+def test_a_foreign_service_of_the_same_name_is_left_alone_and_told() -> None:
+    foreign = service("Worker", 0)
+    foreign["metadata"] |= {"ownerReferences": [], "labels": {}}
+    made = decide(job(1), services=[view_service(foreign)])
+    assert deleted(made, "services") == []
+    assert created(made, "Service") == []
+    ((reason, message),) = notices(made)
+    assert reason == "ErrResourceExists"
+    assert message.startswith('Resource "digits-worker-0" of Kind "Service" already exists')
+
+
+def test_children_of_a_predecessor_of_the_same_name_are_waited_for_silently() -> None:
+    for old in (PodBuilder("Worker", 0).owner("older-uid"), PodBuilder("Worker", 0).owner(None).terminating()):
+        made = decide(job(1), old)
+        assert created(made) == []
+        assert notices(made) == []
+        assert made.wake_at == at(5)

@@ -1,0 +1,184 @@
+"""Failed pods: replaced, counted once, or fatal, as the restart policy says."""
+
+import pytest
+
+from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, deleted, events, states
+from tests.support.objects.jobs import JobBuilder, PodBuilder, at
+
+RESTARTING = ("Warning", "PyTorchJobRestarting", "job digits is restarting because Worker replica(s) failed.")
+
+
+def job(policy: str | None, **run_policy: int) -> JobBuilder:
+    return JobBuilder().workers(2, policy=policy).run_policy(**run_policy).status(STARTED)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"), [("OnFailure", 1), ("Always", 1), ("ExitCode", 128), ("ExitCode", 137), ("ExitCode", None)]
+)
+def test_a_failed_pod_is_deleted_to_be_replaced(policy: str, code: int | None) -> None:
+    made = decide(job(policy), PodBuilder("Worker", 1).failed(code), services=all_services(master=False))
+    assert deleted(made) == ["digits-worker-1"]
+    assert created(made) == ["digits-worker-0"]
+    assert conditions(made)[-1] == ("Restarting", "True", "PyTorchJobRestarting", RESTARTING[2])
+    told = ("Warning", "PyTorchJobRestarting", "PyTorchJob digits is restarting because 1 Worker replica(s) failed.")
+    assert events(made)[-2:] == [RESTARTING, told]
+    assert made.status is not None
+    assert made.status["restarts"] == {"Worker": 1}
+    assert made.status["replacedPods"] == ["digits-worker-1-uid"]
+
+
+def test_it_is_created_again_when_the_failed_one_is_gone() -> None:
+    status = {**STARTED, "restarts": {"Worker": 1}, "replacedPods": ["digits-worker-1-uid"]}
+    made = decide(JobBuilder().workers(2).status(status), PodBuilder("Worker", 0).running())
+    assert created(made) == ["digits-worker-1"]
+    assert made.status is not None
+    assert "replacedPods" not in made.status
+    assert made.status["restarts"] == {"Worker": 1}
+
+
+def test_a_kill_between_counting_and_deleting_never_counts_twice() -> None:
+    status = {**STARTED, "restarts": {"Worker": 1}, "replacedPods": ["digits-worker-1-uid"]}
+    made = decide(
+        JobBuilder().workers(2).status(status), PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(1)
+    )
+    assert deleted(made) == ["digits-worker-1"]
+    assert made.status is not None
+    assert made.status["restarts"] == {"Worker": 1}
+    assert RESTARTING not in events(made)
+
+
+def test_while_the_failed_pod_goes_there_is_nothing_to_do() -> None:
+    pods = (PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(1))
+    first = decide(job("OnFailure"), *pods, services=all_services(master=False))
+    going = PodBuilder("Worker", 1).failed(1, finished=at(-9)).terminating()
+    second = decide(
+        JobBuilder().workers(2, policy="OnFailure").status(first.status),
+        PodBuilder("Worker", 0).running(),
+        going,
+        services=all_services(master=False),
+    )
+    third = decide(
+        JobBuilder().workers(2, policy="OnFailure").status(second.status),
+        PodBuilder("Worker", 0).running(),
+        going,
+        services=all_services(master=False),
+    )
+    assert states(second) == [("Created", "True"), ("Running", "True")]
+    assert third.empty
+
+
+def test_restarts_by_the_kubelet_are_carried_over() -> None:
+    made = decide(job("OnFailure"), PodBuilder("Worker", 1).failed(1, restarts=3))
+    assert made.status is not None
+    assert made.status["restarts"] == {"Worker": 4}
+
+
+def test_what_the_cluster_did_to_a_pod_is_not_counted() -> None:
+    made = decide(job("OnFailure", backoffLimit=1), PodBuilder("Worker", 1).failed(None).reason("Evicted"))
+    assert deleted(made) == ["digits-worker-1"]
+    assert made.status is not None
+    assert "restarts" not in made.status
+    assert made.status["replacedPods"] == ["digits-worker-1-uid"]
+
+
+@pytest.mark.parametrize("code", [0, 1, 127])
+def test_a_program_that_ends_because_the_cluster_evicts_it_has_not_failed_for_good(code: int) -> None:
+    evicted = PodBuilder("Worker", 1).failed(code).condition("DisruptionTarget")
+    made = decide(job("ExitCode", backoffLimit=1), evicted)
+    assert deleted(made) == ["digits-worker-1"]
+    assert states(made)[-1] == ("Restarting", "True")
+    assert made.status is not None
+    assert "restarts" not in made.status
+
+
+@pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
+def test_a_rank_that_has_finished_cannot_fail_any_more(policy: str) -> None:
+    """Whatever somebody makes of its pod: nothing is told, counted or replaced, and nothing is left to do."""
+    builder = job(policy, backoffLimit=0).status({**STARTED, "completedIndexes": {"Worker": "1"}})
+    pods = PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(1)
+    first = decide(builder, *pods, services=all_services(master=False))
+    assert states(first) == [("Created", "True"), ("Running", "True")]
+    assert decide(builder.status(first.status), *pods, services=all_services(master=False)).empty
+
+
+def test_a_worker_that_fails_beside_a_running_master() -> None:
+    builder = JobBuilder().master().workers(2).status(STARTED)
+    made = decide(builder, PodBuilder("Master").running(), PodBuilder("Worker", 1).failed(1))
+    message = "PyTorchJob digits is restarting because 1 Worker replica(s) failed."
+    assert conditions(made)[-1] == ("Restarting", "True", "PyTorchJobRestarting", message)
+    assert events(made) == [
+        ("Normal", "ExitedWithCode", "Pod: team.digits-worker-1 exited with code 1"),
+        RESTARTING,
+        ("Warning", "PyTorchJobRestarting", message),
+    ]
+
+
+def test_never_fails_the_job() -> None:
+    made = decide(job("Never"), PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(3))
+    message = "PyTorchJob digits is failed because 1 Worker replica(s) failed."
+    assert conditions(made)[-1] == ("Failed", "True", "PyTorchJobFailed", message)
+    assert events(made) == [
+        ("Normal", "ExitedWithCode", "Pod: team.digits-worker-1 exited with code 3"),
+        ("Normal", "PyTorchJobFailed", message),
+    ]
+    assert deleted(made) == []
+    assert created(made) == []
+    assert made.status is not None
+    assert made.status["completionTime"] == "2026-11-15T04:00:00Z"
+    assert made.status["replicaStatuses"]["Worker"]["failed"] == 1
+
+
+def test_a_permanent_exit_code_fails_the_job() -> None:
+    made = decide(job("ExitCode"), PodBuilder("Worker", 0).failed(127), PodBuilder("Worker", 1).failed(137))
+    message = 'job "digits" is failing because "Worker" replica(s) failed.'
+    assert conditions(made)[-1] == ("Failed", "True", "PyTorchJobFailed", message)
+    assert ("Warning", "PyTorchJobFailed", message) in events(made)
+    assert not [event for event in events(made) if event[1] == "PyTorchJobRestarting"]
+    assert made.status is not None
+    assert made.status["completionTime"] == "2026-11-15T04:00:00Z"
+    assert deleted(made) == []
+
+
+@pytest.mark.parametrize("limits", [{}, {"backoffLimit": 0}, {"backoffLimit": 1}, {"activeDeadlineSeconds": 0}])
+@pytest.mark.parametrize("policy", ["OnFailure", "Never", "ExitCode"])
+def test_the_masters_success_wins_over_all_that_goes_wrong_at_the_same_time(
+    policy: str, limits: dict[str, int]
+) -> None:
+    builder = JobBuilder().master().workers(1, policy=policy).run_policy(**limits).status(STARTED)
+    made = decide(builder, PodBuilder("Master").succeeded(), PodBuilder("Worker", 0).failed(1))
+    assert states(made) == [("Created", "True"), ("Succeeded", "True")]
+    assert made.status is not None
+    assert "restarts" not in made.status
+    assert [reason for _, reason, _ in events(made)] == ["ExitedWithCode", "ExitedWithCode", "PyTorchJobSucceeded"]
+
+
+@pytest.mark.parametrize("policy", ["OnFailure", "Never", "ExitCode"])
+def test_deleting_a_pod_by_hand_is_no_failure(policy: str) -> None:
+    builder = job(policy, backoffLimit=0)
+    pods = (PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).running().terminating())
+    made = decide(builder, *pods, services=all_services(master=False))
+    assert states(made) == [("Created", "True"), ("Running", "True")]
+    assert (made.creates, made.deletes) == ((), ())
+    killed = decide(builder, pods[0], PodBuilder("Worker", 1).failed(137, finished=at(1)).terminating())
+    assert states(killed) == [("Created", "True"), ("Running", "True")]
+
+
+def test_the_first_role_that_fails_for_good_names_the_reason() -> None:
+    builder = JobBuilder().master(policy="Never").workers(1, policy="Never").status(STARTED)
+    made = decide(builder, PodBuilder("Master").failed(1), PodBuilder("Worker", 0).failed(1))
+    message = "PyTorchJob digits is failed because 1 Master replica(s) failed."
+    assert conditions(made)[-1] == ("Failed", "True", "PyTorchJobFailed", message)
+    assert [event for event in events(made) if event[1] == "PyTorchJobFailed"] == [
+        ("Normal", "PyTorchJobFailed", message)
+    ]
+
+
+def test_two_failed_roles_are_both_told() -> None:
+    builder = JobBuilder().master().workers(1).status(STARTED)
+    made = decide(builder, PodBuilder("Master").failed(1), PodBuilder("Worker", 0).failed(1))
+    told = [message for _, reason, message in events(made) if reason == "PyTorchJobRestarting"]
+    assert "job digits is restarting because Master replica(s) failed." in told
+    assert "job digits is restarting because Worker replica(s) failed." in told
+    assert conditions(made)[-1][3] == "job digits is restarting because Master replica(s) failed."
+    assert made.status is not None
+    assert made.status["restarts"] == {"Master": 1, "Worker": 1}

@@ -1,0 +1,250 @@
+"""The containers in which workers wait: the script run by real shells, and what they may do in a restricted pod."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.engine.planning import child, decide
+from tests.support.objects.jobs import JobBuilder, template
+from trainwright.engine import EMBEDDED, InitContainer, Settings
+from trainwright.engine.rendering.init_template import parse_init_template
+from trainwright.objects import Object
+
+BUSYBOX = shutil.which("busybox")
+SHELLS = [["/bin/sh"], *([[BUSYBOX, "sh"]] if BUSYBOX else [])]
+"""The shell of this machine, and that of busybox where it is installed."""
+
+BUSYBOX_ANSWER = r"""printf 'Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\n'
+printf 'Name:\tdigits-master-0.team.svc.cluster.local\nAddress: 10.244.0.7\n\n'
+echo "** server can't find digits-master-0.svc.cluster.local: NXDOMAIN"
+exit 1"""
+"""What nslookup of busybox 1.35 says of a short name that one of the search domains knows."""
+
+BUSYBOX_REFUSAL = r"""printf 'Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\n'
+echo "** server can't find digits-master-0.team.svc.cluster.local: NXDOMAIN"
+exit 1"""
+
+
+def waiting(builder: JobBuilder | None = None, *, settings: Settings | None = None, **options: Any) -> list[Object]:
+    """The init containers of a worker."""
+    chosen = settings or Settings(init_container=InitContainer(**options))
+    pod = child(decide(builder or JobBuilder().master().workers(1), settings=chosen), "digits-worker-0")
+    containers: list[Object] = pod["spec"].get("initContainers", [])
+    return containers
+
+
+def script(**options: Any) -> str:
+    (container,) = waiting(pause_seconds=0, **options)
+    command: str = container["command"][2]
+    return command
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    """A directory that becomes the whole PATH."""
+    (tmp_path / "bin").mkdir()
+    install(tmp_path / "bin", sleep="exit 0")
+    return tmp_path / "bin"
+
+
+def install(tools: Path, **bodies: str) -> None:
+    for name, body in bodies.items():
+        (tools / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tools / name).chmod(0o755)
+
+
+def link(tools: Path, *names: str) -> None:
+    for name in names:
+        found = sys.executable if name == "python3" else shutil.which(name)
+        assert found is not None
+        install(tools, **{name: f'exec "{found}" "$@"'})
+
+
+def run(tools: Path, text: str, shell: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [*(shell or ["/bin/sh"]), "-c", text]
+    return subprocess.run(command, env={"PATH": str(tools)}, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: Path(shell[0]).name)
+def test_a_name_that_getent_knows_is_found(tools: Path, shell: list[str]) -> None:
+    install(tools, getent='echo "$@"')
+    done = run(tools, script(max_tries=3), shell)
+    assert (done.returncode, done.stdout) == (0, "hosts digits-master-0\n")
+
+
+def test_nslookup_is_believed_when_it_has_found_the_name_whatever_its_exit_code(tools: Path) -> None:
+    install(tools, nslookup=BUSYBOX_ANSWER)
+    done = run(tools, script(max_tries=3))
+    assert done.returncode == 0
+    assert "Address: 10.244.0.7" in done.stdout
+    assert "waiting for master" not in done.stdout
+
+
+def test_nslookup_that_knows_no_name_is_asked_again(tools: Path) -> None:
+    install(tools, nslookup=BUSYBOX_REFUSAL)
+    done = run(tools, script(max_tries=2))
+    assert (done.returncode, done.stdout) == (1, "waiting for master\n" * 2)
+
+
+def test_python_is_enough(tools: Path) -> None:
+    link(tools, "python3")
+    assert run(tools, script(max_tries=1).replace("digits-master-0", "localhost")).returncode == 0
+    assert run(tools, script(max_tries=1).replace("digits-master-0", "no.such.name.invalid")).returncode == 1
+
+
+@pytest.mark.parametrize(("port", "tool"), [(False, "getent"), (True, "bash")])
+def test_an_image_without_any_of_them_is_named_as_the_reason_at_once(tools: Path, port: bool, tool: str) -> None:
+    done = run(tools, script(max_tries=100, wait_for_port=port))
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"this image has neither {tool} nor ")
+    assert done.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: Path(shell[0]).name)
+def test_it_waits_as_often_as_it_is_told_and_then_fails(tools: Path, shell: list[str]) -> None:
+    install(tools, getent="exit 2")
+    done = run(tools, script(max_tries=3), shell)
+    assert (done.returncode, done.stdout.splitlines()) == (1, ["waiting for master"] * 3)
+
+
+def test_it_goes_on_when_the_name_appears(tools: Path) -> None:
+    install(tools, getent=f'if [ -e "{tools}/there" ]; then exit 0; fi; : > "{tools}/there"; exit 2')
+    done = run(tools, script(max_tries=5))
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["waiting for master"])
+
+
+# The port
+
+
+@pytest.fixture
+def listener() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def closed() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def port_script(port: int) -> str:
+    text = script(max_tries=1, wait_for_port=True)
+    assert "digits-master-0" in text
+    return text.replace("digits-master-0", "127.0.0.1").replace("23456", str(port))
+
+
+IMAGES = [(SHELLS[0], ("bash", "timeout")), (SHELLS[0], ("python3",)), *((shell, ("true",)) for shell in SHELLS[1:])]
+
+
+@pytest.mark.parametrize(("shell", "present"), IMAGES, ids=lambda names: names[0])
+def test_the_port_is_tried_for_real(
+    tools: Path, shell: list[str], present: tuple[str, ...], listener: int, closed: int
+) -> None:
+    link(tools, *present)
+    assert run(tools, port_script(listener), shell).returncode == 0
+    assert run(tools, port_script(closed), shell).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("usage", "arguments"),
+    [("-w SEC  Timeout, -z  Zero-I/O mode", "-z -w 2 127.0.0.1 7"), ("nc [-wN] [-e PROG]", "-w 2 127.0.0.1 7 -e true")],
+)
+def test_netcat_is_called_as_it_wants_it(tools: Path, usage: str, arguments: str) -> None:
+    install(tools, nc=f'case "$*" in -h) echo "{usage}" >&2; exit 1 ;; esac; [ "$*" = "{arguments}" ]')
+    assert run(tools, port_script(7)).returncode == 0
+
+
+def test_the_port_is_the_one_that_the_master_declares_or_was_given() -> None:
+    port = {"name": "pytorchjob-port", "containerPort": 4711}
+    builder = JobBuilder().master(pod=template(ports=[port])).workers(1)
+    (container,) = waiting(builder, wait_for_port=True)
+    assert "/dev/tcp/digits-master-0/4711" in container["command"][2]
+    embedded = Settings(addressing=EMBEDDED.addressing, init_container=InitContainer(wait_for_port=True))
+    moved = builder.status({"ports": {"Master": 20001}})
+    (container,) = waiting(moved, settings=embedded)
+    assert "/dev/tcp/digits-master-0/20001" in container["command"][2]
+
+
+# Who it runs as
+
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def secured(container: Object | None, pod: Object | None = None) -> Object | None:
+    """The security context of the waiting container in a pod that has these."""
+    made = template(**({"securityContext": container} if container else {}))
+    if pod:
+        made["spec"]["securityContext"] = pod
+    (ours,) = waiting(JobBuilder().master().workers(1, pod=made))
+    context: Object | None = ours.get("securityContext")
+    return context
+
+
+def test_a_pod_that_promises_nothing_leaves_the_waiting_container_as_upstreams() -> None:
+    assert secured(None) is None
+    assert secured(None, {"fsGroup": 1000}) is None
+    assert secured({"privileged": True, "capabilities": {"add": ["SYS_ADMIN"]}, "runAsUser": 0}) is None
+
+
+def test_what_the_training_container_promises_ours_promises_too() -> None:
+    assert secured(RESTRICTED) == RESTRICTED
+    assert secured({**RESTRICTED, "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}) == RESTRICTED
+
+
+def test_a_pod_that_may_not_run_as_root_gets_somebody_to_run_as() -> None:
+    nobody = {"runAsUser": 65534}
+    assert secured(None, {"runAsNonRoot": True}) == nobody
+    assert secured({"runAsNonRoot": True}) == {"runAsNonRoot": True, **nobody}
+    assert secured(None, {"runAsNonRoot": True, "runAsUser": 7}) is None, "the pod says who"
+
+
+def test_on_the_embedded_cluster_it_asks_for_nothing_that_nobody_enforces() -> None:
+    builder = JobBuilder().master().workers(1, pod=template(securityContext=RESTRICTED))
+    (ours,) = waiting(builder.status({"ports": {"Master": 23456}}), settings=EMBEDDED)
+    assert set(ours) == {"name", "image", "imagePullPolicy", "command"}
+
+
+# Containers of the administrator's own
+
+
+def test_a_template_replaces_ours() -> None:
+    text = """
+    - name: init-pytorch
+      image: {{.InitContainerImage}}
+      command: [wait-for, "{{.MasterAddr}}", "{{.MaxTries}}"]
+    - {name: second, image: "x"}
+    """
+    containers = waiting(image="mine:1", max_tries=7, template=parse_init_template(text))
+    assert containers == [
+        {"name": "init-pytorch", "image": "mine:1", "command": ["wait-for", "digits-master-0", "7"]},
+        {"name": "second", "image": "x"},
+    ]
+
+
+def test_names_that_the_pod_has_already_are_avoided() -> None:
+    pod = template()
+    pod["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "a"}, {"name": "init-pytorch-2", "image": "b"}]
+    builder = JobBuilder().master().workers(1, pod=pod)
+    assert [one["name"] for one in waiting(builder)] == ["init-pytorch", "init-pytorch-2", "init-pytorch-3"]
+    own = parse_init_template("[{name: pytorch, image: x}, {name: pytorch-2, image: y}]")
+    names = [one["name"] for one in waiting(builder, template=own)]
+    assert names[2:] == ["pytorch-2", "pytorch-2-2"]
+
+
+def test_nobody_waits_where_it_is_switched_off_or_has_nobody_to_wait_for() -> None:
+    assert waiting(settings=Settings(init_container=None)) == []
+    assert waiting(JobBuilder().workers(1)) == []

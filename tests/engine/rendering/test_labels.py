@@ -1,0 +1,20 @@
+"""Labels of all generations."""
+
+from trainwright.engine.rendering.labels import format_ports, modern_labels
+
+
+def test_ports_are_listed_by_role_in_one_order() -> None:
+    assert format_ports({"Worker": 29400, "Master": 23456}) == "Master=23456,Worker=29400"
+    assert format_ports({}) == ""
+
+
+def test_a_child_of_the_second_generation_gets_the_labels_of_today_that_it_has_words_for() -> None:
+    earlier = {"job-name": "digits", "replica-type": "master", "replica-index": "0", "job-role": "master", "mine": "1"}
+    assert modern_labels(earlier, controller="pytorchjob-controller") == {
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/job-name": "digits",
+        "training.kubeflow.org/replica-type": "master",
+        "training.kubeflow.org/replica-index": "0",
+        "training.kubeflow.org/job-role": "master",
+    }
+    assert "training.kubeflow.org/job-role" not in modern_labels({"job-name": "digits"}, controller="c")

@@ -1,0 +1,55 @@
+"""What a job may ask for by annotation, and what happens to values that mean nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.engine.planning import decide, notices
+from tests.support.objects.jobs import JobBuilder
+from trainwright.engine.job_annotations import (
+    DEAD_NODE_SECONDS,
+    RESTART_SCOPE,
+    dead_node_seconds,
+    mistakes,
+    restarts_as_group,
+)
+from trainwright.engine.settings import Settings
+
+
+@pytest.mark.parametrize("scope", ["group", "pod"])
+@pytest.mark.parametrize("seconds", ["1", "60", "999999999", "off"])
+def test_what_is_right_is_not_mentioned(scope: str, seconds: str) -> None:
+    builder = JobBuilder().workers(1).annotation(RESTART_SCOPE, scope).annotation(DEAD_NODE_SECONDS, seconds)
+    assert notices(decide(builder)) == []
+
+
+@pytest.mark.parametrize("scope", ["", "Group", "all"])
+def test_a_scope_that_does_not_exist_is_reported(scope: str) -> None:
+    made = decide(JobBuilder().workers(1).annotation(RESTART_SCOPE, scope))
+    told = f'Annotation trainwright.dev/restart-scope: "{scope}" has no effect, write `group` or `pod`'
+    assert notices(made) == [("InvalidAnnotation", told)]
+
+
+@pytest.mark.parametrize("seconds", ["", "0", "-1", "1.5", "60s", "²", "1000000000", "Off"])
+def test_a_time_that_makes_no_sense_is_reported(seconds: str) -> None:
+    made = decide(JobBuilder().workers(1).annotation(DEAD_NODE_SECONDS, seconds))
+    told = (
+        f'Annotation trainwright.dev/dead-node-seconds: "{seconds}" has no effect, '
+        "write a number of seconds from 1, of 9 digits at most, or `off`"
+    )
+    assert notices(made) == [("InvalidAnnotation", told)]
+
+
+@given(scope=st.text(), seconds=st.text(), group=st.booleans(), default=st.none() | st.integers(1, 1000))
+def test_any_text_is_either_reported_or_has_an_effect(
+    scope: str, seconds: str, group: bool, default: int | None
+) -> None:
+    job = JobBuilder().workers(1).annotation(RESTART_SCOPE, scope).annotation(DEAD_NODE_SECONDS, seconds).job()
+    settings = Settings(group_restart=group, dead_node_seconds=default)
+    reported = [key for key in (RESTART_SCOPE, DEAD_NODE_SECONDS) if any(key in told for told in mistakes(job))]
+    if RESTART_SCOPE in reported:
+        assert restarts_as_group(job, settings) is group
+    if DEAD_NODE_SECONDS in reported:
+        assert dead_node_seconds(job, settings) == default
+    else:
+        assert seconds == ("off" if dead_node_seconds(job, settings) is None else seconds)

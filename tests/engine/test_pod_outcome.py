@@ -1,0 +1,52 @@
+"""What counts as success, as failure, and as neither."""
+
+from datetime import datetime
+
+import pytest
+
+from tests.support.objects.jobs import NOW, PodBuilder, at
+from trainwright.engine.pod_outcome import End, end_of, exit_code, is_active, is_disrupted
+
+
+def test_a_living_pod_has_not_ended() -> None:
+    for pod in (PodBuilder().pod(), PodBuilder().running().pod()):
+        assert end_of(pod) is End.NOT_YET
+
+
+def test_only_a_running_pod_that_stays_is_active() -> None:
+    assert is_active(PodBuilder().running().pod())
+    assert not is_active(PodBuilder().pod())
+    assert not is_active(PodBuilder().running().terminating().pod())
+
+
+def test_phases_are_taken_at_their_word_while_nobody_deletes_the_pod() -> None:
+    assert end_of(PodBuilder().succeeded().pod()) is End.SUCCEEDED
+    assert end_of(PodBuilder().failed(1).pod()) is End.FAILED
+
+
+@pytest.mark.parametrize(("finished", "end"), [(at(-1), End.SUCCEEDED), (NOW, End.TAKEN_AWAY), (at(5), End.TAKEN_AWAY)])
+@pytest.mark.parametrize("grace", [0, 30])
+def test_a_deleted_pod_counts_only_if_it_had_ended_before(finished: datetime, end: End, grace: int) -> None:
+    assert end_of(PodBuilder().succeeded(finished=finished).terminating(NOW, grace=grace).pod()) is end
+
+
+def test_a_failure_before_the_deletion_is_a_failure() -> None:
+    assert end_of(PodBuilder().failed(1, finished=at(-1)).terminating(NOW).pod()) is End.FAILED
+
+
+def test_a_deleted_pod_that_runs_or_says_nothing_was_taken_away() -> None:
+    assert end_of(PodBuilder().running().terminating().pod()) is End.TAKEN_AWAY
+    assert end_of(PodBuilder().failed(None).terminating().pod()) is End.TAKEN_AWAY
+
+
+def test_the_exit_code_is_that_of_the_training_container() -> None:
+    assert exit_code(PodBuilder().failed(137).pod(), "pytorch") == 137
+    assert exit_code(PodBuilder().failed(137).pod(), "sidecar") is None
+    assert exit_code(PodBuilder().failed(None).pod(), "pytorch") is None
+
+
+def test_evictions_and_preemptions_are_disruptions() -> None:
+    assert is_disrupted(PodBuilder().failed(None).reason("Evicted").pod())
+    assert is_disrupted(PodBuilder().failed(137).condition("DisruptionTarget").pod())
+    assert not is_disrupted(PodBuilder().failed(137).condition("DisruptionTarget", "False").pod())
+    assert not is_disrupted(PodBuilder().failed(1).pod())

@@ -1,0 +1,123 @@
+"""Requests as they go out, without a server."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from trainwright.kube.client import requests
+from trainwright.kube.client.requests import PatchKind, Request
+from trainwright.objects import Object
+from trainwright.objects.resources import NODES, PODS
+
+
+def body_of(request: Request) -> Any:
+    assert request.body is not None
+    return msgspec.json.decode(request.body)
+
+
+def test_names_are_escaped() -> None:
+    assert (
+        requests.get_request(PODS, "a/../b?c", namespace="n s").path == "/api/v1/namespaces/n%20s/pods/a%2F..%2Fb%3Fc"
+    )
+
+
+def test_only_what_is_said_goes_into_the_query() -> None:
+    assert requests.list_request(PODS, namespace=None).target == "/api/v1/pods"
+    full = requests.list_request(
+        PODS, namespace="n", label_selector="a=b,c in (d)", field_selector="x!=y", limit=5, continue_token="t&"
+    )
+    assert full.target == (
+        "/api/v1/namespaces/n/pods?labelSelector=a%3Db%2Cc+in+%28d%29&fieldSelector=x%21%3Dy&limit=5&continue=t%26"
+    )
+
+
+def test_a_created_object_goes_to_its_collection_or_to_a_subresource() -> None:
+    binding = {"metadata": {"name": "p"}, "target": {"name": "local"}}
+    assert requests.create_request(PODS, binding, namespace="n").path == "/api/v1/namespaces/n/pods"
+    bind = requests.create_request(PODS, binding, namespace="n", subresource="binding")
+    assert (bind.method, bind.path, body_of(bind)) == ("POST", "/api/v1/namespaces/n/pods/p/binding", binding)
+    assert not bind.repeatable
+
+
+def test_the_kind_of_a_patch_is_its_content_type() -> None:
+    patch = requests.patch_request(
+        PODS, "p", {"a": 1}, namespace="n", kind=PatchKind.APPLY, field_manager="me", force=True, subresource="status"
+    )
+    assert patch.target == "/api/v1/namespaces/n/pods/p/status?fieldManager=me&force=true"
+    assert (patch.method, patch.content_type, body_of(patch)) == ("PATCH", "application/apply-patch+yaml", {"a": 1})
+
+
+def test_a_json_patch_is_the_only_one_that_cannot_be_repeated() -> None:
+    repeatable = {
+        kind: requests.patch_request(PODS, "p", [], namespace="n", kind=kind).repeatable for kind in PatchKind
+    }
+    assert [kind for kind, can in repeatable.items() if not can] == [PatchKind.JSON]
+
+
+def test_a_deletion_says_how_and_which_one() -> None:
+    plain = requests.delete_request(NODES, "n1", namespace=None)
+    assert body_of(plain) == {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+    exact = requests.delete_request(PODS, "p", namespace="n", uid="u", grace_period_seconds=0, propagation=None)
+    assert body_of(exact) == {
+        "kind": "DeleteOptions",
+        "apiVersion": "v1",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": "u"},
+    }
+
+
+def test_a_watch_says_from_where_and_for_how_long() -> None:
+    watch = requests.watch_request(PODS, namespace=None, resource_version="7", timeout_seconds=60, bookmarks=True)
+    assert watch.target == "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=60"
+    assert watch.streaming
+
+
+@pytest.mark.parametrize(
+    ("timeout", "bookmarks", "limit"),
+    [(None, False, None), (300, False, 315), (None, True, 90), (300, True, 90), (60, True, 75)],
+)
+def test_how_long_a_watch_may_be_silent(timeout: int | None, bookmarks: bool, limit: float | None) -> None:
+    watch = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks)
+    assert watch.silence_limit == limit
+    told = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks, silence_limit=5)
+    assert told.silence_limit == 5
+
+
+def test_logs_are_asked_for_as_told() -> None:
+    request = requests.logs_request(
+        "p",
+        namespace="n",
+        container="c",
+        follow=True,
+        since_time=datetime(2026, 11, 15, 4, 5, 6, 7, tzinfo=UTC),
+        tail_lines=0,
+        timestamps=True,
+        previous=True,
+        limit_bytes=1024,
+    )
+    assert dict(request.params) == {
+        "container": "c",
+        "follow": "true",
+        "sinceTime": "2026-11-15T04:05:06.000007Z",
+        "tailLines": "0",
+        "timestamps": "true",
+        "previous": "true",
+        "limitBytes": "1024",
+    }
+
+
+def test_raw_requests_take_bytes_and_objects() -> None:
+    assert requests.raw_request("GET", "/version").target == "/version"
+    assert requests.raw_request("POST", "/x", body={"a": 1}, params={"b": "c"}).body == b'{"a":1}'
+    assert requests.raw_request("PUT", "/x", body=b"raw").body == b"raw"
+    assert not requests.raw_request("POST", "/x").repeatable
+
+
+def test_the_namespace_is_the_callers_then_the_objects_then_the_default() -> None:
+    obj: Object = {"metadata": {"name": "p", "namespace": "own"}}
+    assert requests.namespace_of(PODS, obj, "told", "default") == "told"
+    assert requests.namespace_of(PODS, obj, None, "default") == "own"
+    assert requests.namespace_of(PODS, {"metadata": {}}, None, "default") == "default"
+    assert requests.namespace_of(NODES, obj, "told", "default") is None

@@ -1,0 +1,107 @@
+"""Answers as they are read, without a server: objects, pages, lines, and what is none of these."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.kube.client import requests, responses
+from trainwright.kube.client.errors import BadRequest, Expired, ServerError, Unreachable
+from trainwright.kube.client.requests import Response
+from trainwright.kube.client.responses import LineSplitter
+from trainwright.objects import Object
+from trainwright.objects.resources import CONFIG_MAPS
+
+
+def test_a_bad_answer_is_raised_with_its_status() -> None:
+    body = msgspec.json.encode({"kind": "Status", "code": 400, "message": "no"})
+    with pytest.raises(BadRequest, match="no") as raised:
+        responses.read_object(Response(400, {"retry-after": "3"}, body))
+    assert raised.value.retry_after == 3
+
+
+@pytest.mark.parametrize("body", [b"<html>please log in</html>", b"", b"[]"])
+def test_an_answer_of_something_else_than_kubernetes_is_named(body: bytes) -> None:
+    with pytest.raises(ServerError, match="is this a Kubernetes API server"):
+        responses.read_object(Response(200, {}, body))
+
+
+def test_a_redirect_is_not_followed_but_refused() -> None:
+    with pytest.raises(Exception, match="HTTP 302"):
+        responses.read_bytes(Response(302, {"location": "https://elsewhere"}, b""))
+
+
+def test_a_watch_line_is_an_event() -> None:
+    event = responses.read_watch_event(b'{"type":"ADDED","object":{"metadata":{"name":"p"}}}\n')
+    assert (event.type, event.object) == ("ADDED", {"metadata": {"name": "p"}})
+
+
+def test_an_error_event_is_raised() -> None:
+    with pytest.raises(Expired, match="too old"):
+        responses.read_watch_event(b'{"type":"ERROR","object":{"kind":"Status","code":410,"message":"too old"}}\n')
+
+
+def test_half_a_watch_line_is_a_broken_stream() -> None:
+    with pytest.raises(Unreachable, match="not JSON"):
+        responses.read_watch_event(b'{"type":"ADDED","obj')
+
+
+class TestPager:
+    def pager(self, limit: int = 2) -> responses.Pager[Object]:
+        return responses.object_pager(CONFIG_MAPS, namespace="n", label_selector="", field_selector="", limit=limit)
+
+    def page(self, *names: str, version: str = "5", token: str = "") -> Response:
+        items = [{"metadata": {"name": name}} for name in names]
+        return Response(
+            200, {}, requests.encode({"metadata": {"resourceVersion": version, "continue": token}, "items": items})
+        )
+
+    def names(self, pager: responses.Pager[Object]) -> list[str]:
+        return [item["metadata"]["name"] for item in responses.object_list(CONFIG_MAPS, pager).items]
+
+    def asked(self, pager: responses.Pager[Object]) -> dict[str, str] | None:
+        return dict(pager.request.params) if pager.request else None
+
+    def test_pages_are_fetched_until_there_is_none_left(self) -> None:
+        pager = self.pager()
+        assert self.asked(pager) == {"limit": "2"}
+        pager.take(self.page("a", "b", token="t1"))
+        assert self.asked(pager) == {"limit": "2", "continue": "t1"}
+        pager.take(self.page("c"))
+        assert self.asked(pager) is None
+        assert self.names(pager) == ["a", "b", "c"]
+        assert pager.resource_version == "5"
+
+    def test_items_say_what_they_are(self) -> None:
+        pager = self.pager()
+        pager.take(self.page("a"))
+        item = responses.object_list(CONFIG_MAPS, pager).items[0]
+        assert (item["apiVersion"], item["kind"]) == ("v1", "ConfigMap")
+
+    def test_when_later_pages_have_expired_everything_is_fetched_in_one_piece(self) -> None:
+        pager = self.pager()
+        pager.take(self.page("a", "b", token="t1"))
+        pager.take(Response(410, {}, b""))
+        assert self.asked(pager) == {}
+        pager.take(self.page("x", version="9"))
+        assert (self.names(pager), pager.resource_version, self.asked(pager)) == (["x"], "9", None)
+
+    def test_an_expired_first_page_is_an_error(self) -> None:
+        with pytest.raises(Expired):
+            self.pager().take(Response(410, {}, b""))
+
+    def test_a_list_of_nothing_may_be_null(self) -> None:
+        pager = self.pager()
+        pager.take(Response(200, {}, b'{"metadata":{"resourceVersion":"1"},"items":null}'))
+        assert responses.object_list(CONFIG_MAPS, pager).items == []
+
+
+@given(st.lists(st.binary(max_size=6) | st.sampled_from([b"\n", b"a\nb", b"\n\n"]), max_size=12))
+def test_lines_do_not_depend_on_how_the_stream_is_cut(chunks: list[bytes]) -> None:
+    splitter = LineSplitter()
+    lines = [line for chunk in chunks for line in splitter.feed(chunk)]
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
+    rest = splitter.end()
+    assert all(line and b"\n" not in line for line in rest)
+    assert b"".join(lines + rest) == b"".join(chunks)
+    assert splitter.end() == []

@@ -1,0 +1,329 @@
+"""Leader election in fake time, over a network that fails; and once on the real API server."""
+
+import asyncio
+import logging
+import re
+
+import pytest
+
+from tests.support.background import in_background
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.servers.leaseserver import LeaseServer, Network
+from tests.support.waiting import eventually
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.requests import Transport
+from trainwright.kube.controller.leader_election import LeaderElection, process_identity, steady_seconds
+from trainwright.objects.resources import LEASES
+
+fake_time = pytest.mark.looptime
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def election(client: Transport, identity: str, *, said: list[tuple[bool, str]] | None = None) -> LeaderElection:
+    return LeaderElection(
+        client,
+        namespace="n",
+        name="l",
+        identity=identity,
+        clock=now,
+        on_change=None if said is None else lambda leading, leader: said.append((leading, leader)),
+    )
+
+
+async def leader(way: Network) -> LeaderElection:
+    """One who leads already."""
+    first = election(way, "a")
+    await first.acquire()
+    return first
+
+
+@fake_time
+async def test_the_first_one_leads_and_goes_on_leading() -> None:
+    server = LeaseServer()
+    said: list[tuple[bool, str]] = []
+    first = election(Network(server), "a", said=said)
+    await first.acquire()
+    assert (first.leading, first.leader) == (True, "a")
+    async with in_background(first.hold()) as holding:
+        await asyncio.sleep(100)
+        assert not holding.done()
+        assert first.leading
+    assert server.writes == 50
+    assert said == [(True, "a")]
+
+
+@fake_time
+async def test_after_a_kill_the_next_one_leads_within_the_lease_time() -> None:
+    server = LeaseServer()
+    first, second = election(Network(server), "a"), election(Network(server), "b")
+    await first.acquire()
+    async with in_background(second.acquire()) as waiting:
+        async with in_background(first.hold()):
+            await asyncio.sleep(30.5)
+            assert (second.leading, second.leader) == (False, "a")
+        killed = now()
+        await waiting
+        assert 10 < now() - killed <= 15
+    assert (second.leader, server.holder) == ("b", "b")
+    assert not first.leading
+
+
+@fake_time
+async def test_a_released_lease_is_taken_at_once() -> None:
+    server = LeaseServer()
+    said: list[tuple[bool, str]] = []
+    first, second = election(Network(server), "a", said=said), election(Network(server), "b")
+    await first.acquire()
+    async with in_background(second.acquire()) as waiting:
+        await asyncio.sleep(5)
+        released = now()
+        await first.release()
+        await waiting
+        assert now() - released < 0.1
+    assert said == [(True, "a"), (False, "")]
+    assert server.lease
+    assert server.lease["spec"]["leaseTransitions"] == 1
+
+
+@fake_time
+async def test_without_the_permission_to_watch_looking_again_is_enough() -> None:
+    server = LeaseServer()
+    first, second = election(Network(server), "a"), election(Network(server, may_watch=False), "b")
+    await first.acquire()
+    async with in_background(second.acquire()) as waiting:
+        await asyncio.sleep(5)
+        released = now()
+        await first.release()
+        await waiting
+        assert now() - released <= 2
+
+
+@fake_time
+async def test_of_many_that_want_a_free_lease_one_gets_it() -> None:
+    server = LeaseServer()
+    candidates = [election(Network(server), name) for name in "abcdefgh"]
+    trying = [asyncio.create_task(one.acquire()) for one in candidates]
+    await asyncio.sleep(9)
+    assert sum(one.leading for one in candidates) == 1
+    assert {one.leader for one in candidates} == {server.holder}
+    for task in trying:
+        task.cancel()
+    await asyncio.gather(*trying, return_exceptions=True)
+
+
+@fake_time
+async def test_whoever_cannot_renew_stops_before_the_next_one_starts(caplog: pytest.LogCaptureFixture) -> None:
+    server = LeaseServer()
+    way = Network(server)
+    first, second = election(way, "a"), election(Network(server), "b")
+    await first.acquire()
+    async with in_background(second.acquire()) as waiting:
+        way.down = True
+        cut = now()
+        await first.hold()
+        stopped = now()
+        assert stopped - cut <= 10
+        assert not first.leading
+        await waiting
+        assert now() - stopped >= 4
+    complaints = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert complaints == [
+        "cannot renew the lease n/l: cannot connect",
+        "no longer the leader: the lease n/l could not be renewed for 10 s",
+    ]
+
+
+@fake_time
+async def test_an_api_server_that_hangs_does_not_prolong_a_lead() -> None:
+    way = Network(LeaseServer())
+    first = await leader(way)
+    way.hangs = 3600
+    began = now()
+    await first.hold()
+    assert now() - began <= 10
+
+
+@fake_time
+async def test_a_short_outage_is_sat_out() -> None:
+    way = Network(LeaseServer())
+    first = await leader(way)
+    async with in_background(first.hold()) as holding:
+        for _ in range(5):
+            way.down = True
+            await asyncio.sleep(6)
+            way.down = False
+            await asyncio.sleep(3)
+        assert not holding.done()
+
+
+@fake_time
+async def test_writes_whose_answers_were_lost_are_recognised_as_our_own() -> None:
+    way = Network(LeaseServer(), answers_lost=True)
+    first = election(way, "a")
+    async with in_background(first.acquire()) as waiting:
+        await asyncio.sleep(5)
+        way.answers_lost = False
+        await asyncio.wait_for(waiting, 2.5)
+    async with in_background(first.hold()) as holding:
+        way.answers_lost = True
+        await asyncio.sleep(5)
+        way.answers_lost = False
+        await asyncio.sleep(30)
+        assert not holding.done()
+
+
+@fake_time
+async def test_a_long_outage_is_waited_out() -> None:
+    way = Network(LeaseServer(), down=True)
+    first = election(way, "a")
+    async with in_background(first.acquire()) as waiting:
+        await asyncio.sleep(600)
+        assert 300 <= way.sent <= 700
+        way.down = False
+        await asyncio.wait_for(waiting, 2.5)
+
+
+@fake_time
+async def test_somebody_else_in_the_lease_ends_the_lead_at_the_next_renewal(caplog: pytest.LogCaptureFixture) -> None:
+    server = LeaseServer()
+    first = await leader(Network(server))
+    server.edit(holderIdentity="usurper")
+    began = now()
+    await first.hold()
+    assert now() - began <= 2.1
+    assert (first.leading, first.leader) == (False, "usurper")
+    assert caplog.messages == ["no longer the leader: the lease n/l is held by 'usurper'"]
+
+
+@fake_time
+async def test_an_edit_that_leaves_the_holder_alone_does_no_harm() -> None:
+    server = LeaseServer()
+    first = await leader(Network(server))
+    async with in_background(first.hold()) as holding:
+        for _ in range(10):
+            server.edit(strategy="x")
+            await asyncio.sleep(3)
+        assert not holding.done()
+
+
+@fake_time
+@pytest.mark.parametrize("may_watch", [True, False])
+async def test_a_deleted_lease_is_made_anew_by_its_holder_and_by_nobody_else(may_watch: bool) -> None:
+    server = LeaseServer()
+    first, second = election(Network(server), "a"), election(Network(server, may_watch=may_watch), "b")
+    await first.acquire()
+    async with (
+        in_background(first.hold()) as holding,
+        in_background(second.acquire()) as waiting,
+    ):
+        for _ in range(4):
+            await asyncio.sleep(11.5)
+            server.delete()
+        await asyncio.sleep(5)
+        assert not holding.done()
+        assert not waiting.done()
+    assert server.holder == "a"
+
+
+@fake_time
+async def test_two_with_one_name_do_not_both_lead() -> None:
+    server = LeaseServer()
+    first, second = election(Network(server), "same"), election(Network(server), "same")
+    await first.acquire()
+    async with (
+        in_background(first.hold()),
+        in_background(second.acquire()),
+    ):
+        await asyncio.sleep(60)
+        assert (first.leading, second.leading) == (True, False)
+
+
+@fake_time
+async def test_releasing_what_we_do_not_hold_leaves_it_alone() -> None:
+    server = LeaseServer()
+    first, second = election(Network(server), "a"), election(Network(server), "b")
+    await first.acquire()
+    await second.release()
+    async with in_background(second.acquire()):
+        await asyncio.sleep(1)
+    await second.release()
+    server.edit(holderIdentity="c")
+    await first.release()
+    assert server.holder == "c"
+    assert server.writes == 2
+
+
+@fake_time
+async def test_a_release_that_cannot_be_said_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    way = Network(LeaseServer())
+    first = await leader(way)
+    way.hangs = 3600
+    began = now()
+    await first.release()
+    assert now() - began <= 2
+    assert not first.leading
+    assert "cannot give back the lease n/l: no answer in time" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"identity": ""}, "identity must not be empty"),
+        ({"lease_seconds": 10.0}, "retry_seconds < renew_seconds < lease_seconds must hold.*not 2, 10, 10"),
+        ({"renew_seconds": 2.0}, "not 2, 2, 15"),
+        ({"retry_seconds": 0.0}, "not 0, 10, 15"),
+    ],
+)
+def test_times_that_could_make_two_leaders_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LeaderElection(Network(LeaseServer()), namespace="n", name="l", **{"identity": "a", **options})  # type: ignore[arg-type]  # each row sets another parameter
+
+
+def test_every_process_has_another_identity() -> None:
+    assert process_identity() != process_identity()
+    assert re.fullmatch(r".+_[0-9a-f-]{36}", process_identity())
+
+
+@pytest.mark.apiserver
+async def test_two_on_the_real_api_server(control_plane: ControlPlane, real_namespace: str) -> None:
+    async with Client(control_plane.config) as client:
+        first, second = (
+            LeaderElection(
+                client,
+                namespace=real_namespace,
+                name="operator",
+                identity=identity,
+                lease_seconds=2,
+                renew_seconds=1.5,
+                retry_seconds=0.3,
+            )
+            for identity in "ab"
+        )
+        await first.acquire()
+        async with (
+            in_background(first.hold()) as holding,
+            in_background(second.acquire()) as waiting,
+        ):
+            began = await client.get(LEASES, "operator", namespace=real_namespace)
+            await eventually(
+                lambda: client.get(LEASES, "operator", namespace=real_namespace),
+                lambda lease: lease["spec"]["renewTime"] > began["spec"]["renewTime"],
+            )
+            assert not waiting.done()
+            assert began["spec"]["holderIdentity"] == "a"
+            assert began["spec"]["leaseTransitions"] == 0
+            holding.cancel()
+            await first.release()
+            released = steady_seconds()
+            await waiting
+            assert steady_seconds() - released < 1.5
+        async with in_background(first.acquire()) as waiting:
+            # The second one is gone without a word: nobody renews.
+            await waiting
+        lease = await client.get(LEASES, "operator", namespace=real_namespace)
+        assert lease["spec"]["holderIdentity"] == "a"
+        assert lease["spec"]["leaseTransitions"] == 2
+        assert not second.leading

@@ -1,0 +1,260 @@
+"""Who may lead: each decision by itself, and that no two candidates ever lead at once, whatever the network does."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tests.support.servers.leaseserver import LeaseServer
+from trainwright.kube.client import requests, responses
+from trainwright.kube.controller.lease_candidate import Acquire, Candidacy, Claim, Renew, Sighting, Wait, decide, see
+from trainwright.objects import Object
+from trainwright.objects.resources import LEASES
+
+MARK = "2026-11-15T04:05:06.000000Z"
+NOW = datetime(2026, 11, 15, 4, 5, 6, tzinfo=UTC)
+
+
+def lease(holder: str | None = "other", *, seconds: int | None = 15, version: str = "1", **spec: Any) -> Object:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": MARK, **spec}
+    return {"metadata": {"name": "l", "namespace": "n", "resourceVersion": version}, "spec": spec}
+
+
+def candidate(identity: str = "me", *, lease_seconds: float = 15, renew_seconds: float = 10) -> Candidacy:
+    return Candidacy(
+        namespace="n", name="l", identity=identity, lease_seconds=lease_seconds, renew_seconds=renew_seconds
+    )
+
+
+@pytest.mark.parametrize(
+    ("sighting", "claims", "verdict"),
+    [
+        (None, {MARK}, Acquire()),
+        (Sighting(lease(holder=""), 99.0), set(), Acquire()),
+        (Sighting(lease(holder=None), 99.0), set(), Acquire()),
+        (Sighting({"metadata": {}}, 99.0), set(), Acquire()),
+        (Sighting({"metadata": {}, "spec": None}, 99.0), set(), Acquire()),
+        (Sighting(lease(), 90.0), set(), Wait(5.0)),
+        (Sighting(lease(seconds=60), 90.0), set(), Wait(50.0)),
+        (Sighting(lease(seconds=None), 90.0), set(), Wait(5.0)),
+        (Sighting(lease(), 85.0), set(), Acquire()),
+        (Sighting(lease("me"), 0.0), {MARK}, Renew()),
+        (Sighting(lease("me"), 90.0), set(), Wait(5.0)),
+        (Sighting(lease(), 90.0), {MARK}, Wait(5.0)),
+        (Sighting(lease(), 90.0, gone=True), set(), Wait(5.0)),
+        (Sighting(lease(), 80.0, gone=True), set(), Acquire()),
+        (Sighting(lease("me"), 90.0, gone=True), {MARK}, Renew()),
+    ],
+    ids=[
+        "no lease",
+        "released",
+        "without a holder",
+        "without a spec",
+        "with an empty spec",
+        "held",
+        "held for longer than we would ask for",
+        "held for a time that is not said",
+        "run out",
+        "ours",
+        "of somebody with our name",
+        "of somebody else who wrote in the same moment",
+        "deleted, but its holder may not know yet",
+        "deleted and run out",
+        "ours, deleted",
+    ],
+)
+def test_the_lease_and_our_own_clock_decide(
+    sighting: Sighting | None, claims: set[str], verdict: Acquire | Renew | Wait
+) -> None:
+    assert decide(sighting, identity="me", claims=frozenset(claims), now=100.0, default_seconds=15) == verdict
+
+
+def test_only_a_write_of_the_holder_is_a_sign_of_life() -> None:
+    first = see(None, lease(), now=10)
+    labelled = see(first, lease(version="2"), now=20)
+    renewed = see(labelled, lease(version="3", renewTime="later"), now=30)
+    assert first
+    assert labelled
+    assert renewed
+    assert [first.since, labelled.since, renewed.since] == [10, 10, 30]
+    assert labelled.lease["metadata"]["resourceVersion"] == "2"
+
+
+def test_a_lease_that_is_there_again_counts_from_now() -> None:
+    deleted = see(see(None, lease(), now=10), None, now=12)
+    assert deleted == Sighting(lease(), 10, gone=True)
+    assert see(deleted, lease(), now=14) == Sighting(lease(), 14)
+
+
+def test_a_free_lease_that_is_deleted_leaves_nothing_to_wait_for() -> None:
+    assert see(see(None, lease(holder=""), now=10), None, now=12) is None
+
+
+def test_the_first_claim_is_a_new_lease() -> None:
+    claim = candidate().claim(now=5, wall=NOW)
+    assert claim == Claim(
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "l", "namespace": "n"},
+            "spec": {
+                "holderIdentity": "me",
+                "leaseDurationSeconds": 15,
+                "acquireTime": MARK,
+                "renewTime": MARK,
+                "leaseTransitions": 0,
+            },
+        },
+        creates=True,
+        sent=5,
+        mark=MARK,
+    )
+
+
+def test_taking_over_counts_a_transition_and_keeps_what_is_not_ours() -> None:
+    me = candidate()
+    me.see({**lease(holder="", leaseTransitions=3, strategy="OldestEmulationVersion"), "kind": "Lease"}, now=5)
+    claim = me.claim(now=5, wall=NOW)
+    assert not claim.creates
+    assert claim.lease["metadata"]["resourceVersion"] == "1"
+    assert claim.lease["spec"]["leaseTransitions"] == 4
+    assert claim.lease["spec"]["strategy"] == "OldestEmulationVersion"
+
+
+def test_renewing_keeps_the_moment_of_acquisition() -> None:
+    me = candidate()
+    first = me.claim(now=5, wall=NOW)
+    me.confirm(first, {**first.lease, "metadata": {"resourceVersion": "1"}}, now=6)
+    second = me.claim(now=7, wall=NOW)
+    assert second.lease["spec"]["leaseTransitions"] == 0
+    assert second.lease["spec"]["acquireTime"] == MARK
+    assert second.mark > first.mark, "the clock stands still, and yet the writes can be told apart"
+
+
+def test_leading_counts_from_the_moment_of_sending() -> None:
+    me = candidate()
+    assert not me.leads(0)
+    claim = me.claim(now=5, wall=NOW)
+    assert not me.leads(5)
+    me.confirm(claim, lease("me"), now=8)
+    assert me.leads(14.9)
+    assert not me.leads(15)
+
+
+def test_only_what_is_ours_is_given_back() -> None:
+    me = candidate()
+    assert me.farewell() is None
+    claim = me.claim(now=5, wall=NOW)
+    me.confirm(claim, lease("me", renewTime=claim.mark), now=6)
+    given_back = me.farewell()
+    assert given_back
+    assert given_back["spec"] == {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": claim.mark}
+    me.see(lease("other"), now=7)
+    assert me.farewell() is None
+
+
+RATES = st.floats(1 / 1.2, 1.2)
+LEASE, RENEW = 15.0, 10.0  # 1.2 * 1.2 < 15 / 10: clocks may differ by that much
+
+
+@dataclass
+class Flight:
+    """A write on its way: it may arrive later, twice or never, and so may the answer."""
+
+    claim: Claim | None
+    request: requests.Request
+    answer: requests.Response | None = None
+
+
+@dataclass
+class Player:
+    """A candidate with a clock of its own."""
+
+    candidacy: Candidacy
+    rate: float
+    offset: float
+    flights: list[Flight] = field(default_factory=list)
+
+    def clock(self, time: float) -> float:
+        return self.offset + self.rate * time
+
+
+class Election(RuleBasedStateMachine):
+    """Three candidates, two with the same name, at the mercy of the network and of clocks that run unevenly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time = 0.0
+        self.server = LeaseServer()
+        self.players: list[Player] = []
+
+    @initialize(rates=st.tuples(RATES, RATES, RATES), offsets=st.tuples(*[st.floats(0, 1e6)] * 3))
+    def start(self, rates: tuple[float, ...], offsets: tuple[float, ...]) -> None:
+        self.players = [
+            Player(candidate(identity, lease_seconds=LEASE, renew_seconds=RENEW), rate, offset)
+            for identity, rate, offset in zip(["a", "b", "b"], rates, offsets, strict=True)
+        ]
+
+    who = st.integers(0, 2)
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 4.0, 8.0, 11.0, 13.0, 18.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.time += seconds
+
+    @rule(who=who, fate=st.sampled_from(["good", "good", "request is late", "answer is late"]), look=st.booleans())
+    def tries(self, who: int, fate: str, look: bool) -> None:
+        """What a candidate does in every round. A leader renews without looking first."""
+        player = self.players[who]
+        now = player.clock(self.time)
+        if look:
+            player.candidacy.see(self.server.lease, now)
+        if isinstance(player.candidacy.decide(now), Wait):
+            return
+        claim = player.candidacy.claim(now, NOW)
+        build = requests.create_request if claim.creates else requests.replace_request
+        flight = Flight(claim, build(LEASES, claim.lease, namespace="n"))
+        player.flights.append(flight)
+        if fate != "request is late":
+            flight.answer = self.server.handle(flight.request)
+        if fate == "good":
+            self._deliver(player, flight)
+
+    @rule(who=who, data=st.data())
+    def a_late_request_arrives(self, who: int, data: st.DataObject) -> None:
+        if waiting := [flight for flight in self.players[who].flights if flight.answer is None]:
+            flight = data.draw(st.sampled_from(waiting))
+            flight.answer = self.server.handle(flight.request)
+
+    @rule(who=who, data=st.data())
+    def a_late_answer_arrives(self, who: int, data: st.DataObject) -> None:
+        player = self.players[who]
+        if answered := [flight for flight in player.flights if flight.answer]:
+            self._deliver(player, data.draw(st.sampled_from(answered)))
+
+    def _deliver(self, player: Player, flight: Flight) -> None:
+        player.flights.remove(flight)
+        assert flight.answer
+        if responses.is_good(flight.answer.status) and flight.claim:
+            player.candidacy.confirm(flight.claim, responses.read_object(flight.answer), player.clock(self.time))
+
+    @rule(who=who)
+    def gives_back(self, who: int) -> None:
+        player = self.players[who]
+        player.candidacy.resign()
+        player.candidacy.see(self.server.lease, player.clock(self.time))
+        if farewell := player.candidacy.farewell():
+            player.flights.append(Flight(None, requests.replace_request(LEASES, farewell, namespace="n")))
+        player.candidacy.forget_claims()
+        for flight in player.flights:
+            flight.claim = None  # nobody waits for the answer any more, but the request may still arrive
+
+    @invariant()
+    def at_most_one_leads(self) -> None:
+        leading = [player for player in self.players if player.candidacy.leads(player.clock(self.time))]
+        assert len(leading) <= 1
+
+
+TestElection = Election.TestCase

@@ -1,0 +1,529 @@
+"""Plans carried out on a real API server: in which order, and what happens when somebody else was there first."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import pytest
+
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.engine.planning import decide
+from tests.support.objects.jobs import JobBuilder
+from tests.support.servers.scriptedserver import answer, scripted_server
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.engine import Delete, JobEvent, Observed, Patch, Plan, Transition
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import Conflict, NotFound
+from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.kube.client.requests import Request, Response
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.store import raw_metadata
+from trainwright.objects import Object
+from trainwright.objects.metadata import controller_reference
+from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS, SERVICES
+from trainwright.operator.reconcile.applier import Applier, Unacceptable
+from trainwright.operator.reconcile.caches import Caches
+from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.outcome import Retry
+from trainwright.operator.serving.observer import Observer
+from trainwright.operator.setup.crds import install_crds
+
+pytestmark = pytest.mark.apiserver
+
+STATUS: Object = {
+    "conditions": [{"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "created"}]
+}
+
+
+class CountingClient(Client):
+    """A client that knows how many requests are under way."""
+
+    now = 0
+    most = 0
+
+    async def send(self, request: Request) -> Response:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await super().send(request)
+        finally:
+            self.now -= 1
+
+
+class Counted(Observer):
+    """An observer that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def transition(self, kind: Kind, job: Object, step: Transition) -> None:
+        self.told.append(f"{job['metadata']['name']} of {kind.name}: {step}")
+
+    def status_written(self, kind: Kind, before: Object, after: Object) -> None:
+        self.told.append(f"{_version(after) > _version(before)}: {after['status'] == STATUS}")
+
+    def pods_created(self, kind: Kind, job: Object) -> None:
+        self.told.append(f"pods of {kind.name} with {len(job['status'] or {})} fields")
+
+
+@dataclass
+class World:
+    """A job on the API server and an applier that looks after it."""
+
+    client: CountingClient
+    job: Object
+    caches: Caches = field(default_factory=lambda: Caches(KINDS))
+
+    def __post_init__(self) -> None:
+        self.recorder = EventRecorder(self.client, "pytorchjob-controller")
+        self.applier = self.applier_of(48)
+
+    def applier_of(self, parallel_writes: int, observer: Observer | None = None) -> Applier:
+        announcer = Announcer(self.record)
+        return Applier(self.client, self.caches, announcer, parallel_writes=parallel_writes, observer=observer)
+
+    def record(self, job: Object, event: JobEvent, at: datetime) -> None:
+        self.recorder.record(job, event.type, event.reason, event.message, at=at)
+
+    async def apply(self, **plan: object) -> tuple[str, ...]:
+        """Why what failed has failed."""
+        failures = await self.applier.apply(PYTORCH, self.job, Plan(**plan))  # type: ignore[arg-type]  # checked by Plan
+        return tuple(failure.reason for failure in failures)
+
+    @property
+    def observed(self) -> Observed:
+        return self.caches.observe(raw_metadata(self.job), taken_ports=frozenset())
+
+    @property
+    def namespace(self) -> str:
+        return str(self.job["metadata"]["namespace"])
+
+    async def events(self) -> list[tuple[str, str, str]]:
+        await self.recorder.close()
+        found = (await self.client.list(EVENTS, namespace=self.namespace)).items
+        return sorted((event["type"], event["reason"], event["message"]) for event in found)
+
+    async def pods(self) -> list[str]:
+        return [pod["metadata"]["name"] for pod in (await self.client.list(PODS, namespace=self.namespace)).items]
+
+    def pod(self, name: str, **metadata: object) -> Object:
+        ours = {
+            "namespace": self.namespace,
+            "labels": {"training.kubeflow.org/job-name": "job", "training.kubeflow.org/replica-type": "worker"},
+            "ownerReferences": [controller_reference(self.job)],
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, **ours, **metadata},
+            "spec": {"containers": [{"name": "pytorch", "image": "example.com/train:1"}]},
+        }
+
+    def service(self, name: str) -> Object:
+        metadata = self.pod(name)["metadata"]
+        return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"clusterIP": "None"}}
+
+
+@pytest.fixture
+async def world(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[World]:
+    template = {"spec": {"containers": [{"name": "pytorch", "image": "example.com/train:1"}]}}
+    async with CountingClient(control_plane.config) as client:
+        await install_crds(client, KINDS.values())
+        job = await client.create(
+            PYTORCH.resource,
+            {
+                "apiVersion": "kubeflow.org/v1",
+                "kind": "PyTorchJob",
+                "metadata": {"name": "job", "namespace": real_namespace},
+                "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}},
+            },
+        )
+        world = World(client, job)
+        yield world
+        await world.recorder.close()
+
+
+async def test_the_status_is_written_before_children_and_events_after_them(world: World) -> None:
+    news = JobEvent("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed.")
+    failures = await world.apply(
+        status=STATUS, creates=(world.pod("job-worker-0"), world.service("job-worker-0")), events=(news,)
+    )
+
+    assert failures == ()
+    assert await world.events() == [
+        ("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed."),
+        ("Normal", "SuccessfulCreatePod", "Created pod: job-worker-0"),
+        ("Normal", "SuccessfulCreateService", "Created service: job-worker-0"),
+    ]
+    job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert job["status"] == STATUS
+    children = [await world.client.get(of, "job-worker-0", namespace=world.namespace) for of in (PODS, SERVICES)]
+    events = (await world.client.list(EVENTS, namespace=world.namespace)).items
+    assert _version(job) < min(map(_version, children))
+    assert max(map(_version, children)) < min(map(_version, events))
+
+
+async def test_the_children_of_a_new_job_come_first_and_the_rest_is_left_to_the_next_look(world: World) -> None:
+    counted = Counted()
+    world.applier = world.applier_of(1, counted)
+    failures = await world.apply(
+        status=STATUS,
+        status_follows=True,
+        transitions=(Transition.CREATED,),
+        creates=(world.pod("job-worker-0"),),
+    )
+    assert failures == ()
+
+    assert await world.pods() == ["job-worker-0"]
+    assert "status" not in await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert counted.told == [f"pods of PyTorchJob with {len(STATUS)} fields"]
+    assert await world.events() == [("Normal", "SuccessfulCreatePod", "Created pod: job-worker-0")]
+
+
+async def test_a_new_job_whose_children_are_refused_gets_its_status_at_once(world: World) -> None:
+    """They may be refused for hours, by a quota for example."""
+    counted = Counted()
+    world.applier = world.applier_of(1, counted)
+    await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
+    (failure,) = await world.apply(
+        status=STATUS,
+        status_follows=True,
+        transitions=(Transition.CREATED,),
+        creates=(world.pod("job-worker-0"),),
+    )
+    assert "already exists" in failure
+    job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert job["status"] == STATUS
+    assert counted.told == ["True: True", "job of PyTorchJob: created"]
+
+
+async def test_pods_that_are_all_there_are_counted_although_a_service_is_not(world: World) -> None:
+    """The next plan has no pod left to create: nobody would count them then."""
+    counted = Counted()
+    world.applier = world.applier_of(1, counted)
+    foreign = world.service("job-worker-0")
+    await world.client.create(SERVICES, {**foreign, "metadata": {**foreign["metadata"], "ownerReferences": []}})
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"), world.service("job-worker-0")))
+    assert "already exists" in failure
+    assert counted.told == ["pods of PyTorchJob with 0 fields"]
+
+
+async def test_pods_of_which_one_is_missing_are_not_counted(world: World) -> None:
+    counted = Counted()
+    world.applier = world.applier_of(1, counted)
+    await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
+    await world.apply(creates=(world.pod("job-worker-0"), world.pod("job-worker-1")))
+    assert counted.told == []
+
+
+async def test_what_became_of_the_children_of_a_new_job_is_told_although_its_status_cannot_be_written(
+    world: World,
+) -> None:
+    world.applier = world.applier_of(1)
+    await world.client.create(PODS, world.pod("job-worker-1", ownerReferences=[]))
+    await world.client.patch(PYTORCH.resource, "job", {"metadata": {"labels": {"a": "b"}}}, namespace=world.namespace)
+    with pytest.raises(Conflict):
+        await world.apply(
+            status=STATUS, status_follows=True, creates=(world.pod("job-worker-0"), world.pod("job-worker-1"))
+        )
+    assert [(type_, reason) for type_, reason, _ in await world.events()] == [
+        ("Normal", "SuccessfulCreatePod"),
+        ("Warning", "ErrResourceExists"),
+    ]
+
+
+async def test_what_was_written_is_known_at_once(world: World) -> None:
+    await world.apply(status=STATUS, creates=(world.pod("job-worker-0"),))
+
+    (known,) = world.observed.pods
+    assert known.name == "job-worker-0"
+    job = world.caches.jobs["PyTorchJob"].store.get(f"{world.namespace}/job")
+    assert job is not None
+    assert job["status"] == STATUS
+
+
+async def test_a_status_write_changes_nothing_but_the_status(world: World) -> None:
+    before = world.job
+    world.job = world.caches.jobs["PyTorchJob"].read(before)
+    assert "managedFields" not in world.job["metadata"]
+
+    await world.apply(status=STATUS)
+    after = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert after["spec"] == before["spec"]
+    assert before["metadata"]["managedFields"][0] in after["metadata"]["managedFields"]
+    for moving in ("managedFields", "resourceVersion"):
+        del before["metadata"][moving], after["metadata"][moving]
+    assert after["metadata"] == before["metadata"]
+
+
+async def test_a_status_of_which_the_server_keeps_nothing_is_a_failure(world: World) -> None:
+    assert await world.apply(status=STATUS) == ()
+    world.job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+
+    (failure,) = await world.apply(status={**STATUS, "undeclared": 1}, creates=(world.pod("job-worker-0"),))
+    assert "CustomResourceDefinition" in failure
+    assert await world.pods() == ["job-worker-0"]
+
+
+async def test_a_conflict_stops_the_plan_before_any_child_changes(world: World) -> None:
+    await world.client.patch(
+        PYTORCH.resource, "job", {"metadata": {"annotations": {"a": "b"}}}, namespace=world.namespace
+    )
+    with pytest.raises(Conflict):
+        await world.apply(status=STATUS, creates=(world.pod("job-worker-0"),))
+    assert await world.pods() == []
+    assert await world.events() == []
+
+
+async def test_a_child_that_is_there_already_is_taken_as_created(world: World) -> None:
+    await world.client.create(PODS, world.pod("job-worker-0"))
+
+    assert await world.apply(creates=(world.pod("job-worker-0"),)) == ()
+    (known,) = world.observed.pods
+    assert known.name == "job-worker-0"
+    assert await world.events() == []
+
+
+async def test_a_child_that_lost_its_label_cannot_be_watched_and_is_reported(world: World) -> None:
+    await world.client.create(PODS, world.pod("job-worker-0", labels={}))
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
+    assert failure == (
+        'Error creating: pods "job-worker-0" already exists without the label training.kubeflow.org/job-name: '
+        "put it back"
+    )
+    assert await world.events() == [("Warning", "FailedCreatePod", failure)]
+    assert world.observed.pods == ()
+
+
+async def test_an_object_of_somebody_else_is_left_alone_and_reported(world: World) -> None:
+    foreign = await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
+    message = (
+        'Resource "job-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob job but by nobody: '
+        "delete it, or give the job another name"
+    )
+    assert failure == message
+    assert await world.events() == [("Warning", "ErrResourceExists", message)]
+    assert (await world.client.get(PODS, "job-worker-0", namespace=world.namespace))["metadata"] == foreign["metadata"]
+
+
+async def test_the_leftover_of_a_former_job_of_the_same_name_is_waited_for_quietly(world: World) -> None:
+    former = {**controller_reference(world.job), "uid": "a-former-uid"}
+    leftover = world.pod("job-worker-0", ownerReferences=[former], finalizers=["example.com/hold"])
+    await world.client.create(PODS, leftover)
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
+    assert failure.endswith("it is being deleted, or belongs to a former PyTorchJob of this name")
+    assert await world.events() == []
+    await world.client.patch(PODS, "job-worker-0", {"metadata": {"finalizers": None}}, namespace=world.namespace)
+
+
+async def test_a_stranger_that_is_being_deleted_is_waited_for_quietly(world: World) -> None:
+    leaving = world.pod("job-worker-0", ownerReferences=[], finalizers=["example.com/hold"])
+    await world.client.create(PODS, leaving)
+    await world.client.delete(PODS, "job-worker-0", namespace=world.namespace, grace_period_seconds=0)
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
+    assert failure.endswith("it is being deleted, or belongs to a former PyTorchJob of this name")
+    assert await world.events() == []
+    await world.client.patch(PODS, "job-worker-0", {"metadata": {"finalizers": None}}, namespace=world.namespace)
+
+
+async def test_in_a_namespace_that_is_being_deleted_nothing_is_told(world: World) -> None:
+    ending = f"{world.namespace}-ending"
+    held = {"name": ending, "finalizers": ["example.com/hold"]}
+    await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": held})
+    await world.client.delete(NAMESPACES, ending)
+
+    (failure,) = await world.apply(creates=(world.pod("job-worker-0", namespace=ending),))
+    assert "because it is being terminated" in failure
+    assert await world.events() == []
+    await world.client.patch(NAMESPACES, ending, {"metadata": {"finalizers": None}})
+
+
+async def test_after_a_refusal_no_further_child_is_created(world: World) -> None:
+    world.applier = world.applier_of(1)
+    broken = world.pod("job-master-0")
+    broken["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
+
+    with pytest.raises(Unacceptable, match=r"template: .*spec\.containers\[0\]\.resources\.requests: Invalid value"):
+        await world.apply(creates=(broken, world.pod("job-worker-0")))
+    assert await world.pods() == []
+    ((kind, reason, message),) = await world.events()
+    assert (kind, reason) == ("Warning", "FailedCreatePod")
+    assert message.startswith('Error creating: Pod "job-master-0" is invalid: ')
+
+
+async def test_a_deletion_takes_only_the_object_that_was_meant(world: World) -> None:
+    await world.client.create(PODS, world.pod("job-worker-0"))
+
+    (failure,) = await world.apply(deletes=(Delete(PODS, "job-worker-0", "another-uid"),))
+    assert "uid" in failure.lower()
+    assert await world.pods() == ["job-worker-0"]
+    assert await world.events() == []
+
+
+async def test_what_was_deleted_is_known_to_be_gone(world: World) -> None:
+    await world.apply(creates=(world.pod("job-worker-0"), world.service("job-worker-0")))
+    deletes = []
+    for resource in (PODS, SERVICES):
+        there = await world.client.get(resource, "job-worker-0", namespace=world.namespace)
+        deletes.append(Delete(resource, "job-worker-0", there["metadata"]["uid"]))
+
+    assert await world.apply(deletes=tuple(deletes)) == ()
+    observed = world.observed
+    assert observed.services == ()
+    assert all(pod.metadata.terminating for pod in observed.pods)
+    assert ("Normal", "SuccessfulDeletePod", "Deleted pod: job-worker-0") in await world.events()
+    assert ("Normal", "SuccessfulDeleteService", "Deleted service: job-worker-0") in await world.events()
+
+
+async def test_deleting_what_is_gone_already_is_no_news(world: World) -> None:
+    assert await world.apply(deletes=(Delete(PODS, "job-worker-0", "gone"),)) == ()
+    assert await world.events() == []
+
+
+async def test_a_job_past_its_time_is_deleted(world: World) -> None:
+    assert await world.apply(delete_job=True) == ()
+    with pytest.raises(NotFound):
+        await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
+    assert await world.events() == [("Normal", "SuccessfulDeletePod", "Deleted job: job")]
+
+
+async def test_an_autoscaler_whose_creation_was_not_answered_is_found_and_needs_no_label(world: World) -> None:
+    world.caches = Caches(KINDS, companions=[AUTOSCALERS])
+    world.applier = world.applier_of(1)
+    target = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "job"}
+    autoscaler = {
+        "apiVersion": AUTOSCALERS.api_version,
+        "kind": AUTOSCALERS.kind,
+        "metadata": {"name": "job", "namespace": world.namespace, "ownerReferences": [controller_reference(world.job)]},
+        "spec": {"scaleTargetRef": target, "maxReplicas": 2},
+    }
+    await world.client.create(AUTOSCALERS, autoscaler)
+    assert await world.apply(creates=(autoscaler,)) == ()
+    assert AUTOSCALERS.kind in world.observed.companions
+    assert await world.events() == []
+
+
+async def test_every_write_that_fails_is_told(world: World, unused_tcp_port: int) -> None:
+    config = ClusterConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
+    async with CountingClient(config, retries=False) as nobody:
+        told: list[JobEvent] = []
+        announcer = Announcer(lambda _, event, __: told.append(event))
+        applier = Applier(nobody, world.caches, announcer, parallel_writes=8)
+        plan = Plan(deletes=(Delete(PODS, "a", "uid"), Delete(SERVICES, "b", "uid")), delete_job=True)
+        failures = await applier.apply(PYTORCH, world.job, plan)
+
+    assert [event.reason for event in told] == ["FailedDeletePod", "FailedDeleteService", "FailedDeletePod"]
+    assert {event.type for event in told} == {"Warning"}
+    assert [failure.reason for failure in failures] == [event.message for event in told]
+    assert all(f"Error deleting: cannot connect to {config.server}" in failure.reason for failure in failures)
+
+
+async def test_a_server_that_asks_for_a_pause_is_heard() -> None:
+    status = {"kind": "Status", "code": 429, "message": "slow down"}
+    async with scripted_server() as server, Client(server.config) as client:
+        server.will(answer(status, status=429, headers={"Retry-After": "45"}))  # longer than the client would wait
+        applier = Applier(client, Caches(KINDS), Announcer(lambda _, __, ___: None), parallel_writes=1)
+        plan = Plan(deletes=(Delete(PODS, "a", "uid"),))
+        assert await applier.apply(PYTORCH, JobBuilder().master().raw(), plan) == (
+            Retry("Error deleting: slow down", seconds=45),
+        )
+
+
+async def test_a_new_job_is_not_written_about_while_the_server_asks_for_a_pause() -> None:
+    status = {"kind": "Status", "code": 429, "message": "slow down"}
+    async with scripted_server() as server, Client(server.config) as client:
+        server.will(answer(status, status=429, headers={"Retry-After": "45"}))
+        applier = Applier(client, Caches(KINDS), Announcer(lambda _, __, ___: None), parallel_writes=1)
+        job = JobBuilder().master()
+        plan = decide(job)
+        assert plan.status_follows
+        failures = await applier.apply(PYTORCH, job.raw(), plan)
+        assert failures == (Retry("Error creating: slow down", seconds=45),)
+    assert [seen.method for seen in server.seen] == ["POST"]
+
+
+async def test_writes_of_all_plans_together_are_bounded(world: World) -> None:
+    world.applier = world.applier_of(3)
+    plans = [[world.pod(f"job-worker-{plan}{number}") for number in range(6)] for plan in range(3)]
+
+    await asyncio.gather(*(world.apply(creates=tuple(pods)) for pods in plans))
+    assert len(await world.pods()) == 18
+    senders_of_events = 4
+    assert 3 <= world.client.most <= 3 + senders_of_events
+
+
+async def test_a_notice_is_told_once(world: World) -> None:
+    notice = JobEvent("Warning", "ErrImagePull", "Error pod job-worker-0 container pytorch waiting message: no image")
+    for _ in range(3):
+        await world.apply(notices=(notice,))
+    await world.recorder.close()
+    (event,) = (await world.client.list(EVENTS, namespace=world.namespace)).items
+    assert (event["reason"], event["count"]) == ("ErrImagePull", 1)
+
+
+async def test_a_child_that_an_operator_of_earlier_years_made_gets_the_labels_of_today(world: World) -> None:
+    earlier = {"job-name": "job", "replica-type": "worker", "replica-index": "0", "group-name": "kubeflow.org"}
+    await world.client.create(PODS, world.pod("job-worker-0", labels=earlier))
+    assert await world.apply(creates=(world.pod("job-worker-0"),)) == ()
+
+    (known,) = world.observed.pods
+    assert known.metadata.labels == {
+        **earlier,
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/job-name": "job",
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "0",
+    }
+
+
+async def test_a_patch_changes_only_the_object_that_was_meant(world: World) -> None:
+    pod = await world.client.create(PODS, world.pod("job-worker-0"))
+    body = {"metadata": {"labels": {"seen": "yes"}}}
+    (failure,) = await world.apply(patches=(Patch(PODS, "job-worker-0", "another-uid", body),))
+    assert "metadata.uid" in failure
+    (gone,) = await world.apply(patches=(Patch(PODS, "job-worker-9", pod["metadata"]["uid"], body),))
+    assert "not found" in gone
+
+    assert await world.apply(patches=(Patch(PODS, "job-worker-0", pod["metadata"]["uid"], body),)) == ()
+    (known,) = world.observed.pods
+    assert known.metadata.labels["seen"] == "yes"
+    assert await world.events() == []
+
+
+async def test_a_patch_that_the_server_refuses_is_told(world: World) -> None:
+    pod = await world.client.create(PODS, world.pod("job-worker-0"))
+    nonsense = Patch(PODS, "job-worker-0", pod["metadata"]["uid"], {"metadata": {"labels": {"not a key": ""}}})
+    (failure,) = await world.apply(patches=(nonsense,))
+    assert failure.startswith("Error updating job-worker-0: ")
+    ((kind, reason, _),) = await world.events()
+    assert (kind, reason) == ("Warning", "FailedUpdatePod")
+
+
+async def test_a_forced_deletion_waits_for_no_node(world: World) -> None:
+    bound = world.pod("job-worker-0")
+    bound["spec"]["nodeName"] = "gone"
+    pod = await world.client.create(PODS, bound)
+    await world.apply(deletes=(Delete(PODS, "job-worker-0", pod["metadata"]["uid"], force=True),))
+    assert await world.pods() == []
+    assert world.observed.pods == ()
+
+
+async def test_steps_are_counted_once_their_status_is_written(world: World) -> None:
+    counted = Counted()
+    applier = world.applier_of(1, counted)
+    pod = world.pod("job-worker-0")
+    plan = Plan(status=STATUS, transitions=(Transition.CREATED,), creates=(pod,))
+    await applier.apply(PYTORCH, world.job, plan)
+    with pytest.raises(Conflict):
+        await applier.apply(PYTORCH, world.job, Plan(status={}, transitions=(Transition.FAILED,), creates=(pod,)))
+    assert counted.told == ["True: True", "job of PyTorchJob: created", f"pods of PyTorchJob with {len(STATUS)} fields"]
+
+
+def _version(obj: Object) -> int:
+    return int(obj["metadata"]["resourceVersion"])

@@ -1,0 +1,92 @@
+"""What the operator knows: whose children are whose, and what an answer to a deletion says."""
+
+import pytest
+
+from tests.support.objects.jobs import JobBuilder, PodBuilder, service
+from trainwright.api.kinds import KINDS
+from trainwright.kube.controller.store import raw_metadata
+from trainwright.objects import Object
+from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES
+from trainwright.operator.reconcile.caches import Caches, is_going
+
+JOB = raw_metadata(JobBuilder().master().raw())
+
+
+def test_a_job_sees_its_children_and_whatever_else_carries_its_name() -> None:
+    caches = Caches(KINDS)
+    children = [
+        PodBuilder("Master", 0).raw(),
+        PodBuilder("Worker", 0, uid="of-a-former-job").owner("another-uid").raw(),
+        PodBuilder("Worker", 1, uid="nobodys").owner(None).raw(),
+        PodBuilder("Worker", 0, job="other", uid="of-another-job").owner("other-uid").raw(),
+    ]
+    for child in children:
+        caches.pods.remember(child)
+    caches.services.remember(service("Master", 0))
+
+    observed = caches.observe(JOB, taken_ports=frozenset({1}))
+    assert sorted(pod.metadata.uid for pod in observed.pods) == ["digits-master-0-uid", "nobodys", "of-a-former-job"]
+    assert [one.metadata.name for one in observed.services] == ["digits-master-0"]
+    assert observed.taken_ports == {1}
+
+
+def test_a_child_that_lost_its_label_is_still_seen_by_its_owner() -> None:
+    caches = Caches(KINDS)
+    caches.pods.remember(PodBuilder("Master", 0).metadata(labels={"training.kubeflow.org/job-name": "renamed"}).raw())
+    assert len(caches.observe(JOB, taken_ports=frozenset()).pods) == 1
+
+
+def test_a_companion_is_found_by_the_jobs_name_whoever_controls_it() -> None:
+    caches = Caches(KINDS, companions=[AUTOSCALERS])
+    for name in ("digits", "other"):
+        metadata = {"name": name, "namespace": JOB.namespace, "uid": name, "resourceVersion": "1"}
+        caches.children(AUTOSCALERS.kind).remember({"metadata": metadata, "spec": {"maxReplicas": 3}})
+    (companion,) = caches.observe(JOB, taken_ports=frozenset()).companions.values()
+    assert (companion.metadata.name, companion.spec) == ("digits", {"maxReplicas": 3})
+
+
+def test_nodes_and_priorities_are_seen_where_we_may_look() -> None:
+    assert Caches(KINDS).observe(JOB, taken_ports=frozenset()).nodes is None
+    caches = Caches(KINDS, outlook=[NODES, PRIORITY_CLASSES])
+    assert caches.nodes is not None
+    assert caches.priorities is not None
+    caches.nodes.remember({"metadata": {"name": "n1", "resourceVersion": "1"}})
+    caches.priorities.remember({"metadata": {"name": "high", "resourceVersion": "1"}, "value": 10})
+    observed = caches.observe(JOB, taken_ports=frozenset())
+    assert observed.nodes is not None
+    assert list(observed.nodes) == ["n1"]
+    assert len(observed.nodes) == 1
+    assert observed.nodes["n1"].metadata.name == "n1"
+    assert "n2" not in observed.nodes
+    assert observed.priorities == {"high": 10}
+
+
+@pytest.mark.parametrize(
+    ("answer", "going"),
+    [
+        pytest.param(PodBuilder().terminating(grace=30).raw(), True, id="grace period runs"),
+        pytest.param(PodBuilder().terminating(grace=0).raw(), False, id="left at once"),
+        pytest.param(
+            PodBuilder().terminating(grace=0).metadata(finalizers=["example.com/hold"]).raw(), True, id="held"
+        ),
+        pytest.param(service("Worker", 0), False, id="a service has no grace period"),
+        pytest.param({"kind": "Status", "status": "Success"}, False, id="a Status"),
+        pytest.param({}, False, id="not found"),
+    ],
+)
+def test_the_answer_to_a_deletion_says_whether_the_object_is_still_there(answer: Object, going: bool) -> None:
+    assert is_going(answer) is going
+
+
+def test_a_deletion_is_known_before_the_watch_tells_of_it() -> None:
+    caches = Caches(KINDS)
+    pod = PodBuilder("Worker", 0).raw()
+    caches.pods.remember(pod)
+
+    answer = PodBuilder("Worker", 0).terminating().metadata(resourceVersion="2").raw()
+    caches.pods.remember_deletion(answer, key="team/digits-worker-0", uid="digits-worker-0-uid")
+    (known,) = caches.observe(JOB, taken_ports=frozenset()).pods
+    assert known.metadata.terminating
+
+    caches.pods.remember_deletion({"kind": "Status"}, key="team/digits-worker-0", uid="digits-worker-0-uid")
+    assert caches.observe(JOB, taken_ports=frozenset()).pods == ()

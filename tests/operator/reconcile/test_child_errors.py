@@ -1,0 +1,62 @@
+"""Which refusals of a child are final, and which field of the job they are blamed on."""
+
+from typing import Any
+
+import pytest
+
+from trainwright.api.kinds import PYTORCH
+from trainwright.kube.client.errors import ApiError, BadRequest, Forbidden, Invalid, Unreachable
+from trainwright.objects import Object
+from trainwright.operator.reconcile.child_errors import final_refusal
+
+FIELD = {"reason": "FieldValueInvalid", "message": "Invalid value", "field": "spec.containers[0].name"}
+
+
+def child(kind: str) -> Object:
+    return {"kind": kind, "metadata": {"labels": {"training.kubeflow.org/replica-type": "worker"}}}
+
+
+def said(error: type[ApiError], message: str, *causes: Object) -> ApiError:
+    return error({"message": message, "details": {"causes": list(causes)}})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        said(Invalid, 'Pod "a" is invalid: spec.containers[0].name: Invalid value: ""', FIELD),
+        said(
+            BadRequest, 'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.a"'
+        ),
+    ],
+)
+def test_a_field_that_the_server_finds_wrong_is_final(error: ApiError) -> None:
+    assert final_refusal(PYTORCH, child("Pod"), error) == f"spec.pytorchReplicaSpecs[Worker].template: {error}"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        said(Forbidden, 'pods "a" is forbidden: exceeded quota', FIELD),
+        said(Invalid, 'admission webhook "x.example.com" denied the request: spec.a: Invalid value: 1', FIELD),
+        said(BadRequest, 'admission webhook "x.example.com" denied the request: the queue is closed'),
+        # A ValidatingAdmissionPolicy answers so.
+        said(Invalid, 'pods "a" is forbidden: policy denied request: not today', {"message": "not today"}),
+        Invalid({"message": "no details", "details": None}),
+        Unreachable("cannot connect"),
+    ],
+)
+def test_what_may_change_without_the_job_is_not_final(error: Exception) -> None:
+    assert final_refusal(PYTORCH, child("Pod"), error) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("Service", "spec.pytorchReplicaSpecs[Worker].template"),
+        ("HorizontalPodAutoscaler", "spec.elasticPolicy"),
+        ("PodGroup", "spec.runPolicy.schedulingPolicy"),
+    ],
+)
+def test_every_child_comes_from_a_field_of_the_job(kind: str, field: str) -> None:
+    refused: Any = final_refusal(PYTORCH, child(kind), said(Invalid, "is invalid", FIELD))
+    assert refused == f"{field}: is invalid"

@@ -1,0 +1,184 @@
+"""One look at one job on a real API server: the four outcomes. No watch runs, so nothing is known but what was told."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.support.objects.jobs import JobBuilder, template
+from tests.support.playing import submit
+from tests.support.servers.scriptedserver import answer, scripted_server
+from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.engine import Addressing, JobEvent, Settings
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.objects import Object
+from trainwright.objects.resources import NODES, PODS, SERVICES
+from trainwright.operator.reconcile.applier import Applier
+from trainwright.operator.reconcile.caches import Caches
+from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.outcome import Again, Done, GiveUp, Outcome, Retry
+from trainwright.operator.reconcile.reconciler import Reconciler
+
+pytestmark = pytest.mark.apiserver
+
+START = datetime(2026, 11, 15, 4, 0, tzinfo=UTC)
+
+
+class Bench:
+    """A reconciler that knows the jobs it was given."""
+
+    def __init__(self, client: Client, settings: Settings = Settings()) -> None:  # noqa: B008 (a frozen value)
+        self.client = client
+        self.caches = Caches(KINDS, outlook=[NODES])
+        self.now = START
+        self.told: list[JobEvent] = []
+        announcer = Announcer(lambda _, event, __: self.told.append(event))
+        self._reconciler = Reconciler(
+            kinds=KINDS,
+            settings=settings,
+            caches=self.caches,
+            applier=Applier(client, self.caches, announcer, parallel_writes=8),
+            clock=lambda: self.now,
+        )
+
+    async def submit(self, builder: JobBuilder) -> Object:
+        job = await submit(self.client, builder)
+        self.caches.jobs[PYTORCH.name].store.remember(job)
+        return job
+
+    async def look(self, job: Object) -> Outcome:
+        return await self._reconciler.reconcile(
+            PYTORCH.name, f"{job['metadata']['namespace']}/{job['metadata']['name']}"
+        )
+
+    async def look_until_settled(self, job: Object) -> Outcome:
+        while (outcome := await self.look(job)) == Again(0):
+            pass
+        return outcome
+
+
+async def test_a_job_that_is_gone_or_going_is_left_alone(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    unknown = {"metadata": {"namespace": real_namespace, "name": "unknown"}}
+    assert await bench.look(unknown) == Done()
+
+    going = JobBuilder("going", namespace=real_namespace).metadata(deletionTimestamp="2026-11-15T04:00:00Z").raw()
+    bench.caches.jobs[PYTORCH.name].store.remember(going)
+    assert await bench.look(going) == Done()
+    assert (await client.list(PODS, namespace=real_namespace)).items == []
+
+
+async def test_without_any_watch_no_child_is_created_twice(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    job = await bench.submit(JobBuilder("blind", namespace=real_namespace).master().workers(3))
+    assert await bench.look_until_settled(job) == Done()
+
+    created = (await client.list(PODS, namespace=real_namespace)).items
+    assert [pod["metadata"]["name"] for pod in created] == [
+        "blind-master-0",
+        "blind-worker-0",
+        "blind-worker-1",
+        "blind-worker-2",
+    ]
+    assert len((await client.list(SERVICES, namespace=real_namespace)).items) == 4
+    assert await bench.look(job) == Done()
+    assert len(bench.caches.pods.store.all()) == 4
+
+
+async def test_a_deadline_asks_for_another_look_in_time(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    builder = JobBuilder("due", namespace=real_namespace).master().run_policy(activeDeadlineSeconds=60)
+    job = await bench.submit(builder)
+    assert await bench.look_until_settled(job) == Again(60)
+
+    bench.now += timedelta(seconds=45)
+    assert await bench.look(job) == Again(15)
+
+    bench.now += timedelta(seconds=15)
+    await bench.look_until_settled(job)
+    failed = await client.get(PYTORCH.resource, "due", namespace=real_namespace)
+    assert failed["status"]["conditions"][-1]["message"] == (
+        "Job due has failed because it was active longer than specified deadline"
+    )
+
+
+async def test_a_job_that_changed_in_the_meantime_is_looked_at_again_when_the_watch_has_caught_up(
+    client: Client, real_namespace: str
+) -> None:
+    bench = Bench(client)
+    job = await bench.submit(JobBuilder("busy", namespace=real_namespace).master())
+    assert await bench.look(job) == Again(0), "the pods of a new job do not wait for its status"
+    newer = await client.patch(PYTORCH.resource, "busy", {"metadata": {"labels": {"a": "b"}}}, namespace=real_namespace)
+
+    assert await bench.look(job) == Again(1.0)
+    assert "status" not in await client.get(PYTORCH.resource, "busy", namespace=real_namespace)
+
+    bench.caches.jobs[PYTORCH.name].store.remember(newer)
+    assert await bench.look_until_settled(job) == Done()
+
+
+async def test_a_job_that_cannot_run_is_given_up_and_says_why_once(client: Client, real_namespace: str) -> None:
+    bench = Bench(client)
+    job = await bench.submit(JobBuilder("bad", namespace=real_namespace).workers(1, pod=template(name="other")))
+
+    assert isinstance(await bench.look_until_settled(job), GiveUp)
+    refused = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
+    assert refused["status"]["conditions"][-1]["type"] == "Failed"
+
+    outcome = await bench.look(job)
+    assert isinstance(outcome, GiveUp)
+    assert "spec.pytorchReplicaSpecs[Worker].template.spec.containers" in outcome.reason
+    again = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
+    assert again["metadata"]["resourceVersion"] == refused["metadata"]["resourceVersion"]
+    assert [event.reason for event in bench.told] == ["PyTorchJobFailedValidation"]
+
+
+async def test_an_api_server_that_does_not_answer_is_tried_again(unused_tcp_port: int) -> None:
+    config = ClusterConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
+    async with Client(config, retries=False) as nobody:
+        bench = Bench(nobody)
+        job = JobBuilder("lost").master().raw()
+        bench.caches.jobs[PYTORCH.name].store.remember(job)
+
+        outcome = await bench.look(job)
+    assert isinstance(outcome, Retry)
+    assert config.server in outcome.reason
+
+
+async def test_an_api_server_that_asks_for_a_pause_is_left_alone_for_so_long() -> None:
+    status = {"kind": "Status", "code": 429, "message": "slow down"}
+    async with scripted_server() as server, Client(server.config) as client:
+        server.will(*[answer(status, status=429, headers={"Retry-After": "45"})] * 3)
+        bench = Bench(client)
+        job = JobBuilder("patient").master().suspend().raw()
+        bench.caches.jobs[PYTORCH.name].store.remember(job)
+        assert await bench.look(job) == Retry("writing the status: slow down", seconds=45)
+        # What became of the status has to be found out first.
+        assert await bench.look(job) == Retry("looking at the status that was written: slow down", seconds=45)
+    assert [seen.method for seen in server.seen] == ["PUT", "GET", "GET"]
+
+
+async def test_plans_in_flight_never_choose_the_same_port(client: Client, real_namespace: str) -> None:
+    bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
+    jobs = [await bench.submit(JobBuilder(f"job-{n}", namespace=real_namespace).master()) for n in range(8)]
+    await asyncio.gather(*(bench.look_until_settled(job) for job in jobs))
+
+    chosen = [
+        (await client.get(PYTORCH.resource, f"job-{n}", namespace=real_namespace))["status"]["ports"]["Master"]
+        for n in range(8)
+    ]
+    assert len(set(chosen)) == 8
+    assert 23456 in chosen
+
+
+async def test_a_port_on_which_the_node_reports_a_listener_is_not_chosen(client: Client, real_namespace: str) -> None:
+    bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
+    annotations = {"node.trainwright.dev/listening-ports": "22,23456,23457"}
+    assert bench.caches.nodes is not None
+    bench.caches.nodes.remember({"metadata": {"name": "local", "resourceVersion": "1", "annotations": annotations}})
+    job = await bench.submit(JobBuilder("moved", namespace=real_namespace).master())
+    await bench.look_until_settled(job)
+
+    status = (await client.get(PYTORCH.resource, "moved", namespace=real_namespace))["status"]
+    assert status["ports"] == {"Master": 23458}

@@ -1,0 +1,339 @@
+"""The webhooks' certificates and configuration on a real API server, which then asks us about every job."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.support.background import in_background
+from tests.support.cluster.accounts import account, rule
+from tests.support.cluster.controlplane import ControlPlane, free_ports
+from tests.support.objects.jobs import JobBuilder
+from tests.support.playing import submission, submit
+from tests.support.waiting import eventually
+from trainwright.api.kinds import KINDS
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError
+from trainwright.kube.client.request_metrics import RequestSeen
+from trainwright.kube.client.requests import PatchKind
+from trainwright.objects import Object
+from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from trainwright.operator.options import WebhookOptions
+from trainwright.operator.serving.http_server import Address
+from trainwright.operator.serving.webhook_certificates import SERVER_LIFETIME, Certificates, read_certificates
+from trainwright.operator.serving.webhook_registration import (
+    WebhookPlace,
+    WebhookSetup,
+    calls_us,
+    names_to_serve,
+    secret_data,
+    with_authority,
+)
+from trainwright.operator.serving.webhooks import path_of, webhook_pages
+
+SECRET = "training-operator-webhook-cert"
+CONFIGURATION: Object = {
+    "webhooks": [
+        {"name": "a", "clientConfig": {"service": {"name": "training-operator", "namespace": "kubeflow"}}},
+        {"name": "b", "clientConfig": {"url": "https://10.0.0.7:9443/validate"}},
+    ]
+}
+
+
+PLACE = WebhookPlace(namespace="kubeflow", address=Address("", 9443))
+
+
+def test_certificates_are_for_the_service_and_for_written_addresses() -> None:
+    assert names_to_serve(PLACE, CONFIGURATION) == {"training-operator.kubeflow.svc", "10.0.0.7"}
+    assert names_to_serve(PLACE, {}) == {"training-operator.kubeflow.svc"}
+
+
+def test_every_webhook_that_calls_us_is_told_whom_to_trust_once() -> None:
+    trusting = with_authority(PLACE, CONFIGURATION, b"PEM")
+    assert trusting is not None
+    bundles = [webhook["clientConfig"]["caBundle"] for webhook in trusting["webhooks"]]
+    assert bundles == [base64.b64encode(b"PEM").decode()] * 2
+    assert trusting["webhooks"][1]["clientConfig"]["url"] == "https://10.0.0.7:9443/validate"
+    assert with_authority(PLACE, trusting, b"PEM") is None
+    assert with_authority(PLACE, trusting, b"other") is not None
+
+
+@pytest.mark.parametrize(
+    "place", [replace(PLACE, namespace="default"), replace(PLACE, names=WebhookOptions(service="trainwright"))]
+)
+def test_webhooks_that_call_somebody_else_trust_whom_they_did(place: WebhookPlace) -> None:
+    theirs, ours = CONFIGURATION["webhooks"]
+    trusting = with_authority(place, CONFIGURATION, b"PEM")
+    assert trusting is not None
+    assert trusting["webhooks"][0] == theirs
+    assert "caBundle" in trusting["webhooks"][1]["clientConfig"]
+    assert calls_us(place, CONFIGURATION)
+    assert not calls_us(place, {"webhooks": [theirs]})
+    assert calls_us(PLACE, {"webhooks": [theirs]})
+    assert not calls_us(PLACE, {"webhooks": [{"name": "c"}]})
+    assert "url" in ours["clientConfig"]
+
+
+def test_data_that_is_not_base64_counts_as_empty() -> None:
+    assert secret_data({"data": {"ca.crt": "QUI=", "ca.key": "%%", "tls.crt": None}}) == {
+        "ca.crt": b"AB",
+        "ca.key": b"",
+        "tls.crt": b"",
+    }
+    assert secret_data({}) == {}
+
+
+# On the real server
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+@pytest.fixture
+def place(real_namespace: str) -> WebhookPlace:
+    return WebhookPlace(
+        namespace=real_namespace,
+        names=WebhookOptions(configuration=f"validator.{real_namespace}"),
+        address=Address("127.0.0.1", free_ports(1)[0]),
+    )
+
+
+@pytest.fixture
+async def configured(client: Client, place: WebhookPlace) -> AsyncIterator[WebhookPlace]:
+    """With upstream's configuration, but that it sends reviews to this machine, and only those of one namespace."""
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(place))
+    yield place
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+
+
+def configuration(place: WebhookPlace) -> Object:
+    webhook = {
+        "name": "validator.pytorchjob.training-operator.kubeflow.org",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}},
+        "clientConfig": {"url": f"https://127.0.0.1:{place.address.port}{path_of('PyTorchJob')}"},
+        "rules": [
+            {
+                "apiGroups": ["kubeflow.org"],
+                "apiVersions": ["v1"],
+                "operations": ["CREATE", "UPDATE"],
+                "resources": ["pytorchjobs"],
+            }
+        ],
+    }
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": place.names.configuration},
+        "webhooks": [webhook],
+    }
+
+
+@asynccontextmanager
+async def running(client: Client, place: WebhookPlace, **options: Any) -> AsyncIterator[WebhookSetup]:
+    setup = WebhookSetup(client, place, webhook_pages(KINDS), **options)
+    async with in_background(setup.run()):
+        yield setup
+
+
+async def serving(setup: WebhookSetup) -> None:
+    await found(setup, "serving on port")
+
+
+async def found(setup: WebhookSetup, detail: str) -> None:
+    async def look() -> str:
+        return setup.finding.detail
+
+    await eventually(look, lambda text: detail in text)
+
+
+async def certificates(client: Client, place: WebhookPlace) -> Certificates:
+    secret = await client.get(SECRETS, place.names.secret, namespace=place.namespace)
+    held = read_certificates(secret_data(secret))
+    assert held is not None
+    return held
+
+
+async def refusal(client: Client, job: JobBuilder) -> str:
+    """Why it is refused, as soon as the API server has seen whom to trust: until then it cannot reach us."""
+
+    async def attempt() -> str:
+        try:
+            await submit(client, job)
+        except ApiError as error:
+            return str(error)
+        return "it was admitted"
+
+    return await eventually(attempt, lambda text: "failed calling webhook" not in text)
+
+
+@pytest.mark.apiserver
+async def test_the_api_server_asks_and_passes_our_answer_on(
+    client: Client, configured: WebhookPlace, control_plane: ControlPlane
+) -> None:
+    async with running(client, configured) as setup:
+        await serving(setup)
+        bad = JobBuilder("bad", namespace=configured.namespace).master().replica("Worker", 0)
+        assert await refusal(client, bad) == (
+            'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
+            "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
+        )
+        old = JobBuilder("old", namespace=configured.namespace).workers(2).spec(elasticPolicy={"nProcPerNode": 2})
+        words = ("--kubeconfig", str(control_plane.kubeconfig), "create", "-f", "-")
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            control_plane.kubectl, *words, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        out, err = await process.communicate(json.dumps(submission(old)).encode())
+        assert out.decode() == "pytorchjob.kubeflow.org/old created\n"
+        assert "Warning: spec.elasticPolicy.nProcPerNode is deprecated" in err.decode()
+
+
+@pytest.mark.apiserver
+async def test_an_empty_secret_is_filled_and_an_applied_configuration_mended(
+    client: Client, configured: WebhookPlace
+) -> None:
+    empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": configured.namespace}}
+    before = await client.create(SECRETS, empty)
+    async with running(client, configured) as setup:
+        await serving(setup)
+        made = await certificates(client, configured)
+        assert (await client.get(SECRETS, SECRET, namespace=configured.namespace))["metadata"]["uid"] == (
+            before["metadata"]["uid"]
+        )
+        # Applying upstream's manifests again takes the bundle away, and every job would be refused.
+        patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
+        await client.patch(
+            VALIDATING_WEBHOOK_CONFIGURATIONS, configured.names.configuration, patch, kind=PatchKind.JSON
+        )
+        await eventually(lambda: bundle(client, configured), lambda seen: seen == made.authority)
+
+
+@pytest.mark.apiserver
+async def test_replicas_agree_and_a_settled_state_is_not_written_again(
+    client: Client, configured: WebhookPlace
+) -> None:
+    other = replace(configured, address=Address("127.0.0.1", free_ports(1)[0]))
+    async with running(client, configured) as one, running(client, other) as two:
+        await serving(one)
+        await serving(two)
+        held = await certificates(client, configured)
+
+        async def loaded() -> bool:
+            return one._loaded == two._loaded == held
+
+        await eventually(loaded, bool)
+        assert await bundle(client, configured) == held.authority
+    before = await versions(client, configured)
+    async with running(client, configured) as again:
+        await serving(again)
+    assert await versions(client, configured) == before
+
+
+@pytest.mark.apiserver
+async def test_certificates_are_renewed_before_they_end(client: Client, configured: WebhookPlace) -> None:
+    clock = Clock()
+    async with running(client, configured, clock=clock) as setup:
+        await serving(setup)
+        old = await certificates(client, configured)
+        clock.ahead = SERVER_LIFETIME - timedelta(days=30)
+        setup._changed.set()
+
+        new = await eventually(lambda: certificates(client, configured), lambda held: held.server != old.server)
+        assert new.authority == old.authority
+
+
+@pytest.mark.apiserver
+async def test_without_a_configuration_nothing_is_done_until_there_is_one(client: Client, place: WebhookPlace) -> None:
+    async with running(client, place) as setup:
+        await found(setup, f"off: there is no ValidatingWebhookConfiguration {place.names.configuration}")
+        assert setup.finding.well
+        assert (await client.list(SECRETS, namespace=place.namespace)).items == []
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(place))
+        await serving(setup)
+        await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+        await found(setup, "off: there is no")
+
+
+@pytest.mark.apiserver
+async def test_a_configuration_that_calls_another_operator_is_left_as_it_is(
+    client: Client, place: WebhookPlace
+) -> None:
+    """One that is tried out beside Kubeflow's, from a laptop for example, must not break the webhooks of that one."""
+    theirs = configuration(place)
+    theirs["webhooks"][0]["clientConfig"] = {"service": {"name": "training-operator", "namespace": "kubeflow"}}
+    before = await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, theirs)
+    async with running(client, place) as setup:
+        await found(setup, f"off: {place.names.configuration} calls Service kubeflow/training-operator, and not ours")
+        assert setup.finding.well
+    assert (await client.list(SECRETS, namespace=place.namespace)).items == []
+    after = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+
+
+@pytest.mark.apiserver
+async def test_without_the_rights_webhooks_are_off_and_the_reason_is_said(
+    client: Client, configured: WebhookPlace, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    rules = [rule("", "secrets", "list watch get update")]
+    limited = await account(client, configured.namespace, "limited", rules)
+    async with Client(limited) as poor, running(poor, configured) as setup:
+        await found(setup, "off: no right to list and watch validatingwebhookconfigurations")
+        assert setup.finding.well
+    rules += [rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list watch get update")]
+    # As upstream's role: it may update the Secret that the manifests bring, not create one.
+    upstream = await account(client, configured.namespace, "upstream", rules)
+    async with Client(upstream) as poor, running(poor, configured) as setup:
+        await found(setup, "off: secrets is forbidden")
+    told = [record for record in caplog.records if "admission webhooks: off" in record.message]
+    refused = f"; while there is a ValidatingWebhookConfiguration {configured.names.configuration}, jobs are refused"
+    assert [(record.levelname, refused in record.message) for record in told] == [("WARNING", True)] * 2
+
+
+@pytest.mark.apiserver
+async def test_a_namespace_that_is_missing_is_named_and_asked_for_less_and_less_often(
+    control_plane: ControlPlane, client: Client, configured: WebhookPlace
+) -> None:
+    nowhere = replace(configured, namespace=f"{configured.namespace}-missing")
+    attempts: list[float] = []
+
+    def count(seen: RequestSeen) -> None:
+        if seen.method == "POST" and seen.request.path.endswith("/secrets"):
+            attempts.append(asyncio.get_running_loop().time())
+
+    async with Client(control_plane.config, observe=count) as watched, running(watched, nowhere) as setup:
+        await found(setup, f'certificates are not ready: namespaces "{nowhere.namespace}" not found')
+        assert not setup.finding.well
+
+        async def pauses() -> list[float]:
+            return [after - before for before, after in pairwise(attempts)]
+
+        longer = await eventually(pauses, lambda seen: len(seen) >= 3)
+    assert longer[2] > 0.35
+
+
+async def bundle(client: Client, place: WebhookPlace) -> bytes:
+    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+    return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+
+async def versions(client: Client, place: WebhookPlace) -> list[str]:
+    secret = await client.get(SECRETS, place.names.secret, namespace=place.namespace)
+    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+    return [one["metadata"]["resourceVersion"] for one in (secret, found)]

@@ -1,0 +1,35 @@
+"""What an installation allows decides what the operator does without."""
+
+import pytest
+
+from tests.support.cluster.accounts import account, rule
+from tests.support.cluster.embedded_apiserver import running_embedded
+from trainwright.engine import Settings
+from trainwright.kube.client.async_client import Client
+from trainwright.objects.resources import NODES
+from trainwright.operator.setup.capabilities import survey
+
+
+@pytest.mark.apiserver
+async def test_an_account_with_all_rights_sees_everything(client: Client) -> None:
+    seen = await survey(client, Settings())
+    assert seen.settings == Settings()
+    assert seen.outlook == [NODES]
+
+
+@pytest.mark.apiserver
+async def test_what_may_not_be_seen_is_done_without_and_told(
+    client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = await account(client, real_namespace, "pods-alone", [rule("", "pods", "list watch")])
+    async with Client(config) as poor:
+        seen = await survey(poor, Settings())
+    assert not seen.settings.autoscaling
+    assert seen.outlook == []
+    assert "horizontalpodautoscalers.autoscaling: spec.elasticPolicy.metrics has no effect" in caplog.text
+    assert "no right to list and watch nodes: pods on nodes that are gone cannot be replaced" in caplog.text
+
+
+async def test_a_cluster_without_autoscalers_is_no_error() -> None:
+    async with running_embedded() as embedded, Client(embedded.config) as client:
+        assert not (await survey(client, Settings())).settings.autoscaling

@@ -1,0 +1,73 @@
+"""Who may write: the gate in front of the operator's client, and the rights that a lease takes."""
+
+import pytest
+
+from tests.support.cluster.accounts import account, rule
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import Unreachable
+from trainwright.kube.client.requests import Request
+from trainwright.objects.resources import LEASES
+from trainwright.operator.options import LeaderElectionOptions, OperatorError
+from trainwright.operator.setup.leadership import Leadership, NotLeading, check_rights
+
+pytestmark = pytest.mark.apiserver
+
+READ = Request("GET", "/api/v1/pods")
+WRITE = Request("POST", "/api/v1/namespaces/n/pods")
+QUESTION = Request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+
+
+async def test_only_the_leader_writes(client: Client, real_namespace: str) -> None:
+    ours = Leadership(client, LeaderElectionOptions(name="lock"), namespace=real_namespace)
+    ours.gate(READ)
+    ours.gate(QUESTION)
+    with pytest.raises(NotLeading, match="POST /api/v1/namespaces/n/pods was not sent"):
+        ours.gate(WRITE)
+    assert ours.finding().detail == "standby, nobody leads"
+
+    await ours.acquire()
+    ours.gate(WRITE)
+    assert ours.finding().detail == "leading"
+
+    await ours.release()
+    with pytest.raises(Unreachable):  # so that every caller can bear it
+        ours.gate(WRITE)
+    lease = await client.get(LEASES, "lock", namespace=real_namespace)
+    assert lease["spec"]["holderIdentity"] == ""
+
+
+async def test_a_leader_that_cannot_renew_in_time_has_lost(client: Client, real_namespace: str) -> None:
+    seen: list[bool] = []
+    ours = Leadership(
+        client,
+        LeaderElectionOptions(name="lock", lease_seconds=3, renew_seconds=2, retry_seconds=0.05),
+        namespace=real_namespace,
+        on_change=seen.append,
+    )
+    await ours.acquire()
+    lease = await client.get(LEASES, "lock", namespace=real_namespace)
+    thief = {**lease["spec"], "holderIdentity": "thief", "renewTime": "2026-11-15T00:00:00.000000Z"}
+    await client.patch(LEASES, "lock", {"spec": thief}, namespace=real_namespace)
+    await ours.lost.wait()
+    with pytest.raises(NotLeading):
+        ours.gate(WRITE)
+    assert ours.finding().detail == "standby, thief leads"
+    assert seen == [True, False]
+    await ours.release()
+    assert (await client.get(LEASES, "lock", namespace=real_namespace))["spec"]["holderIdentity"] == "thief"
+
+
+async def test_a_missing_right_is_named_with_the_rule_to_add(client: Client, real_namespace: str) -> None:
+    leases = "coordination.k8s.io", "leases"
+    config = await account(client, real_namespace, "reader", [rule(*leases, "get create")])
+    async with Client(config) as poor:
+        with pytest.raises(OperatorError) as refused:
+            await check_rights(poor, real_namespace)
+    assert f"no right to update leases in namespace {real_namespace}" in str(refused.value)
+    assert "resources [leases], verbs [get, create, update, watch]" in str(refused.value)
+    await check_rights(client, real_namespace)
+
+
+def test_times_that_would_let_two_lead_are_refused() -> None:
+    with pytest.raises(OperatorError, match="a leader stops before another starts: not 2, 15 and 10 seconds"):
+        LeaderElectionOptions(lease_seconds=10, renew_seconds=15)

@@ -1,0 +1,230 @@
+"""An operator's process from the outside, on the real API server: its pages, its lease, its end."""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.cluster.accounts import account, rule
+from tests.support.cluster.controlplane import ControlPlane, free_ports
+from tests.support.objects.jobs import JobBuilder
+from tests.support.playing import playing, submit
+from tests.support.waiting import eventually
+from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.engine import Settings
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
+from trainwright.objects.resources import LEASES, PODS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from trainwright.operator.application import Parts
+from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
+from trainwright.operator.process import prepare
+from trainwright.operator.serving.http_server import Address
+from trainwright.operator.setup.capabilities import Surroundings
+
+pytestmark = pytest.mark.apiserver
+
+LEASE = "lock"
+
+
+class Process:
+    """The parts of one process, with its pages on one port of their own."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, *, elect: bool = False, **options: Any) -> None:
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        election = LeaderElectionOptions(
+            name=LEASE, namespace=namespace, lease_seconds=4, renew_seconds=3, retry_seconds=0.1
+        )
+        self.options = OperatorOptions(
+            namespace=namespace,
+            metrics_bind_address=str(Address("127.0.0.1", port)),
+            health_probe_bind_address=str(Address("127.0.0.1", port)),
+            leader_election=election if elect else None,
+            **options,
+        )
+        self.config = plane.config
+        self.parts = Parts(plane.config, KINDS, self.options)
+        self.stop = asyncio.Event()
+        self.forgetful: frozenset[str] = frozenset()
+
+    async def run(self) -> None:
+        async with self.parts.pages():
+            surroundings = await prepare(self.config, KINDS, self.options)
+            await self.parts.work(replace(surroundings, forgetful=self.forgetful), self.stop)
+
+    async def page(self, path: str) -> tuple[int, str]:
+        async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
+            return answer.status, await answer.text()
+
+    async def ready(self, words: str = "readyz check passed") -> None:
+        await eventually(self.readiness, lambda seen: seen[0] == 200 and words in seen[1])
+
+    async def readiness(self) -> tuple[int, str]:
+        try:
+            return await self.page("/readyz?verbose")
+        except aiohttp.ClientError as error:
+            return 0, str(error)
+
+    async def counted(self, name: str) -> float:
+        """The sum of a metric over all labels."""
+        _, text = await self.page("/metrics")
+        return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, flags=re.MULTILINE))
+
+
+@asynccontextmanager
+async def running(process: Process) -> AsyncIterator[Process]:
+    task = asyncio.create_task(process.run())
+    try:
+        yield process
+    finally:
+        process.stop.set()
+        async with asyncio.timeout(10):  # what upstream's Deployment allows
+            await task
+
+
+async def test_pages_answer_before_the_cluster_is_known(control_plane: ControlPlane, real_namespace: str) -> None:
+    process = Process(control_plane, real_namespace)
+    async with process.parts.pages():
+        assert await process.page("/healthz") == (200, "ok")
+        status, text = await process.page("/readyz")
+        assert status == 500
+        assert "[-]caches failed: not everything of https://127.0.0.1" in text
+
+
+async def test_a_jobs_life_is_counted_once_over_two_processes(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    async with playing(client, real_namespace) as kubelet:
+        async with running(Process(control_plane, real_namespace)) as first:
+            await first.ready()
+            await submit(client, JobBuilder("job", namespace=real_namespace).master())
+            await eventually(lambda: first.counted("trainwright_job_running_seconds_count"), bool)
+            await kubelet.finish("job-master-0")
+            await eventually(lambda: first.counted("training_operator_jobs_successful_total"), bool)
+            assert await first.counted("training_operator_jobs_created_total") == 1
+            assert await first.counted("trainwright_job_pods_created_seconds_count") == 1
+            assert await first.counted("rest_client_requests_total") > 5
+            assert await first.counted("workqueue_adds_total") > 0
+            assert await first.counted("workqueue_work_duration_seconds_count") > 0
+        async with running(Process(control_plane, real_namespace)) as second:
+            await second.ready()
+            await eventually(lambda: second.counted("controller_runtime_reconcile_total"), bool)
+            await client.delete(PYTORCH.resource, "job", namespace=real_namespace)
+            await eventually(lambda: second.counted("training_operator_jobs_deleted_total"), bool)
+            for step in ("created", "successful", "failed", "restarted"):
+                assert await second.counted(f"training_operator_jobs_{step}_total") == 0
+
+
+async def test_a_standby_is_ready_and_takes_over_as_soon_as_the_leader_has_stopped(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    async with running(Process(control_plane, real_namespace, elect=True)) as leader:
+        await leader.ready("[+]leader-election ok: leading")
+        async with running(Process(control_plane, real_namespace, elect=True)) as standby:
+            await standby.ready("[+]leader-election ok: standby, ")
+            assert await leader.counted("leader_election_master_status") == 1
+            assert await standby.counted("leader_election_master_status") == 0
+            await submit(client, JobBuilder("one", namespace=real_namespace).master())
+            await eventually(lambda: pods(client, real_namespace), lambda names: names == ["one-master-0"])
+            assert await standby.counted("controller_runtime_reconcile_total") == 0
+
+            leader.stop.set()
+            await standby.ready("[+]leader-election ok: leading")
+            await submit(client, JobBuilder("two", namespace=real_namespace).master())
+            await eventually(lambda: pods(client, real_namespace), lambda names: "two-master-0" in names)
+            assert await standby.counted("training_operator_jobs_created_total") == 1
+    assert (await client.get(LEASES, LEASE, namespace=real_namespace))["spec"]["holderIdentity"] == ""
+
+
+async def test_a_leader_whose_lease_is_taken_ends_with_an_error(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    process = Process(control_plane, real_namespace, elect=True)
+    task = asyncio.create_task(process.run())
+    await process.ready("leading")
+    lease = await client.get(LEASES, LEASE, namespace=real_namespace)
+    taken = {**lease["spec"], "holderIdentity": "thief", "renewTime": "2026-11-15T00:00:00.000000Z"}
+    await client.patch(LEASES, LEASE, {"spec": taken}, namespace=real_namespace)
+    with pytest.raises(OperatorError, match="lost the lease"):
+        await task
+
+
+async def test_a_port_that_somebody_else_has_is_an_error_of_its_flag(
+    control_plane: ControlPlane, real_namespace: str
+) -> None:
+    one, other = Process(control_plane, real_namespace), Process(control_plane, real_namespace)
+    other.parts = Parts(control_plane.config, KINDS, one.options)
+    async with one.parts.pages():
+        with pytest.raises(OperatorError, match=r"--metrics-bind-address: cannot listen on 127\.0\.0\.1:"):
+            async with other.parts.pages():
+                pass
+
+
+async def test_a_definition_that_drops_our_fields_is_a_detail_of_readiness(
+    control_plane: ControlPlane, real_namespace: str
+) -> None:
+    process = Process(control_plane, real_namespace)
+    process.forgetful = frozenset({"PyTorchJob"})
+    async with running(process):
+        await process.ready("[+]status-fields ok: the CustomResourceDefinition of pytorchjobs.kubeflow.org does not")
+        assert await process.page("/readyz") == (200, "ok")
+
+
+async def test_a_right_that_is_missing_is_a_reason_of_readiness(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    jobs_alone = [rule("kubeflow.org", "pytorchjobs", "list watch")]
+    config = await account(client, real_namespace, "poor", jobs_alone)
+    process = Process(replace(control_plane, config=config), real_namespace)
+    async with running(process):
+        # In time the jobs, which may be listed, are no longer among the reasons.
+        status, text = await eventually(
+            process.readiness, lambda seen: "pods: pods is forbidden" in seen[1] and "pytorchjobs" not in seen[1]
+        )
+    assert status == 500
+    (caches,) = (line for line in text.splitlines() if line.startswith("[-]caches"))
+    assert 'cannot list resource "pods"' in caches
+
+
+async def test_a_webhook_port_that_somebody_else_has_ends_the_process(
+    control_plane: ControlPlane, client: Client, real_namespace: str
+) -> None:
+    name = f"validator.{real_namespace}"
+    webhook = {
+        "name": "asks.nothing.example.com",
+        "clientConfig": {"url": "https://127.0.0.1/"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, {**kind, "metadata": {"name": name}, "webhooks": [webhook]})
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = WebhookOptions(port=taken.getsockname()[1], configuration=name)
+        process = Process(control_plane, real_namespace, webhooks=names)
+        with pytest.raises(OperatorError, match="--webhook-server-port: cannot listen on :"):
+            await process.run()
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
+
+
+async def pods(client: Client, namespace: str) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in (await client.list(PODS, namespace=namespace)).items)
+
+
+async def test_credentials_that_cannot_be_read_end_it_with_one_line(tmp_path: Path) -> None:
+    (tmp_path / "token").touch()
+    config = ClusterConfig(server="http://127.0.0.1:1", token_file=tmp_path / "token")
+    with pytest.raises(ConfigError, match=r"^the token file \S+ is empty$"):
+        await Parts(config, KINDS, OperatorOptions()).work(Surroundings(Settings(), ()), asyncio.Event())
+
+
+async def test_every_write_that_may_be_under_way_has_a_connection_beside_the_watches() -> None:
+    options = OperatorOptions(parallel_writes=300)
+    async with Parts(ClusterConfig(server="http://127.0.0.1:1"), KINDS, options)._client() as client:
+        assert client._connector.limit > options.parallel_writes + len(KINDS) + 10

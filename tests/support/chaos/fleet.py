@@ -1,0 +1,183 @@
+"""Many jobs whose pods live and die by a seeded script, played on the real API server.
+
+How far the script has gone is told by whoever disturbs the operator, so that every job lives through disturbances
+however fast the machine is; and what the script did is known exactly, which is what the operator is judged by.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from tests.support.cluster.played_kubelet import PlayedKubelet
+from tests.support.objects.jobs import JobBuilder
+from tests.support.playing import submit
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.objects import Object
+
+_RETRY_SECONDS = 0.2
+_EVICTED = "Evicted"
+
+
+@dataclass(frozen=True)
+class End:
+    """How one pod ends: at which step of the script, with which exit code, and why if the cluster ended it."""
+
+    step: int
+    exit_code: int
+    reason: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the program is to blame."""
+        return self.exit_code != 0 and not self.reason
+
+
+@dataclass(frozen=True)
+class PlayedJob:
+    name: str
+    policies: dict[str, str]
+    workers: int
+    ends: dict[str, tuple[End, ...]]
+    """By pod name: its lives in order. The last one succeeds."""
+
+    def build(self, namespace: str) -> JobBuilder:
+        builder = JobBuilder(self.name, namespace=namespace).master(policy=self.policies["Master"])
+        return builder.workers(self.workers, policy=self.policies["Worker"])
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """What `status.restarts` has to say in the end."""
+        counts: Counter[str] = Counter()
+        for pod, ends in self.ends.items():
+            counts[role_of(pod)] += sum(end.counts for end in ends)
+        return {role: count for role, count in counts.items() if count}
+
+    @property
+    def replacements(self) -> int:
+        return sum(len(ends) - 1 for ends in self.ends.values())
+
+
+def role_of(pod: str) -> str:
+    return "Master" if "-master-" in pod else "Worker"
+
+
+def played_jobs(seed: int, count: int, *, steps: range) -> list[PlayedJob]:
+    """Jobs whose pods end somewhere in these steps of the script; about two in five ranks fail at least once."""
+    dice = random.Random(f"fleet {seed}")
+    return [_played_job(dice, f"job-{seed}-{number:02}", steps) for number in range(count)]
+
+
+def _played_job(dice: random.Random, name: str, steps: range) -> PlayedJob:
+    policies = {role: dice.choice(("OnFailure", "ExitCode")) for role in ("Master", "Worker")}
+    workers = dice.randint(1, 3)
+    ends = {f"{name}-worker-{index}": _ends(dice, policies["Worker"], steps) for index in range(workers)}
+    ends[f"{name}-master-0"] = _ends(dice, policies["Master"], steps)
+    return PlayedJob(name, policies, workers, ends)
+
+
+def _ends(dice: random.Random, policy: str, steps: range) -> tuple[End, ...]:
+    failures = dice.choice((0, 0, 0, 1, 2))
+    moments = sorted(dice.choice(steps) for _ in range(failures + 1))
+    failed = [_failure(dice, policy, moment) for moment in moments[:-1]]
+    return (*failed, End(moments[-1], 0))
+
+
+def _failure(dice: random.Random, policy: str, moment: int) -> End:
+    if dice.random() < 0.15:
+        return End(moment, 137, _EVICTED)
+    return End(moment, dice.choice((130, 137, 143)) if policy == "ExitCode" else dice.choice((1, 2, 137)))
+
+
+class Fleet:
+    """Plays the nodes' part. `see` is told of every change of a pod; `advance` moves the script on."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.jobs: list[PlayedJob] = []
+        self._client = client
+        self._namespace = namespace
+        self._kubelet = PlayedKubelet(client, namespace=namespace)
+        self._ends: dict[str, tuple[End, ...]] = {}
+        self._unfinished_workers: dict[str, int] = {}
+        self._lives: Counter[str] = Counter()
+        self._known: set[str] = set()
+        self._step = 0
+        self._moved = asyncio.Condition()
+        self._tasks: asyncio.TaskGroup
+        self._steps: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        await self._kubelet.register()
+        async with asyncio.TaskGroup() as self._tasks:
+            yield
+            for task in self._steps:
+                task.cancel()
+
+    async def submit(self, jobs: list[PlayedJob]) -> None:
+        for job in jobs:
+            self.jobs.append(job)
+            self._ends |= job.ends
+            self._unfinished_workers[job.name] = job.workers
+            await submit(self._client, job.build(self._namespace))
+
+    async def advance(self, step: int) -> None:
+        """Pods whose end is due by now end."""
+        async with self._moved:
+            self._step = max(self._step, step)
+            self._moved.notify_all()
+
+    def see(self, kind: str, pod: Object) -> None:
+        metadata = pod["metadata"]
+        if kind == "DELETED":
+            return
+        if metadata["uid"] not in self._known:
+            self._known.add(metadata["uid"])
+            number = self._lives[metadata["name"]]
+            self._lives[metadata["name"]] += 1
+            self._take(self._live(metadata["name"], number))
+        elif metadata.get("deletionTimestamp"):
+            self._take(_persist(lambda: self._kubelet.complete_deletion(metadata["name"], uid=metadata["uid"])))
+
+    def _take(self, step: Coroutine[None, None, None]) -> None:
+        task = self._tasks.create_task(step)
+        self._steps.add(task)
+        task.add_done_callback(self._steps.discard)
+
+    async def _live(self, pod: str, number: int) -> None:
+        await _persist(lambda: self._kubelet.bind(pod))
+        await _persist(lambda: self._kubelet.start(pod))
+        if number >= len(self._ends[pod]):
+            return  # the operator should never have made it: it runs on, for the judge to see
+        end = self._ends[pod][number]
+        job, is_master = pod.rpartition("-")[0].rpartition("-")[0], role_of(pod) == "Master"
+        async with self._moved:
+            await self._moved.wait_for(
+                lambda: (
+                    self._step >= end.step
+                    # A failure that comes when the master has succeeded counts for nothing: so the master is last.
+                    and not (is_master and end.exit_code == 0 and self._unfinished_workers[job])
+                )
+            )
+        await _persist(
+            lambda: self._kubelet.finish(pod, exit_code=end.exit_code, reason=end.reason, message="as the script says")
+        )
+        if not is_master and end.exit_code == 0:
+            async with self._moved:
+                self._unfinished_workers[job] -= 1
+                self._moved.notify_all()
+
+
+async def _persist(step: Callable[[], Awaitable[None]]) -> None:
+    """A node goes on trying while the server is away."""
+    while True:
+        try:
+            await step()
+            return
+        except (NotFound, Conflict):
+            return  # done already, by an attempt whose answer was lost; or there is no such pod any more
+        except (ApiError, Unreachable):
+            await asyncio.sleep(_RETRY_SECONDS)

@@ -1,0 +1,56 @@
+"""Service accounts with few rights, for what happens when the cluster's administrator allows less than everything."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.support.waiting import eventually
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.objects import Object
+from trainwright.objects.resources import SERVICE_ACCOUNTS, Resource
+from trainwright.operator.setup.permissions import may
+
+_CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
+_CLUSTER_ROLE_BINDINGS = Resource(
+    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
+)
+
+
+def rule(group: str, resources: str, verbs: str) -> Object:
+    """One rule of a role; several resources or verbs are separated by blanks."""
+    return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
+
+
+async def account(client: Client, namespace: str, name: str, rules: Sequence[Object]) -> ClusterConfig:
+    """Makes a service account that may do what the rules say in the whole cluster, and answers with a way in."""
+    # Names in the cluster scope outlive the namespace of a test, and the namespace's own name is never used twice.
+    role = f"{namespace}-{name}"
+    await client.create(SERVICE_ACCOUNTS, _named("ServiceAccount", "v1", name, namespace=namespace))
+    group = "rbac.authorization.k8s.io"
+    await client.create(_CLUSTER_ROLES, _named("ClusterRole", f"{group}/v1", role) | {"rules": list(rules)})
+    await client.create(
+        _CLUSTER_ROLE_BINDINGS,
+        _named("ClusterRoleBinding", f"{group}/v1", role)
+        | {
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        },
+    )
+    request = _named("TokenRequest", "authentication.k8s.io/v1", name) | {"spec": {"expirationSeconds": 3600}}
+    answer = await client.create(SERVICE_ACCOUNTS, request, namespace=namespace, subresource="token")
+    config = replace(client.config, token=answer["status"]["token"], token_file=None)
+    await _until_in_force(config, rules)
+    return config
+
+
+async def _until_in_force(config: ClusterConfig, rules: Sequence[Object]) -> None:
+    """The server's authorizer follows roles by a watch of its own."""
+    async with Client(config) as client:
+        for one in rules:
+            resource = Resource(one["apiGroups"][0], "v1", one["resources"][0], "", namespaced=False)
+            await eventually(lambda: may(client, one["verbs"][0], resource), bool)  # noqa: B023 (awaited at once)
+
+
+def _named(kind: str, api_version: str, name: str, *, namespace: str | None = None) -> Object:
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}

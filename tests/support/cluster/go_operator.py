@@ -1,0 +1,134 @@
+"""The Go training-operator v1.9.4 as a process on this machine, working on the real control plane of the tests.
+
+Binary, CRDs and webhook manifest come from `make kubernetes`; it is the operator that ours is compared with.
+"""
+
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.cluster.controlplane import ControlPlane, Daemon, free_ports
+from trainwright.cluster.pki import server_context
+from trainwright.kube.client.errors import AlreadyExists
+from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects.resources import NAMESPACES, SECRETS
+
+HOME = "kubeflow"
+"""The namespace that the operator takes for its own: its Secret lies there."""
+
+TUNED = ("--kube-api-qps=10000", "--kube-api-burst=10000", "--controller-threads=10")
+"""Without these it asks for 20 requests a second and looks at one job at a time."""
+
+_START_SECONDS = 60
+_CERTIFICATES = Path("k8s-webhook-server/serving-certs")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Where the parts of the Go operator lie."""
+
+    training_operator: Path
+    crds: Path
+    """A directory of upstream's CustomResourceDefinitions, `kubeflow.org_pytorchjobs.yaml` and so on."""
+    webhooks: Path
+    """Upstream's ValidatingWebhookConfiguration."""
+
+
+def peer_binaries() -> Peer:
+    """The parts of the Go operator; building them is `make kubernetes`' business, not a test's."""
+    if given := os.environ.get("TRAINWRIGHT_PEERS"):
+        return _peer(Path(given))
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright" / "peers"
+    complete = sorted(cache.glob("training-operator-*/complete"), key=lambda mark: mark.stat().st_mtime)
+    if not complete:
+        raise RuntimeError(
+            f"no Go training-operator below {cache}: run `make kubernetes`, or set TRAINWRIGHT_PEERS"
+            " (KUBEBUILDER_ASSETS names Kubernetes' own binaries alone)"
+        )
+    return _peer(complete[-1].parent)
+
+
+@contextmanager
+def running_peer(plane: ControlPlane, *, directory: Path, flags: Sequence[str] = ()) -> Iterator[Daemon]:
+    """The Go operator for PyTorchJobs, ready when entered; its log and its files lie in `directory`.
+
+    No webhook is registered. Several may run at once, of several users; each ends with the block, or with its parent.
+    """
+    binary = peer_binaries().training_operator
+    metrics, health, webhook = free_ports(3)
+    secret = f"training-operator-{health}"
+    _make_secret(plane, secret)
+    _make_certificates(directory)
+    operator = Daemon(
+        binary,
+        f"--kubeconfig={plane.kubeconfig}",
+        "--enable-scheme=pytorchjob",
+        f"--metrics-bind-address=127.0.0.1:{metrics}",
+        f"--health-probe-bind-address=127.0.0.1:{health}",
+        f"--webhook-server-port={webhook}",
+        f"--webhook-secret-name={secret}",
+        *flags,
+        log=directory / "training-operator.log",
+        env={**os.environ, "MY_POD_NAMESPACE": HOME, "TMPDIR": str(directory)},
+    )
+    try:
+        _wait_until_ready(health, operator)
+        yield operator
+    finally:
+        operator.close()
+
+
+def _peer(directory: Path) -> Peer:
+    manifests = directory / "manifests"
+    peer = Peer(directory / "training-operator", manifests / "crds", manifests / "webhook" / "manifests.yaml")
+    for part in (peer.training_operator, peer.crds, peer.webhooks):
+        if not part.exists():
+            raise RuntimeError(f"{part} is missing: remove {directory} and run `make kubernetes`")
+    return peer
+
+
+def _make_secret(plane: ControlPlane, name: str) -> None:
+    """An empty Secret: the operator puts its certificates there, and does not start without one."""
+    with SyncClient(plane.config) as client:
+        with suppress(AlreadyExists):
+            client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
+        client.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": HOME}})
+
+
+def _make_certificates(directory: Path) -> None:
+    """Certificates where a kubelet would have mounted them.
+
+    The server reads them below TMPDIR. Another part of the operator waits until a file is there below /tmp, whatever
+    TMPDIR says, but never reads it: an empty one serves every run and every user of this machine.
+    """
+    server_context(directory / "pki")
+    served = directory / _CERTIFICATES
+    served.mkdir(parents=True)
+    for name in ("tls.crt", "tls.key"):
+        (served / name).write_bytes((directory / "pki" / "server.pem").read_bytes())
+
+    awaited = Path("/tmp") / _CERTIFICATES / "tls.crt"
+    if not awaited.exists():
+        awaited.parent.mkdir(parents=True, exist_ok=True)
+        awaited.touch()
+
+
+def _wait_until_ready(port: int, operator: Daemon) -> None:
+    """Polls /readyz, because a process that starts tells nobody."""
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        operator.check()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5):
+                return
+        except urllib.error.HTTPError as not_yet:
+            not_yet.close()
+        except OSError:
+            pass
+        time.sleep(0.05)
+    raise RuntimeError(f"the Go operator was not ready in {_START_SECONDS} s:\n{operator.log.read_text()[-3000:]}")

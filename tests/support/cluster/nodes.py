@@ -1,0 +1,110 @@
+"""An embedded API server with a node agent on it, and pods that are bound to the node by hand."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.cluster.embedded_apiserver import running_embedded
+from tests.support.cluster.supervising import end_supervisors
+from tests.support.waiting import eventually
+from trainwright.cluster.node.agent import NodeAgent
+from trainwright.cluster.node.logs.reader import PodLogs
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import NotFound
+from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.objects import Object
+from trainwright.objects.logs import LogOptions
+from trainwright.objects.resources import EVENTS, PODS
+
+_PATIENCE = 15.0
+
+
+@dataclass
+class Node:
+    """What a test does to pods, and what it sees of them."""
+
+    client: Client
+    config: ClusterConfig
+    directory: Path
+    agent: NodeAgent | None = None
+    _running: "asyncio.Task[None] | None" = None
+
+    async def up(self, **options: Any) -> NodeAgent:
+        """Starts an agent, the first or the next one on the same directory."""
+        self.agent = NodeAgent(self.client, self.directory, **options)
+        self._running = asyncio.create_task(self.agent.run())
+        return self.agent
+
+    async def down(self) -> None:
+        """Ends the agent; its pods do not notice."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+            self._running = None
+
+    async def create(self, name: str, *containers: Object, annotations: Any = None, **spec: Any) -> Object:
+        metadata = {"name": name, "namespace": "default", **spec.pop("metadata", {})}
+        if annotations:
+            metadata["annotations"] = {f"node.trainwright.dev/{key}": value for key, value in annotations.items()}
+        spec = {"nodeName": "local", "restartPolicy": "Never", "containers": list(containers), **spec}
+        return await self.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    async def pod(self, name: str) -> Object | None:
+        try:
+            return await self.client.get(PODS, name, namespace="default")
+        except NotFound:
+            return None
+
+    async def until(self, name: str, done: Callable[[Object], object]) -> Object:
+        found = await eventually(lambda: self.pod(name), lambda pod: pod and done(pod), seconds=_PATIENCE)
+        assert found is not None
+        return found
+
+    async def until_phase(self, name: str, phase: str) -> Object:
+        return await self.until(name, lambda pod: pod.get("status", {}).get("phase") == phase)
+
+    async def until_waiting(self, name: str) -> Object:
+        """The waiting state of the pod's first container, once it has a reason of its own."""
+
+        def reason(pod: Object) -> Any:
+            statuses = pod.get("status", {}).get("containerStatuses") or [{"state": {}}]
+            return statuses[0]["state"].get("waiting", {})
+
+        pod = await self.until(name, lambda pod: reason(pod).get("reason") not in {None, "ContainerCreating"})
+        found: Object = reason(pod)
+        return found
+
+    async def until_gone(self, name: str) -> None:
+        await eventually(lambda: self.pod(name), lambda pod: pod is None, seconds=_PATIENCE)
+
+    async def delete(self, name: str, **options: Any) -> None:
+        await self.client.delete(PODS, name, namespace="default", **options)
+
+    async def log(self, pod: Object, container: str = "main", **options: Any) -> str:
+        logs = PodLogs(self.directory)
+        return b"".join([piece async for piece in logs.read(pod, container, LogOptions(**options))]).decode()
+
+    async def event(self, reason: str) -> Object:
+        async def events() -> list[Object]:
+            return (await self.client.list(EVENTS, namespace="default")).items
+
+        found = await eventually(
+            events, lambda events: any(one["reason"] == reason for one in events), seconds=_PATIENCE
+        )
+        return next(one for one in found if one["reason"] == reason)
+
+
+@asynccontextmanager
+async def running_node(directory: Path, **options: Any) -> AsyncIterator[Node]:
+    """A server and an agent; pods that are left at the end are ended."""
+    async with running_embedded() as embedded, Client(embedded.config) as client:
+        node = Node(client, embedded.config, directory)
+        await node.up(**options)
+        try:
+            yield node
+        finally:
+            await node.down()
+            end_supervisors(directory)

@@ -1,0 +1,214 @@
+"""A kubelet that is played: on the real API server it takes the place of a node, so that pods have a life.
+
+It registers a Node, binds pods to it, reports their status as a kubelet would and completes graceful deletion; each by
+an explicit call, or by itself in `run`.
+"""
+
+import asyncio
+import itertools
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from trainwright.api.kinds import KINDS
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.kube.controller.workqueue import WorkQueue
+from trainwright.objects import Object
+from trainwright.objects.metadata import object_key
+from trainwright.objects.resources import NODES, PODS
+from trainwright.objects.times import format_time
+
+_HANDS = 8
+"""How many pods are looked after at the same time."""
+
+
+class PlayedKubelet:
+    """One node. Pods are named within `namespace`."""
+
+    def __init__(self, client: Client, *, namespace: str, node: str = "played") -> None:
+        self._client = client
+        self._namespace = namespace
+        self._node = node
+        self._addresses = itertools.count(2)
+
+    async def register(self) -> None:
+        """Makes the Node, ready to take pods; another kubelet of the same name may have done so."""
+        now = format_time(datetime.now(UTC))
+        condition = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "kubelet is posting ready status",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._node}}
+        with suppress(AlreadyExists):
+            await self._client.create(NODES, node)
+        await self._client.patch(NODES, self._node, {"status": {"conditions": [condition]}}, subresource="status")
+
+    async def fall_silent(self, *, since: datetime) -> None:
+        """The node is not heard of any more, and the cluster has noticed."""
+        stamp = format_time(since)
+        condition = {"type": "Ready", "status": "Unknown", "lastHeartbeatTime": stamp, "lastTransitionTime": stamp}
+        await self._client.patch(NODES, self._node, {"status": {"conditions": [condition]}}, subresource="status")
+
+    async def leave(self) -> None:
+        """The Node itself is gone."""
+        await self._client.delete(NODES, self._node)
+
+    async def bind(self, pod: str) -> None:
+        """Does the scheduler's part."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod, "namespace": self._namespace},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": self._node},
+        }
+        await self._client.create(PODS, binding, namespace=self._namespace, subresource="binding")
+
+    async def start(self, pod: str, *, restarts: int = 0, version: str | None = None) -> None:
+        """All containers run; `restarts` times their predecessors have failed. With `version`: if none is newer."""
+        address = f"10.1.{(n := next(self._addresses)) // 256}.{n % 256}"
+        state = {"running": {"startedAt": _now()}}
+        network = {"podIP": address, "startTime": _now()}
+        await self._report(
+            pod, phase="Running", state=state, ready=True, restarts=restarts, version=version, more=network
+        )
+
+    async def wait(self, pod: str, *, reason: str, message: str = "") -> None:
+        """No container can start, for this reason."""
+        state = {"waiting": {"reason": reason, "message": message}}
+        await self._report(pod, phase="Pending", state=state, ready=False, more={})
+
+    async def finish(self, pod: str, *, exit_code: int = 0, reason: str = "", message: str = "") -> None:
+        """All containers have ended, with this code; nobody restarts them."""
+        state = {
+            "terminated": {
+                "exitCode": exit_code,
+                "reason": "Completed" if exit_code == 0 else "Error",
+                "startedAt": _now(),
+                "finishedAt": _now(),
+            }
+        }
+        phase = "Succeeded" if exit_code == 0 else "Failed"
+        why = {"reason": reason, "message": message} if reason else {}
+        await self._report(pod, phase=phase, state=state, ready=False, more=why)
+
+    async def leave_unscheduled(self, pod: str, *, message: str) -> None:
+        """Does the scheduler's part where no node will do."""
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastTransitionTime": _now(),
+        }
+        await self._client.patch(
+            PODS, pod, {"status": {"conditions": [condition]}}, namespace=self._namespace, subresource="status"
+        )
+
+    async def end_container(self, pod: str, index: int, *, exit_code: int, message: str = "") -> None:
+        """One container of a running pod has ended, the others go on."""
+        seen = await self._client.get(PODS, pod, namespace=self._namespace)
+        containers = seen["status"]["containerStatuses"]
+        ended = {"exitCode": exit_code, "reason": "Error", "message": message, "finishedAt": _now()}
+        containers[index].update(ready=False, started=False, state={"terminated": ended})
+        await self._client.patch(
+            PODS, pod, {"status": {"containerStatuses": containers}}, namespace=self._namespace, subresource="status"
+        )
+
+    async def complete_deletion(self, pod: str, *, uid: str | None = None) -> None:
+        """The processes of a terminating pod are gone: so is the pod. With `uid` never its successor by mistake."""
+        with suppress(NotFound):
+            await self._client.delete(PODS, pod, namespace=self._namespace, uid=uid, grace_period_seconds=0)
+
+    async def run(self) -> None:
+        """Until cancelled: binds new pods, starts them, completes the deletion of terminating ones."""
+        store: Store[Object] = Store(metadata=raw_metadata)
+        queue = WorkQueue()
+
+        def changed(before: Object | None, after: Object | None) -> None:
+            queue.add(object_key(after or before or {}))
+
+        reflector = Reflector(
+            self._client, PODS, store, convert=lambda pod: pod, namespace=self._namespace, on_change=changed
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reflector.run())
+            for _ in range(_HANDS):
+                group.create_task(self._work(store, queue))
+
+    async def _work(self, store: Store[Object], queue: WorkQueue) -> None:
+        while True:
+            key = await queue.get()
+            try:
+                if (pod := store.get(key)) and not await self._live(pod):
+                    queue.add_after(key, 0.01)
+            except (NotFound, Conflict):
+                pass  # whoever deleted or bound the pod at the same moment has made the step unnecessary
+            except (ApiError, Unreachable):
+                queue.retry(key)
+            finally:
+                queue.done(key)
+
+    async def _live(self, pod: Object) -> bool:
+        """The next step in the life of a pod, as far as it is the node's to take; False if it is too early for it."""
+        name = pod["metadata"]["name"]
+        if pod["metadata"].get("deletionTimestamp"):
+            await self.complete_deletion(name, uid=pod["metadata"]["uid"])
+        elif not pod["spec"].get("nodeName"):
+            await self.bind(name)
+        elif pod["status"]["phase"] == "Pending":
+            if not await self._is_announced(pod):
+                return False
+            # What the watch shows may be old: a pod that has ended since must not start again.
+            await self.start(name, version=pod["metadata"]["resourceVersion"])
+        return True
+
+    async def _is_announced(self, pod: Object) -> bool:
+        """Whether the pod's job has a status. A container takes longer to start than the operator to write one."""
+        owner = raw_metadata(pod).controller
+        if owner is None or owner.kind not in KINDS:
+            return True
+        job = await self._client.get(KINDS[owner.kind].resource, owner.name, namespace=self._namespace)
+        return "status" in job
+
+    async def _report(
+        self,
+        name: str,
+        *,
+        phase: str,
+        state: Object,
+        ready: bool,
+        restarts: int = 0,
+        version: str | None = None,
+        more: Object,
+    ) -> None:
+        pod = await self._client.get(PODS, name, namespace=self._namespace)
+        containers = [
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": container["image"],
+                "containerID": f"played://{pod['metadata']['uid']}/{container['name']}",
+                "ready": ready,
+                "started": ready,
+                "restartCount": restarts,
+                "state": state,
+                "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}} if restarts else {},
+            }
+            for container in pod["spec"]["containers"]
+        ]
+        condition = {"type": "Ready", "status": "True" if ready else "False", "lastTransitionTime": _now()}
+        status = {"phase": phase, "containerStatuses": containers, "conditions": [condition], **more}
+        seen = {"metadata": {"resourceVersion": version}} if version else {}
+        await self._client.patch(
+            PODS, name, {**seen, "status": status}, namespace=self._namespace, subresource="status"
+        )
+
+
+def _now() -> str:
+    return format_time(datetime.now(UTC))

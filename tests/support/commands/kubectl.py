@@ -1,0 +1,49 @@
+"""kubectl and trainwright as a user calls them, against one running embedded cluster."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.support.cluster.embedded_cluster import UpCommand
+
+SECONDS = 120
+
+
+class Commands:
+    """Runs real commands; one that fails fails the test with all that it printed."""
+
+    def __init__(self, up: UpCommand, kubectl: Path) -> None:
+        self._up = up
+        self._kubectl = kubectl
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        command = [str(self._kubectl), "--context", "trainwright", *arguments]
+        return self._run(command, stdin)
+
+    def start_kubectl(self, *arguments: str) -> "subprocess.Popen[str]":
+        """For commands that go on until they are ended."""
+        command = [str(self._kubectl), "--context", "trainwright", *arguments]
+        return subprocess.Popen(command, env=dict(self._up.environment), stdout=subprocess.PIPE, text=True)
+
+    def trainwright(self, command: str, *arguments: str) -> str:
+        data = str(self._up.data.path)
+        return self._run([sys.executable, "-m", "trainwright", command, "--data-dir", data, *arguments], None)
+
+    def get(self, *what: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", *what, "-o", "json"))
+        return found
+
+    def _run(self, command: list[str], stdin: str | None) -> str:
+        done = subprocess.run(
+            command,
+            env=dict(self._up.environment),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr

@@ -1,0 +1,357 @@
+"""Why we may differ from the Go operator: each reason quotes a row of docs/compatibility.md and says what it covers.
+
+A difference that no reason covers is a defect: of trainwright, or of that page.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from tests.support.differential.played_cases import Case, Delete
+from tests.support.differential.snapshots import Difference, Snapshot, differences
+
+PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
+
+_GO_RECORDER_BURST = 25
+"""So many events of one job pass through Go's recorder; of the others it lets one pass every five minutes."""
+
+
+@dataclass(frozen=True)
+class Scenery:
+    """What a reason may look at beside the difference itself: both sides of the case it was found in."""
+
+    case: Case
+    go: Snapshot
+    ours: Snapshot
+
+    def failed(self, side: Snapshot, why: str) -> bool:
+        return any(kind == "Failed" and why in message for kind, _, message in side.conditions)
+
+    def succeeded(self, side: Snapshot) -> bool:
+        return "Succeeded" in side.states
+
+
+@dataclass(frozen=True)
+class Explained:
+    """`row` is the beginning of a row of the page, or of a heading. `chance`: Go does it in some runs only."""
+
+    row: str
+    matches: Callable[[Difference, Scenery], object]
+    chance: bool = False
+
+
+@dataclass(frozen=True)
+class Parted:
+    """A row that changes the fate of a job: from then on its two lives are not comparable, its pods' contents are."""
+
+    row: str
+    since: Callable[[Scenery], object]
+    chance: bool = False
+
+
+def rows_of_the_page() -> list[str]:
+    """The first cell of every row, and the headings."""
+    lines = PAGE.read_text().splitlines()
+    cells = [line.removeprefix("| ").partition(" | ")[0] for line in lines if line.startswith("| ")]
+    return cells + [line.lstrip("# ") for line in lines if line.startswith("#")]
+
+
+def is_of_fate(difference: Difference) -> bool:
+    """Whether it says that a child is there, where a pod stands or what the job shows; not what a child looks like."""
+    kinds = ("job.status*", "events", "pods.*.phase", "pods.*.spec.nodeName", "pods.*.metadata.terminating")
+    child = re.fullmatch(r"(pods|services|companions)\.[^.]+", difference.path)
+    return bool(child) or any(fnmatchcase(difference.path, kind) for kind in kinds)
+
+
+def _only_ours(difference: Difference, *fields: str) -> bool:
+    return difference.go is None and difference.path in fields
+
+
+def _getent_for_nslookup(difference: Difference, _: Scenery) -> bool:
+    return (
+        re.fullmatch(r"pods\.[^.]+\.spec\.initContainers\.\d+\.command\.\d+", difference.path) is not None
+        and "nslookup" in difference.go
+        and "getent" in difference.ours
+    )
+
+
+def _earlier_label(difference: Difference, _: Scenery) -> bool:
+    words = "group-name|controller-name|(pytorch-)?(job-name|job-role|replica-type|replica-index)"
+    return difference.go is None and bool(re.fullmatch(rf"pods\.[^.]+\.metadata\.labels\.({words})", difference.path))
+
+
+def _ports_shuffled(difference: Difference, scenery: Scenery) -> bool:
+    if not (found := re.match(r"services\.([^.]+)\.spec\.ports\.\d+\.", difference.path)):
+        return False
+    go, ours = (side.services[found[1]]["spec"]["ports"] for side in (scenery.go, scenery.ours))
+    numbers = [sorted((port["name"], port["port"]) for port in ports) for ports in (go, ours)]
+    return numbers[0] == numbers[1] and {port["protocol"] for port in go} == {"TCP"}
+
+
+def _second_try(difference: Difference, _: Scenery) -> bool:
+    return difference.path == "events" and bool(
+        difference.go
+        and difference.go[1] in ("FailedCreatePod", "FailedCreateService")
+        and difference.go[2].endswith("already exists")
+    )
+
+
+def _restart_told(difference: Difference, scenery: Scenery) -> bool:
+    """Go says that it restarts what was only deleted, or what it is about to give up."""
+    name = scenery.case.name
+    told = rf"PyTorchJob {name} is restarting because \d+ (Master|Worker) replica\(s\) failed\."
+    return difference.path == "events" and bool(difference.go and re.fullmatch(told, difference.go[2]))
+
+
+def _deleted_twice(job: str) -> tuple[str, str, str]:
+    return ("Warning", "FailedDeletePod", f'Error deleting: pytorchjobs.kubeflow.org "{job}" not found')
+
+
+def _work_done_twice(scenery: Scenery) -> bool:
+    """Somebody has deleted a pod that had succeeded, and Go alone has a new one."""
+    again = scenery.go.pods.keys() - scenery.ours.pods.keys()
+    deleted = {act.pod for scene in scenery.case.scenes for act in scene if isinstance(act, Delete)}
+    return bool(again) and again <= deleted and bool(scenery.ours.status.get("completedIndexes"))
+
+
+def _service_left(difference: Difference, scenery: Scenery) -> bool:
+    """Of a finished job that is to be cleaned up, Go has kept or made again a service without a pod."""
+    found = re.fullmatch(r"services\.([^.]+)", difference.path)
+    cleaned = scenery.case.run_policy.get("cleanPodPolicy", "None") != "None"
+    ended = bool(scenery.go.status.get("completionTime"))
+    return found is not None and cleaned and ended and difference.ours is None and found[1] not in scenery.go.pods
+
+
+def _deprecated(difference: Difference, field: str) -> bool:
+    if difference.path != "events" or difference.ours is None:
+        return False
+    _, reason, message = difference.ours
+    return reason == "DeprecatedField" and field in message
+
+
+def _lost_by_the_recorder(difference: Difference, scenery: Scenery) -> bool:
+    return difference.path == "events" and difference.go is None and scenery.go.told >= _GO_RECORDER_BURST
+
+
+_OWN_FIELDS = ("ports", "restarts", "replacedPods", "completedIndexes")
+_BACKOFF = "backoff limit"
+_DEADLINE = "longer than specified deadline"
+
+PARTED = (
+    Parted(
+        "`activeDeadlineSeconds` is looked at only when something else happens",
+        lambda of: of.failed(of.ours, _DEADLINE) and not of.failed(of.go, _DEADLINE),
+    ),
+    Parted(
+        "`activeDeadlineSeconds: 0` starts all pods first",
+        lambda of: of.case.run_policy.get("activeDeadlineSeconds") == 0 and not of.ours.pods,
+    ),
+    Parted(
+        "`backoffLimit` counts only restarts by the kubelet of pods that live now",
+        lambda of: of.failed(of.ours, _BACKOFF) and not of.failed(of.go, _BACKOFF),
+    ),
+    Parted(
+        "`cleanPodPolicy`, `ttlSecondsAfterFinished`, `activeDeadlineSeconds` and `backoffLimit` directly under `spec`",
+        lambda of: "cleanPodPolicy" in of.case.manifest["spec"],
+    ),
+    Parted(
+        "An unnamed container port makes the API server refuse the service",
+        lambda of: any("ports[0].name: Required value" in message for _, _, message in of.go.events),
+    ),
+    Parted(
+        "`elasticPolicy.rdzvConf: []` crashes the reconcile",
+        lambda of: of.case.manifest["spec"].get("elasticPolicy", {}).get("rdzvConf") == [] and not of.go.pods,
+    ),
+    Parted(
+        "Names of pods and services may exceed 63 characters",
+        lambda of: any("must be no more than 63 characters" in message for _, _, message in of.go.events),
+    ),
+    Parted(
+        "An init container of the user that is called `init-pytorch` collides",
+        lambda of: any('Duplicate value: "init-pytorch"' in message for _, _, message in of.go.events),
+    ),
+    Parted(
+        "Deleting a running pod by hand counts as a failure",
+        lambda of: (
+            of.case.does(Delete) and of.failed(of.go, "is failed because") and not of.ours.status.get("completionTime")
+        ),
+        chance=True,
+    ),
+    Parted("A pod that finished and was removed by somebody is started again", _work_done_twice),
+    Parted(
+        "Removing a role from a live job leaves its pods, services and numbers",
+        lambda of: of.ours.job and of.go.counted_roles - of.ours.job["spec"]["pytorchReplicaSpecs"].keys(),
+    ),
+)
+"""Looked at first, in this order."""
+
+EXPLAINED = (
+    Explained("Fields of our own", lambda found, _: _only_ours(found, *(f"job.status.{name}" for name in _OWN_FIELDS))),
+    Explained("Pods carry the labels of today's generation alone", _earlier_label),
+    Explained("The init container needs an `nslookup`", _getent_for_nslookup),
+    Explained(
+        "The init container has no `securityContext`",
+        lambda found, _: (
+            found.go is None
+            and re.fullmatch(r"pods\.[^.]+\.spec\.initContainers\.\d+\.securityContext", found.path)
+            and found.ours.get("allowPrivilegeEscalation") is False
+        ),
+    ),
+    Explained("Ports of a service come in random order and lose their protocol", _ports_shuffled),
+    Explained(
+        "The selector of the other role is lost when the master succeeds first",
+        lambda found, of: (
+            of.succeeded(of.go)
+            and "Master" in of.case.manifest["spec"]["pytorchReplicaSpecs"]
+            and _only_ours(found, "job.status.replicaStatuses.Worker.selector")
+        ),
+        chance=True,
+    ),
+    Explained(
+        "A permanent exit code under `ExitCode` leaves `completionTime` empty",
+        lambda found, of: (
+            of.failed(of.go, "is failing because")
+            and (_only_ours(found, "job.status.completionTime") or _restart_told(found, of))
+        ),
+    ),
+    Explained(
+        "Deleting a running pod by hand counts as a failure",
+        lambda found, of: (
+            of.case.does(Delete)
+            and (
+                _restart_told(found, of)
+                or (re.fullmatch(r"job\.status\.conditions\.\d\.\d", found.path) and "Restarting" in of.go.states)
+                or (re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.failed", found.path) and found.ours is None)
+            )
+        ),
+        chance=True,
+    ),
+    Explained(
+        "When a limit fails the job, the numbers of the pass before stay",
+        lambda found, of: (
+            of.failed(of.go, _BACKOFF)
+            and re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.(active|failed)", found.path)
+        ),
+    ),
+    Explained(
+        "When a limit fails the job, the exit code that led to it is not told",
+        lambda found, of: (
+            of.failed(of.go, _BACKOFF) and found.path == "events" and found.ours and found.ours[1] == "ExitedWithCode"
+        ),
+    ),
+    Explained(
+        "The autoscaler of a finished job stays",
+        lambda found, of: (
+            found.path == "companions.HorizontalPodAutoscaler" and found.ours is None and of.succeeded(of.ours)
+        ),
+    ),
+    Explained(
+        "A job whose time to live is over may be deleted twice",
+        lambda found, of: of.go.job is None and found.go == _deleted_twice(of.case.name),
+        chance=True,
+    ),
+    Explained(
+        "`schedulingPolicy` without a gang scheduler is ignored silently",
+        lambda found, _: found.path == "events" and found.ours and found.ours[1] == "FieldWithoutEffect",
+    ),
+    Explained("Services whose pods vanished stay after the job has ended", _service_left, chance=True),
+    Explained(
+        "A job that has just failed may be announced as restarting",
+        lambda found, of: "Failed" in of.go.states and "Failed" in of.ours.states and _restart_told(found, of),
+        chance=True,
+    ),
+    Explained(
+        "`elasticPolicy.nProcPerNode` is warned about in admission", lambda found, _: _deprecated(found, "nProcPerNode")
+    ),
+    Explained(
+        "Replica keys in another letter case", lambda found, _: _deprecated(found, "spec.pytorchReplicaSpecs[worker]")
+    ),
+    Explained("A child that the cache does not show yet is created a second time", _second_try, chance=True),
+    Explained("Events of a job beyond the 25th are dropped", _lost_by_the_recorder, chance=True),
+)
+
+GANG_PARTED = (
+    Parted(
+        "A job that races with its own PodGroup waits one more pass, or for ever",
+        lambda of: of.ours.pods and not of.go.pods and not of.go.status.get("startTime"),
+        chance=True,
+    ),
+)
+
+GANG_EXPLAINED = (
+    Explained(
+        "`JobTerminated` and `SuccessfulDeletePodGroup` come with every look",
+        lambda found, _: (
+            found.path == "events" and found.go and found.go[1] in ("JobTerminated", "SuccessfulDeletePodGroup")
+        ),
+    ),
+    Explained(
+        "A PodGroup may be deleted twice",
+        lambda found, _: found.path == "events" and found.go and found.go[1] == "FailedDeletePodGroup",
+        chance=True,
+    ),
+    Explained(
+        "While a group is pending, the job has no `replicaStatuses`",
+        lambda found, of: _only_ours(found, "job.status.replicaStatuses") and not of.go.pods,
+    ),
+    Explained(
+        "While a group is pending, `status.lastReconcileTime` is written",
+        lambda found, _: found.path == "job.status.lastReconcileTime" and found.ours is None,
+    ),
+    Explained(
+        "A container that names some requests does not count with resources that only its limits name",
+        lambda found, _: found.path == "companions.PodGroup.spec.minResources.nvidia.com/gpu" and found.go is None,
+    ),
+)
+"""What operators show that were told of a gang scheduler."""
+
+
+class Judge:
+    """Sorts differences: each is explained by a row, which is counted, or held against us."""
+
+    def __init__(self, fates: Sequence[Parted], reasons: Sequence[Explained]) -> None:
+        self.seen: Counter[str] = Counter()
+        self.unexplained: list[str] = []
+        self._fates = fates
+        self._reasons = reasons
+        self._parted: dict[str, Parted] = {}
+        self._cases: set[str] = set()
+        self._looks = 0
+
+    def look(self, scene: int, scenery: Scenery) -> None:
+        """Compares both sides of one case after one of its scenes."""
+        name = scenery.case.name
+        self._cases.add(name)
+        self._looks += 1
+        if name not in self._parted and (fate := next((one for one in self._fates if one.since(scenery)), None)):
+            self._parted[name] = fate
+        for difference in differences(scenery.go, scenery.ours):
+            row = self._row(difference, scenery)
+            if row:
+                self.seen[row] += 1
+            else:
+                self.unexplained.append(f"{name} ({scenery.case.theme}), scene {scene}: {difference}")
+
+    @property
+    def not_seen(self) -> list[str]:
+        """Rows that the cases have not shown although Go would show them in every run."""
+        reasons: list[Parted | Explained] = [*self._fates, *self._reasons]
+        return [one.row for one in reasons if not one.chance and not self.seen[one.row]]
+
+    @property
+    def summary(self) -> str:
+        return (
+            f"{len(self._cases)} PyTorchJobs compared with training-operator v1.9.4 at {self._looks} moments of their "
+            f"lives: {self.seen.total()} differences in {len(self.seen)} rows of docs/compatibility.md, "
+            f"{len(self.unexplained)} in none"
+        )
+
+    def _row(self, difference: Difference, scenery: Scenery) -> str | None:
+        for one in self._reasons:
+            if one.matches(difference, scenery):
+                return one.row
+        parted = self._parted.get(scenery.case.name)
+        return parted.row if parted and is_of_fate(difference) else None

@@ -1,0 +1,273 @@
+"""A cluster as small as it can be, for driving the pure engine: objects with versions, a lagging watch, pods that are
+played. It does what a real API server guarantees and not more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import msgspec
+
+from tests.support.objects.jobs import NOW
+from trainwright.api.job import Job, read_job
+from trainwright.engine import Delete, Observed, Patch, Plan, ServiceView, Settings, plan
+from trainwright.objects import Object
+from trainwright.objects.node_annotations import LISTEN_PORTS
+from trainwright.objects.nodes import Node
+from trainwright.objects.pods import read_pod
+from trainwright.objects.times import format_time
+
+Shelf = dict[str, Object]
+NODES = ("near", "far")
+
+
+@dataclass
+class World:
+    """Objects are never changed in place, so that older states of the world can be kept and seen again."""
+
+    settings: Settings
+    now: datetime = NOW
+    jobs: Shelf = field(default_factory=dict)
+    pods: Shelf = field(default_factory=dict)
+    services: Shelf = field(default_factory=dict)
+    nodes: Shelf = field(default_factory=dict)
+    foreign_ports: frozenset[int] = frozenset()
+    _made: int = 0
+
+    def __post_init__(self) -> None:
+        self._past: dict[str, list[Shelf]] = {"jobs": [{}], "pods": [{}], "services": [{}], "nodes": [{}]}
+        for name in NODES:
+            self.revive_node(name)
+        self._seen = dict.fromkeys(self._past, 0)
+        self._in_flight: list[tuple[str, str, frozenset[int]]] = []
+
+    # What the operator does
+
+    def look(self, name: str) -> tuple[Job, Observed] | None:
+        """The job and its children as a watch that may lag behind shows them; None while it does not show the job."""
+        jobs, pods, services, nodes = (self._past[kind][seen] for kind, seen in self._seen.items())
+        if name not in jobs:
+            return None
+        taken = frozenset().union(
+            self.foreign_ports,
+            *(ports_of(job) for other, job in self.jobs.items() if other != name),
+            *(ports for other, version, ports in self._in_flight if other != name and self._is_current(other, version)),
+        )
+        mine = tuple(read_pod(pod) for pod in pods.values() if _is_of(pod, name))
+        views = tuple(msgspec.convert(one, ServiceView) for one in services.values() if _is_of(one, name))
+        known = {node: msgspec.convert(raw, Node) for node, raw in nodes.items()}
+        return read_job(jobs[name]), Observed(mine, views, taken, nodes=known)
+
+    def reserve(self, name: str, version: str, decided: Plan) -> None:
+        """Keeps the ports that a plan chooses from others while it may still be applied, as the operator does."""
+        self._in_flight.append((name, version, frozenset(((decided.status or {}).get("ports") or {}).values())))
+
+    def _is_current(self, name: str, version: str) -> bool:
+        return name in self.jobs and self.jobs[name]["metadata"]["resourceVersion"] == version
+
+    def apply(self, name: str, decided: Plan, version: str, *, writes: int = 1_000_000) -> bool:
+        """Applies the plan as the operator does, and dies after so many writes; False if it was out of date."""
+        if decided.status_follows:
+            if self._has_status(name):
+                return False  # a status is the operator's alone, and it knows what it has written
+        elif decided.status is not None and writes > 0:
+            writes -= 1
+            if not self.write_status(name, decided.status, version):
+                return False
+        changes: list[Delete | Patch | Object] = [*decided.deletes, *decided.patches, *decided.creates]
+        for change in changes[:writes]:
+            if isinstance(change, Delete):
+                self.delete(change.resource.plural, change.name, change.uid, force=change.force)
+            elif isinstance(change, Patch):
+                self.annotate(change)
+            else:
+                self.create(change)
+        if decided.delete_job and writes > len(changes):
+            self.delete_job(name)
+        return True
+
+    def _has_status(self, name: str) -> bool:
+        return name not in self.jobs or bool(self.jobs[name].get("status"))
+
+    def write_status(self, name: str, status: Object, version: str) -> bool:
+        job = self.jobs.get(name)
+        if job is None or job["metadata"]["resourceVersion"] != version:
+            return False
+        self._store_job({**job, "status": status})
+        return True
+
+    def create(self, obj: Object) -> None:
+        kind = "pods" if obj["kind"] == "Pod" else "services"
+        name = obj["metadata"]["name"]
+        if name in self._shelf(kind):
+            return
+        given = {"uid": f"uid-{self._next()}", "creationTimestamp": format_time(self.now)}
+        created = {**obj, "metadata": {**obj["metadata"], **given}}
+        if kind == "pods":
+            living = [node for node in NODES if self._is_ready(node)]
+            created["spec"] = {**obj["spec"], "nodeName": living[self._made % len(living)] if living else ""}
+            created["status"] = {"phase": "Pending"}
+        self._put(kind, name, created)
+
+    def annotate(self, patch: Patch) -> None:
+        """A merge patch of annotations, which is all that plans change about pods here."""
+        pod = self.pods.get(patch.name)
+        if pod is None or pod["metadata"]["uid"] != patch.uid:
+            return
+        merged = {**(pod["metadata"].get("annotations") or {}), **patch.body["metadata"]["annotations"]}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        self._put("pods", patch.name, {**pod, "metadata": {**pod["metadata"], "annotations": kept}})
+
+    def delete(self, kind: str, name: str, uid: str, *, force: bool = False) -> None:
+        obj = self._shelf(kind).get(name)
+        if obj is None or obj["metadata"]["uid"] != uid:
+            return
+        if kind == "services" or force:
+            self._put(kind, name, None)
+        elif "deletionTimestamp" not in obj["metadata"]:
+            going = {
+                "deletionTimestamp": format_time(self.now + timedelta(seconds=30)),
+                "deletionGracePeriodSeconds": 30,
+            }
+            self._put(kind, name, {**obj, "metadata": {**obj["metadata"], **going}})
+
+    def delete_job(self, name: str) -> None:
+        self._put("jobs", name, None)
+        for kind in ("pods", "services"):
+            for child in [key for key, obj in self._shelf(kind).items() if _is_of(obj, name)]:
+                self._put(kind, child, None)
+
+    def catch_up(self, kind: str | None = None, steps: int = 1_000_000) -> None:
+        """The watch of one kind of objects, or of all, sees that many changes more."""
+        for each in [kind] if kind else list(self._past):
+            self._seen[each] = min(self._seen[each] + steps, len(self._past[each]) - 1)
+
+    # What a quiet cluster does
+
+    def settle(self, name: str) -> None:
+        """The operator works, deleted pods go and new ones start, until nothing is left to do. It takes its time, so
+        that nothing has to wait."""
+        for _ in range(20):
+            self.now += timedelta(minutes=6)
+            wrote = self._reconcile(name)
+            going = [pod for pod, raw in self.pods.items() if "deletionTimestamp" in raw["metadata"]]
+            for pod in going:
+                self.remove_pod(pod)
+            waiting = [pod for pod, raw in self.pods.items() if raw["status"]["phase"] == "Pending"]
+            for pod in waiting:
+                self.start_pod(pod)
+            if not (wrote or going or waiting):
+                return
+        raise AssertionError(f"no rest: {self.jobs}")
+
+    def _reconcile(self, name: str) -> bool:
+        """One look of an operator that sees everything; True if it wrote anything."""
+        self.catch_up()
+        seen = self.look(name)
+        assert seen is not None
+        decided = plan(*seen, self.settings, self.now)
+        self.apply(name, decided, seen[0].metadata.resource_version)
+        return not decided.empty
+
+    # What users do
+
+    def put_job(self, raw: Object) -> None:
+        self._store_job(raw)
+
+    def edit_job(self, name: str, spec: Object) -> None:
+        self._store_job({**self.jobs[name], "spec": spec})
+
+    # What kubelets do
+
+    def start_pod(self, name: str) -> None:
+        """Starts a pending pod; it loses if somebody else has the port that it was given."""
+        ports = (self.pods[name]["metadata"].get("annotations") or {}).get(LISTEN_PORTS, "")
+        if ports and int(ports) in self.foreign_ports:
+            self._set_pod(name, {"phase": "Failed", "reason": "PortTaken"})
+        else:
+            self._set_pod(name, _container_status("Running", {"running": {}}))
+
+    def restart_container(self, name: str) -> None:
+        restarts = self.restarts_of(name) + 1
+        self._set_pod(name, _container_status("Running", {"running": {}}, restarts))
+
+    def end_pod(self, name: str, exit_code: int) -> None:
+        phase = "Failed" if exit_code else "Succeeded"
+        state = {"terminated": {"exitCode": exit_code, "finishedAt": format_time(self.now)}}
+        self._set_pod(name, _container_status(phase, state, self.restarts_of(name)))
+
+    def evict_pod(self, name: str) -> None:
+        self._set_pod(name, {"phase": "Failed", "reason": "Evicted"})
+
+    def remove_pod(self, name: str) -> None:
+        self._put("pods", name, None)
+
+    def kill_node(self, name: str) -> None:
+        """The kubelet is silent, and the cluster has noticed."""
+        self._put("nodes", name, _node(name, "Unknown", self.now))
+
+    def remove_node(self, name: str) -> None:
+        self._put("nodes", name, None)
+
+    def revive_node(self, name: str) -> None:
+        self._put("nodes", name, _node(name, "True", self.now))
+
+    def is_stranded(self, name: str) -> bool:
+        """Whether the pod was bound to a node that is dead now: whatever happens to it, nobody reports it."""
+        node = self.pods[name]["spec"]["nodeName"]
+        return node != "" and not self._is_ready(node)
+
+    def _is_ready(self, node: str) -> bool:
+        return node in self.nodes and msgspec.convert(self.nodes[node], Node).ready
+
+    def restarts_of(self, name: str) -> int:
+        statuses = self.pods[name]["status"].get("containerStatuses") or [{}]
+        return int(statuses[0].get("restartCount", 0))
+
+    # Bookkeeping
+
+    def _set_pod(self, name: str, status: Object) -> None:
+        self._put("pods", name, {**self.pods[name], "status": status})
+
+    def _store_job(self, raw: Object) -> None:
+        metadata = {**raw["metadata"], "resourceVersion": str(self._next())}
+        self._put("jobs", metadata["name"], {**raw, "metadata": metadata})
+
+    def _shelf(self, kind: str) -> Shelf:
+        return {"jobs": self.jobs, "pods": self.pods, "services": self.services, "nodes": self.nodes}[kind]
+
+    def _put(self, kind: str, name: str, obj: Object | None) -> None:
+        shelf = self._shelf(kind)
+        if obj is None:
+            shelf.pop(name, None)
+        else:
+            shelf[name] = obj
+        self._past[kind].append(dict(shelf))
+
+    def _next(self) -> int:
+        self._made += 1
+        return self._made
+
+
+def ports_of(job: Object) -> frozenset[int]:
+    """The ports that a job which has not finished holds."""
+    status = job.get("status") or {}
+    finished = any(one["type"] in {"Succeeded", "Failed"} and one["status"] == "True" for one in conditions_of(job))
+    return frozenset() if finished else frozenset((status.get("ports") or {}).values())
+
+
+def conditions_of(job: Object) -> list[Object]:
+    return list((job.get("status") or {}).get("conditions") or [])
+
+
+def _is_of(obj: Object, job: str) -> bool:
+    return any(owner["name"] == job for owner in obj["metadata"].get("ownerReferences", []))
+
+
+def _node(name: str, ready: str, since: datetime) -> Object:
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": format_time(since)}
+    return {"metadata": {"name": name}, "status": {"conditions": [condition]}}
+
+
+def _container_status(phase: str, state: Object, restarts: int = 0) -> Object:
+    return {"phase": phase, "containerStatuses": [{"name": "pytorch", "restartCount": restarts, "state": state}]}

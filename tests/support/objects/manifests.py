@@ -1,0 +1,23 @@
+"""Small objects that tests of any API server create."""
+
+from typing import Any
+
+from tests.support.servers.rawapi import RawApi, Reply
+
+
+def config_map(name: str = "c", data: dict[str, str] | None = None, **metadata: Any) -> dict[str, Any]:
+    body: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}}
+    return body | ({"data": data} if data else {})
+
+
+def pod(name: str = "p", *, spec: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
+    """A pod with one container; `spec` may replace even that."""
+    main = {"name": "main", "image": "busybox"} | container
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}}
+    return body | {"spec": {"containers": [main], **(spec or {})}}
+
+
+async def bind(api: RawApi, name: str = "p", node: str = "n1") -> Reply:
+    """Gives the pod a node, as a scheduler does."""
+    binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+    return await api.post(api.path("pods", name, "binding"), binding)
