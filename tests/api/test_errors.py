@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.api.errors import InvalidJob, aggregate, forbidden, invalid, not_supported, quoted, required
+from trainwright.api.errors import InvalidJob, aggregate, invalid, not_supported
+from trainwright.objects.field_errors import forbidden, quoted, required
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.objects.junk import hostile, junk, nested, specs, specs_of
-from trainwright.api.errors import ErrorType, InvalidJob
+from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import PYTORCH, Role
 from trainwright.api.validation import validate
 from trainwright.objects import Object
+from trainwright.objects.field_errors import ErrorType
 
 MASTER = "spec.pytorchReplicaSpecs[Master]"
 CONTAINERS = f"{MASTER}.template.spec.containers"
@@ -30,7 +31,7 @@ def test_a_usual_job_is_accepted() -> None:
 
 def test_a_name_that_is_no_dns_label_is_refused() -> None:
     (error,) = validate(JobBuilder("0-digits").master().raw(), PYTORCH)
-    assert (error.path, error.type, error.value) == ("metadata.name", ErrorType.INVALID, "0-digits")
+    assert (error.path, error.type, error.shown) == ("metadata.name", ErrorType.INVALID, '"0-digits"')
     assert error.detail.startswith("should match: a DNS-1035 label must consist of")
 
 

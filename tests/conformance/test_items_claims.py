@@ -18,8 +18,8 @@ from tests.support.objects.jobs import JobBuilder, template
 from tests.support.playing import playing
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
+from trainwright.api.labels import JOB_NAME
 from trainwright.engine import Settings
-from trainwright.engine.rendering.labels import JOB_NAME
 from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.requests import Request, Response

@@ -1,8 +1,9 @@
 """The rule by which the list of conditions changes."""
 
 from tests.support.objects.jobs import NOW, at
-from trainwright.engine.conditions import find, is_finished, is_true, set_condition
+from trainwright.engine.conditions import is_finished, set_condition
 from trainwright.objects import Object
+from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.times import format_time
 
 
@@ -97,5 +98,5 @@ def test_nothing_changes_after_the_end() -> None:
 
 
 def test_a_condition_that_is_missing_is_not_true() -> None:
-    assert find({}, "Running") is None
-    assert not is_true({"conditions": None}, "Running")
+    assert find_condition({}, "Running") is None
+    assert not is_condition_true({"conditions": None}, "Running")

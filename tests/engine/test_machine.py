@@ -21,8 +21,9 @@ from tests.support.objects.jobs import JobBuilder
 from trainwright.api.job import Job
 from trainwright.api.pruned_status import FIELDS as MEMORY
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
-from trainwright.engine.conditions import is_finished, is_true
+from trainwright.engine.conditions import is_finished
 from trainwright.objects import Object
+from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.resources import PODS
 
 # Seconds of pure computing, more under coverage, on a busy machine, and the further it explores.
@@ -346,10 +347,10 @@ class EngineMachine(RuleBasedStateMachine):
         assert kinds[0] == "Created"
         assert len(kinds) == len(set(kinds))
         assert not {"Running", "Restarting"} <= set(kinds)
-        assert not (is_true(new, "Succeeded") and is_true(new, "Failed"))
+        assert not (is_condition_true(new, "Succeeded") and is_condition_true(new, "Failed"))
         assert is_finished(new) == ("completionTime" in new)
         if is_finished(new):
-            assert not is_true(new, "Running")
+            assert not is_condition_true(new, "Running")
         if is_finished(old):
             assert new["conditions"] == old["conditions"], "finished is final"
             assert new["completionTime"] == old["completionTime"]
@@ -372,7 +373,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.old_group[name] |= self._uids(name)
         if old.get("replacedPods") and not new.get("replacedPods") and not is_finished(new):
             assert not self.old_group[name], "one of the old group is still there"
-        if is_true(new, "Suspended"):
+        if is_condition_true(new, "Suspended"):
             assert total == 0
             self.blameless |= set(new.get("replacedPods") or [])
         elif begins:
@@ -400,7 +401,7 @@ class EngineMachine(RuleBasedStateMachine):
     def _check_restarts(self, name: str, new: Object) -> None:
         """Each pod is counted at most once, no pod that was taken away, and never more than the limit allows."""
         total = sum((new.get("restarts") or {}).values())
-        if is_true(new, "Suspended"):
+        if is_condition_true(new, "Suspended"):
             assert total == 0
             self.counted[name] = {}
             self.blameless |= set(new.get("replacedPods") or [])
@@ -421,7 +422,7 @@ class EngineMachine(RuleBasedStateMachine):
                 for kind in ("pods", "services")
             )
             wanted = _wanted(job)
-            if is_true(job["status"], "Suspended"):
+            if is_condition_true(job["status"], "Suspended"):
                 assert not pods
                 assert not services
             elif not is_finished(job["status"]):

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from trainwright.api.errors import FieldError, aggregate
+from trainwright.api.errors import aggregate
 from trainwright.api.field_types import shape_errors
 from trainwright.api.kinds import Kind
 from trainwright.api.legacy import deprecations
 from trainwright.api.validation import validate
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError
 
 
 @dataclass(frozen=True, slots=True)

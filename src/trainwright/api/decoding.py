@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from trainwright.api.errors import FieldError, InvalidJob, invalid, required
+from trainwright.api.errors import InvalidJob, invalid
+from trainwright.objects.field_errors import FieldError, required
 
 T = TypeVar("T")
 
@@ -31,13 +32,6 @@ def problem_with(value: Any, type_: type[Any], path: str) -> FieldError | None:
     except InvalidJob as refused:
         return refused.errors[0]
     return None
-
-
-def at(value: Any, *path: str) -> Any:
-    """What stands at the end of the path, or None; safe on any value, however broken."""
-    for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
 
 
 def is_readable(value: Any, type_: type[Any]) -> bool:

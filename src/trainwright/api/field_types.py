@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.api.decoding import problem_with
-from trainwright.api.errors import FieldError, invalid
+from trainwright.api.errors import invalid
 from trainwright.api.kinds import Kind
 from trainwright.api.legacy import EarlierRunPolicy
 from trainwright.api.types import JobStatus, ReplicaSpec, RunPolicy, Template
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError
 from trainwright.objects.metadata import ObjectMeta
 
 _DEEPEST = 100

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from trainwright.api.decoding import at, is_readable, read
+from trainwright.api.decoding import is_readable, read
 from trainwright.api.defaults import complete_run_policy, with_defaults
 from trainwright.api.errors import InvalidJob
 from trainwright.api.field_types import shape_errors
@@ -16,6 +16,7 @@ from trainwright.api.types import JobStatus, RunPolicy
 from trainwright.api.validation import unworkable
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.paths import value_at
 
 F = TypeVar("F", bound=View)
 
@@ -123,7 +124,7 @@ def salvage_job(raw: Object, kind: Kind, invalid: InvalidJob) -> Job:
 
 def is_managed_elsewhere(raw: Object) -> bool:
     """Whether `spec.runPolicy.managedBy` names somebody but us; safe on any object, however broken."""
-    manager = at(raw, "spec", "runPolicy", "managedBy")
+    manager = value_at(raw, "spec", "runPolicy", "managedBy")
     return manager is not None and manager != OPERATOR
 
 

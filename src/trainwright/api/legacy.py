@@ -9,10 +9,10 @@ from typing import Annotated
 
 import msgspec
 
-from trainwright.api.errors import FieldError, forbidden, quoted
 from trainwright.api.kinds import Kind
 from trainwright.api.types import CLEAN_POD_POLICIES, Int32, Int64, text
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, forbidden, quoted
 from trainwright.objects.metadata import View
 
 

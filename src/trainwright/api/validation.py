@@ -7,14 +7,15 @@ and what `kubectl scale` may do to a running job (no workers at all) is not amon
 
 from collections.abc import Iterator
 
-from trainwright.api.decoding import at
-from trainwright.api.errors import FieldError, forbidden, invalid, not_supported, required
+from trainwright.api.errors import invalid, not_supported
 from trainwright.api.field_types import shape_errors
 from trainwright.api.kinds import MULTIKUEUE, OPERATOR, Kind
 from trainwright.api.legacy import ambiguous_roles, canonical_roles
 from trainwright.api.types import CLEAN_POD_POLICIES, MAX_REPLICAS, RESTART_POLICIES
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, forbidden, required
 from trainwright.objects.names import dns_1035_label_problems
+from trainwright.objects.paths import value_at
 from trainwright.objects.quantities import QuantityError, parse_quantity
 
 _MAX_NAME = 63
@@ -62,11 +63,11 @@ def _judge(raw: Object, kind: Kind) -> list[FieldError]:
 
 
 def _changed(new: Object, old: Object) -> Iterator[FieldError]:
-    manager = at(new, "spec", "runPolicy", "managedBy")
-    if manager != at(old, "spec", "runPolicy", "managedBy"):
+    manager = value_at(new, "spec", "runPolicy", "managedBy")
+    if manager != value_at(old, "spec", "runPolicy", "managedBy"):
         yield invalid(_MANAGED_BY, manager, "field is immutable")
     place = ("spec", "runPolicy", "schedulingPolicy", "queue")
-    queue, queue_before = at(new, *place), at(old, *place)
+    queue, queue_before = value_at(new, *place), value_at(old, *place)
     if queue is not None and queue_before is not None and queue != queue_before:
         yield invalid(f"{_SCHEDULING}.queue", queue, f"{_SCHEDULING}.queue is immutable")
 
@@ -84,20 +85,20 @@ def _name(raw: Object) -> Iterator[FieldError]:
 
 
 def _managed_by(spec: Object) -> Iterator[FieldError]:
-    manager = at(spec, "runPolicy", "managedBy")
+    manager = value_at(spec, "runPolicy", "managedBy")
     if manager is not None and manager not in {OPERATOR, MULTIKUEUE}:
         yield not_supported(_MANAGED_BY, manager, (OPERATOR, MULTIKUEUE))
 
 
 def _clean_pod_policy(spec: Object) -> Iterator[FieldError]:
     for holder, path in ((spec.get("runPolicy"), "spec.runPolicy"), (spec, "spec")):
-        policy = at(holder, "cleanPodPolicy")
+        policy = value_at(holder, "cleanPodPolicy")
         if policy is not None and policy not in CLEAN_POD_POLICIES:
             yield not_supported(f"{path}.cleanPodPolicy", policy, CLEAN_POD_POLICIES)
 
 
 def _scheduling(spec: Object) -> Iterator[FieldError]:
-    policy = at(spec, "runPolicy", "schedulingPolicy") or {}
+    policy = value_at(spec, "runPolicy", "schedulingPolicy") or {}
     for field in ("minAvailable", "scheduleTimeoutSeconds"):
         number = policy.get(field)
         if number is not None and number < 0:
@@ -130,7 +131,7 @@ def _role(key: str, path: str, kind: Kind) -> Iterator[FieldError]:
 
 
 def _template(replica: Object, path: str, kind: Kind) -> Iterator[FieldError]:
-    containers = at(replica, "template", "spec", "containers") or []
+    containers = value_at(replica, "template", "spec", "containers") or []
     path = f"{path}.template.spec.containers"
     if not containers:
         yield required(path, "must be specified")

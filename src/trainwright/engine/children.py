@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from trainwright.api.job import Job
+from trainwright.api.labels import JOB_NAME, OPERATOR_NAME
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.labels import JOB_NAME, OPERATOR_NAME, is_labelled_for
+from trainwright.engine.rendering.labels import is_labelled_for
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.pods import Pod
 

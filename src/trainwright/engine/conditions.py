@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from trainwright.objects import Object
+from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.times import format_time
 
 CREATED = "Created"
@@ -15,21 +16,8 @@ SUSPENDED = "Suspended"
 _EXCLUDES = {RESTARTING: RUNNING, RUNNING: RESTARTING}
 
 
-def find(status: Object, kind: str) -> Object | None:
-    for condition in status.get("conditions") or ():  # a dozen times in every plan: a generator takes twice as long
-        if condition["type"] == kind:
-            found: Object = condition
-            return found
-    return None
-
-
-def is_true(status: Object, kind: str) -> bool:
-    found = find(status, kind)
-    return found is not None and found["status"] == "True"
-
-
 def is_finished(status: Object) -> bool:
-    return is_true(status, SUCCEEDED) or is_true(status, FAILED)
+    return is_condition_true(status, SUCCEEDED) or is_condition_true(status, FAILED)
 
 
 def set_condition(status: Object, kind: str, *, reason: str, message: str, now: datetime, truth: bool) -> bool:
@@ -40,7 +28,7 @@ def set_condition(status: Object, kind: str, *, reason: str, message: str, now: 
     if is_finished(status):
         return False
     truth_text = str(truth)
-    old = find(status, kind)
+    old = find_condition(status, kind)
     same_truth = old is not None and old["status"] == truth_text
     if old is not None and same_truth and old.get("reason") == reason:
         return False

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from trainwright.api.job import Job
 from trainwright.engine import job_annotations
-from trainwright.engine.conditions import FAILED, SUSPENDED, is_finished, is_true
+from trainwright.engine.conditions import FAILED, SUSPENDED, is_finished
 from trainwright.engine.draft import Draft
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
@@ -27,6 +27,7 @@ from trainwright.engine.policies import (
     suspend,
 )
 from trainwright.engine.settings import Settings
+from trainwright.objects.conditions import is_condition_true
 
 
 def plan(
@@ -52,7 +53,7 @@ def plan(
         dead_nodes.remove_stranded(draft)
         _dissolve(draft)
     else:
-        if is_true(draft.status, SUSPENDED):
+        if is_condition_true(draft.status, SUSPENDED):
             suspend.resume(draft)
         _run(draft)
     return draft.plan()

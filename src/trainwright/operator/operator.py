@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import KINDS, Kind
+from trainwright.api.labels import JOB_NAME
 from trainwright.engine import Addressing, Companion, JobEvent, ServiceView, Settings
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
-from trainwright.engine.rendering.labels import JOB_NAME
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.reflector import Reflector

@@ -10,7 +10,7 @@ from tests.support.engine.planning import STARTED, all_services, conditions, cre
 from tests.support.engine.world import World
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at
 from trainwright.engine import Plan, Settings
-from trainwright.engine.conditions import is_true
+from trainwright.objects.conditions import is_condition_true
 
 BACKOFF = "Job digits has failed because it has reached the specified backoff limit"
 DEADLINE = "Job digits has failed because it was active longer than specified deadline"
@@ -143,7 +143,7 @@ def test_the_job_fails_exactly_when_its_own_failures_reach_the_limit(
             counted += living[index] + 1
         living[index] = 0
     world.settle("digits")
-    assert is_true(world.jobs["digits"]["status"], "Failed") is enough(counted, living, limit)
+    assert is_condition_true(world.jobs["digits"]["status"], "Failed") is enough(counted, living, limit)
     if not enough(counted, living, limit):
         assert sum((world.jobs["digits"]["status"].get("restarts") or {}).values()) == counted
 

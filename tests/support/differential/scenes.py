@@ -13,7 +13,7 @@ from tests.support.objects.jobs import JobBuilder
 from tests.support.playing import submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH, Kind
-from trainwright.engine.rendering.labels import JOB_NAME
+from trainwright.api.labels import JOB_NAME
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object

@@ -6,9 +6,9 @@ A new kind is a row here and a module in `trainwright.engine.frameworks` for its
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from trainwright.api.errors import FieldError
 from trainwright.api.kinds.pytorch import PyTorchFields, check_pytorch, complete_pytorch, deprecated_in_pytorch
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError
 from trainwright.objects.metadata import View
 from trainwright.objects.resources import Resource
 

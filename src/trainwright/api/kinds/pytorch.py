@@ -5,9 +5,10 @@ from typing import Annotated
 
 from trainwright.api.autoscaling import Metric, MetricSpec
 from trainwright.api.decoding import problem_with
-from trainwright.api.errors import FieldError, forbidden, invalid, required
+from trainwright.api.errors import invalid
 from trainwright.api.types import Int32, text
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, forbidden, required
 from trainwright.objects.metadata import View
 
 _NPROC = "spec.nprocPerNode"

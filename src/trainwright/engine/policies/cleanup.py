@@ -1,13 +1,14 @@
 """What is left of a job that has finished: which pods go, and when the job itself goes."""
 
-from trainwright.engine.conditions import FAILED, SUCCEEDED, find, is_true
+from trainwright.engine.conditions import FAILED, SUCCEEDED
 from trainwright.engine.draft import Draft
 from trainwright.engine.moments import after
+from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.pods import Pod
 
 
 def settle(draft: Draft) -> None:
-    if is_true(draft.status, SUCCEEDED):
+    if is_condition_true(draft.status, SUCCEEDED):
         _count_all_as_succeeded(draft)
     draft.replaced.clear()
     policy = draft.job.run_policy.clean_pod_policy
@@ -54,5 +55,5 @@ def _expire(draft: Draft) -> None:
 
 def _finished_at(draft: Draft) -> str | None:
     """Other operators leave completionTime out after some failures; then the condition knows."""
-    verdict = find(draft.status, SUCCEEDED if is_true(draft.status, SUCCEEDED) else FAILED) or {}
+    verdict = find_condition(draft.status, SUCCEEDED if is_condition_true(draft.status, SUCCEEDED) else FAILED) or {}
     return draft.status.get("completionTime") or verdict.get("lastTransitionTime")

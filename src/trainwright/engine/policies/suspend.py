@@ -1,7 +1,8 @@
 """A suspended job has no pods, whatever its cleanPodPolicy; a resumed one starts from the beginning."""
 
-from trainwright.engine.conditions import RUNNING, SUSPENDED, is_true
+from trainwright.engine.conditions import RUNNING, SUSPENDED
 from trainwright.engine.draft import Draft
+from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.times import format_time
 
 
@@ -15,7 +16,7 @@ def suspend(draft: Draft) -> None:
     for status in (draft.status.get("replicaStatuses") or {}).values():
         status.pop("active", None)
     _forget_the_run(draft)
-    if is_true(draft.status, RUNNING):
+    if is_condition_true(draft.status, RUNNING):
         draft.set_condition(RUNNING, word="Suspended", message=message, truth=False)
     if draft.set_condition(SUSPENDED, word="Suspended", message=message):
         draft.tell("Normal", draft.reason("Suspended"), message)

@@ -4,17 +4,10 @@ from collections.abc import Mapping
 
 from trainwright.api.job import Job
 from trainwright.api.kinds import GROUP
+from trainwright.api.labels import EARLIER_JOB_NAME, JOB_NAME, JOB_ROLE, OPERATOR_NAME, REPLICA_INDEX, REPLICA_TYPE
 from trainwright.engine.ranks import Rank
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.selectors import format_labels
-
-OPERATOR_NAME = "training.kubeflow.org/operator-name"
-JOB_NAME = "training.kubeflow.org/job-name"
-REPLICA_TYPE = "training.kubeflow.org/replica-type"
-REPLICA_INDEX = "training.kubeflow.org/replica-index"
-JOB_ROLE = "training.kubeflow.org/job-role"
-
-EARLIER_JOB_NAME = "job-name"
 
 PORTS = "trainwright.dev/ports"
 """The ports that a child was made for; a child made for others than the job's present ones is out of date."""

@@ -1,11 +1,12 @@
 """The pod of one rank: the user's template, untouched, plus labels, owner, environment and the container that waits."""
 
 from trainwright.api.defaults import default_container
+from trainwright.api.labels import JOB_ROLE
 from trainwright.engine.draft import Draft
 from trainwright.engine.policies import gang
 from trainwright.engine.ranks import Rank
 from trainwright.engine.rendering.init_containers import init_containers
-from trainwright.engine.rendering.labels import JOB_ROLE, PORTS, earlier_labels, format_ports, rank_labels
+from trainwright.engine.rendering.labels import PORTS, earlier_labels, format_ports, rank_labels
 from trainwright.objects import Object, node_annotations
 from trainwright.objects.metadata import controller_reference
 

@@ -10,9 +10,10 @@ from dataclasses import replace
 from functools import partial
 
 from trainwright.api.kinds import Kind
+from trainwright.api.labels import EARLIER_JOB_NAME, JOB_NAME
 from trainwright.engine import Delete, JobEvent, Patch, Plan
 from trainwright.engine.policies.name_conflicts import goes_by_itself, taken
-from trainwright.engine.rendering.labels import EARLIER_JOB_NAME, JOB_NAME, modern_labels
+from trainwright.engine.rendering.labels import modern_labels
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from trainwright.objects import Object

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from trainwright.api.kinds import Kind
+from trainwright.api.labels import JOB_NAME
 from trainwright.api.pruned_status import recalled
 from trainwright.engine import Companion, Observed, ServiceView
-from trainwright.engine.rendering.labels import JOB_NAME
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View

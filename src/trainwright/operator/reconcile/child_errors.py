@@ -4,7 +4,7 @@ The CRD leaves pod templates open, so only the server can tell what is wrong ins
 """
 
 from trainwright.api.kinds import Kind
-from trainwright.engine.rendering.labels import REPLICA_TYPE
+from trainwright.api.labels import REPLICA_TYPE
 from trainwright.kube.client.errors import BadRequest, Invalid
 from trainwright.objects import Object
 from trainwright.objects.resources import AUTOSCALERS, PODS, SERVICES

@@ -1,0 +1,10 @@
+"""The label keys of kubeflow.org that tie pods and Services to their job. Users and other tools select by them."""
+
+OPERATOR_NAME = "training.kubeflow.org/operator-name"
+JOB_NAME = "training.kubeflow.org/job-name"
+REPLICA_TYPE = "training.kubeflow.org/replica-type"
+REPLICA_INDEX = "training.kubeflow.org/replica-index"
+JOB_ROLE = "training.kubeflow.org/job-role"
+
+EARLIER_JOB_NAME = "job-name"
+"""The key of JOB_NAME before keys had a prefix."""
