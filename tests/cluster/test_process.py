@@ -12,8 +12,8 @@ import pytest
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
 from trainwright.cluster.controllers.namespace_controller import Namespaces
-from trainwright.cluster.datadir import AlreadyRunning, DataDir, DataDirError, RememberedPort
-from trainwright.cluster.process import DEFAULT_PORT, ClusterError, EmbeddedCluster
+from trainwright.cluster.datadir import AlreadyRunning, ClusterError, DataDir, DataDirError, RememberedPort
+from trainwright.cluster.process import DEFAULT_PORT, EmbeddedCluster
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Unauthorized
 from trainwright.kube.client.kubeconfig import load_kubeconfig

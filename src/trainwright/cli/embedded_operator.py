@@ -12,9 +12,14 @@ from typing import Any
 
 from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import Problem
-from trainwright.cli.pod_cleanup import end_lost_pods
-from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir
-from trainwright.cluster.process import EmbeddedCluster, settle_memory
+from trainwright.cluster.embedded import (
+    CONTEXT,
+    ClusterRecord,
+    DataDir,
+    kill_orphaned_pods,
+    new_cluster,
+    tune_garbage_collector,
+)
 from trainwright.engine import Settings
 from trainwright.engine.settings import EMBEDDED
 from trainwright.kube.client.async_client import Client
@@ -50,7 +55,7 @@ async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    cluster = EmbeddedCluster(options.data.path, port=options.port, sandbox=options.sandbox, python=options.python)
+    cluster = new_cluster(options.data, port=options.port, sandbox=options.sandbox, python=options.python)
     await cluster.start()
     try:
         async with Client(cluster.config, user_agent="trainwright-operator") as client:
@@ -59,14 +64,14 @@ async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: 
                 for note in (*cluster.notes, *introduce(cluster.config, options)):
                     on_note(note)
                 record = cluster.announce(options.kubeconfig)
-                settle_memory()
+                tune_garbage_collector()
                 on_ready(record)
                 await _first(stop.wait(), cluster.dispossessed())
             if stop.is_set():
                 return await _running_pods(client)
     finally:
         await cluster.stop()
-    ended = end_lost_pods(options.data.node)
+    ended = kill_orphaned_pods(options.data)
     raise Problem(f"{options.data.path} was removed: stopped the cluster that lived in it, and its {ended} pods")
 
 

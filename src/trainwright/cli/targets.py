@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from trainwright.cli.errors import Problem
-from trainwright.cluster.datadir import CONTEXT, DataDir
+from trainwright.cluster.embedded import CONTEXT, DataDir
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -22,7 +22,11 @@ CONTEXT = "trainwright"
 """The name of the cluster's context, in its own kubeconfig and in the user's."""
 
 
-class DataDirError(Exception):
+class ClusterError(Exception):
+    """The cluster cannot be started or stopped; one line that names the cause and the fix."""
+
+
+class DataDirError(ClusterError):
     """The directory cannot be used; one line that names the file, the reason and the fix."""
 
 

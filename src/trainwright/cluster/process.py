@@ -5,7 +5,6 @@ It knows nothing about training jobs; whoever starts it installs kinds and opera
 
 import asyncio
 import errno
-import gc
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
@@ -23,7 +22,15 @@ from trainwright.cluster.controllers.namespace_controller import Namespaces
 from trainwright.cluster.controllers.persistentvolume_controller import Volumes
 from trainwright.cluster.controllers.scheduler import Scheduler
 from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccounts
-from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir, DataDirLock, RememberedPort, this_process
+from trainwright.cluster.datadir import (
+    CONTEXT,
+    ClusterError,
+    ClusterRecord,
+    DataDir,
+    DataDirLock,
+    RememberedPort,
+    this_process,
+)
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.logs.reader import PodLogs
 from trainwright.cluster.node.network.ports import why_taken
@@ -45,10 +52,6 @@ _LOOK_SECONDS = 1.0
 
 
 NewServer = Callable[[], ApiServer]
-
-
-class ClusterError(Exception):
-    """The cluster cannot start; one line that says why and what to do."""
 
 
 class EmbeddedCluster:
@@ -225,16 +228,6 @@ class EmbeddedCluster:
         except TimeoutError:
             why = self.problems.get("node", "it has not said why")
             self.notes.append(f"node {NODE_NAME} is not ready yet ({why}): pods wait until it is")
-
-
-def settle_memory() -> None:
-    """To be called once everything has started: what is there by now stays, so the collector need not look at it again.
-
-    Its default thresholds are made for programs with fewer live objects; big lists cost twice the time with them.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 async def _node_ready(client: Client, *, since: datetime) -> None:

@@ -1,24 +1,23 @@
 """`trainwright down`: stops the embedded cluster and its pods, and on request forgets everything."""
 
-import os
-import signal
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from trainwright.cli.commands.up import user_kubeconfig
 from trainwright.cli.errors import Problem
-from trainwright.cli.pod_cleanup import end_pods
 from trainwright.cli.targets import data_dir_at, data_dir_option
-from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir
-from trainwright.cluster.identity import ProcessIdentity
-from trainwright.cluster.node.supervisor.files import remove_tree
+from trainwright.cluster.embedded import (
+    CONTEXT,
+    ClusterError,
+    ClusterRecord,
+    DataDir,
+    delete_data,
+    kill_pods,
+    stop_cluster,
+)
 from trainwright.kube.client.kubeconfig import ConfigError, load_kubeconfig, remove_from_kubeconfig
-
-_STOP_SECONDS = 20.0
 
 
 @click.command(name="down")
@@ -39,12 +38,12 @@ def command(data_dir: Path | None, keep_pods: bool, purge: bool, yes: bool) -> N
         _confirm(data)
     record = data.running()
     click.echo(f"→ embedded cluster {'at ' + record.server if record else 'of ' + str(data.path)}", err=True)
-    # One that is still starting, or whose record was lost, has to be stopped as well: it has the lock.
-    process = record.process if record else data.owner()
-    if process:
-        _stop(process)
-    ended = 0 if keep_pods else end_pods(data.node)
-    click.echo(summary(data, stopped=process is not None, ended=ended, kept=keep_pods))
+    try:
+        stopped = stop_cluster(data)
+    except ClusterError as error:
+        raise Problem(str(error)) from error
+    ended = 0 if keep_pods else kill_pods(data)
+    click.echo(summary(data, stopped=stopped, ended=ended, kept=keep_pods))
     if purge:
         _purge(data, record)
 
@@ -54,30 +53,6 @@ def summary(data: DataDir, *, stopped: bool, ended: int, kept: bool) -> str:
     if kept:
         return f"{done}; pods keep running, `trainwright up` finds them again"
     return f"{done}; ended {ended} pod{'' if ended == 1 else 's'}" if ended else f"{done}; no pods were running"
-
-
-def _stop(process: ProcessIdentity) -> None:
-    """Asks the process to end, and waits. It is told from a later one with the same pid by its start time."""
-    try:
-        os.kill(process.pid, signal.SIGTERM)
-    except ProcessLookupError:
-        return
-    except PermissionError as error:
-        raise Problem(f"pid {process.pid} belongs to another user: stop it as that user") from error
-    if not _wait(lambda: not process.alive):
-        raise Problem(
-            f"the cluster (pid {process.pid}) has not stopped within {_STOP_SECONDS:.0f} s: look into its log, "
-            f"or end it with `kill -9 {process.pid}`; nothing that it acknowledged is lost"
-        )
-
-
-def _wait(done: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + _STOP_SECONDS
-    while not done():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def _confirm(data: DataDir) -> None:
@@ -93,9 +68,10 @@ def _purge(data: DataDir, record: ClusterRecord | None) -> None:
         raise Problem(f"{data.path} is no data directory of trainwright: nothing is deleted")
     kubeconfig = Path(record.kubeconfig) if record else user_kubeconfig(None)
     _forget_context(data, kubeconfig)
-    remove_tree(str(data.path))
-    if data.path.exists():
-        raise Problem(f"{data.path} could not be deleted whole: what is left belongs to another user")
+    try:
+        delete_data(data)
+    except ClusterError as error:
+        raise Problem(str(error)) from error
     click.echo(f"Deleted {data.path}")
 
 

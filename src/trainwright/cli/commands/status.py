@@ -10,7 +10,7 @@ import click
 from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import problems_reported
 from trainwright.cli.targets import NotRunning, TargetOptions, data_dir_at, find_target, target_options
-from trainwright.cluster.datadir import ClusterRecord, DataDir
+from trainwright.cluster.embedded import ClusterRecord, DataDir
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient

@@ -16,7 +16,7 @@ from trainwright.cli.console import Console
 from trainwright.cli.errors import Problem
 from trainwright.cli.option_types import python_path
 from trainwright.cli.targets import data_dir_at, data_dir_option
-from trainwright.cluster.datadir import CONTEXT, ClusterRecord, DataDir, DataDirError
+from trainwright.cluster.embedded import CONTEXT, ClusterError, ClusterRecord, DataDir
 
 _READY_SECONDS = 60.0
 _SHOWN_LOG_LINES = 15
@@ -130,7 +130,6 @@ def _stay(data: DataDir, wishes: Wishes, *, verbose: bool) -> None:
 
     from trainwright.cli.embedded_operator import UpOptions, host
     from trainwright.cli.logging import log_to_stderr
-    from trainwright.cluster.process import ClusterError
     from trainwright.kube.client.kubeconfig import ConfigError
 
     console = Console.of()
@@ -153,7 +152,7 @@ def _stay(data: DataDir, wishes: Wishes, *, verbose: bool) -> None:
 
     try:
         left = asyncio.run(host(options, on_note=on_note, on_ready=on_ready))
-    except (DataDirError, ClusterError, ConfigError) as error:
+    except (ClusterError, ConfigError) as error:
         raise Problem(str(error)) from error
     console.say(stopped(left))
 
@@ -179,7 +178,7 @@ def _start_detached(data: DataDir, wishes: Wishes, *, verbose: bool) -> None:
         return
     try:
         data.create()
-    except DataDirError as error:
+    except ClusterError as error:
         raise Problem(str(error)) from error
     written = data.log.stat().st_size if data.log.exists() else 0
     with data.log.open("ab") as log:

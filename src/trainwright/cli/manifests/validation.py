@@ -253,16 +253,16 @@ def _refusals(error: ApiError, resource: Resource, obj: Object, place: str = "")
 def _meant(path: str, resource: Resource) -> str | None:
     # Imported here: schemas are only needed to explain a mistake.
     from trainwright.api.crd import render_crd
-    from trainwright.cluster.apiserver.schema.builtin import definition
+    from trainwright.cluster.embedded import builtin_schema
 
     if resource in BUILT_IN:
-        return did_you_mean(path, definition(resource.kind), definition)
+        return did_you_mean(path, builtin_schema(resource.kind), builtin_schema)
     if resource in _our_resources():
         version: Object = render_crd(KINDS[resource.kind])["spec"]["versions"][0]
         schema = version["schema"]["openAPIV3Schema"]
         # A CRD does not spell out the metadata that all kinds share.
         shared = {**schema["properties"], "metadata": {"$ref": "ObjectMeta"}}
-        return did_you_mean(path, {**schema, "properties": shared}, definition)
+        return did_you_mean(path, {**schema, "properties": shared}, builtin_schema)
     return None
 
 

@@ -1,0 +1,106 @@
+"""The interface of the embedded cluster for commands: find it, start it, stop it, kill its pods, delete its data.
+
+`cli` imports nothing else of this package. What only some commands need is imported when it is called.
+"""
+
+import gc
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
+
+if TYPE_CHECKING:
+    from trainwright.cluster.process import EmbeddedCluster
+
+__all__ = [
+    "CONTEXT",
+    "ClusterError",
+    "ClusterRecord",
+    "DataDir",
+    "builtin_schema",
+    "delete_data",
+    "kill_orphaned_pods",
+    "kill_pods",
+    "new_cluster",
+    "stop_cluster",
+    "tune_garbage_collector",
+]
+
+_STOP_SECONDS = 20.0
+
+
+def new_cluster(
+    data: DataDir, *, port: int | None = None, sandbox: str | None = None, python: Path | None = None
+) -> "EmbeddedCluster":
+    """A cluster that has not been started yet, for the event loop of this process."""
+    from trainwright.cluster.process import EmbeddedCluster
+
+    return EmbeddedCluster(data.path, port=port, sandbox=sandbox, python=python)
+
+
+def tune_garbage_collector() -> None:
+    """To be called once everything has started: excludes the objects that exist by then from garbage collection.
+
+    The default thresholds are made for programs with fewer live objects; with them big lists take twice the time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+
+
+def stop_cluster(data: DataDir) -> bool:
+    """Stops the process that runs the cluster, and waits for its end; False if there is none.
+
+    A process that is still starting, or whose record was lost, is found by its lock.
+    """
+    record = data.running()
+    process = record.process if record else data.owner()
+    if process is None:
+        return False
+    try:
+        os.kill(process.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return True
+    except PermissionError as error:
+        raise ClusterError(f"pid {process.pid} belongs to another user: stop it as that user") from error
+    deadline = time.monotonic() + _STOP_SECONDS
+    while process.alive:
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"the cluster (pid {process.pid}) did not stop within {_STOP_SECONDS:.0f} s: see {data.log}, "
+                f"or end it with `kill -9 {process.pid}`; acknowledged writes are not lost"
+            )
+        time.sleep(0.02)
+    return True
+
+
+def kill_pods(data: DataDir) -> int:
+    """Kills the pods of a cluster that has been stopped; returns how many were running."""
+    from trainwright.cluster.node.pods.pod_termination import kill_pods
+
+    return kill_pods(data.node)
+
+
+def kill_orphaned_pods(data: DataDir) -> int:
+    """Kills the pods of a cluster whose data directory has been removed; returns how many were running."""
+    from trainwright.cluster.node.pods.pod_termination import kill_orphaned_pods
+
+    return kill_orphaned_pods(data.node)
+
+
+def delete_data(data: DataDir) -> None:
+    from trainwright.cluster.node.supervisor.files import remove_tree
+
+    remove_tree(str(data.path))
+    if data.path.exists():
+        raise ClusterError(f"{data.path} could not be deleted completely: the rest belongs to another user")
+
+
+def builtin_schema(kind: str) -> dict[str, Any]:
+    """The OpenAPI schema of a built-in type, such as `Pod` or `ObjectMeta`."""
+    from trainwright.cluster.apiserver.schema.builtin import definition
+
+    return definition(kind)
