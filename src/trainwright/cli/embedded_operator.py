@@ -24,6 +24,7 @@ from trainwright.engine import Settings
 from trainwright.engine.settings import EMBEDDED
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, merge_into_kubeconfig
+from trainwright.objects.paths import value_at
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, install_crds
 
@@ -147,4 +148,4 @@ async def _pass_on(source: asyncio.Event, target: asyncio.Event) -> None:
 
 async def _running_pods(client: Client) -> int:
     pods = (await client.list(PODS)).items
-    return sum(1 for pod in pods if (pod.get("status") or {}).get("phase") == "Running")
+    return sum(value_at(pod, "status", "phase") == "Running" for pod in pods)

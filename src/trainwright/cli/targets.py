@@ -4,18 +4,13 @@
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-import click
 
 from trainwright.cli.errors import Problem
 from trainwright.cluster.embedded import CONTEXT, DataDir
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +49,6 @@ class Target:
 
     def in_namespace(self, namespace: str | None) -> "Target":
         return replace(self, config=replace(self.config, namespace=namespace)) if namespace else self
-
-
-def target_options(command: F) -> F:
-    """The options of every command that talks to a cluster."""
-    decorators = (
-        click.option("--context", metavar="NAME", help="Use this context of your kubeconfig."),
-        click.option(
-            "--kubeconfig",
-            type=click.Path(path_type=Path, dir_okay=False),
-            help="Use this kubeconfig file instead of $KUBECONFIG or ~/.kube/config.",
-        ),
-        data_dir_option,
-    )
-    for decorate in reversed(decorators):
-        command = decorate(command)
-    return command
-
-
-def data_dir_option(command: F) -> F:
-    return click.option(
-        "--data-dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        help="The embedded cluster's directory (default: $XDG_DATA_HOME/trainwright or ~/.local/share/trainwright).",
-    )(command)
 
 
 def data_dir_at(path: Path | None) -> DataDir:

@@ -7,7 +7,8 @@ import click
 
 from trainwright.cli.commands.up import user_kubeconfig
 from trainwright.cli.errors import Problem
-from trainwright.cli.targets import data_dir_at, data_dir_option
+from trainwright.cli.flags import data_dir_flag
+from trainwright.cli.targets import data_dir_at
 from trainwright.cluster.embedded import (
     CONTEXT,
     ClusterError,
@@ -21,7 +22,7 @@ from trainwright.kube.client.kubeconfig import ConfigError, load_kubeconfig, rem
 
 
 @click.command(name="down")
-@data_dir_option
+@data_dir_flag
 @click.option("--keep-pods", is_flag=True, help="Leave the pods running; the next `up` finds them again.")
 @click.option("--purge", is_flag=True, help="Also delete the data directory: all objects, volumes and models in it.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask before deleting.")

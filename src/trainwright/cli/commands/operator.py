@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from trainwright.cli.errors import Problem
-from trainwright.cli.go_flags import F, GoFlags, switch
-from trainwright.cli.option_types import duration
-from trainwright.cli.zap_flags import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, log_style, read_level, start_logging
+from trainwright.cli.flags import F, GoCommand, bool_flag, duration
+from trainwright.cli.logging import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, parse_level, start_logging, zap_format
 from trainwright.engine.rendering.init_template import InitTemplate, InitTemplateError, parse_init_template
 from trainwright.engine.settings import Gang, InitContainer, Settings
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
@@ -34,7 +33,7 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     return click.option(flag, type=duration, default=default, show_default=True, metavar="DURATION", help=meaning)
 
 
-@click.command(name="operator", cls=GoFlags)
+@click.command(name="operator", cls=GoCommand)
 @click.option(
     "--namespace",
     metavar="NAME",
@@ -70,7 +69,7 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     metavar="NAME",
     help="Schedule the pods of a job together: volcano, or the name of a scheduler with the coscheduling plugin.",
 )
-@switch(
+@bool_flag(
     "--whole-group-restart",
     default=_DEFAULTS.settings.group_restart,
     help="A failed pod takes all others of its job with it, unless the job says otherwise.",
@@ -94,7 +93,7 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     metavar="FILE",
     help=f"A YAML list of containers in its place (default: {DEFAULT_TEMPLATE} if it is there).",
 )
-@switch(
+@bool_flag(
     "--pytorch-init-container-wait-for-port",
     default=_WAITING.wait_for_port,
     help="Wait until the master's port answers, not its name alone.",
@@ -106,7 +105,7 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
 )
 @_text("--metrics-bind-address", ":8080", "HOST:PORT", "Where to serve /metrics; 0: nowhere.")
 @_text("--health-probe-bind-address", ":8081", "HOST:PORT", "Where to serve /healthz and /readyz; 0: nowhere.")
-@switch("--leader-elect", default=False, help="Work only while holding a lease: for more than one replica.")
+@bool_flag("--leader-elect", default=False, help="Work only while holding a lease: for more than one replica.")
 @_text("--leader-election-id", _LEASE.name, "NAME", "The lease's name.")
 @click.option(
     "--leader-election-namespace",
@@ -135,10 +134,14 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     "NAME",
     "The ValidatingWebhookConfiguration that gets their authority.",
 )
-@switch("--zap-devel", default=None, help="Log as in development (debug, console) or, if false, in production (JSON).")
+@bool_flag(
+    "--zap-devel",
+    default=None,
+    help="Defaults for development (debug, console) or, if false, for production (info, JSON).",
+)
 @click.option("--zap-encoder", type=click.Choice(ENCODERS), help="The form of the log (default: console).")
 @click.option(
-    "--zap-log-level", type=read_level, metavar="LEVEL", help="debug, info, error, panic or a number (default: info)."
+    "--zap-log-level", type=parse_level, metavar="LEVEL", help="debug, info, error, panic or a number (default: info)."
 )
 @click.option(
     "--zap-stacktrace-level",
@@ -162,7 +165,7 @@ def command(**flags: Any) -> None:
     from trainwright.operator.process import run_operator
 
     start_logging(
-        log_style(
+        zap_format(
             devel=flags["zap_devel"],
             encoder=flags["zap_encoder"],
             level=logging.DEBUG if flags["verbose"] else flags["zap_log_level"],

@@ -11,6 +11,7 @@ import click
 from trainwright.api.job import read_job
 from trainwright.cli.console import Console
 from trainwright.cli.errors import Problem, problems_reported
+from trainwright.cli.flags import duration, python_path, target_flags
 from trainwright.cli.follow.job_state import JobStory
 from trainwright.cli.follow.messages import EXIT_CODES, goes_on, verdict, volume_lines
 from trainwright.cli.manifests.apply import (
@@ -23,11 +24,11 @@ from trainwright.cli.manifests.apply import (
 )
 from trainwright.cli.manifests.reader import read_manifests
 from trainwright.cli.manifests.validation import Item, check
-from trainwright.cli.option_types import duration, python_path
-from trainwright.cli.targets import Target, TargetOptions, find_target, target_options
+from trainwright.cli.targets import Target, TargetOptions, find_target
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.paths import value_at
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
 
@@ -45,7 +46,7 @@ from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_V
     "--timeout", type=duration, metavar="DURATION", help="Stop following after this time (90s, 5m); the jobs go on."
 )
 @click.option("--replace", is_flag=True, help="End a running job of the same name and another spec.")
-@target_options
+@target_flags
 def command(
     files: tuple[str, ...],
     namespace: str | None,
@@ -175,18 +176,18 @@ def _volumes(story: JobStory, client: SyncClient) -> Iterator[tuple[str, str, st
 def _place(volume: Object, namespace: str, client: SyncClient) -> str | None:
     if host := volume.get("hostPath"):
         return str(host["path"])
-    claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
+    claim = value_at(volume, "persistentVolumeClaim", "claimName")
     if not claim:
         return None
     try:
         bound = client.get(PERSISTENT_VOLUME_CLAIMS, claim, namespace=namespace)
-        name = (bound.get("spec") or {}).get("volumeName")
+        name = value_at(bound, "spec", "volumeName")
         if not name:
             return None
         spec = client.get(PERSISTENT_VOLUMES, name)["spec"]
     except (ApiError, Unreachable):
         return None  # not there, or not for us to see: the verdict stands without it
-    if path := (spec.get("hostPath") or spec.get("local") or {}).get("path"):
+    if path := value_at(spec, "hostPath", "path") or value_at(spec, "local", "path"):
         return str(path)
     if share := spec.get("nfs"):
         return f"{share.get('server')}:{share.get('path')}"

@@ -9,19 +9,22 @@ import click
 
 from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import problems_reported
-from trainwright.cli.targets import NotRunning, TargetOptions, data_dir_at, find_target, target_options
+from trainwright.cli.flags import target_flags
+from trainwright.cli.targets import NotRunning, TargetOptions, data_dir_at, find_target
 from trainwright.cluster.embedded import ClusterRecord, DataDir
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.conditions import is_condition_true
+from trainwright.objects.paths import value_at
 from trainwright.objects.resources import NODES, PODS, Resource
 
 NOT_RUNNING = 3
 
 
 @click.command(name="status")
-@target_options
+@target_flags
 def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> None:
     """Show whether the cluster runs, and its jobs.
 
@@ -60,15 +63,13 @@ def broken_parts(report: bytes) -> list[str]:
 
 def state_of(job: Object) -> str:
     """The job's state as its column in kubectl shows it."""
-    conditions = (job.get("status") or {}).get("conditions") or ()
+    conditions = value_at(job, "status", "conditions", default=())
     true = [str(one.get("type")) for one in conditions if one.get("status") == "True"]
     return true[-1] if true else "New"
 
 
 def ready_or_not(node: Object) -> str:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
-    return "Ready" if ready else "NotReady"
+    return "Ready" if is_condition_true(node.get("status") or {}, "Ready") else "NotReady"
 
 
 def counted(words: Iterable[str]) -> str:
@@ -89,7 +90,7 @@ def _details(record: ClusterRecord | None, data: DataDir) -> list[str]:
 
 
 def _phase(pod: Object) -> str:
-    return str((pod.get("status") or {}).get("phase") or "Pending")
+    return str(value_at(pod, "status", "phase", default="Pending"))
 
 
 def _listed(client: SyncClient, resource: Resource) -> list[Object]:

@@ -14,8 +14,8 @@ import click
 from trainwright import __version__
 from trainwright.cli.console import Console
 from trainwright.cli.errors import Problem
-from trainwright.cli.option_types import python_path
-from trainwright.cli.targets import data_dir_at, data_dir_option
+from trainwright.cli.flags import data_dir_flag, python_path
+from trainwright.cli.targets import data_dir_at
 from trainwright.cluster.embedded import CONTEXT, ClusterError, ClusterRecord, DataDir
 
 _READY_SECONDS = 60.0
@@ -34,7 +34,7 @@ class Wishes:
 
 @click.command(name="up")
 @click.option("--detach", "-d", is_flag=True, help="Start it in the background and return when it is ready.")
-@data_dir_option
+@data_dir_flag
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -127,13 +127,15 @@ def _stay(data: DataDir, wishes: Wishes, *, verbose: bool) -> None:
     if running:
         raise Problem(f"already up at {running.server} (pid {running.pid}, data directory {data.path}): {_INSTEAD}")
     import asyncio
+    import logging
 
     from trainwright.cli.embedded_operator import UpOptions, host
-    from trainwright.cli.logging import log_to_stderr
+    from trainwright.cli.logging import LogFormat, start_logging
     from trainwright.kube.client.kubeconfig import ConfigError
 
     console = Console.of()
-    log_to_stderr(verbose=verbose, quiet=sys.stderr.isatty())
+    # On a terminal the command's own lines are enough.
+    start_logging(LogFormat(logging.DEBUG if verbose else logging.WARNING if sys.stderr.isatty() else logging.INFO))
     options = UpOptions(
         data=data,
         kubeconfig=user_kubeconfig(wishes.kubeconfig),

@@ -5,13 +5,12 @@ from pathlib import Path
 import click
 
 from trainwright import __version__
+from trainwright.cli.flags import target_flags
 
 
 @click.command(name="version")
 @click.option("--server", is_flag=True, help="Also the version of the cluster that commands mean.")
-@click.option("--context", metavar="NAME", help="With --server: this context of your kubeconfig.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --server: this kubeconfig file.")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="With --server: the embedded cluster's directory.")
+@target_flags
 def command(server: bool, context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> None:
     """Print the version."""
     click.echo(f"trainwright {__version__}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
+from trainwright.api.labels import JOB_NAME
 from trainwright.cli.console import Console
 from trainwright.cli.follow.job_state import JobStory
 from trainwright.cli.follow.messages import progress_line
@@ -24,7 +25,6 @@ from trainwright.objects.pods import read_pod
 from trainwright.objects.resources import EVENTS, PODS, Resource
 from trainwright.objects.times import parse_time
 
-JOB_NAME = "training.kubeflow.org/job-name"
 _TICK_SECONDS = 0.15
 _DRAIN_SECONDS = 5.0
 _LINGER_SECONDS = 0.5

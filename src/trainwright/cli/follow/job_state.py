@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from trainwright.api.job import Job
+from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
 from trainwright.cli.manifests.apply import end_of
 from trainwright.insight.failure import Ended, failures_of, first_failure
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
 from trainwright.objects import Object
+from trainwright.objects.paths import value_at
 from trainwright.objects.pods import Pod, Waiting, read_pod
-
-ROLE, INDEX = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 
 _HOPELESS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
 """Reasons for which a container waits that no waiting mends: the manifest has to change."""
@@ -89,7 +89,7 @@ class JobStory:
 
     def see_warning(self, event: Object, at: float) -> None:
         """A Warning event of anything; it is shown once it turns out to be about this job."""
-        about = str((event.get("involvedObject") or {}).get("uid") or "")
+        about = str(value_at(event, "involvedObject", "uid", default=""))
         key = str(event["metadata"].get("uid") or event["metadata"].get("name"))
         self._warnings[key] = _Warning(about, str(event.get("reason", "")), str(event.get("message", "")), at)
 
@@ -186,8 +186,8 @@ class JobStory:
     def label(self, pod: Pod) -> str:
         """`worker-0`"""
         labels = pod.metadata.labels
-        if ROLE in labels and INDEX in labels:
-            return f"{labels[ROLE]}-{labels[INDEX]}"
+        if REPLICA_TYPE in labels and REPLICA_INDEX in labels:
+            return f"{labels[REPLICA_TYPE]}-{labels[REPLICA_INDEX]}"
         return pod.name.removeprefix(f"{self.name}-")
 
     @property
@@ -204,7 +204,7 @@ class JobStory:
 
     def _order(self, pod: Pod) -> tuple[int, int]:
         roles = [role.label for role in self.kind.roles]
-        role, index = pod.metadata.labels.get(ROLE, ""), pod.metadata.labels.get(INDEX, "")
+        role, index = (pod.metadata.labels.get(key, "") for key in (REPLICA_TYPE, REPLICA_INDEX))
         return roles.index(role) if role in roles else len(roles), int(index) if index.isdecimal() else 0
 
 
@@ -245,7 +245,7 @@ def _count(job: Job, role: str) -> int:
 def _command(job: Job) -> Sequence[str]:
     """The words of the deciding role's training container, where the number of epochs may stand."""
     for replica in job.replicas.values():
-        for container in (replica.template.get("spec") or {}).get("containers") or ():
+        for container in value_at(replica.template, "spec", "containers", default=()):
             if container.get("name") == job.kind.container:
                 return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
     return []

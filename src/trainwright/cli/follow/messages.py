@@ -8,6 +8,7 @@ from trainwright.cli.follow.job_state import JobStory
 from trainwright.insight.failure import Ended, cause, telling_lines
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object
+from trainwright.objects.conditions import find_condition
 from trainwright.objects.times import human_duration, parse_time
 
 EXIT_CODES = {"Succeeded": 0, "Failed": 1, "Deleted": 1, "Stuck": 1}
@@ -120,10 +121,8 @@ def _message(failure: Ended) -> str:
 
 
 def _condition_message(job: Object, kind: str) -> str:
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == kind and condition.get("status") == "True":
-            return str(condition.get("message") or "")
-    return ""
+    condition = find_condition(job.get("status") or {}, kind)
+    return str(condition.get("message") or "") if condition else ""
 
 
 def _duration(job: Object, now: datetime) -> str:

@@ -16,7 +16,9 @@ from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import PatchKind
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.node_annotations import DIRECTORY, PYTHON
+from trainwright.objects.paths import value_at
 from trainwright.objects.resources import (
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
@@ -54,10 +56,8 @@ def plan_job(spec: Object | None, present: Object | None, *, replace: bool) -> A
 
 def end_of(job: Object) -> str | None:
     """`Succeeded` or `Failed` if the job is over."""
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition.get("type") in {"Succeeded", "Failed"} and condition.get("status") == "True":
-            return str(condition["type"])
-    return None
+    status = job.get("status") or {}
+    return next((type_ for type_ in ("Succeeded", "Failed") if is_condition_true(status, type_)), None)
 
 
 def in_order(items: list[Item]) -> list[Item]:
@@ -180,7 +180,7 @@ def _present(item: Item, client: SyncClient) -> Object | None:
 
 def _delete(item: Item, present: Object | None, client: SyncClient) -> None:
     """Returns when the job and its pods are gone: the next one's pods have the same names."""
-    name, uid = item.document.name, (present or {}).get("metadata", {}).get("uid")
+    name, uid = item.document.name, value_at(present, "metadata", "uid")
     try:
         client.delete(item.resource, name, namespace=item.namespace, uid=uid, propagation="Foreground")
     except NotFound:

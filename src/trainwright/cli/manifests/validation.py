@@ -21,6 +21,7 @@ from trainwright.cli.manifests.spelling import did_you_mean, nearest, unknown_fi
 from trainwright.kube.client.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.paths import value_at
 from trainwright.objects.resources import BUILT_IN, NAMESPACES, PODS, Resource
 
 _TRIAL = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "trainwright"}
@@ -223,10 +224,9 @@ def _templates_tried(document: Document, kind: Kind, client: SyncClient, namespa
 
 def _templates(job: Object, kind: Kind) -> Iterator[tuple[str, Object]]:
     """Where the job's pod templates stand and the pod specs in them, as far as the job makes sense."""
-    replicas = (job.get("spec") or {}).get(kind.replicas_field)
+    replicas = value_at(job, "spec", kind.replicas_field)
     for role, replica in replicas.items() if isinstance(replicas, dict) else ():
-        template = replica.get("template") if isinstance(replica, dict) else None
-        spec = template.get("spec") if isinstance(template, dict) else None
+        spec = value_at(replica, "template", "spec")
         if isinstance(spec, dict):
             yield f"spec.{kind.replicas_field}[{role}].template.", spec
 
@@ -240,7 +240,7 @@ def _refusals(error: ApiError, resource: Resource, obj: Object, place: str = "")
         yield f"{_UNKNOWN_FIELD} `{place}{path}`: {hint}"
     if fields:
         return
-    causes: list[Object] = (error.status.get("details") or {}).get("causes") or []
+    causes: list[Object] = value_at(error.status, "details", "causes", default=[])
     for cause in causes:
         yield f"{place}{cause.get('field', '')}: {cause.get('message', '')}"
     if causes:

@@ -10,7 +10,7 @@ from trainwright.cli.commands.operator import command, options_from, read_templa
 from trainwright.engine.settings import Gang, InitContainer, Settings
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def flags(*words: str) -> dict[str, Any]:

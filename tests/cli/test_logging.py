@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from trainwright.cli.zap_flags import TIME_ENCODINGS, LogStyle, log_style, read_level, start_logging
+from trainwright.cli.logging import TIME_ENCODINGS, LogFormat, parse_level, start_logging, zap_format
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +24,13 @@ def _logger_restored() -> Any:
     [(None, logging.INFO, "console"), (True, logging.DEBUG, "console"), (False, logging.INFO, "json")],
 )
 def test_zaps_modes_set_what_is_not_said(devel: bool | None, level: int, encoder: str) -> None:
-    style = log_style(devel=devel, encoder=None, level=None, time_encoding=None)
-    assert style == LogStyle(level, encoder, "iso8601")
+    style = zap_format(devel=devel, encoder=None, level=None, time_encoding=None)
+    assert style == LogFormat(level, encoder, "iso8601")
 
 
 def test_what_is_said_wins_over_the_mode() -> None:
-    style = log_style(devel=True, encoder="json", level=logging.ERROR, time_encoding="epoch")
-    assert style == LogStyle(logging.ERROR, "json", "epoch")
+    style = zap_format(devel=True, encoder="json", level=logging.ERROR, time_encoding="epoch")
+    assert style == LogFormat(logging.ERROR, "json", "epoch")
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_what_is_said_wins_over_the_mode() -> None:
     ],
 )
 def test_levels_have_names_and_numbers(text: str, level: int) -> None:
-    assert read_level(text) == level
+    assert parse_level(text) == level
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "loud", "²"])
 def test_a_level_that_there_is_not_is_refused_with_the_choices(text: str) -> None:
     with pytest.raises(click.BadParameter, match="write debug, info, error, panic or a number above 0"):
-        read_level(text)
+        parse_level(text)
 
 
 def test_json_has_zaps_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    start_logging(LogStyle(logging.INFO, "json", "rfc3339"))
+    start_logging(LogFormat(logging.INFO, "json", "rfc3339"))
     log = logging.getLogger("trainwright.x")
     try:
         raise ValueError("ä")
@@ -84,6 +84,6 @@ def test_times_are_written_as_asked(encoding: str, written: str) -> None:
 
 
 def test_the_console_shows_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    start_logging(LogStyle(logging.INFO, "console", "rfc3339"))
+    start_logging(LogFormat(logging.INFO, "console", "rfc3339"))
     logging.getLogger("trainwright.x").info("hello")
     assert re.fullmatch(r"\S+Z INFO trainwright.x: hello\n", capsys.readouterr().err)

@@ -214,7 +214,7 @@ def test_a_kubeconfig_that_is_broken_is_named_and_left_as_it_is(user: User) -> N
 def test_a_python_that_is_not_there_is_refused(user: User) -> None:
     answer = user.call("up", "--python", "/no/such/python")
     assert answer.code == 2
-    assert "/no/such/python is not there" in answer.err
+    assert "/no/such/python does not exist" in answer.err
 
 
 @pytest.mark.parametrize("flags", [["--context", "nope"], []])

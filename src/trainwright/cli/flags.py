@@ -1,0 +1,83 @@
+"""Flags that several commands have, types of flag values, and the flag syntax of Go programs."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+# Which cluster
+
+
+def target_flags(command: F) -> F:
+    """The flags of every command that talks to a cluster; `targets.find_target` evaluates them."""
+    decorators = (
+        click.option("--context", metavar="NAME", help="Use this context of your kubeconfig."),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Use this kubeconfig file instead of $KUBECONFIG or ~/.kube/config.",
+        ),
+        data_dir_flag,
+    )
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+def data_dir_flag(command: F) -> F:
+    return click.option(
+        "--data-dir",
+        type=click.Path(path_type=Path, file_okay=False),
+        help="The embedded cluster's directory (default: $XDG_DATA_HOME/trainwright or ~/.local/share/trainwright).",
+    )(command)
+
+
+# Values
+
+_NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
+_DURATION = re.compile(rf"(?:(?P<h>{_NUMBER})h)?(?:(?P<m>{_NUMBER})m)?(?:(?P<s>{_NUMBER})s)?(?:(?P<ms>{_NUMBER})ms)?")
+
+
+def duration(text: str) -> float:
+    """Seconds of `90`, `90s`, `5m`, `1h30m` or `500ms`."""
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    match = _DURATION.fullmatch(text)
+    if not match or not text:
+        raise click.BadParameter(f"{text!r} is not a duration: write 90, 90s, 5m, 1h30m or 500ms")
+    hours, minutes, seconds, milliseconds = (float(match[unit] or 0) for unit in ("h", "m", "s", "ms"))
+    return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
+
+
+def python_path(text: str) -> Path:
+    """The absolute path of an executable. Symlinks are kept: a virtual environment's Python is one."""
+    path = Path(text).expanduser().absolute()
+    if not path.is_file():
+        raise click.BadParameter(f"{path} does not exist: give the path of a Python, such as .venv/bin/python")
+    if not os.access(path, os.X_OK):
+        raise click.BadParameter(f"{path} is not executable: give the path of a Python, such as .venv/bin/python")
+    return path
+
+
+# Go's syntax, so that the arguments of a training-operator Deployment work unchanged
+
+
+class GoCommand(click.Command):
+    """A command whose long flags may begin with one dash: `-leader-elect`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        long = {name for parameter in self.get_params(ctx) for name in parameter.opts if name.startswith("--")}
+        return super().parse_args(ctx, [f"-{word}" if f"-{word.partition('=')[0]}" in long else word for word in args])
+
+
+def bool_flag(name: str, *, default: bool | None, help: str) -> Callable[[F], F]:  # noqa: A002 (click's own name)
+    """A flag with an optional value: `--x`, `--x=true`, `--x=false`."""
+    return click.option(
+        name, type=click.BOOL, is_flag=False, flag_value="true", default=default, metavar="[=true|false]", help=help
+    )
