@@ -1,15 +1,18 @@
 # Every target sets up what it needs by itself: .venv, the packages, the real Kubernetes.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint mutate bench kubernetes setup
+.PHONY: help run test test-all coverage lint mutate bench bench-regression kubernetes setup
 
 PYTHON ?= python3
 SANDBOX ?=
 ARGS ?=
+BASE ?=
+CASES ?=
+ROUNDS ?=
 export PYTHON
 
 help:  ## Show the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 run: ## Train the handwritten digits on the embedded cluster (SANDBOX=plain for the weakest sandbox)
 	@tools/run-example $(if $(SANDBOX),--sandbox $(SANDBOX))
@@ -35,6 +38,10 @@ mutate: setup ## Break the policies in a thousand small ways and list what no te
 
 bench: setup kubernetes ## Print speed and memory as ratios against peers, measured in one run
 	@.venv/bin/python -m benchmarks
+
+bench-regression: setup kubernetes ## Compare the operator with its earlier revision BASE=REV (CASES=200x8 ROUNDS=1 for less)
+	@.venv/bin/python -m benchmarks.operator_regression --base "$(or $(BASE),$(error BASE is missing: the revision to compare with, such as BASE=main))" \
+	  $(if $(CASES),--scenario $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 kubernetes: ## Build the real kube-apiserver, etcd, kubectl and Go training-operator for the tests, once
 	@tools/build-kubernetes >/dev/null

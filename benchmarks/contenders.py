@@ -1,13 +1,25 @@
-"""The operators that are compared: ours, and the Go training-operator v1.9.4 tuned and as shipped."""
+"""The operators that are compared: ours, an earlier revision of ours, and the Go training-operator v1.9.4."""
 
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import yaml
+
 from benchmarks.processes import TRAINWRIGHT
-from tests.support.cluster.controlplane import ControlPlane, Daemon
+from benchmarks.revisions import commit_of, trainwright_at
+from tests.support.cluster.controlplane import ControlPlane, Daemon, free_ports
 from tests.support.cluster.go_operator import TUNED, running_peer
+from trainwright.api.crd import render_crd
+from trainwright.api.kinds import KINDS
+from trainwright.objects import Object
+
+
+def our_definitions() -> list[Object]:
+    return [render_crd(kind) for kind in KINDS.values()]
 
 
 @dataclass(frozen=True)
@@ -16,14 +28,36 @@ class Contender:
     label: str
     start: Callable[[ControlPlane, Path], AbstractContextManager[Daemon]]
     bounded: bool = False
-    """Too slow for the whole: only its rate in the first seconds is measured."""
+    """True if it is too slow for a whole run: only its rate in the first seconds is measured."""
+    definitions: Callable[[], list[Object]] = our_definitions
+    """Its CustomResourceDefinitions. The Go operator gets ours, which cost the server less."""
+
+
+def earlier(revision: str) -> Contender:
+    """Our own operator as it was at a revision, with the CustomResourceDefinitions of that time."""
+    commit = commit_of(revision)
+    command = trainwright_at(commit)
+
+    def definitions() -> list[Object]:
+        shown = subprocess.run([*command, "crds"], stdout=subprocess.PIPE, check=True).stdout
+        return [definition for definition in yaml.safe_load_all(shown) if definition]
+
+    return Contender("base", commit[:12], partial(_trainwright, command), definitions=definitions)
 
 
 @contextmanager
-def _ours(plane: ControlPlane, directory: Path) -> Iterator[Daemon]:
-    # Its peer, too, looks after this kind alone.
-    flags = ["--kubeconfig", str(plane.kubeconfig), "--enable-scheme", "PyTorchJob"]
-    operator = Daemon(*TRAINWRIGHT, "operator", *flags, log=directory / "operator.log")
+def _trainwright(command: Sequence[str], plane: ControlPlane, directory: Path) -> Iterator[Daemon]:
+    metrics, health, webhook = free_ports(3)
+    operator = Daemon(
+        *command,
+        "operator",
+        f"--kubeconfig={plane.kubeconfig}",
+        "--enable-scheme=PyTorchJob",  # the Go operator, too, runs the controller of this kind alone
+        f"--metrics-bind-address=127.0.0.1:{metrics}",
+        f"--health-probe-bind-address=127.0.0.1:{health}",
+        f"--webhook-server-port={webhook}",
+        log=directory / "operator.log",
+    )
     try:
         yield operator
     finally:
@@ -34,7 +68,7 @@ def _peer(*flags: str) -> Callable[[ControlPlane, Path], AbstractContextManager[
     return lambda plane, directory: running_peer(plane, directory=directory, flags=flags)
 
 
-OURS = Contender("ours", "ours", _ours)
+OURS = Contender("ours", "ours", partial(_trainwright, TRAINWRIGHT))
 TUNED_PEER = Contender("go-tuned", "Go, tuned", _peer(*TUNED))
 DEFAULT_PEER = Contender("go-defaults", "Go, defaults", _peer(), bounded=True)
 CONTENDERS = (OURS, TUNED_PEER, DEFAULT_PEER)

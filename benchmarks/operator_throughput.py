@@ -15,55 +15,70 @@ from pathlib import Path
 from benchmarks.contenders import CONTENDERS, OURS, Contender
 from benchmarks.job_lives import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
 from tests.support.cluster.controlplane import running_control_plane
-from trainwright.api.crd import render_crd
-from trainwright.api.kinds import KINDS
 
 SCENARIOS = (Scenario(200, 8), Scenario(1, 1000), Scenario(2000, 1))
 ROUNDS = 2
 
+RATE = "pods/s"
+CPU_PER_POD = "CPU ms per pod, whole life"
+MEMORY = "RSS peak, MB"
+WRITES = "writes per job"
+
 Runs = dict[Contender, list[Measurement]]
+Medians = dict[str, dict[Contender, float | None]]
+"""By figure and contender; None where a bounded run has no such figure."""
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    options = _parser().parse_args(arguments)
+    parser = scenario_parser("benchmarks.operator_throughput", __doc__ or "", rounds=ROUNDS)
+    names = [contender.name for contender in CONTENDERS]
+    parser.add_argument("--contender", nargs="+", choices=names, default=names, help="contenders (default: all)")
+    options = parser.parse_args(arguments)
     contenders = [contender for contender in CONTENDERS if contender.name in options.contender]
     for scenario in options.scenario:
-        runs: Runs = {contender: [] for contender in contenders}
-        for contender in _order(contenders, options.rounds):
-            runs[contender].append(run_once(contender, scenario))
-        _print(scenario, runs)
-        if restless := [one.settled_writes for one in runs.get(OURS, ()) if one.settled_writes]:
-            sys.exit(
-                f"ours wrote {restless[0]} times about jobs that had ended and been told of: it must not write at all"
-            )
+        compare(contenders, scenario, rounds=options.rounds)
 
 
-def run_once(contender: Contender, scenario: Scenario) -> Measurement:
-    """On a control plane of its own, so that nobody meets the other's objects or a server that has grown."""
-    # The garbage collector and all contenders find the same definitions: ours, which cost the server less.
-    definitions = [render_crd(kind) for kind in KINDS.values()]
-    with (
-        tempfile.TemporaryDirectory() as name,
-        running_control_plane(Path(name), definitions=definitions) as plane,
-        contender.start(plane, Path(name)) as operator,
-    ):
-        return asyncio.run(measure(plane, operator, scenario, bounded=contender.bounded))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.operator_throughput", description=__doc__)
-    names = [contender.name for contender in CONTENDERS]
-    parser.add_argument("--contender", nargs="+", choices=names, default=names, help="who takes part (default: all)")
+def scenario_parser(program: str, description: str, *, rounds: int) -> argparse.ArgumentParser:
+    """A parser with the options of every benchmark that runs scenarios."""
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
     parser.add_argument(
         "--scenario",
         nargs="+",
         type=_scenario,
         default=SCENARIOS,
         metavar="JOBSxREPLICAS",
-        help=f"how many jobs of how many replicas (default: {' '.join(map(str, SCENARIOS))})",
+        help=f"number of jobs and of replicas of each (default: {' '.join(map(str, SCENARIOS))})",
     )
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each goes; medians count (default: 2)")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"runs of each contender (default: {rounds})")
     return parser
+
+
+def compare(contenders: Sequence[Contender], scenario: Scenario, *, rounds: int) -> Medians:
+    """Runs the contenders in turn, prints the medians and fails if our operator writes about settled jobs."""
+    runs: Runs = {contender: [] for contender in contenders}
+    for contender in _order(contenders, rounds):
+        print(f"{scenario}: round {len(runs[contender]) + 1} of {contender.label}", file=sys.stderr, flush=True)
+        runs[contender].append(run_once(contender, scenario))
+    medians: Medians = {
+        label: {contender: _median(read, measurements) for contender, measurements in runs.items()}
+        for label, _, read in _ROWS
+    }
+    _print(scenario, runs, medians)
+    if unsettled := [one.settled_writes for one in runs.get(OURS, ()) if one.settled_writes]:
+        sys.exit(f"ours wrote {unsettled[0]} times after all jobs had succeeded and settled: it must not write at all")
+    return medians
+
+
+def run_once(contender: Contender, scenario: Scenario) -> Measurement:
+    """On a control plane of its own: no contender meets the objects of another, or a server that has grown."""
+    # The garbage collector must find the definitions when it starts: it discovers later ones only after 30 seconds.
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_control_plane(Path(name), definitions=contender.definitions()) as plane,
+        contender.start(plane, Path(name)) as operator,
+    ):
+        return asyncio.run(measure(plane, operator, scenario, bounded=contender.bounded))
 
 
 def _scenario(text: str) -> Scenario:
@@ -74,18 +89,18 @@ def _scenario(text: str) -> Scenario:
 
 
 def _order(contenders: Sequence[Contender], rounds: int) -> Iterable[Contender]:
-    """Alternating, so that whatever else the machine does meets all of them; a bounded one goes once."""
+    """Alternating, so that other load on the machine affects all of them alike. A bounded one runs once."""
     for number in range(rounds):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             if number == 0 or not contender.bounded:
                 yield contender
 
 
-def _print(scenario: Scenario, runs: Runs) -> None:
+def _print(scenario: Scenario, runs: Runs, medians: Medians) -> None:
     print(f"\n{scenario.jobs} jobs of {scenario.replicas} replicas: {scenario.pods} pods and services")
     print(f"{'':36}" + "".join(f"{contender.label:>14}" for contender in runs))
-    for label, form, read in _ROWS:
-        values = {contender: _median(read, measurements) for contender, measurements in runs.items()}
+    for label, form, _ in _ROWS:
+        values = medians[label]
         cells = (f"{'' if value is None else format(value, form):>14}" for value in values.values())
         print(f"{label:36}" + "".join(cells) + _ratio(values), flush=True)
     for what in sorted({what for measurements in runs.values() for what in _writes(measurements[-1])}):
@@ -106,7 +121,7 @@ def _median(read: Callable[[Measurement], float | None], measurements: Iterable[
 
 
 def _ratio(values: dict[Contender, float | None]) -> str:
-    """Ours to each peer."""
+    """Ours to each of the others."""
     ours = values.get(OURS)
     peers = [value for contender, value in values.items() if contender is not OURS]
     if ours is None or not any(peers):
@@ -115,16 +130,16 @@ def _ratio(values: dict[Contender, float | None]) -> str:
 
 
 _ROWS: tuple[tuple[str, str, Callable[[Measurement], float | None]], ...] = (
-    ("pods/s", ".0f", lambda one: one.pods_per_second),
+    (RATE, ".0f", lambda one: one.pods_per_second),
     ("create to all pods, p50, s", ".2f", lambda one: _percentile(one.delays, 0.50)),
     ("create to all pods, p99, s", ".2f", lambda one: _percentile(one.delays, 0.99)),
     ("last pod's end to last job's, s", ".2f", lambda one: one.ending_seconds),
     ("CPU ms per pod, creation", ".2f", lambda one: _operators(one.creation_cpu, one.pods)),
-    ("CPU ms per pod, whole life", ".2f", lambda one: _operators(one.life_cpu, one.pods)),
+    (CPU_PER_POD, ".2f", lambda one: _operators(one.life_cpu, one.pods)),
     ("server's CPU ms per pod, creation", ".2f", lambda one: _servers(one.creation_cpu, one.pods)),
     ("server's CPU ms per pod, whole life", ".2f", lambda one: _servers(one.life_cpu, one.pods)),
-    ("RSS peak, MB", ".0f", lambda one: one.peak_megabytes),
-    ("writes per job", ".2f", lambda one: one.writes.total() / one.jobs if one.writes else None),
+    (MEMORY, ".0f", lambda one: one.peak_megabytes),
+    (WRITES, ".2f", lambda one: one.writes.total() / one.jobs if one.writes else None),
     (f"writes in {QUIET_SECONDS:.0f} s after the end", ".0f", lambda one: one.settled_writes),
     (
         f"CPU ms in {QUIET_SECONDS:.0f} s after the end",
