@@ -50,3 +50,10 @@ def dns_subdomain_problem(name: str) -> str | None:
             "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
         )
     return None
+
+
+def path_segment_problem(name: str) -> str | None:
+    """RBAC objects: any name that can be one segment of a URL's path, such as `system:node`."""
+    if name in {".", ".."}:
+        return f"may not be '{name}'"
+    return next((f"may not contain '{character}'" for character in "/%" if character in name), None)

@@ -33,7 +33,7 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "setting
         ({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchjob"}, "did you mean PyTorchJob (kubeflow.org/v1)?"),
         ({"apiVersion": "v1", "kind": "PyTorchJob"}, "PyTorchJob is of apiVersion kubeflow.org/v1"),
         ({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}, "`trainwright operator --install-crds`"),
-        ({"apiVersion": "v1", "kind": "Zebra"}, "Known are ConfigMap, "),
+        ({"apiVersion": "v1", "kind": "Zebra"}, "Known are ClusterRole, "),
     ],
 )
 def test_an_unknown_kind_is_answered_with_what_may_be_meant(obj: Object, words: str) -> None:

@@ -221,6 +221,42 @@ async def test_generators_and_reviews_speak_protobuf(kubectl: Kubectl) -> None:
     assert "kubectl apply -f" in refused.err or "the server could not find the requested resource" in refused.err
 
 
+async def test_roles_and_bindings(kubectl: Kubectl) -> None:
+    await kubectl("create", "role", "reader", "--verb=get,list", "--resource=pods,widgets", "--resource-name=a")
+    rules = json.loads((await kubectl("get", "role", "reader", "-o", "json")).out)["rules"]
+    verbs = {"verbs": ["get", "list"], "resourceNames": ["a"]}
+    assert rules == [
+        {"apiGroups": [""], "resources": ["pods"]} | verbs,
+        {"apiGroups": ["example.com"], "resources": ["widgets"]} | verbs,
+    ]
+    await kubectl("create", "serviceaccount", "robot")
+    await kubectl("create", "rolebinding", "b", "--role=reader", "--serviceaccount=default:robot", "--user=u")
+    wide = (await kubectl("get", "rolebindings", "-o", "wide")).out.splitlines()
+    assert wide[0].split() == ["NAME", "ROLE", "AGE", "USERS", "GROUPS", "SERVICEACCOUNTS"]
+    assert wide[1].split()[:2] + wide[1].split()[3:] == ["b", "Role/reader", "u", "default/robot"]
+    assert (await kubectl("get", "roles")).out.splitlines()[0] == "NAME     CREATED AT"
+    assert (
+        "pods                 []                 [a]             [get list]"
+        in (await kubectl("describe", "role", "reader")).out
+    )
+    assert "ServiceAccount  robot  default" in (await kubectl("describe", "rolebinding", "b")).out
+
+    await kubectl("create", "clusterrole", "metrics", "--verb=get", "--non-resource-url=/metrics")
+    await kubectl("create", "clusterrole", "sum", "--aggregation-rule=a=b")
+    selector = await kubectl("get", "clusterrole", "sum", "-o", "jsonpath={.aggregationRule.clusterRoleSelectors}")
+    assert json.loads(selector.out) == [{"matchLabels": {"a": "b"}}]
+    await kubectl("create", "clusterrolebinding", "m", "--clusterrole=metrics", "--group=g")
+    assert "Group  g" in (await kubectl("describe", "clusterrolebinding", "m")).out
+
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "applied"}}
+    manifest = kubectl.file(role | {"rules": rules})
+    for outcome in ("created", "unchanged"):
+        assert (await kubectl("apply", "-f", manifest)).out == f"role.rbac.authorization.k8s.io/applied {outcome}\n"
+    refused = await kubectl("patch", "rolebinding", "b", "-p", '{"roleRef":{"name":"other"}}', code=1)
+    assert "cannot change roleRef" in refused.err
+    assert "deleted" in (await kubectl("delete", "role/reader", "rolebinding/b", "clusterrole/sum")).out
+
+
 async def test_about_the_server(kubectl: Kubectl) -> None:
     assert "Server Version: v1.33" in (await kubectl("version")).out
     resources = (await kubectl("api-resources")).out

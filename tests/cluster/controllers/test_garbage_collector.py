@@ -14,7 +14,10 @@ from trainwright.objects.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
+    ROLE_BINDINGS,
+    ROLES,
     SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     Resource,
 )
@@ -33,6 +36,8 @@ async def make(arena: Arena, name: str, *owners: Object, resource: Resource = CO
     }
     if resource == SERVICES:
         obj["spec"] = {"clusterIP": "None", "selector": {"a": "b"}}
+    if resource == ROLE_BINDINGS:
+        obj["roleRef"] = {"kind": "Role", "name": name}
     return await arena.client.create(resource, obj)
 
 
@@ -64,6 +69,19 @@ async def test_dependents_of_all_kinds_and_depths_go_with_their_owner(arena: Are
     await gone(arena, service, SERVICES)
     await gone(arena, grandchild)
     assert await exists(arena, bystander)
+
+
+async def test_accounts_and_roles_are_deleted_with_their_owner(arena: Arena) -> None:
+    owner = await make(arena, "owner")
+    children = [
+        (resource, await make(arena, "child", owner, resource=resource))
+        for resource in (SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS, CONFIG_MAPS)
+    ]
+
+    await delete(arena, owner)
+
+    for resource, child in children:
+        await gone(arena, child, resource)
 
 
 async def test_an_object_with_two_owners_goes_with_the_last(arena: Arena) -> None:

@@ -1,10 +1,10 @@
-"""The protobuf bodies for which kubectl has no alternative: access reviews and `create configmap|secret|namespace`.
+"""Protobuf bodies, which `kubectl auth` and `kubectl create KIND` send without a JSON alternative.
 
-Only the fields that kubectl sends in them are known; every other kind is refused with a message that names the way out.
+The tables below have the fields that kubectl sends; other kinds are refused with a message that names the way out.
 """
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
@@ -13,7 +13,51 @@ from trainwright.objects import Object
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
-Fields = list[tuple[int, Any]]
+Fields = dict[int, tuple[str, str]]
+"""Name and type of each field of a message, by its number."""
+
+
+def _numbered(kind: str, *names: str) -> Fields:
+    return {number: (name, kind) for number, name in enumerate(names, 1)}
+
+
+_METADATA = "metadata", "ObjectMeta"
+_MESSAGES: dict[str, Fields] = {
+    "ConfigMap": {
+        1: _METADATA,
+        2: ("data", "map of text"),
+        3: ("binaryData", "map of base64"),
+        4: ("immutable", "boolean"),
+    },
+    "Secret": {1: _METADATA, 2: ("data", "map of base64"), 3: ("type", "text"), 5: ("immutable", "boolean")},
+    "Namespace": {1: _METADATA},
+    "ServiceAccount": {1: _METADATA},
+    "Role": {1: _METADATA, 2: ("rules", "list of PolicyRule")},
+    "RoleBinding": {1: _METADATA, 2: ("subjects", "list of Subject"), 3: ("roleRef", "RoleRef")},
+    "ClusterRole": {1: _METADATA, 2: ("rules", "list of PolicyRule"), 3: ("aggregationRule", "AggregationRule")},
+    "ClusterRoleBinding": {1: _METADATA, 2: ("subjects", "list of Subject"), 3: ("roleRef", "RoleRef")},
+    "SelfSubjectAccessReview": {1: _METADATA, 2: ("spec", "SelfSubjectAccessReviewSpec")},
+    "SelfSubjectRulesReview": {1: _METADATA, 2: ("spec", "SelfSubjectRulesReviewSpec")},
+    "SelfSubjectReview": {1: _METADATA},
+    "ObjectMeta": {
+        **_numbered("text", "name", "generateName", "namespace"),
+        11: ("labels", "map of text"),
+        12: ("annotations", "map of text"),
+    },
+    "PolicyRule": _numbered("list of text", "verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"),
+    "Subject": _numbered("text", "kind", "apiGroup", "name", "namespace"),
+    "RoleRef": _numbered("text", "apiGroup", "kind", "name"),
+    "AggregationRule": {1: ("clusterRoleSelectors", "list of LabelSelector")},
+    "LabelSelector": {1: ("matchLabels", "map of text")},
+    "SelfSubjectAccessReviewSpec": {
+        1: ("resourceAttributes", "ResourceAttributes"),
+        2: ("nonResourceAttributes", "NonResourceAttributes"),
+    },
+    "ResourceAttributes": _numbered("text", "namespace", "verb", "group", "version", "resource", "subresource", "name"),
+    "NonResourceAttributes": _numbered("text", "path", "verb"),
+    "SelfSubjectRulesReviewSpec": _numbered("text", "namespace"),
+}
+_KINDS = sorted(name for name, fields in _MESSAGES.items() if fields[1] == _METADATA)
 
 
 def decode_envelope(raw: bytes) -> Object:
@@ -24,13 +68,12 @@ def decode_envelope(raw: bytes) -> Object:
         envelope = dict(_fields(raw[len(_MAGIC) :]))
         names = {number: value.decode() for number, value in _fields(envelope[1])}
         kind = names.get(2, "")
-        read = _READERS.get(kind)
-        if read is None:
+        if kind not in _KINDS:
             raise errors.unsupported_media_type(
-                f"this server reads protobuf of {', '.join(sorted(_READERS))} only, not of {kind}: "
+                f"this server reads protobuf of {', '.join(_KINDS)} only, not of {kind}: "
                 "write a manifest (kubectl create … --dry-run=client -o yaml) and send it with kubectl apply -f"
             )
-        return {"apiVersion": names.get(1, ""), "kind": kind} | read(list(_fields(envelope.get(2, b""))))
+        return {"apiVersion": names.get(1, ""), "kind": kind} | _message(envelope.get(2, b""), kind)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise errors.bad_request(f"the body is not valid Kubernetes protobuf: {error}") from error
 
@@ -66,81 +109,29 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _metadata(fields: Fields) -> Object:
-    found = dict(fields)
-    parts = _fields(found.get(1, b""))
-    metadata: Object = {}
-    maps = {11: "labels", 12: "annotations"}
-    texts = {1: "name", 2: "generateName", 3: "namespace"}
-    for number, value in parts:
-        if number in texts and value:
-            metadata[texts[number]] = value.decode()
-        elif number in maps:
-            key, text = _entry(value)
-            metadata.setdefault(maps[number], {})[key] = text.decode()
-    return metadata
+def _message(data: bytes, name: str) -> Object:
+    """Empty text is Go's way to leave a field out, except in lists, where `""` is the core API group."""
+    message: Object = {}
+    known = _MESSAGES[name]
+    for number, value in _fields(data):
+        field, kind = known.get(number, ("", ""))
+        if kind.startswith("list of "):
+            message.setdefault(field, []).append(_value(value, kind.removeprefix("list of ")))
+        elif kind.startswith("map of "):
+            entry = dict(_fields(value))
+            content = _value(entry.get(2, b""), kind.removeprefix("map of "))
+            message.setdefault(field, {})[entry.get(1, b"").decode()] = content
+        elif kind and value != b"":
+            message[field] = _value(value, kind)
+    return message
 
 
-def _entry(data: bytes) -> tuple[str, bytes]:
-    entry = dict(_fields(data))
-    return entry.get(1, b"").decode(), entry.get(2, b"")
-
-
-def _config_map(fields: Fields) -> Object:
-    obj: Object = {"metadata": _metadata(fields)}
-    for number, value in fields:
-        if number == 2:
-            key, text = _entry(value)
-            obj.setdefault("data", {})[key] = text.decode()
-        elif number == 3:
-            key, content = _entry(value)
-            obj.setdefault("binaryData", {})[key] = base64.b64encode(content).decode()
-        elif number == 4:
-            obj["immutable"] = bool(value)
-    return obj
-
-
-def _secret(fields: Fields) -> Object:
-    obj: Object = {"metadata": _metadata(fields)}
-    for number, value in fields:
-        if number == 2:
-            key, content = _entry(value)
-            obj.setdefault("data", {})[key] = base64.b64encode(content).decode()
-        elif number == 3 and value:
-            obj["type"] = value.decode()
-        elif number == 5:
-            obj["immutable"] = bool(value)
-    return obj
-
-
-def _metadata_alone(fields: Fields) -> Object:
-    return {"metadata": _metadata(fields)}
-
-
-def _access_review(fields: Fields) -> Object:
-    spec = dict(_fields(dict(fields).get(2, b"")))
-    names = {1: "namespace", 2: "verb", 3: "group", 4: "version", 5: "resource", 6: "subresource", 7: "name"}
-    attributes = {names[n]: v.decode() for n, v in _fields(spec.get(1, b"")) if n in names and v}
-    path = {number: value.decode() for number, value in _fields(spec.get(2, b""))}
-    body: Object = {"metadata": _metadata(fields), "spec": {}}
-    if attributes:
-        body["spec"]["resourceAttributes"] = attributes
-    if path:
-        body["spec"]["nonResourceAttributes"] = {"path": path.get(1, ""), "verb": path.get(2, "")}
-    return body
-
-
-def _rules_review(fields: Fields) -> Object:
-    spec = dict(_fields(dict(fields).get(2, b"")))
-    return {"metadata": _metadata(fields), "spec": {"namespace": spec.get(1, b"").decode()}}
-
-
-_READERS: dict[str, Callable[[Fields], Object]] = {
-    "ConfigMap": _config_map,
-    "Secret": _secret,
-    "Namespace": _metadata_alone,
-    "ServiceAccount": _metadata_alone,
-    "SelfSubjectAccessReview": _access_review,
-    "SelfSubjectRulesReview": _rules_review,
-    "SelfSubjectReview": _metadata_alone,
-}
+def _value(value: Any, kind: str) -> Any:
+    match kind:
+        case "text":
+            return value.decode()
+        case "base64":
+            return base64.b64encode(value).decode()
+        case "boolean":
+            return bool(value)
+    return _message(value, kind)

@@ -3,14 +3,19 @@
 from collections.abc import Callable, Mapping
 
 from trainwright.cluster.apiserver.resources import builtin_rules as rules
-from trainwright.cluster.apiserver.resources import printer_columns
+from trainwright.cluster.apiserver.resources import printer_columns, rbac_rules
 from trainwright.cluster.apiserver.resources.crds import CRD_RULES
 from trainwright.cluster.apiserver.resources.pod_columns import POD
 from trainwright.cluster.apiserver.resources.pod_rules import POD_RULES
 from trainwright.cluster.apiserver.resources.resource_type import Column, ObjectSchema, ResourceType, Rules
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.objects import resources
-from trainwright.objects.names import dns_1035_label_problem, dns_label_problem, dns_subdomain_problem
+from trainwright.objects.names import (
+    dns_1035_label_problem,
+    dns_label_problem,
+    dns_subdomain_problem,
+    path_segment_problem,
+)
 from trainwright.objects.resources import Resource
 
 _EVENT_FIELDS = {
@@ -128,12 +133,36 @@ def builtin_types() -> list[ResourceType]:
             resources.CUSTOM_RESOURCE_DEFINITIONS,
             "crd",
             "crds",
-            columns=printer_columns.CRD,
+            columns=printer_columns.CREATED_AT,
             rules=CRD_RULES,
             subresources=("status",),
             categories=("api-extensions",),
             counts_generation=True,
         ),
         _row(resources.LEASES, columns=printer_columns.LEASE),
+        _row(
+            resources.CLUSTER_ROLE_BINDINGS,
+            columns=printer_columns.ROLE_BINDING,
+            rules=rbac_rules.CLUSTER_ROLE_BINDING_RULES,
+            name_problem=path_segment_problem,
+        ),
+        _row(
+            resources.CLUSTER_ROLES,
+            columns=printer_columns.CREATED_AT,
+            rules=rbac_rules.CLUSTER_ROLE_RULES,
+            name_problem=path_segment_problem,
+        ),
+        _row(
+            resources.ROLE_BINDINGS,
+            columns=printer_columns.ROLE_BINDING,
+            rules=rbac_rules.ROLE_BINDING_RULES,
+            name_problem=path_segment_problem,
+        ),
+        _row(
+            resources.ROLES,
+            columns=printer_columns.CREATED_AT,
+            rules=rbac_rules.ROLE_RULES,
+            name_problem=path_segment_problem,
+        ),
         _row(resources.STORAGE_CLASSES, "sc", columns=printer_columns.STORAGE_CLASS, rules=rules.STORAGE_CLASS_RULES),
     ]

@@ -52,7 +52,8 @@ CONFIG_MAP = (NAME, Column("Data", _size("data", "binaryData"), "string"), AGE)
 SECRET = (NAME, Column("Type", _at("type")), Column("Data", _size("data"), "string"), AGE)
 LEASE = (NAME, Column("Holder", _at("spec", "holderIdentity", default="")), AGE)
 NAMESPACE = (NAME, Column("Status", _at("status", "phase")), AGE)
-CRD = (NAME, Column("Created At", _at("metadata", "creationTimestamp")))
+CREATED_AT = (NAME, Column("Created At", _at("metadata", "creationTimestamp"), type="date"))
+"""What the real server shows of kinds without columns of their own."""
 
 
 def _service_address(service: Object, _now: datetime) -> str:
@@ -228,6 +229,29 @@ STORAGE_CLASS = (
     Column("VolumeBindingMode", _at("volumeBindingMode")),
     Column("AllowVolumeExpansion", lambda obj, _now: bool(obj.get("allowVolumeExpansion"))),
     AGE,
+)
+
+
+def _bound_role(binding: Object, _now: datetime) -> str:
+    return f"{dig(binding, 'roleRef', 'kind')}/{dig(binding, 'roleRef', 'name')}"
+
+
+def _subjects(kind: str) -> Column:
+    def cell(binding: Object, _now: datetime) -> str:
+        subjects = [subject for subject in binding.get("subjects") or () if subject.get("kind") == kind]
+        prefixed = kind == "ServiceAccount"
+        return ", ".join(f"{one.get('namespace', '')}/{one['name']}" if prefixed else one["name"] for one in subjects)
+
+    return Column(f"{kind}s", cell, priority=1)
+
+
+ROLE_BINDING = (
+    NAME,
+    Column("Role", _bound_role),
+    AGE,
+    _subjects("User"),
+    _subjects("Group"),
+    _subjects("ServiceAccount"),
 )
 
 

@@ -1,0 +1,120 @@
+"""Defaults and checks of the RBAC kinds. The embedded server stores them and does not enforce them yet."""
+
+from collections.abc import Iterator
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.errors import FieldError
+from trainwright.cluster.apiserver.resources.resource_type import Rules
+from trainwright.objects import Object
+from trainwright.objects.names import dns_subdomain_problem, path_segment_problem
+
+_GROUP = "rbac.authorization.k8s.io"
+_SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
+_ROLE_REF_FIELDS = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
+"""Go's field names, which the real server's message shows, and those of the API."""
+
+
+def _new_role(role: Object) -> None:
+    """The real server writes a missing list of rules as null."""
+    role.setdefault("rules", None)
+
+
+def _update_role(new: Object, _old: Object) -> None:
+    _new_role(new)
+
+
+def _validate_role(role: Object) -> list[FieldError]:
+    return list(_rule_errors(role, namespaced=True))
+
+
+def _validate_cluster_role(role: Object) -> list[FieldError]:
+    found = list(_rule_errors(role, namespaced=False))
+    aggregation = role.get("aggregationRule")
+    if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
+        detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        found.append(errors.required("aggregationRule.clusterRoleSelectors", detail))
+    return found
+
+
+def _rule_errors(role: Object, *, namespaced: bool) -> Iterator[FieldError]:
+    for index, rule in enumerate(role.get("rules") or ()):
+        path = f"rules[{index}]"
+        if not rule.get("verbs"):
+            yield errors.required(f"{path}.verbs", "verbs must contain at least one value")
+        if urls := rule.get("nonResourceURLs"):
+            if namespaced:
+                detail = "namespaced rules cannot apply to non-resource URLs"
+                yield errors.invalid_value(f"{path}.nonResourceURLs", urls, detail)
+            if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
+                detail = "rules cannot apply to both regular resources and non-resource URLs"
+                yield errors.invalid_value(f"{path}.nonResourceURLs", urls, detail)
+            continue
+        if not rule.get("apiGroups"):
+            yield errors.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+        if not rule.get("resources"):
+            yield errors.required(f"{path}.resources", "resource rules must supply at least one resource")
+
+
+def _default_binding(binding: Object) -> None:
+    reference = binding.setdefault("roleRef", {})
+    reference["apiGroup"] = reference.get("apiGroup") or _GROUP
+    for subject in binding.get("subjects") or ():
+        if subject.get("kind") in {"User", "Group"} and not subject.get("apiGroup"):
+            subject["apiGroup"] = _GROUP
+
+
+def _validate_role_binding(binding: Object) -> list[FieldError]:
+    return list(_binding_errors(binding, namespaced=True))
+
+
+def _validate_cluster_role_binding(binding: Object) -> list[FieldError]:
+    return list(_binding_errors(binding, namespaced=False))
+
+
+def _binding_errors(binding: Object, *, namespaced: bool) -> Iterator[FieldError]:
+    reference = binding["roleRef"]
+    kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
+    name = reference.get("name", "")
+    if reference["apiGroup"] != _GROUP:
+        yield errors.not_supported("roleRef.apiGroup", reference["apiGroup"], [_GROUP])
+    if reference.get("kind", "") not in kinds:
+        yield errors.not_supported("roleRef.kind", reference.get("kind", ""), kinds)
+    if not name:
+        yield errors.required("roleRef.name")
+    elif problem := path_segment_problem(name):
+        yield errors.invalid_value("roleRef.name", name, problem)
+    for index, subject in enumerate(binding.get("subjects") or ()):
+        yield from _subject_errors(subject, f"subjects[{index}]", namespaced=namespaced)
+
+
+def _subject_errors(subject: Object, path: str, *, namespaced: bool) -> Iterator[FieldError]:
+    name, kind, group = (subject.get(field, "") for field in ("name", "kind", "apiGroup"))
+    if not name:
+        yield errors.required(f"{path}.name")
+    if kind not in _SUBJECT_KINDS:
+        yield errors.not_supported(f"{path}.kind", kind, _SUBJECT_KINDS)
+        return
+    expected = "" if kind == "ServiceAccount" else _GROUP
+    if kind == "ServiceAccount" and name and (problem := dns_subdomain_problem(name)):
+        yield errors.invalid_value(f"{path}.name", name, problem)
+    if group != expected:
+        yield errors.not_supported(f"{path}.apiGroup", group, [expected])
+    if kind == "ServiceAccount" and not namespaced and not subject.get("namespace"):
+        yield errors.required(f"{path}.namespace")
+
+
+def _validate_binding_update(new: Object, old: Object) -> list[FieldError]:
+    if new["roleRef"] == old["roleRef"]:
+        return []
+    reference = {name: new["roleRef"].get(field, "") for name, field in _ROLE_REF_FIELDS.items()}
+    return [errors.invalid_value("roleRef", reference, "cannot change roleRef")]
+
+
+ROLE_RULES = Rules(on_create=_new_role, on_update=_update_role, validate=_validate_role)
+CLUSTER_ROLE_RULES = Rules(on_create=_new_role, on_update=_update_role, validate=_validate_cluster_role)
+ROLE_BINDING_RULES = Rules(
+    default=_default_binding, validate=_validate_role_binding, validate_update=_validate_binding_update
+)
+CLUSTER_ROLE_BINDING_RULES = Rules(
+    default=_default_binding, validate=_validate_cluster_role_binding, validate_update=_validate_binding_update
+)
