@@ -15,7 +15,7 @@ from trainwright.cluster.datadir import (
     RememberedPort,
     this_process,
 )
-from trainwright.cluster.identity import identify
+from trainwright.cluster.process_identity import identify
 
 
 @pytest.fixture

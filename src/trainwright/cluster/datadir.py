@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from trainwright.cluster.identity import ProcessIdentity, identify
+from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 FORMAT = 1
 """What this version writes. It is raised when an older version could no longer read the directory."""

@@ -7,7 +7,7 @@ import asyncio
 import errno
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,12 +16,12 @@ from trainwright.cluster import pki
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.cluster.bootstrap import bootstrap
+from trainwright.cluster.components import Supervisor
 from trainwright.cluster.controllers.garbage_collector import GarbageCollector
 from trainwright.cluster.controllers.namespace_controller import Namespaces
-from trainwright.cluster.controllers.persistentvolume_controller import Volumes
+from trainwright.cluster.controllers.persistentvolume_controller import Volumes, default_storage_class
 from trainwright.cluster.controllers.scheduler import Scheduler
-from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccounts
+from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccounts, default_account
 from trainwright.cluster.datadir import (
     CONTEXT,
     ClusterError,
@@ -32,13 +32,14 @@ from trainwright.cluster.datadir import (
     this_process,
 )
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
-from trainwright.cluster.node.logs.reader import PodLogs
-from trainwright.cluster.node.network.ports import why_taken
-from trainwright.cluster.supervision import Supervisor
+from trainwright.cluster.node.container_logs import PodLogs
+from trainwright.cluster.node.supervisor.ports import why_taken
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.controller.event_recorder import EventRecorder
-from trainwright.objects.resources import NODES
+from trainwright.objects import Object
+from trainwright.objects.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS, STORAGE_CLASSES, Resource
 from trainwright.objects.times import parse_time
 
 HOST = "127.0.0.1"
@@ -157,7 +158,7 @@ class EmbeddedCluster:
         self._start_controllers(client)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(bootstrap(client))
+                tasks.create_task(_create_default_objects(client))
                 if self._with_node:
                     tasks.create_task(self._start_node(client))
         except ExceptionGroup as several:
@@ -228,6 +229,20 @@ class EmbeddedCluster:
         except TimeoutError:
             why = self.problems.get("node", "it has not said why")
             self.notes.append(f"node {NODE_NAME} is not ready yet ({why}): pods wait until it is")
+
+
+async def _create_default_objects(client: Client) -> None:
+    """A default StorageClass, and a service account in each namespace. Existing objects stay as they are."""
+    namespaces = [one["metadata"]["name"] for one in (await client.list(NAMESPACES)).items]
+    await asyncio.gather(
+        _create_if_missing(client, STORAGE_CLASSES, default_storage_class()),
+        *(_create_if_missing(client, SERVICE_ACCOUNTS, default_account(name)) for name in namespaces),
+    )
+
+
+async def _create_if_missing(client: Client, resource: Resource, obj: Object) -> None:
+    with suppress(AlreadyExists):
+        await client.create(resource, obj)
 
 
 async def _node_ready(client: Client, *, since: datetime) -> None:

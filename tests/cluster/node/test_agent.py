@@ -15,7 +15,7 @@ import pytest
 from tests.support.cluster.nodes import Node, running_node
 from tests.support.cluster.supervising import processes_with
 from tests.support.waiting import eventually
-from trainwright.cluster.node.pods.pod_directories import PodDirectory, Supervision, pod_directories
+from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervision, pod_directories
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.objects import Object
 from trainwright.objects.resources import (

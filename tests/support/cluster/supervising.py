@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainwright.cluster.node.pods.pod_directories import pod_directories
+from trainwright.cluster.node.pods.pod_directory import pod_directories
 from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM, Sandbox, find_sandbox
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainwright.cluster.node.network.hosts_files import NameBook
+from trainwright.cluster.node.network.pod_network import NameBook
 from trainwright.cluster.node.node_status import (
     LEASE_NAMESPACE,
     format_ports,

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from trainwright import __version__
-from trainwright.cluster.node.network.ports import first_ephemeral_port, read_listening
+from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cluster.node.pods.test_container_lifecycle import POLICIES, STATE, ended
-from trainwright.cluster.node.pods import container_lifecycle
+from tests.cluster.node.supervisor.test_container_status import POLICIES, STATE, ended
 from trainwright.cluster.node.pods.pod_status import phase, pod_status, same_status, transitions
 from trainwright.cluster.node.pods.runtime_config import Problem
+from trainwright.cluster.node.supervisor import container_status
 from trainwright.objects import Object
 
 NOW = datetime(2026, 11, 15, 4, 5, 6, 789, tzinfo=UTC)
-RUNNING = container_lifecycle.running("2026-11-15T04:05:06.123456789Z")
-CREATING = container_lifecycle.waiting("ContainerCreating")
-CRASHED = container_lifecycle.waiting("CrashLoopBackOff", "back-off 10s")
+RUNNING = container_status.running("2026-11-15T04:05:06.123456789Z")
+CREATING = container_status.waiting("ContainerCreating")
+CRASHED = container_status.waiting("CrashLoopBackOff", "back-off 10s")
 
 
 def record(state: dict[str, Any], name: str = "main", *, last: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def test_the_phase(policy: str, main: dict[str, Any], finished: bool, expected: 
     [("Never", RUNNING, "Pending"), ("Never", ended(1), "Failed"), ("OnFailure", ended(1), "Pending")],
 )
 def test_the_phase_before_initialization(policy: str, init: dict[str, Any], expected: str) -> None:
-    waiting = record(container_lifecycle.waiting("PodInitializing"))
+    waiting = record(container_status.waiting("PodInitializing"))
     assert phase(policy, [record(init, "init")], [waiting], ended=False) == expected
 
 
@@ -73,7 +73,7 @@ def test_a_finished_pod_is_in_a_final_phase_and_no_other_is_by_its_policy(found:
     inits, mains = found["initContainers"], found["containers"]
     if not any("running" in one["state"] for one in mains):
         assert phase(policy, inits, mains, ended=True) in {"Succeeded", "Failed"}
-    if policy == "Always" and container_lifecycle.initialized(inits):
+    if policy == "Always" and container_status.initialized(inits):
         assert phase(policy, inits, mains, ended=False) in {"Pending", "Running"}
 
 

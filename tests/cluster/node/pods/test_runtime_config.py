@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.pods.environment import Sources, expand
+from trainwright.cluster.node.pods.environment import expand
 from trainwright.cluster.node.pods.runtime_config import Facts, Problem, Resolved, is_host_image, resolve
 from trainwright.cluster.node.pods.unsupported_fields import not_honoured
+from trainwright.cluster.node.referenced_objects import ReferencedObjects
 from trainwright.objects import Object
 
 OVERLAY = Facts(
@@ -46,7 +47,7 @@ def container(**fields: Any) -> Object:
 
 
 def run(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> Resolved:
-    found = resolve(subject, facts, Sources(**sources))
+    found = resolve(subject, facts, ReferencedObjects(**sources))
     assert isinstance(found, Resolved), found
     return found
 
@@ -57,7 +58,7 @@ def main(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> dict[str, A
 
 
 def problems(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> tuple[Problem, ...]:
-    found = resolve(subject, facts, Sources(**sources))
+    found = resolve(subject, facts, ReferencedObjects(**sources))
     assert isinstance(found, tuple), found
     return found
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervising import SupervisedPod, container, processes_with, supervised_again
-from trainwright.cluster.node.pods import container_lifecycle
+from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.cluster.node.supervisor.supervisor import ALREADY_SUPERVISED
 
@@ -247,7 +247,7 @@ def test_a_lost_pod_is_taken_up_again_by_its_restart_policy(ground: Any, marker:
         pod.until(lambda pod: pod.state["containers"])
         pod.kill()
         until_gone(marker)
-    lost = container_lifecycle.lost(pod.state, "OnFailure", container_lifecycle.timestamp(time.time_ns()))
+    lost = container_status.lost(pod.state, "OnFailure", container_status.timestamp(time.time_ns()))
     assert not lost["finished"]
     write_json(str(pod.directory / "state.json"), lost)
     ground.user.own(pod.directory / "state.json")
@@ -330,7 +330,7 @@ def test_the_supervisor_needs_nothing_but_the_standard_library() -> None:
         "import sys; sys.path.append(sys.argv[1]); import trainwright.cluster.node.supervisor.supervisor; "
         "print(sorted({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names))"
     )
-    source = str(Path(container_lifecycle.__file__).parents[4])
+    source = str(Path(container_status.__file__).parents[4])
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, source], capture_output=True, text=True, check=True
     )

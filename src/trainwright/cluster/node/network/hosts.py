@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from trainwright.objects import Object
+
 _NETWORK = ipaddress.ip_network("127.64.0.0/10")
 _OWN_LINES = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
@@ -36,6 +38,11 @@ class ServiceName:
             and peer.namespace == self.namespace
             and all(peer.labels.get(key) == value for key, value in self.selector.items())
         )
+
+
+def hostname(pod: Object) -> str:
+    """`spec.hostname` or the pod's name, cut to the length that a hostname may have."""
+    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
 
 
 def choose_address(key: str, taken: Iterable[str]) -> str:

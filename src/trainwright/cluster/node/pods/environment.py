@@ -1,31 +1,16 @@
 """The environment of a container by Kubernetes' rules: image, envFrom, env, references to other objects, expansion."""
 
-import base64
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 
+from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects, config_map_data, secret_data
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
 _REFERENCE = re.compile(r"\$(?:\$|\((?P<name>[^)]*)\))")
 _SUBSCRIPT = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)'\]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """The other objects that a pod names, as far as they exist."""
-
-    config_maps: Mapping[str, Object] = field(default_factory=dict)
-    secrets: Mapping[str, Object] = field(default_factory=dict)
-    claims: Mapping[str, Object] = field(default_factory=dict)
-    volumes: Mapping[str, Object] = field(default_factory=dict)
-
-
-class MissingSource(Exception):  # noqa: N818 - the pod waits for it, as the kubelet lets it wait
-    """Something that the pod needs does not exist (yet); the message is the kubelet's."""
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
@@ -42,12 +27,12 @@ def given_variables(
     container: Object,
     *,
     pod: Object,
-    sources: Sources,
+    sources: ReferencedObjects,
     node: Mapping[str, str],
     allocatable: Mapping[str, Fraction],
     adapt: Callable[[str], str] = lambda value: value,
 ) -> dict[str, str]:
-    """The variables that the pod gives to one container, in addition to its image's; raises MissingSource.
+    """The variables that the pod gives to one container, in addition to its image's; raises PodConfigError.
 
     `node` answers fieldRefs of status and spec.nodeName. `adapt` has the last word on values that the pod itself
     gives, before others refer to them.
@@ -63,21 +48,12 @@ def given_variables(
     return given
 
 
-def config_data(source: Object) -> dict[str, bytes]:
-    data = {key: str(value).encode() for key, value in (source.get("data") or {}).items()}
-    return data | {key: base64.b64decode(value) for key, value in (source.get("binaryData") or {}).items()}
-
-
-def secret_data(source: Object) -> dict[str, bytes]:
-    return {key: base64.b64decode(value or "") for key, value in (source.get("data") or {}).items()}
-
-
 def _value(
     variable: Object,
     *,
     container: Object,
     pod: Object,
-    sources: Sources,
+    sources: ReferencedObjects,
     node: Mapping[str, str],
     allocatable: Mapping[str, Fraction],
 ) -> str | None:
@@ -85,14 +61,14 @@ def _value(
     if not reference:
         return str(variable.get("value") or "")
     if "configMapKeyRef" in reference:
-        return _key_of("ConfigMap", reference["configMapKeyRef"], sources.config_maps, config_data, pod)
+        return _key_of("ConfigMap", reference["configMapKeyRef"], sources.config_maps, config_map_data, pod)
     if "secretKeyRef" in reference:
         return _key_of("Secret", reference["secretKeyRef"], sources.secrets, secret_data, pod)
     if "fieldRef" in reference:
         return field_of(pod, str(reference["fieldRef"].get("fieldPath")), node)
     if "resourceFieldRef" in reference:
         return _amount_of(reference["resourceFieldRef"], container, pod, allocatable)
-    raise MissingSource(f'env "{variable["name"]}": valueFrom.{next(iter(reference))} is not supported on this node')
+    raise PodConfigError(f'env "{variable["name"]}": valueFrom.{next(iter(reference))} is not supported on this node')
 
 
 def field_of(pod: Object, path: str, node: Mapping[str, str]) -> str:
@@ -105,19 +81,19 @@ def field_of(pod: Object, path: str, node: Mapping[str, str]) -> str:
         return str(pod["spec"].get("serviceAccountName") or "default")
     if path in node:
         return node[path]
-    raise MissingSource(f"fieldRef {path} is not supported on this node")
+    raise PodConfigError(f"fieldRef {path} is not supported on this node")
 
 
-def _all_of(source: Object, pod: Object, sources: Sources) -> dict[str, str]:
+def _all_of(source: Object, pod: Object, sources: ReferencedObjects) -> dict[str, str]:
     from_config_map = "configMapRef" in source
     kind, field_name = ("configmap", "configMapRef") if from_config_map else ("secret", "secretRef")
-    read = config_data if from_config_map else secret_data
+    read = config_map_data if from_config_map else secret_data
     reference = source.get(field_name) or {}
     found = (sources.config_maps if from_config_map else sources.secrets).get(reference.get("name", ""))
     if found is None:
         if reference.get("optional"):
             return {}
-        raise MissingSource(f'{kind} "{reference.get("name")}" not found in namespace {pod["metadata"]["namespace"]}')
+        raise PodConfigError(f'{kind} "{reference.get("name")}" not found in namespace {pod["metadata"]["namespace"]}')
     return {key: value.decode(errors="surrogateescape") for key, value in read(found).items()}
 
 
@@ -133,12 +109,12 @@ def _key_of(
     if found is None:
         if reference.get("optional"):
             return None
-        raise MissingSource(f'{kind.lower()} "{name}" not found')
+        raise PodConfigError(f'{kind.lower()} "{name}" not found')
     value = read(found).get(key)
     if value is None:
         if reference.get("optional"):
             return None
-        raise MissingSource(f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}")
+        raise PodConfigError(f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}")
     return value.decode(errors="surrogateescape")
 
 

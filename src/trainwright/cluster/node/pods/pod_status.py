@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from trainwright.cluster.node.pods import container_lifecycle
-from trainwright.cluster.node.pods.container_lifecycle import Record
 from trainwright.cluster.node.pods.runtime_config import Problem
+from trainwright.cluster.node.supervisor import container_status
+from trainwright.cluster.node.supervisor.container_status import Record
 from trainwright.objects import Object
 from trainwright.objects.times import format_time, parse_time
 
@@ -24,7 +24,7 @@ def pod_status(
 ) -> Object:
     """`state` is the supervisor's state.json, None before there is one; `problems` say why there is none."""
     inits, mains = _records(pod, state, problems)
-    policy = pod["spec"].get("restartPolicy") or container_lifecycle.ALWAYS
+    policy = pod["spec"].get("restartPolicy") or container_status.ALWAYS
     failure = str((state or {}).get("reason", ""))
     ended = bool((state or {}).get("finished"))
     found_phase = "Failed" if failure else phase(policy, inits, mains, ended=ended)
@@ -58,7 +58,7 @@ def transitions(before: Object, after: Object) -> list[tuple[str, str, str]]:
             if "running" in status["state"] and ("running" not in old["state"] or again):
                 events.append(("Normal", "Started", f"Started container {status['name']}"))
             waiting = status["state"].get("waiting", {})
-            if waiting.get("reason") == container_lifecycle.CRASH_LOOP and old["state"].get("waiting") != waiting:
+            if waiting.get("reason") == container_status.CRASH_LOOP and old["state"].get("waiting") != waiting:
                 events.append(("Warning", "BackOff", waiting["message"]))
     return events
 
@@ -71,17 +71,17 @@ def empty_state(pod: Object, *, problems: Sequence[Problem] = ()) -> dict[str, A
 
 def phase(policy: str, inits: Sequence[Record], mains: Sequence[Record], *, ended: bool) -> str:
     """The kubelet's rules. `ended`: nothing of the pod will run again, whatever its policy says."""
-    failed_init = any(container_lifecycle.exit_code_of(record) not in {None, 0} for record in inits)
-    if not container_lifecycle.initialized(list(inits)):
-        return "Failed" if ended or (failed_init and policy == container_lifecycle.NEVER) else "Pending"
+    failed_init = any(container_status.exit_code_of(record) not in {None, 0} for record in inits)
+    if not container_status.initialized(list(inits)):
+        return "Failed" if ended or (failed_init and policy == container_status.NEVER) else "Pending"
     if any("waiting" in record["state"] and not record["last"] for record in mains):
         return "Failed" if ended else "Pending"
     if any("running" in record["state"] for record in mains):
         return "Running"
-    codes = [container_lifecycle.exit_code_of(record) for record in mains]
-    if all(code == 0 for code in codes) and (ended or policy != container_lifecycle.ALWAYS):
+    codes = [container_status.exit_code_of(record) for record in mains]
+    if all(code == 0 for code in codes) and (ended or policy != container_status.ALWAYS):
         return "Succeeded"
-    if ended or policy == container_lifecycle.NEVER:
+    if ended or policy == container_status.NEVER:
         return "Failed"
     return "Running"
 
@@ -105,12 +105,12 @@ def _records(
         return list(state["initContainers"]), list(state["containers"])
     spec = pod["spec"]
     has_inits = bool(spec.get("initContainers"))
-    inits = [container_lifecycle.new_record(one["name"], initialized=True) for one in spec.get("initContainers") or []]
-    mains = [container_lifecycle.new_record(one["name"], initialized=not has_inits) for one in spec["containers"]]
+    inits = [container_status.new_record(one["name"], initialized=True) for one in spec.get("initContainers") or []]
+    mains = [container_status.new_record(one["name"], initialized=not has_inits) for one in spec["containers"]]
     for record in [*inits, *mains]:
         for problem in problems:
             if problem.container in {None, record["name"]}:
-                record["state"] = container_lifecycle.waiting(problem.reason, problem.message)
+                record["state"] = container_status.waiting(problem.reason, problem.message)
                 break
     return inits, mains
 
@@ -122,7 +122,7 @@ def _statuses(pod: Object, kind: str, records: Sequence[Record]) -> list[Object]
         state = record["state"]
         is_running = "running" in state
         has_run = is_running or "terminated" in state or bool(record["last"])
-        ready = container_lifecycle.exit_code_of(record) == 0 if kind == "initContainers" else is_running
+        ready = container_status.exit_code_of(record) == 0 if kind == "initContainers" else is_running
         container = f"trainwright://{pod['metadata']['uid']}/{record['name']}/{record['restarts']}" if has_run else ""
         statuses.append(
             {
@@ -152,7 +152,7 @@ def _conditions(
     pod: Object, found_phase: str, inits: Sequence[Record], mains: Sequence[Record], *, begun: bool, now: datetime
 ) -> list[Object]:
     before = {condition["type"]: condition for condition in (pod.get("status") or {}).get("conditions") or []}
-    unfinished = [record["name"] for record in inits if container_lifecycle.exit_code_of(record) != 0]
+    unfinished = [record["name"] for record in inits if container_status.exit_code_of(record) != 0]
     unready = [record["name"] for record in mains if "running" not in record["state"]]
     ready = _readiness(found_phase, unready)
     initialized: Object = {"status": "True"}

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from trainwright.cluster.identity import ProcessIdentity
-from trainwright.cluster.node.pods.pod_directories import PodDirectory, pod_directories
+from trainwright.cluster.node.pods.pod_directory import PodDirectory, pod_directories
 from trainwright.cluster.node.supervisor.processes import descendants, kill, listed
+from trainwright.cluster.process_identity import ProcessIdentity
 
 _EXIT_SECONDS = 5.0
 

@@ -15,19 +15,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainwright.cluster.node.network.hosts import unknown_names
-from trainwright.cluster.node.network.hosts_files import NameBook
+from trainwright.cluster.node.network.hosts import hostname, unknown_names
+from trainwright.cluster.node.network.pod_network import NameBook
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
-from trainwright.cluster.node.pods import container_lifecycle
-from trainwright.cluster.node.pods.environment import Sources
-from trainwright.cluster.node.pods.pod_directories import PodDirectory, Supervision, pod_directories
+from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervision, pod_directories
+from trainwright.cluster.node.pods.pod_setup import set_up_pod
 from trainwright.cluster.node.pods.pod_status import empty_state, pod_status, same_status, transitions
-from trainwright.cluster.node.pods.runtime_config import Facts, Notice, Problem, Resolved, hostname, resolve
+from trainwright.cluster.node.pods.runtime_config import Facts, Notice, Problem, Resolved, resolve
+from trainwright.cluster.node.referenced_objects import ReferencedObjects, referenced_names
+from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.processes import end_orphans
 from trainwright.cluster.node.supervisor.sandbox import PLAIN
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
-from trainwright.cluster.node.volumes.setup import prepare
-from trainwright.cluster.node.volumes.sources import needed_objects
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.controller.event_recorder import EventRecorder
@@ -226,16 +225,14 @@ class PodKeeper:
 
     def _lose(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
         """The supervisor is gone without a last word: the machine was restarted, or somebody killed it."""
-        policy = (
-            container_lifecycle.NEVER if deleting else pod["spec"].get("restartPolicy") or container_lifecycle.ALWAYS
-        )
+        policy = container_status.NEVER if deleting else pod["spec"].get("restartPolicy") or container_status.ALWAYS
         started = directory.pod
         state = directory.state or empty_state(pod)
         for record in [*state["initContainers"], *state["containers"]] if started else []:
             if "running" in record["state"] and record.get("process"):
                 end_orphans(record["process"], variable=f"HOSTNAME={hostname(pod)}")
-        now = container_lifecycle.timestamp(time.time_ns())
-        state = container_lifecycle.lost(state, policy if started else container_lifecycle.NEVER, now)
+        now = container_status.timestamp(time.time_ns())
+        state = container_status.lost(state, policy if started else container_status.NEVER, now)
         directory.write_state(state)
         if not state["finished"]:
             self._supervise(pod["metadata"]["uid"], directory)
@@ -278,7 +275,7 @@ class PodKeeper:
         if missing := self._missing_names(pod, resolved, facts):
             return missing
         self._names.flush()  # the hosts file must be there before anybody mounts it
-        if problems := await asyncio.to_thread(_lay_out, directory, resolved):  # waits for the disk
+        if problems := await asyncio.to_thread(set_up_pod, directory, resolved):  # waits for the disk
             self._tell_problems(pod, problems)
             return problems
         self._supervise(pod["metadata"]["uid"], directory)
@@ -299,14 +296,14 @@ class PodKeeper:
         if time.monotonic() - self._first_seen[uid] < _SECONDS_FOR_NAMES:
             self._waiting_for_names.add(uid)
             return (
-                Problem(reason=container_lifecycle.STILL_STARTING, message=""),
+                Problem(reason=container_status.STILL_STARTING, message=""),
             )  # usual among peers that start together
         text = f"started although nothing has the name {names}; at sandbox plain it will not be known later either"
         self._tell_once(pod, [Notice("UnresolvedName", text)])
         return ()
 
-    async def _sources(self, pod: Object) -> Sources:
-        config_maps, secrets, claims = needed_objects(pod)
+    async def _sources(self, pod: Object) -> ReferencedObjects:
+        config_maps, secrets, claims = referenced_names(pod)
         namespace = pod["metadata"]["namespace"]
         found_maps, found_secrets, found_claims = await asyncio.gather(
             self._find(CONFIG_MAPS, config_maps, namespace),
@@ -315,7 +312,7 @@ class PodKeeper:
         )
         bound = {claim["spec"].get("volumeName") for claim in found_claims.values()} - {None, ""}
         volumes = await self._find(PERSISTENT_VOLUMES, bound, None)
-        return Sources(config_maps=found_maps, secrets=found_secrets, claims=found_claims, volumes=volumes)
+        return ReferencedObjects(config_maps=found_maps, secrets=found_secrets, claims=found_claims, volumes=volumes)
 
     async def _find(self, resource: Resource, names: set[str], namespace: str | None) -> dict[str, Object]:
         """Those that exist, by name."""
@@ -390,15 +387,6 @@ class PodKeeper:
         self._noticed.pop(uid, None)
         if directory.path.exists():
             await asyncio.to_thread(directory.remove)
-
-
-def _lay_out(directory: PodDirectory, resolved: Resolved) -> tuple[Problem, ...]:
-    """Puts on the disk what the supervisor needs; its orders last, when all else is there."""
-    directory.create()
-    problems = prepare(resolved)
-    if not problems:
-        directory.write_pod(resolved.pod)
-    return problems
 
 
 def _finished(pod: Object) -> bool:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from trainwright.cluster.node.network.hosts import replace_names
-from trainwright.cluster.node.pods import container_lifecycle
-from trainwright.cluster.node.pods.environment import MissingSource, Sources, expand, given_variables
+from trainwright.cluster.node.network.hosts import hostname, replace_names
+from trainwright.cluster.node.pods.environment import expand, given_variables
 from trainwright.cluster.node.pods.unsupported_fields import not_honoured
+from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
+from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.sandbox import OVERLAY, PRIVATE_DIRECTORIES
-from trainwright.cluster.node.volumes.sources import UnsupportedVolume, Volume, plan_volumes
+from trainwright.cluster.node.volumes.sources import UnsupportedVolumeError, Volume, plan_volumes
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, PYTHON
 
@@ -66,12 +67,12 @@ class Resolved:
     notices: tuple[Notice, ...]
 
 
-def resolve(pod: Object, facts: Facts, sources: Sources) -> Resolved | tuple[Problem, ...]:
+def resolve(pod: Object, facts: Facts, sources: ReferencedObjects) -> Resolved | tuple[Problem, ...]:
     try:
         volumes = plan_volumes(pod, directory=posixpath.join(facts.directory, "volumes"), sources=sources)
-    except MissingSource as missing:
+    except PodConfigError as missing:
         return (Problem(reason="FailedMount", message=str(missing)),)
-    except UnsupportedVolume as unsupported:
+    except UnsupportedVolumeError as unsupported:
         return (Problem(reason="UnsupportedVolume", message=str(unsupported)),)
     annotations = pod["metadata"].get("annotations") or {}
     ports = _listen_ports(annotations.get(LISTEN_PORTS, ""))
@@ -86,7 +87,7 @@ def resolve(pod: Object, facts: Facts, sources: Sources) -> Resolved | tuple[Pro
                 resolver = _ContainerResolver(pod, spec, facts, sources, volumes)
                 specs.append(resolver.run())
                 notices += resolver.notices
-            except MissingSource as missing:
+            except PodConfigError as missing:
                 problems.append(
                     Problem(reason="CreateContainerConfigError", message=str(missing), container=spec["name"])
                 )
@@ -103,9 +104,9 @@ def resolve(pod: Object, facts: Facts, sources: Sources) -> Resolved | tuple[Pro
             "ownUsers": facts.own_users,
             "hostname": hostname(pod),
             "grace": pod["spec"].get("terminationGracePeriodSeconds", 30),
-            "restartPolicy": pod["spec"].get("restartPolicy") or container_lifecycle.ALWAYS,
+            "restartPolicy": pod["spec"].get("restartPolicy") or container_status.ALWAYS,
             "listenPorts": ports or [],
-            "backoff": container_lifecycle.BACKOFF,
+            "backoff": container_status.BACKOFF,
             "memoryVolumes": [{"path": volume.path, "size": volume.size} for volume in memory],
             **containers,
         },
@@ -116,11 +117,6 @@ def resolve(pod: Object, facts: Facts, sources: Sources) -> Resolved | tuple[Pro
     )
 
 
-def hostname(pod: Object) -> str:
-    """The pod's name, as far as a hostname may be long."""
-    return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
-
-
 def is_host_image(image: str) -> bool:
     name = image.partition("@")[0]
     return name == HOST_IMAGE or name.startswith(f"{HOST_IMAGE}:")
@@ -128,7 +124,7 @@ def is_host_image(image: str) -> bool:
 
 class _ContainerResolver:
     def __init__(
-        self, pod: Object, spec: Object, facts: Facts, sources: Sources, volumes: Mapping[str, Volume]
+        self, pod: Object, spec: Object, facts: Facts, sources: ReferencedObjects, volumes: Mapping[str, Volume]
     ) -> None:
         self._pod = pod
         self._spec = spec
@@ -197,7 +193,7 @@ class _ContainerResolver:
         read_only = bool(mount.get("readOnly")) or self._volume(mount).read_only
         target = posixpath.normpath(posixpath.join("/", mount["mountPath"]))
         if target == "/":
-            raise MissingSource(
+            raise PodConfigError(
                 f"volumeMounts {mount['name']}: mountPath / would hide everything else of the container"
             )
         return {"source": self._source(mount, variables), "target": target, "readOnly": read_only}
@@ -205,13 +201,13 @@ class _ContainerResolver:
     def _source(self, mount: Object, variables: Mapping[str, str]) -> str:
         below = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
         if below and (below.startswith("/") or ".." in below.split("/")):
-            raise MissingSource(f"volumeMounts {mount['name']}: subPath {below!r} leads out of the volume")
+            raise PodConfigError(f"volumeMounts {mount['name']}: subPath {below!r} leads out of the volume")
         return posixpath.normpath(posixpath.join(self._volume(mount).path, below))
 
     def _volume(self, mount: Object) -> Volume:
         volume = self._volumes.get(mount["name"])
         if volume is None:
-            raise MissingSource(f'volumeMounts: no volume is named "{mount["name"]}"')
+            raise PodConfigError(f'volumeMounts: no volume is named "{mount["name"]}"')
         return volume
 
     def _node_mounts(self) -> list[dict[str, Any]]:

@@ -16,10 +16,8 @@ import signal
 import sys
 import time
 
-from trainwright.cluster.node.logs.cri import LIMIT, LogFile, Pipe, remove_log
-from trainwright.cluster.node.network import ports
-from trainwright.cluster.node.pods import container_lifecycle
-from trainwright.cluster.node.supervisor import processes, sandbox
+from trainwright.cluster.node.supervisor import container_status, ports, processes, sandbox
+from trainwright.cluster.node.supervisor.cri_log import LIMIT, LogFile, Pipe, remove_log
 from trainwright.cluster.node.supervisor.files import NO_ROOM, own_identity, poke, read_json, remove_tree, write_json
 
 TYPE_CHECKING = False  # typing itself would cost every pod four milliseconds
@@ -80,7 +78,7 @@ def _watch_over_process_one(directory: str, pod: dict[str, Any]) -> None:
 class Container:
     """One container: what to run, how it stands, and its process while it has one."""
 
-    def __init__(self, spec: dict[str, Any], record: container_lifecycle.Record, *, init: bool) -> None:
+    def __init__(self, spec: dict[str, Any], record: container_status.Record, *, init: bool) -> None:
         self.spec = spec
         self.record = record
         self.init = init
@@ -103,7 +101,7 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        return container_lifecycle.exit_code_of(self.record)
+        return container_status.exit_code_of(self.record)
 
 
 class Supervisor:
@@ -130,9 +128,9 @@ class Supervisor:
         specs = self._pod[field]
         if before is None:
             first = init or not self._pod["initContainers"]
-            records = [container_lifecycle.new_record(spec["name"], initialized=first) for spec in specs]
+            records = [container_status.new_record(spec["name"], initialized=first) for spec in specs]
         else:
-            records = [container_lifecycle.resumed(record, init=init, policy=self._policy) for record in before[field]]
+            records = [container_status.resumed(record, init=init, policy=self._policy) for record in before[field]]
         return [Container(spec, record, init=init) for spec, record in zip(specs, records, strict=True)]
 
     def run(self) -> None:
@@ -180,7 +178,7 @@ class Supervisor:
                 self._end()
             return
         records = [[container.record for container in group] for group in (self._inits, self._mains)]
-        if container_lifecycle.settled(self._policy, *records):
+        if container_status.settled(self._policy, *records):
             self._end()
             return
         current = next((container for container in self._inits if container.exit_code != 0), None)
@@ -223,10 +221,10 @@ class Supervisor:
             if self._reason:
                 container.record = {
                     **container.record,
-                    "state": container_lifecycle.waiting(self._reason, self._message),
+                    "state": container_status.waiting(self._reason, self._message),
                 }
             elif self._stopping:
-                container.record = container_lifecycle.closed(container.record, _now())
+                container.record = container_status.closed(container.record, _now())
         self._finished = self._changed = True
 
     # Starting a container
@@ -360,7 +358,7 @@ class Supervisor:
             return
         self._close_report(container)
         if not container.report_text.partition(b"\n")[2]:
-            state = container_lifecycle.running(container.started_at)
+            state = container_status.running(container.started_at)
             container.record = {**container.record, "state": state, "process": container.host_process}
             self._changed = True
 
@@ -380,12 +378,12 @@ class Supervisor:
         elif self._proc:
             processes.end_session(process, self._proc)
         self._collect_output(container)
-        code, number = container_lifecycle.exit_of(status)
+        code, number = container_status.exit_of(status)
         trouble = container.report_text.partition(b"\n")[2].decode(errors="replace")
         reason = "StartError" if trouble else "Error" if code else "Completed"
         if number == signal.SIGKILL and not self._stopping and processes.killed_for_memory(container.host_process):
             reason = "OOMKilled"
-        ended = container_lifecycle.terminated(
+        ended = container_status.terminated(
             exit_code=code,
             signal=number,
             reason=reason,
@@ -395,18 +393,18 @@ class Supervisor:
         )
         container.record = {**container.record, "state": ended}
         self._changed = True
-        if not self._stopping and container_lifecycle.restarts(self._policy, code, init=container.init):
+        if not self._stopping and container_status.restarts(self._policy, code, init=container.init):
             self._schedule_restart(container, ended)
 
-    def _schedule_restart(self, container: Container, ended: container_lifecycle.Record) -> None:
+    def _schedule_restart(self, container: Container, ended: container_status.Record) -> None:
         ran = time.monotonic() - container.started
-        container.delay = container_lifecycle.next_delay(container.delay, ran=ran, backoff=self._pod["backoff"])
+        container.delay = container_status.next_delay(container.delay, ran=ran, backoff=self._pod["backoff"])
         container.due = time.monotonic() + container.delay
         if container.delay == 0:
             return
         pod = f"{self._pod['name']}_{self._pod['namespace']}"
         message = f"back-off {container.delay:g}s restarting failed container={container.name} pod={pod}"
-        state = container_lifecycle.waiting(container_lifecycle.CRASH_LOOP, message)
+        state = container_status.waiting(container_status.CRASH_LOOP, message)
         container.record = {**container.record, "last": ended, "state": state}
 
     def _collect_output(self, container: Container) -> None:
@@ -473,7 +471,7 @@ def _is_due(container: Container, now: float) -> bool:
 
 
 def _now() -> str:
-    return container_lifecycle.timestamp(time.time_ns())
+    return container_status.timestamp(time.time_ns())
 
 
 def _lower(error: OSError) -> str:

@@ -1,17 +1,11 @@
-"""Makes on the disk what `resolve` decided: directories of volumes, files of ConfigMaps, checks of the host's paths."""
+"""Sets up volumes on the disk: creates directories, writes the files of ConfigMaps and Secrets, checks host paths."""
 
-import os
 import stat
 from pathlib import Path
 
-from trainwright.cluster.node.pods.runtime_config import (
-    Problem,
-    Resolved,
-)
 from trainwright.cluster.node.volumes.sources import Volume
-from trainwright.objects.node_annotations import DIRECTORY, PYTHON
 
-_EXPECTED = {
+_FILE_TYPES = {
     "Directory": (stat.S_ISDIR, "directory"),
     "File": (stat.S_ISREG, "file"),
     "Socket": (stat.S_ISSOCK, "socket"),
@@ -20,31 +14,20 @@ _EXPECTED = {
 }
 
 
-def prepare(resolved: Resolved) -> tuple[Problem, ...]:
-    """Whatever fails becomes a problem that the pod shows; it is tried again."""
-    problems = []
-    if not os.access(resolved.python, os.X_OK):
-        text = f"the pod's Python {resolved.python} is not there or not executable: correct {PYTHON}"
-        problems.append(Problem(reason="PythonNotFound", message=text))
-    if resolved.shared_directory and not Path(resolved.shared_directory).is_dir():
-        text = f"annotation {DIRECTORY}: {resolved.shared_directory} is not a directory on this machine"
-        problems.append(Problem(reason="DirectoryNotFound", message=text))
-    for volume in resolved.volumes:
-        try:
-            trouble = _make(volume)
-        except OSError as error:
-            trouble = f"{error.strerror}: {error.filename}"
-        except ValueError as error:  # a zero byte in the path
-            trouble = f"{error}: {volume.path!r}"
-        if trouble:
-            problems.append(Problem(reason="FailedMount", message=f'volume "{volume.name}": {trouble}'))
-    return tuple(problems) or _make_mount_sources(resolved)
+def set_up(volume: Volume) -> str | None:
+    """None if the volume is ready, else what is wrong; to be tried again."""
+    try:
+        return _set_up(volume)
+    except OSError as error:
+        return f"{error.strerror}: {error.filename}"
+    except ValueError as error:  # a zero byte in the path
+        return f"{error}: {volume.path!r}"
 
 
-def _make(volume: Volume) -> str | None:
+def _set_up(volume: Volume) -> str | None:
     path = Path(volume.path)
-    if volume.host_type is not None:
-        return _check_host_path(path, volume.host_type)
+    if volume.host_path_type is not None:
+        return _check_host_path(path, volume.host_path_type)
     path.mkdir(parents=True, exist_ok=True)
     if volume.files is None:
         path.chmod(0o777)  # an emptyDir is for every user of the pod; the pod's directory above it is private
@@ -57,31 +40,16 @@ def _make(volume: Volume) -> str | None:
     return None
 
 
-def _check_host_path(path: Path, host_type: str) -> str | None:
-    if host_type in {"", "DirectoryOrCreate"} and not path.exists():
+def _check_host_path(path: Path, host_path_type: str) -> str | None:
+    if host_path_type in {"", "DirectoryOrCreate"} and not path.exists():
         path.mkdir(parents=True)
-    elif host_type == "FileOrCreate" and not path.exists():
+    elif host_path_type == "FileOrCreate" and not path.exists():
         path.touch()
-    wanted = _EXPECTED.get(host_type.removesuffix("OrCreate"))
-    if wanted is None and host_type:
-        return f"hostPath.type {host_type!r} is unknown"
+    expected = _FILE_TYPES.get(host_path_type.removesuffix("OrCreate"))
+    if expected is None and host_path_type:
+        return f"hostPath.type {host_path_type!r} is unknown"
     if not path.exists():
         return f"hostPath {path} does not exist"
-    if wanted is not None and not wanted[0](path.stat().st_mode):
-        return f"hostPath {path} is not a {wanted[1]}"
+    if expected is not None and not expected[0](path.stat().st_mode):
+        return f"hostPath {path} is not a {expected[1]}"
     return None
-
-
-def _make_mount_sources(resolved: Resolved) -> tuple[Problem, ...]:
-    """Directories that `subPath` names within volumes."""
-    problems = []
-    for container in [*resolved.pod["initContainers"], *resolved.pod["containers"]]:
-        for mount in container["mounts"]:
-            source = Path(mount["source"])
-            try:
-                if not source.exists():
-                    source.mkdir(parents=True)
-            except (OSError, ValueError) as error:
-                text = f"{str(source)!r}: {getattr(error, 'strerror', error)}"
-                problems.append(Problem(reason="FailedMount", message=text, container=container["name"]))
-    return tuple(problems)

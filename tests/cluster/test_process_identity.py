@@ -2,7 +2,7 @@ import os
 import subprocess
 import sys
 
-from trainwright.cluster.identity import ProcessIdentity, identify
+from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 
 def test_a_process_is_alive_until_it_ends_even_before_anybody_has_waited_for_it() -> None:

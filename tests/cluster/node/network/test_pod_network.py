@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from trainwright.cluster.node.network.hosts_files import NameBook
+from trainwright.cluster.node.network.pod_network import NameBook
 from trainwright.objects import Object
 
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from trainwright.cluster.supervision import Supervisor
+from trainwright.cluster.components import Supervisor
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 

@@ -3,8 +3,8 @@
 import os
 import socket
 
-from trainwright.cluster.node.network.ports import listening, read_listening, why_taken
 from trainwright.cluster.node.node_status import format_ports
+from trainwright.cluster.node.supervisor.ports import listening, read_listening, why_taken
 
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode

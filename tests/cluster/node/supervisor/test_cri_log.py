@@ -7,8 +7,16 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.logs.cri import LONGEST_PIECE, ROTATED, Lines, LogFile, Pipe, remove_log, rotated_names
-from trainwright.cluster.node.logs.reader import Renderer
+from trainwright.cluster.node.container_logs import Renderer
+from trainwright.cluster.node.supervisor.cri_log import (
+    LONGEST_PIECE,
+    ROTATED,
+    Lines,
+    LogFile,
+    Pipe,
+    remove_log,
+    rotated_names,
+)
 
 STAMP = "2026-11-15T04:05:06.123456789Z"
 

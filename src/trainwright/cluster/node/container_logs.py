@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainwright.cluster.node.logs.cri import rotated_names
+from trainwright.cluster.node.supervisor.cri_log import rotated_names
 from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.objects import Object
 from trainwright.objects.logs import LogOptions, LogUnavailable

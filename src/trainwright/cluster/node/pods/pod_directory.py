@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from trainwright.cluster.identity import ProcessIdentity, identify
 from trainwright.cluster.node.supervisor.files import read_json, remove_tree, write_json
 from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM
+from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 
 class Supervision:

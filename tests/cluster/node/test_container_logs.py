@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.logs.cri import ROTATED, LogFile
-from trainwright.cluster.node.logs.reader import PodLogs, Renderer, _close, _line_starts, _open_all, _tail_offset
-from trainwright.cluster.node.pods import container_lifecycle
+from trainwright.cluster.node.container_logs import PodLogs, Renderer, _close, _line_starts, _open_all, _tail_offset
+from trainwright.cluster.node.supervisor import container_status
+from trainwright.cluster.node.supervisor.cri_log import ROTATED, LogFile
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
 POD = {"metadata": {"name": "p1", "namespace": "default", "uid": "u"}}
-RUNNING = container_lifecycle.running("2026-11-15T04:05:06Z")
-ENDED = container_lifecycle.terminated(exit_code=0, reason="Completed", started_at="t", finished_at="t")
+RUNNING = container_status.running("2026-11-15T04:05:06Z")
+ENDED = container_status.terminated(exit_code=0, reason="Completed", started_at="t", finished_at="t")
 
 
 class Container:
@@ -100,14 +100,14 @@ async def test_following_ends_when_the_container_was_started_again(container: Co
 
 async def test_in_back_off_the_last_run_is_both_the_present_and_the_previous(container: Container) -> None:
     container.wrote(line(1, "crash"), run=1)
-    container.stands(container_lifecycle.waiting("CrashLoopBackOff"), restarts=1, last=ENDED)
+    container.stands(container_status.waiting("CrashLoopBackOff"), restarts=1, last=ENDED)
     assert await read(container) == await read(container, previous=True) == "crash\n"
 
 
 async def test_what_is_not_there_is_refused_in_the_kubelets_words(container: Container) -> None:
     with pytest.raises(LogUnavailable, match='container "main" in pod "p1" is waiting to start: ContainerCreating'):
         await read(container)
-    container.stands(container_lifecycle.waiting("PodInitializing"))
+    container.stands(container_status.waiting("PodInitializing"))
     with pytest.raises(LogUnavailable, match='container "main" in pod "p1" is waiting to start: PodInitializing'):
         await read(container)
     container.stands(RUNNING)

@@ -8,10 +8,10 @@ from trainwright.cluster.node.network.hosts import (
     ServiceName,
     addresses_by_name,
     choose_address,
+    hostname,
     names_seen_from,
     render_hosts,
 )
-from trainwright.cluster.node.pods.runtime_config import hostname
 from trainwright.objects import Object
 from trainwright.objects.metadata import object_key
 

@@ -5,20 +5,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.pods import container_lifecycle
 from trainwright.cluster.node.pods.pod_status import phase
+from trainwright.cluster.node.supervisor import container_status
 
 NOW = "2026-11-15T04:05:06.000000000Z"
 POLICIES = st.sampled_from(["Always", "OnFailure", "Never"])
 
 
 def ended(code: int) -> dict[str, Any]:
-    return container_lifecycle.terminated(exit_code=code, reason="Error", started_at=NOW, finished_at=NOW)
+    return container_status.terminated(exit_code=code, reason="Error", started_at=NOW, finished_at=NOW)
 
 
 STATES = st.one_of(
-    st.just(container_lifecycle.waiting("ContainerCreating")),
-    st.just(container_lifecycle.running(NOW)),
+    st.just(container_status.waiting("ContainerCreating")),
+    st.just(container_status.running(NOW)),
     st.integers(0, 2).map(ended),
 )
 RECORDS = st.builds(
@@ -47,34 +47,34 @@ def test_delays_double_from_ten_seconds_to_five_minutes() -> None:
     delays: list[float] = []
     for _ in range(8):
         last = delays[-1] if delays else None
-        delays.append(container_lifecycle.next_delay(last, ran=1, backoff=container_lifecycle.BACKOFF))
+        delays.append(container_status.next_delay(last, ran=1, backoff=container_status.BACKOFF))
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300]
 
 
 def test_a_container_that_ran_for_ten_minutes_starts_over() -> None:
-    assert container_lifecycle.next_delay(300, ran=600, backoff=container_lifecycle.BACKOFF) == 0
-    assert container_lifecycle.next_delay(300, ran=599, backoff=container_lifecycle.BACKOFF) == 300
+    assert container_status.next_delay(300, ran=600, backoff=container_status.BACKOFF) == 0
+    assert container_status.next_delay(300, ran=599, backoff=container_status.BACKOFF) == 300
 
 
 def test_exit_codes_are_those_of_a_shell() -> None:
-    assert container_lifecycle.exit_of(7 << 8) == (7, 0)
-    assert container_lifecycle.exit_of(9) == (137, 9)
-    assert container_lifecycle.exit_of(15 | 0x80) == (143, 15)  # with a core dump
+    assert container_status.exit_of(7 << 8) == (7, 0)
+    assert container_status.exit_of(9) == (137, 9)
+    assert container_status.exit_of(15 | 0x80) == (143, 15)  # with a core dump
 
 
 def test_policies_decide_who_is_restarted() -> None:
     table = {
-        (p, c): container_lifecycle.restarts(p, c, init=False) for p in ("Always", "OnFailure", "Never") for c in (0, 1)
+        (p, c): container_status.restarts(p, c, init=False) for p in ("Always", "OnFailure", "Never") for c in (0, 1)
     }
     assert [key for key, again in table.items() if again] == [("Always", 0), ("Always", 1), ("OnFailure", 1)]
-    assert not container_lifecycle.restarts("Always", 0, init=True)
-    assert container_lifecycle.restarts("Always", 1, init=True)
-    assert not container_lifecycle.restarts("Never", 1, init=True)
+    assert not container_status.restarts("Always", 0, init=True)
+    assert container_status.restarts("Always", 1, init=True)
+    assert not container_status.restarts("Never", 1, init=True)
 
 
 @given(state=STATE, policy=POLICIES)
 def test_a_lost_pod_runs_nothing_and_either_ends_or_starts_again(state: dict[str, Any], policy: str) -> None:
-    lost = container_lifecycle.lost(state, policy, NOW)
+    lost = container_status.lost(state, policy, NOW)
     everybody = lost["initContainers"] + lost["containers"]
     assert not any("running" in record["state"] for record in everybody)
     if policy == "Never":
@@ -83,12 +83,12 @@ def test_a_lost_pod_runs_nothing_and_either_ends_or_starts_again(state: dict[str
         assert phase(policy, lost["initContainers"], lost["containers"], ended=True) in {"Succeeded", "Failed"}
         assert all("terminated" in record["state"] for record in lost["containers"])
     else:
-        assert not container_lifecycle.settled(policy, lost["initContainers"], lost["containers"])
+        assert not container_status.settled(policy, lost["initContainers"], lost["containers"])
 
 
 @given(state=STATE, policy=POLICIES)
 def test_what_had_ended_before_the_loss_is_not_changed_by_it(state: dict[str, Any], policy: str) -> None:
-    lost = container_lifecycle.lost(state, policy, NOW)
+    lost = container_status.lost(state, policy, NOW)
     for before, after in zip(state["containers"], lost["containers"], strict=True):
         if "terminated" in before["state"]:
             assert after == before
@@ -99,12 +99,12 @@ def test_what_had_ended_before_the_loss_is_not_changed_by_it(state: dict[str, An
 
 @given(state=STATE, policy=POLICIES)
 def test_a_settled_pod_has_nothing_left_to_restart(state: dict[str, Any], policy: str) -> None:
-    if container_lifecycle.settled(policy, state["initContainers"], state["containers"]):
+    if container_status.settled(policy, state["initContainers"], state["containers"]):
         for init, records in ((True, state["initContainers"]), (False, state["containers"])):
-            codes = [code for record in records if (code := container_lifecycle.exit_code_of(record)) is not None]
-            if container_lifecycle.initialized(state["initContainers"]):
-                assert not any(container_lifecycle.restarts(policy, code, init=init) for code in codes)
+            codes = [code for record in records if (code := container_status.exit_code_of(record)) is not None]
+            if container_status.initialized(state["initContainers"]):
+                assert not any(container_status.restarts(policy, code, init=init) for code in codes)
 
 
 def test_timestamps_have_nanoseconds() -> None:
-    assert container_lifecycle.timestamp(1_000_000_001_000_000_002) == "2001-09-09T01:46:41.000000002Z"
+    assert container_status.timestamp(1_000_000_001_000_000_002) == "2001-09-09T01:46:41.000000002Z"
