@@ -265,7 +265,7 @@ async def test_a_pod_without_a_command_waits_and_says_what_to_do(node: Node) -> 
 
 
 async def test_what_is_not_honoured_becomes_a_warning(node: Node) -> None:
-    await node.create("p", container("true", image="pytorch:2", resources={"limits": {"cpu": "1"}}))
+    await node.create("p", container("sleep 5", image="pytorch:2", resources={"limits": {"cpu": "1"}}))
     assert "pytorch:2" in (await node.event("UnknownImage"))["message"]
     assert "resources" in (await node.event("FieldNotHonoured"))["message"]
     assert (await node.event("Started"))["involvedObject"]["name"] == "p"
