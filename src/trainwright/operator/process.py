@@ -33,7 +33,7 @@ from trainwright.operator.options import OperatorError, OperatorOptions, enabled
 from trainwright.operator.reconcile.status_writer import explain_forgetful
 from trainwright.operator.setup.capabilities import Surroundings, survey
 from trainwright.operator.setup.crds import forgetful_kinds, install_crds, missing_crds
-from trainwright.operator.setup.leadership import check_rights
+from trainwright.operator.setup.leadership import check_permissions
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: Ope
                 f"`trainwright operator --install-crds` or `{_BY_KUBECTL}`"
             )
         if options.leader_election is not None:
-            await check_rights(client, options.leader_election.namespace or own_namespace(config))
+            await check_permissions(client, options.leader_election.namespace or own_namespace(config))
         forgetful = frozenset[str]()
         if not options.install_crds:  # of definitions that have just been installed the schema may still be the old one
             forgetful = await _answer(client, lambda: forgetful_kinds(client, kinds.values()))

@@ -294,7 +294,7 @@ async def test_without_the_rights_webhooks_are_off_and_the_reason_is_said(
     rules = [rule("", "secrets", "list watch get update")]
     limited = await account(client, configured.namespace, "limited", rules)
     async with Client(limited) as poor, running(poor, configured) as setup:
-        await found(setup, "off: no right to list and watch validatingwebhookconfigurations")
+        await found(setup, "off: not allowed to list validatingwebhookconfigurations")
         assert setup.finding.well
     rules += [rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list watch get update")]
     # As upstream's role: it may update the Secret that the manifests bring, not create one.

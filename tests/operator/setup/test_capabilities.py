@@ -27,7 +27,7 @@ async def test_what_may_not_be_seen_is_done_without_and_told(
     assert not seen.settings.autoscaling
     assert seen.outlook == []
     assert "horizontalpodautoscalers.autoscaling: spec.elasticPolicy.metrics has no effect" in caplog.text
-    assert "no right to list and watch nodes: pods on nodes that are gone cannot be replaced" in caplog.text
+    assert "not allowed to list nodes: pods on nodes that are gone are not replaced" in caplog.text
 
 
 async def test_a_cluster_without_autoscalers_is_no_error() -> None:

@@ -8,7 +8,7 @@ from trainwright.kube.client.errors import Unreachable
 from trainwright.kube.client.requests import Request
 from trainwright.objects.resources import LEASES
 from trainwright.operator.options import LeaderElectionOptions, OperatorError
-from trainwright.operator.setup.leadership import Leadership, NotLeading, check_rights
+from trainwright.operator.setup.leadership import Leadership, NotLeading, check_permissions
 
 pytestmark = pytest.mark.apiserver
 
@@ -57,15 +57,15 @@ async def test_a_leader_that_cannot_renew_in_time_has_lost(client: Client, real_
     assert (await client.get(LEASES, "lock", namespace=real_namespace))["spec"]["holderIdentity"] == "thief"
 
 
-async def test_a_missing_right_is_named_with_the_rule_to_add(client: Client, real_namespace: str) -> None:
+async def test_a_missing_permission_is_named_with_the_rule_to_add(client: Client, real_namespace: str) -> None:
     leases = "coordination.k8s.io", "leases"
     config = await account(client, real_namespace, "reader", [rule(*leases, "get create")])
     async with Client(config) as poor:
         with pytest.raises(OperatorError) as refused:
-            await check_rights(poor, real_namespace)
-    assert f"no right to update leases in namespace {real_namespace}" in str(refused.value)
+            await check_permissions(poor, real_namespace)
+    assert f"not allowed to update leases.coordination.k8s.io in namespace {real_namespace}" in str(refused.value)
     assert "resources [leases], verbs [get, create, update, watch]" in str(refused.value)
-    await check_rights(client, real_namespace)
+    await check_permissions(client, real_namespace)
 
 
 def test_times_that_would_let_two_lead_are_refused() -> None:

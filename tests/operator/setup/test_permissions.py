@@ -7,7 +7,7 @@ from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.servers.scriptedserver import answer, scripted_server
 from trainwright.kube.client.async_client import Client
 from trainwright.objects.resources import NODES, PODS
-from trainwright.operator.setup.permissions import may, may_watch
+from trainwright.operator.setup.permissions import is_allowed, is_watch_allowed
 
 
 @pytest.mark.apiserver
@@ -16,18 +16,18 @@ async def test_the_answer_is_that_of_our_own_account(client: Client, real_namesp
         client, real_namespace, "reader", [rule("", "pods", "list watch"), rule("", "nodes", "list")]
     )
     async with Client(config) as reader:
-        assert await may(reader, "list", PODS)
-        assert await may(reader, "list", PODS, real_namespace)
-        assert not await may(reader, "create", PODS, real_namespace)
-        assert await may_watch(reader, PODS)
-        assert await may(reader, "list", NODES)
-        assert not await may_watch(reader, NODES)
+        assert await is_allowed(reader, "list", PODS)
+        assert await is_allowed(reader, "list", PODS, real_namespace)
+        assert not await is_allowed(reader, "create", PODS, real_namespace)
+        assert await is_watch_allowed(reader, PODS)
+        assert await is_allowed(reader, "list", NODES)
+        assert not await is_watch_allowed(reader, NODES)
 
 
 async def test_on_the_embedded_cluster_everything_is_allowed() -> None:
     async with running_embedded() as embedded, Client(embedded.config) as client:
-        assert await may_watch(client, NODES)
-        assert await may(client, "create", PODS, "default")
+        assert await is_watch_allowed(client, NODES)
+        assert await is_allowed(client, "create", PODS, "default")
 
 
 async def test_a_server_that_cannot_answer_yet_is_asked_again() -> None:
@@ -36,12 +36,12 @@ async def test_a_server_that_cannot_answer_yet_is_asked_again() -> None:
             answer({"kind": "Status", "code": 500, "message": "etcd is away"}, status=500),
             answer({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}, status=201),
         )
-        assert await may(client, "list", NODES)
+        assert await is_allowed(client, "list", NODES)
     assert len(server.seen) == 2
 
 
 async def test_a_server_that_refuses_the_question_allows_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_server() as server, Client(server.config, retries=False) as client:
         server.will(answer({"kind": "Status", "code": 403, "message": "no questions"}, status=403))
-        assert not await may(client, "list", NODES)
-    assert "may not even ask whether we may list nodes: no questions" in caplog.text
+        assert not await is_allowed(client, "list", NODES)
+    assert "cannot review access to list nodes: no questions" in caplog.text

@@ -7,13 +7,12 @@ from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.resources import SERVICE_ACCOUNTS, Resource
-from trainwright.operator.setup.permissions import may
+from trainwright.objects.resources import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
+from trainwright.operator.setup.permissions import is_allowed
 
-_CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
-_CLUSTER_ROLE_BINDINGS = Resource(
-    "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False
-)
+_GROUP = "rbac.authorization.k8s.io"
+_CLUSTER_ROLES = Resource(_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
+_CLUSTER_ROLE_BINDINGS = Resource(_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 
 
 def rule(group: str, resources: str, verbs: str) -> Object:
@@ -21,34 +20,44 @@ def rule(group: str, resources: str, verbs: str) -> Object:
     return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
 
 
-async def account(client: Client, namespace: str, name: str, rules: Sequence[Object]) -> ClusterConfig:
-    """Makes a service account that may do what the rules say in the whole cluster, and answers with a way in."""
+async def account(
+    client: Client, namespace: str, name: str, rules: Sequence[Object], *, own_rules: Sequence[Object] = ()
+) -> ClusterConfig:
+    """Makes a service account that may do what the rules say in the whole cluster, and answers with a way in.
+    `own_rules` are granted in its namespace alone."""
     # Names in the cluster scope outlive the namespace of a test, and the namespace's own name is never used twice.
     role = f"{namespace}-{name}"
     await client.create(SERVICE_ACCOUNTS, _named("ServiceAccount", "v1", name, namespace=namespace))
-    group = "rbac.authorization.k8s.io"
-    await client.create(_CLUSTER_ROLES, _named("ClusterRole", f"{group}/v1", role) | {"rules": list(rules)})
-    await client.create(
-        _CLUSTER_ROLE_BINDINGS,
-        _named("ClusterRoleBinding", f"{group}/v1", role)
-        | {
-            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
-        },
-    )
+    await client.create(_CLUSTER_ROLES, _role("ClusterRole", role, rules))
+    await client.create(_CLUSTER_ROLE_BINDINGS, _binding("ClusterRole", role, name, namespace))
+    if own_rules:
+        await client.create(ROLES, _role("Role", name, own_rules), namespace=namespace)
+        await client.create(ROLE_BINDINGS, _binding("Role", name, name, namespace), namespace=namespace)
     request = _named("TokenRequest", "authentication.k8s.io/v1", name) | {"spec": {"expirationSeconds": 3600}}
     answer = await client.create(SERVICE_ACCOUNTS, request, namespace=namespace, subresource="token")
     config = replace(client.config, token=answer["status"]["token"], token_file=None)
     await _until_in_force(config, rules)
+    await _until_in_force(config, own_rules, namespace)
     return config
 
 
-async def _until_in_force(config: ClusterConfig, rules: Sequence[Object]) -> None:
+async def _until_in_force(config: ClusterConfig, rules: Sequence[Object], namespace: str | None = None) -> None:
     """The server's authorizer follows roles by a watch of its own."""
     async with Client(config) as client:
         for one in rules:
-            resource = Resource(one["apiGroups"][0], "v1", one["resources"][0], "", namespaced=False)
-            await eventually(lambda: may(client, one["verbs"][0], resource), bool)  # noqa: B023 (awaited at once)
+            resource = Resource(one["apiGroups"][0], "v1", one["resources"][0], "", namespaced=namespace is not None)
+            await eventually(lambda: is_allowed(client, one["verbs"][0], resource, namespace), bool)  # noqa: B023 (awaited at once)
+
+
+def _role(kind: str, name: str, rules: Sequence[Object]) -> Object:
+    return _named(kind, f"{_GROUP}/v1", name) | {"rules": list(rules)}
+
+
+def _binding(kind: str, role: str, account: str, namespace: str) -> Object:
+    return _named(f"{kind}Binding", f"{_GROUP}/v1", role) | {
+        "roleRef": {"apiGroup": _GROUP, "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
 
 
 def _named(kind: str, api_version: str, name: str, *, namespace: str | None = None) -> Object:

@@ -24,10 +24,11 @@ from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS, Resource
 from trainwright.operator.options import WebhookOptions
+from trainwright.operator.rbac import WEBHOOKS
 from trainwright.operator.serving.health import Finding
 from trainwright.operator.serving.http_server import Address, Page, first_of, serving
 from trainwright.operator.serving.webhook_certificates import Certificates, load_into, read_certificates, renewed
-from trainwright.operator.setup.permissions import may, may_watch
+from trainwright.operator.setup.permissions import missing_permission
 
 log = logging.getLogger(__name__)
 
@@ -101,9 +102,11 @@ class WebhookSetup:
 
     async def run(self) -> None:
         """Until it is cancelled. Returns only if we may not do this here; then webhooks are off."""
-        if missing := await self._missing_rights():
-            self._switch_off(f"no right to {missing}")
-            return
+        for rule in WEBHOOKS.rules:
+            namespace = self._place.namespace if rule.own_namespace else None
+            if missing := await missing_permission(self._client, rule, namespace):
+                self._switch_off(f"not allowed to {missing}")
+                return
         reflectors = (
             self._reflector(SECRETS, self._secrets, self._place.names.secret, namespace=self._place.namespace),
             self._reflector(VALIDATING_WEBHOOK_CONFIGURATIONS, self._configurations, self._place.names.configuration),
@@ -177,17 +180,6 @@ class WebhookSetup:
         log.info("wrote the webhooks' certificates to Secret %s/%s", place.namespace, place.names.secret)
         self._secrets.remember(answer)
         return fresh
-
-    async def _missing_rights(self) -> str:
-        """Those without which there is no point in beginning; empty if there are none."""
-        place = self._place
-        for resource, namespace in ((SECRETS, place.namespace), (VALIDATING_WEBHOOK_CONFIGURATIONS, None)):
-            where = f" in namespace {namespace}" if namespace else ""
-            if not await may_watch(self._client, resource, namespace):
-                return f"list and watch {resource.qualified_plural}{where}"
-            if not await may(self._client, "update", resource, namespace):
-                return f"update {resource.qualified_plural}{where}"
-        return ""
 
     def _switch_off(self, why: str) -> None:
         """No reason not to work on the jobs that are there; but the API server takes no answer for a no."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
-from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, Resource
+from trainwright.objects.resources import AUTOSCALERS, Resource
 from trainwright.operator.options import OperatorError
-from trainwright.operator.setup.permissions import may_watch
+from trainwright.operator.rbac import NODE_STATUS, PRIORITIES
+from trainwright.operator.setup.permissions import is_watch_allowed, missing_permission
 
 log = logging.getLogger(__name__)
 
@@ -36,21 +37,19 @@ async def survey(client: Client, settings: Settings, *, namespace: str | None = 
     if settings.autoscaling and not await _is_served(client, AUTOSCALERS, namespace):
         log.warning("no access to %s: spec.elasticPolicy.metrics has no effect", AUTOSCALERS.qualified_plural)
         settings = replace(settings, autoscaling=False)
-    wanted = (NODES, PRIORITY_CLASSES) if settings.gang else (NODES,)
-    outlook = [resource for resource in wanted if await may_watch(client, resource)]
-    for resource in set(wanted) - set(outlook):
-        log.warning("no right to list and watch %s: %s", resource.qualified_plural, _CONSEQUENCE[resource])
+    wanted = (NODE_STATUS, PRIORITIES) if settings.gang else (NODE_STATUS,)
+    outlook = []
+    for feature in wanted:
+        (rule,) = feature.rules
+        if missing := await missing_permission(client, rule, None):
+            log.warning("not allowed to %s: %s", missing, feature.without)
+        else:
+            outlook.append(rule.resource)
     return Surroundings(settings, outlook)
 
 
-_CONSEQUENCE = {
-    NODES: "pods on nodes that are gone cannot be replaced",
-    PRIORITY_CLASSES: "the least resources of a gang are counted in the order of its roles",
-}
-
-
 async def _is_served(client: Client, resource: Resource, namespace: str | None) -> bool:
-    if not await may_watch(client, resource, namespace):
+    if not await is_watch_allowed(client, resource, namespace):
         return False
     try:
         await client.raw("GET", resource.path(namespace), params={"limit": "1"})

@@ -12,10 +12,10 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Unreachable
 from trainwright.kube.client.requests import Request
 from trainwright.kube.controller.leader_election import LeaderElection, process_identity
-from trainwright.objects.resources import LEASES
 from trainwright.operator.options import LeaderElectionOptions, OperatorError
+from trainwright.operator.rbac import LEADER_ELECTION
 from trainwright.operator.serving.health import Finding
-from trainwright.operator.setup.permissions import may
+from trainwright.operator.setup.permissions import missing_permission
 
 log = logging.getLogger(__name__)
 
@@ -23,14 +23,12 @@ _HARMLESS = "/apis/authorization.k8s.io/"
 """Questions about our rights are POST requests, and change nothing."""
 
 
-async def check_rights(client: Client, namespace: str) -> None:
-    """Raises OperatorError, naming the rule that is missing: waiting for a lease would never end."""
-    for verb in ("get", "create", "update"):
-        if not await may(client, verb, LEASES, namespace):
-            raise OperatorError(
-                f"--leader-elect: no right to {verb} leases in namespace {namespace}; add the rule "
-                "apiGroups [coordination.k8s.io], resources [leases], verbs [get, create, update, watch] to our role"
-            )
+async def check_permissions(client: Client, namespace: str) -> None:
+    """Raises OperatorError that names the missing rule: without it the operator would wait for the lease for ever."""
+    (rule,) = LEADER_ELECTION.rules
+    # Without watch the lease is polled.
+    if missing := await missing_permission(client, rule, namespace, optional="watch"):
+        raise OperatorError(f"--leader-elect: not allowed to {missing}; add the rule {rule} to the operator's role")
 
 
 class NotLeading(Unreachable):

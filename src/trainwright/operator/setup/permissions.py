@@ -1,7 +1,7 @@
-"""What the operator may do in its cluster, asked of the cluster itself: watches that only some installations allow.
+"""Asks the API server what the operator is allowed to do, by SelfSubjectAccessReviews.
 
-The rules of training-operator's ClusterRole do not name Nodes or PriorityClasses, for example. Whoever needs such a
-resource asks here first and does without it where the answer is no, instead of being refused again and again.
+Features that need more than upstream's ClusterRole grants, Nodes or PriorityClasses for example, ask before they start
+and stay off if the answer is no.
 """
 
 import asyncio
@@ -13,38 +13,51 @@ from trainwright.kube.client.errors import ApiError, ServerError, TooManyRequest
 from trainwright.kube.client.retries import backoff
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
+from trainwright.operator.rbac import Rule
 
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 
 
-async def may(client: Client, verb: str, resource: Resource, namespace: str | None = None) -> bool:
-    """Whether our credentials allow `verb` ("list", "create", ...) on the resource; without a namespace: in all.
+async def is_allowed(client: Client, verb: str, resource: Resource, namespace: str | None = None) -> bool:
+    """Whether the client's credentials allow `verb` on the resource; without a namespace: in all of them.
 
-    It says nothing about whether the resource is served. Waits for a cluster that cannot answer at the moment; one
-    that refuses the very question allows nothing.
+    Says nothing about whether the resource is served. Waits for an API server that cannot answer at the moment; if it
+    forbids the review itself, the answer is False.
     """
     attempt = 0
     while True:
         try:
             answer = await client.create(_REVIEWS, _review(verb, resource, namespace))
         except (Unreachable, ServerError, TooManyRequests) as error:
-            log.warning("cannot ask whether we may %s %s yet: %s", verb, resource.qualified_plural, error)
+            log.warning("cannot review access to %s %s yet: %s", verb, resource.qualified_plural, error)
             await asyncio.sleep(
                 backoff(attempt, jitter=random.random(), first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)  # noqa: S311
             )
             attempt += 1
         except ApiError as error:
-            log.warning("may not even ask whether we may %s %s: %s", verb, resource.qualified_plural, error)
+            log.warning("cannot review access to %s %s: %s", verb, resource.qualified_plural, error)
             return False
         else:
             return bool((answer.get("status") or {}).get("allowed"))
 
 
-async def may_watch(client: Client, resource: Resource, namespace: str | None = None) -> bool:
-    """Whether a cache of the resource can be kept: it takes a list and a watch."""
-    return await may(client, "list", resource, namespace) and await may(client, "watch", resource, namespace)
+async def is_watch_allowed(client: Client, resource: Resource, namespace: str | None = None) -> bool:
+    """Whether the resource can be cached, which takes list and watch."""
+    return await is_allowed(client, "list", resource, namespace) and await is_allowed(
+        client, "watch", resource, namespace
+    )
+
+
+async def missing_permission(client: Client, rule: Rule, namespace: str | None, *, optional: str = "") -> str:
+    """The first verb of the rule that is not allowed, with its resource ("update leases in namespace x"); empty if all
+    of them are. `optional` is a verb that can be done without."""
+    where = f" in namespace {namespace}" if namespace else ""
+    for verb in rule.verbs:
+        if verb != optional and not await is_allowed(client, verb, rule.resource, namespace):
+            return f"{verb} {rule.resource.qualified_plural}{where}"
+    return ""
 
 
 _REVIEWS = Resource(

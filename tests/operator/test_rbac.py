@@ -1,0 +1,235 @@
+"""The RBAC rules on the real API server: the operator runs jobs with exactly them, and with upstream's ClusterRole."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster.accounts import account, rule
+from tests.support.cluster.controlplane import free_ports
+from tests.support.cluster.played_kubelet import PlayedKubelet
+from tests.support.cluster.podgroups import serve_pod_groups
+from tests.support.objects.jobs import JobBuilder, service
+from tests.support.playing import playing, submit
+from tests.support.waiting import eventually
+from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.engine import Settings
+from trainwright.engine.settings import Gang
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.objects import Object
+from trainwright.objects.resources import (
+    AUTOSCALERS,
+    EVENTS,
+    LEASES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    Resource,
+)
+from trainwright.operator.application import Parts
+from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
+from trainwright.operator.process import prepare
+from trainwright.operator.rbac import FEATURES, OBJECTS, Feature, Rule, job_rules
+
+ROOT = Path(__file__).parents[2]
+
+ALL = "create delete get list patch update watch"
+UPSTREAM = [
+    rule("", "pods events", ALL),
+    rule("", "services", "create delete get list watch"),
+    rule("", "pods/exec", "create"),
+    rule("", "configmaps", "create list update watch"),
+    rule("", "serviceaccounts", "create get list watch"),
+    rule("", "secrets", "get list update watch"),
+    rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get list update watch"),
+    rule("autoscaling", "horizontalpodautoscalers", ALL),
+    rule("kubeflow.org", "pytorchjobs", ALL),
+    rule("kubeflow.org", "pytorchjobs/status", "get patch update"),
+    rule("kubeflow.org", "pytorchjobs/finalizers", "update"),
+    rule("rbac.authorization.k8s.io", "roles rolebindings", "create list update watch"),
+    rule("scheduling.volcano.sh", "podgroups", ALL),
+    rule("scheduling.x-k8s.io", "podgroups", ALL),
+]
+
+
+def grants(rules: Iterable[Object]) -> set[tuple[str, str, str]]:
+    return {
+        (one["apiGroups"][0], resource, verb) for one in rules for resource in one["resources"] for verb in one["verbs"]
+    }
+
+
+def test_running_jobs_takes_no_more_than_upstreams_role() -> None:
+    assert grants(one.render() for one in job_rules([PYTORCH], OBJECTS)) <= grants(UPSTREAM)
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
+def test_a_feature_says_whether_upstreams_role_is_enough(feature: Feature) -> None:
+    assert feature.in_upstream_role == (grants(one.render() for one in feature.rules) <= grants(UPSTREAM))
+
+
+def test_the_page_shows_the_rules() -> None:
+    tool = ROOT / "tools" / "operator_rbac.py"
+    printed = subprocess.run([sys.executable, tool], capture_output=True, text=True, check=True).stdout
+    page = (ROOT / "docs" / "how-to" / "run-the-operator.md").read_text()
+    assert printed in page, "run: .venv/bin/python tools/operator_rbac.py --write"
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
+async def test_jobs_run_with_the_rules_for_jobs_alone(
+    client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = await granted(client, real_namespace, job_rules([PYTORCH]))
+    job = JobBuilder("job", namespace=real_namespace).master(policy="ExitCode").workers(1)
+
+    async with operating(client, config, OperatorOptions(namespace=real_namespace)) as kubelet:
+        await submit(client, job.run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=1))
+        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Running" in seen)
+        await kubelet.finish("job-worker-0", exit_code=1)
+        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Restarting" in seen)
+        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Running" in seen)
+        await kubelet.finish("job-master-0")
+        await eventually(lambda: messages(client, real_namespace), lambda seen: "Deleted job: job" in seen)
+
+    assert "Deleted pod: job-worker-0" in await messages(client, real_namespace)
+    assert "not allowed to list nodes: pods on nodes that are gone are not replaced" in caplog.text
+    assert "forbidden" not in caplog.text
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
+async def test_every_feature_works_with_its_rules(
+    client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_POD_NAMESPACE", real_namespace)
+    gang, webhooks = Gang("scheduler-plugins"), f"validator.{real_namespace}"
+    await serve_pod_groups(client, gang)
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook_configuration(webhooks))
+    await client.create(SERVICES, orphaned_service(), namespace=real_namespace)
+    rules = [*job_rules([PYTORCH]), *(one for feature in FEATURES for one in feature.rules)]
+    config = await granted(client, real_namespace, rules)
+    options = OperatorOptions(
+        namespace=real_namespace,
+        settings=Settings(gang=gang, dead_node_seconds=60),
+        install_crds=True,
+        leader_election=LeaderElectionOptions(name="lock"),
+        webhooks=WebhookOptions(configuration=webhooks, port=free_ports(1)[0]),
+    )
+    job = JobBuilder("job", namespace=real_namespace).master().workers(1).run_policy(cleanPodPolicy="All")
+
+    async with operating(client, config, options) as kubelet:
+        await submit(client, job.spec(elasticPolicy={"metrics": [CPU]}))
+        for resource in (AUTOSCALERS, gang.resource, LEASES, SECRETS):
+            await eventually(lambda: items(client, resource, real_namespace), bool)  # noqa: B023 (awaited at once)
+        await eventually(lambda: items(client, SERVICES, real_namespace), all_owned)
+        await eventually(lambda: client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, webhooks), has_authority)
+        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Running" in seen)
+        await kubelet.finish("job-master-0")
+        for resource in (AUTOSCALERS, gang.resource, SERVICES, PODS):
+            await eventually(lambda: items(client, resource, real_namespace), lambda seen: not seen)  # noqa: B023
+
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, webhooks)
+    assert "not allowed" not in caplog.text
+    assert "forbidden" not in caplog.text
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
+async def test_jobs_run_with_upstreams_role(
+    client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    config = await account(client, real_namespace, "upstream", UPSTREAM)
+    names = WebhookOptions(configuration=f"none.{real_namespace}")
+    options = OperatorOptions(namespace=real_namespace, settings=Settings(dead_node_seconds=60), webhooks=names)
+    job = JobBuilder("job", namespace=real_namespace).master().workers(1).run_policy(cleanPodPolicy="All")
+
+    async with operating(client, config, options) as kubelet:
+        await submit(client, job)
+        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Running" in seen)
+        await kubelet.finish("job-master-0")
+        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Succeeded" in seen)
+        await eventually(lambda: messages(client, real_namespace), lambda seen: "Deleted pod: job-worker-0" in seen)
+
+    assert "not allowed to list nodes: pods on nodes that are gone are not replaced" in caplog.text
+    assert f"off: there is no ValidatingWebhookConfiguration none.{real_namespace}" in caplog.text
+    assert "forbidden" not in caplog.text
+
+
+@pytest.mark.apiserver
+async def test_leader_election_takes_a_rule_that_upstreams_role_lacks(client: Client, real_namespace: str) -> None:
+    config = await account(client, real_namespace, "upstream", UPSTREAM)
+    options = OperatorOptions(leader_election=LeaderElectionOptions(namespace=real_namespace))
+    with pytest.raises(OperatorError, match=r"--leader-elect: not allowed to get leases.* verbs \[get, create, update"):
+        await prepare(config, KINDS, options)
+
+
+async def granted(client: Client, namespace: str, rules: Iterable[Rule]) -> ClusterConfig:
+    """The credentials of an operator that lives in the namespace and has exactly these rules."""
+    rendered = [(one.own_namespace, one.render()) for one in rules]
+    return await account(
+        client,
+        namespace,
+        "operator",
+        [one for own, one in rendered if not own],
+        own_rules=[one for own, one in rendered if own],
+    )
+
+
+@asynccontextmanager
+async def operating(client: Client, config: ClusterConfig, options: OperatorOptions) -> AsyncIterator[PlayedKubelet]:
+    """Runs an operator with these credentials, and a kubelet that is allowed everything."""
+    assert options.namespace
+    parts, stop = Parts(config, KINDS, options), asyncio.Event()
+    async with playing(client, options.namespace) as kubelet, asyncio.TaskGroup() as group:
+        group.create_task(parts.work(await prepare(config, KINDS, options), stop))
+        yield kubelet
+        stop.set()
+
+
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+
+
+def webhook_configuration(name: str) -> Object:
+    """Calls this machine, but for no resource."""
+    webhook = {
+        "name": "asks.nothing.example.com",
+        "clientConfig": {"url": "https://127.0.0.1/"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    return {**kind, "metadata": {"name": name}, "webhooks": [webhook]}
+
+
+def orphaned_service() -> Object:
+    orphan = service("Master", 0, job="job")
+    labels = orphan["metadata"]["labels"]
+    return {**orphan, "metadata": {"name": "job-master-0", "labels": labels}, "spec": {"ports": [{"port": 23456}]}}
+
+
+def all_owned(objects: list[Object]) -> bool:
+    return all(one["metadata"].get("ownerReferences") for one in objects)
+
+
+def has_authority(configuration: Object) -> bool:
+    return "caBundle" in configuration["webhooks"][0]["clientConfig"]
+
+
+async def items(client: Client, resource: Resource, namespace: str) -> list[Object]:
+    return (await client.list(resource, namespace=namespace)).items
+
+
+async def conditions(client: Client, namespace: str) -> set[str]:
+    job = await client.get(PYTORCH.resource, "job", namespace=namespace)
+    return {one["type"] for one in job.get("status", {}).get("conditions", ()) if one["status"] == "True"}
+
+
+async def messages(client: Client, namespace: str) -> set[str]:
+    return {event["message"] for event in await items(client, EVENTS, namespace)}
