@@ -25,6 +25,7 @@ class ErrorType(Enum):
     TYPE_INVALID = "Invalid value", "FieldValueTypeInvalid"
     NOT_SUPPORTED = "Unsupported value", "FieldValueNotSupported"
     FORBIDDEN = "Forbidden", "FieldValueForbidden"
+    NOT_FOUND = "Not found", "FieldValueNotFound"
     DUPLICATE = "Duplicate value", "FieldValueDuplicate"
     TOO_LONG = "Too long", "FieldValueTooLong"
     TOO_MANY = "Too many", "FieldValueTooMany"
@@ -79,6 +80,10 @@ def not_supported(path: str, value: Any, supported: Iterable[Any]) -> FieldError
 
 def forbidden(path: str, detail: str) -> FieldError:
     return FieldError(path, ErrorType.FORBIDDEN, detail)
+
+
+def not_found(path: str, value: Any) -> FieldError:
+    return FieldError(path, ErrorType.NOT_FOUND, shown=shown(value))
 
 
 def duplicate(path: str, value: Any) -> FieldError:

@@ -3,12 +3,10 @@
 Whatever goes wrong below the HTTP edge is raised as an `ApiFailure` and leaves the server as a metav1.Status body.
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
 
-from trainwright.objects import Object
+from trainwright.objects import Object, field_errors
+from trainwright.objects.field_errors import FieldError
 from trainwright.objects.resources import Resource
 
 
@@ -35,67 +33,6 @@ class ApiFailure(Exception):  # noqa: N818 - an answer to the client, not a faul
         if self.details:
             body["details"] = self.details
         return body | {"code": self.code}
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """One thing that is wrong with one field, as k8s.io/apimachinery's field.Error words it."""
-
-    reason: str
-    field: str
-    body: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.body}"
-
-    def cause(self) -> Object:
-        return {"reason": self.reason, "message": self.body, "field": self.field}
-
-
-def required(field: str, detail: str = "") -> FieldError:
-    return FieldError("FieldValueRequired", field, f"Required value: {detail}" if detail else "Required value")
-
-
-def invalid_value(field: str, value: Any, detail: str) -> FieldError:
-    return FieldError("FieldValueInvalid", field, f"Invalid value: {shown(value)}: {detail}")
-
-
-def invalid_type(field: str, value: Any, detail: str) -> FieldError:
-    return FieldError("FieldValueTypeInvalid", field, f"Invalid value: {shown(value)}: {detail}")
-
-
-def not_supported(field: str, value: Any, supported: Iterable[Any]) -> FieldError:
-    allowed = ", ".join(shown(one) for one in supported)
-    return FieldError(
-        "FieldValueNotSupported", field, f"Unsupported value: {shown(value)}: supported values: {allowed}"
-    )
-
-
-def forbidden_field(field: str, detail: str) -> FieldError:
-    return FieldError("FieldValueForbidden", field, f"Forbidden: {detail}")
-
-
-def duplicate_value(field: str, value: Any) -> FieldError:
-    return FieldError("FieldValueDuplicate", field, f"Duplicate value: {shown(value)}")
-
-
-def too_long(field: str, limit: int) -> FieldError:
-    return FieldError("FieldValueTooLong", field, f"Too long: may not be more than {limit} bytes")
-
-
-def too_many(field: str, count: int, limit: int) -> FieldError:
-    return FieldError("FieldValueTooMany", field, f"Too many: {count}: must have at most {limit} items")
-
-
-def shown(value: Any) -> str:
-    """A value as Go prints it in field errors."""
-    if value is None:
-        return "null"
-    if isinstance(value, (str, bool)):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, (dict, list)):
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    return str(value)
 
 
 def not_found(resource: Resource, name: str) -> ApiFailure:
@@ -129,8 +66,12 @@ def invalid(resource: Resource, name: str, errors: Iterable[FieldError]) -> ApiF
 
 def invalid_patch(patch: str, why: str) -> ApiFailure:
     """422 for a patch that cannot be applied; the real server names neither kind nor object here."""
-    error = invalid_value("patch", patch, why)
-    return ApiFailure(422, "Invalid", f' "" is invalid: {error}', {"causes": [error.cause()]})
+    return invalid(Resource("", "", "", ""), "", [field_errors.invalid("patch", patch, why)])
+
+
+def invalid_options(kind: str, error: FieldError) -> ApiFailure:
+    """422 for a query parameter or a field of `CreateOptions`, `DeleteOptions`, `ListOptions`, …"""
+    return invalid(Resource("meta.k8s.io", "v1", "", kind), "", [error])
 
 
 def forbidden(resource: Resource, name: str, why: str, causes: list[Object] | None = None) -> ApiFailure:

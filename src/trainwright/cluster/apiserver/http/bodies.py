@@ -1,13 +1,15 @@
 """Request bodies: JSON, YAML, and the few protobuf messages that kubectl sends without an alternative."""
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.http.protobuf import decode_envelope
-from trainwright.cluster.apiserver.writes.create_update import duplicate_fields
+from trainwright.objects import Object
 
 LIMIT = 3 * 1024 * 1024
 """Bytes of a request body, as the real server allows them."""
@@ -19,13 +21,13 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A decoded body; `duplicates` are fields that it gave twice."""
+    """A decoded body. `text` is its JSON, which still has the repeated fields that decoding drops."""
 
     value: Any
-    duplicates: list[str] = field(default_factory=list)
+    text: bytes = b"{}"
 
 
-def decode_body(raw: bytes, content_type: str, *, kind: str, find_duplicates: bool) -> Body:
+def decode_body(raw: bytes, content_type: str, *, kind: str) -> Body:
     """The body as plain values; `kind` is what the path expects, for the message of a refusal."""
     media = content_type.partition(";")[0].strip().lower() or JSON
     if media == PROTOBUF:
@@ -37,8 +39,33 @@ def decode_body(raw: bytes, content_type: str, *, kind: str, find_duplicates: bo
             "the body of the request was in an unknown format - accepted media types include: "
             f"{JSON}, {YAML}, {PROTOBUF}"
         )
-    value = decode_json(raw, kind)
-    return Body(value, duplicate_fields(raw) if find_duplicates else [])
+    return Body(decode_json(raw, kind), raw)
+
+
+def strict_decoding_errors(body: Body, unknown: list[str]) -> list[str]:
+    """What strict field validation rejects: repeated fields, then the `unknown` ones, in the real server's order."""
+    repeated: dict[int, tuple[Object, list[str]]] = {}
+
+    def collect(pairs: list[tuple[str, Any]]) -> Object:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            names = [name for name, _ in pairs]
+            repeated[id(fields)] = (fields, sorted(name for name in fields if names.count(name) > 1))
+        return fields
+
+    def paths(value: Any, path: str) -> Iterator[str]:
+        if isinstance(value, dict):
+            prefix = f"{path}." if path else ""
+            yield from (prefix + name for name in repeated.get(id(value), ({}, []))[1])
+            for name, below in value.items():
+                yield from paths(below, prefix + name)
+        elif isinstance(value, list):
+            for index, below in enumerate(value):
+                yield from paths(below, f"{path}[{index}]")
+
+    document = json.loads(body.text, object_pairs_hook=collect)
+    duplicates = paths(document, "") if repeated else ()
+    return [f'duplicate field "{path}"' for path in duplicates] + [f'unknown field "{path}"' for path in unknown]
 
 
 def decode_json(raw: bytes, kind: str) -> Any:

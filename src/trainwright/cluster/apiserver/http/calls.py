@@ -8,7 +8,8 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.http.requests import Form, Target, read_form
 from trainwright.cluster.apiserver.http.tables import encode
 from trainwright.cluster.apiserver.writes.managed_fields import Author
-from trainwright.objects import Object
+from trainwright.objects import Object, field_errors
+from trainwright.objects.field_errors import FieldError
 
 JSON = "application/json"
 
@@ -44,16 +45,15 @@ class Call:
     def dry_run(self) -> bool:
         value = self.query.get("dryRun", "")
         if value not in {"", "All"}:
-            raise _unsupported(self.method, errors.not_supported("dryRun", [value], ["All"]))
+            raise self._invalid_option(field_errors.not_supported("dryRun", [value], ["All"]))
         return value == "All"
 
     @property
     def field_validation(self) -> str:
         value = self.query.get("fieldValidation") or "Warn"
         if value not in {"Strict", "Warn", "Ignore"}:
-            raise _unsupported(
-                self.method, errors.not_supported("fieldValidation", value, ["", "Ignore", "Strict", "Warn"])
-            )
+            supported = ["", "Ignore", "Strict", "Warn"]
+            raise self._invalid_option(field_errors.not_supported("fieldValidation", value, supported))
         return value
 
     @property
@@ -62,12 +62,10 @@ class Call:
         manager = self.query.get("fieldManager") or self.user_agent.partition("/")[0] or "unknown"
         return Author(manager, self.now, self.target.subresource)
 
-
-def _unsupported(method: str, wrong: errors.FieldError) -> errors.ApiFailure:
-    """422 for a query parameter, which belongs to the options of its verb."""
-    kind = {"POST": "CreateOptions", "PUT": "UpdateOptions", "DELETE": "DeleteOptions"}.get(method, "PatchOptions")
-    details = {"group": "meta.k8s.io", "kind": kind, "causes": [wrong.cause()]}
-    return errors.ApiFailure(422, "Invalid", f'{kind}.meta.k8s.io "" is invalid: {wrong}', details)
+    def _invalid_option(self, error: FieldError) -> errors.ApiFailure:
+        """Query parameters are the options of their verb."""
+        kinds = {"POST": "CreateOptions", "PUT": "UpdateOptions", "DELETE": "DeleteOptions"}
+        return errors.invalid_options(kinds.get(self.method, "PatchOptions"), error)
 
 
 def status_answer(code: int, details: Object, status: str = "Success") -> Answer:

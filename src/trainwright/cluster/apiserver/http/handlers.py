@@ -6,7 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.http.bodies import Body, decode_apply, decode_body, decode_json, part_of
+from trainwright.cluster.apiserver.http.bodies import (
+    Body,
+    decode_apply,
+    decode_body,
+    decode_json,
+    part_of,
+    strict_decoding_errors,
+)
 from trainwright.cluster.apiserver.http.calls import Answer, Call, status_answer
 from trainwright.cluster.apiserver.http.listing import list_answer
 from trainwright.cluster.apiserver.http.requests import Target, read_selection
@@ -20,7 +27,6 @@ from trainwright.cluster.apiserver.writes.create_update import (
     admitted,
     is_ready_to_go,
     new_object,
-    unknown_field_messages,
     updated_object,
 )
 from trainwright.cluster.apiserver.writes.deletion import DeleteOptions, deleted_object, read_delete_options
@@ -28,7 +34,7 @@ from trainwright.cluster.apiserver.writes.managed_fields import Author
 from trainwright.cluster.apiserver.writes.metadata import generated_name
 from trainwright.cluster.apiserver.writes.requested_change import changed_by_patch, scale_of, with_scale
 from trainwright.cluster.apiserver.writes.server_side_apply import applied
-from trainwright.objects import Object, copied
+from trainwright.objects import Object, copied, field_errors
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 from trainwright.objects.times import format_time
 
@@ -111,11 +117,8 @@ class ObjectApi:
         """PATCH by server-side apply: creates what is not there."""
         target, kind = call.target, call.target.kind
         if not call.query.get("fieldManager"):
-            causes = errors.required("fieldManager", "is required for apply patch")
-            failure = errors.ApiFailure(
-                422, "Invalid", f'PatchOptions.meta.k8s.io "" is invalid: {causes}', {"causes": [causes.cause()]}
-            )
-            raise failure
+            missing = field_errors.required("fieldManager", "is required for apply patch")
+            raise errors.invalid_options("PatchOptions", missing)
         wish = decode_apply(call.body, kind.resource.kind)
         if not isinstance(wish, dict):
             raise errors.bad_request("the body of an apply must be an object")
@@ -143,11 +146,7 @@ class ObjectApi:
         return self._answer(call, 201 if created else 200, stored)
 
     async def delete(self, call: Call) -> Answer:
-        raw = (
-            decode_body(call.body, call.content_type, kind="DeleteOptions", find_duplicates=False).value
-            if call.body
-            else {}
-        )
+        raw = decode_body(call.body, call.content_type, kind="DeleteOptions").value if call.body else {}
         options = read_delete_options(raw, dict(call.query))
         stored, gone = await self._delete(call.target, options, call)
         kind = call.target.kind
@@ -332,26 +331,26 @@ class ObjectApi:
         return stored
 
     def _body(self, call: Call) -> Body:
-        strict = call.field_validation != "Ignore"
-        return decode_body(call.body, call.content_type, kind=call.target.kind.resource.kind, find_duplicates=strict)
+        return decode_body(call.body, call.content_type, kind=call.target.kind.resource.kind)
 
     def _plain_body(self, call: Call, kind: str) -> Object:
-        body = decode_body(call.body, call.content_type, kind=kind, find_duplicates=False).value
+        body = decode_body(call.body, call.content_type, kind=kind).value
         if not isinstance(body, dict):
             raise errors.bad_request(f"the body must be a {kind} object")
         return body
 
     def _admit(self, call: Call, body: Body, *, patched: bool = False) -> Draft:
         """The body as a draft; unknown and repeated fields are refused or warned of, as the client wants it."""
-        kind = call.target.kind
-        sent = encode(body.value).decode() if patched and call.field_validation == "Strict" else ""
+        kind, validation = call.target.kind, call.field_validation
+        sent = encode(body.value).decode() if patched and validation == "Strict" else ""
         draft = admitted(kind, body.value)
-        complaints = unknown_field_messages(draft, body.duplicates)
-        if complaints and call.field_validation == "Strict":
-            why = "strict decoding error: " + ", ".join(complaints)
+        if validation == "Ignore":
+            return draft
+        found = strict_decoding_errors(body, draft.found.unknown)
+        if found and validation == "Strict":
+            why = "strict decoding error: " + ", ".join(found)
             raise errors.invalid_patch(sent, why) if patched else errors.undecodable(kind.resource, why)
-        if call.field_validation == "Warn":
-            call.warnings.extend(complaints)
+        call.warnings.extend(found)
         return draft
 
     def _check_name(self, call: Call, obj: Object) -> None:

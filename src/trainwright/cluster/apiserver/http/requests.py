@@ -8,6 +8,7 @@ from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import Stored
 from trainwright.objects import Object
+from trainwright.objects.paths import value_at
 from trainwright.objects.selectors import LabelSelector, SelectorError, parse_field_selector, parse_label_selector
 
 _MOST_DIGITS = 18
@@ -95,9 +96,7 @@ def _field_test(path: str, wanted: str, *, equal: bool, absent: str) -> Callable
     keys = path.split(".")
 
     def test(obj: Object) -> bool:
-        value: object = obj
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
+        value = value_at(obj, *keys)
         if path == "source" and isinstance(value, dict):
             value = value.get("component")
         text = absent if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,8 @@
 """Self reviews (`kubectl auth can-i`, `whoami`): whoever holds the cluster's token may do everything."""
 
 from trainwright.cluster.apiserver import errors
-from trainwright.objects import Object
+from trainwright.objects import Object, field_errors
+from trainwright.objects.resources import Resource
 
 USER = "trainwright-admin"
 _GROUPS = ["system:masters", "system:authenticated"]
@@ -24,8 +25,7 @@ def answered(kind: str, review: Object) -> Object:
         "SelfSubjectReview": {"userInfo": {"username": USER, "groups": _GROUPS}},
     }
     if kind == "SelfSubjectAccessReview" and not (review.get("spec") or {}):
-        wrong = errors.required("spec", "exactly one of resourceAttributes and nonResourceAttributes")
-        message = f'SelfSubjectAccessReview.authorization.k8s.io "" is invalid: {wrong}'
-        raise errors.ApiFailure(422, "Invalid", message, {"causes": [wrong.cause()]})
+        missing = field_errors.required("spec", "exactly one of resourceAttributes and nonResourceAttributes")
+        raise errors.invalid(Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", kind), "", [missing])
     group = "authentication.k8s.io" if kind == "SelfSubjectReview" else "authorization.k8s.io"
     return review | {"kind": kind, "apiVersion": f"{group}/v1", "status": statuses[kind]}

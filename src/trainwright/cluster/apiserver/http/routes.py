@@ -23,6 +23,7 @@ from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.schema.openapi import OpenApi, v2_document
 from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Stored
 from trainwright.cluster.apiserver.writes.requested_change import APPLY, patch_media_type
+from trainwright.objects import field_errors
 from trainwright.objects.logs import LogUnavailable
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NAMESPACES, PODS
 from trainwright.objects.times import parse_time
@@ -167,7 +168,7 @@ class Routes:
         if method == "POST" and len(parts) == 4 and parts[0] == "apis":
             for plural, kind in discovery.REVIEWS.get((parts[1], parts[2]), []):
                 if plural == parts[3]:
-                    review = decode_body(body, content_type, kind=kind, find_duplicates=False).value
+                    review = decode_body(body, content_type, kind=kind).value
                     return Answer(201, encode(answered(kind, review if isinstance(review, dict) else {})))
         if method not in {"GET", "HEAD"}:
             return _not_found()
@@ -218,11 +219,8 @@ class Routes:
         query = call.query
         initial = flag(query, "sendInitialEvents")
         if initial and query.get("resourceVersionMatch") != "NotOlderThan":
-            wrong = errors.forbidden_field(
-                "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            )
-            message = f'ListOptions.meta.k8s.io "" is invalid: {wrong}'
-            raise errors.ApiFailure(422, "Invalid", message, {"causes": [wrong.cause()]})
+            detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            raise errors.invalid_options("ListOptions", field_errors.forbidden("resourceVersionMatch", detail))
         options = WatchOptions(
             version=whole_number(query, "resourceVersion") or None,
             namespace=call.target.namespace,

@@ -3,10 +3,9 @@
 import base64
 import re
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.resources.resource_type import Rules
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -71,29 +70,29 @@ def _validate_service(service: Object) -> list[FieldError]:
     spec = service["spec"]
     found = []
     if spec["type"] not in _SERVICE_TYPES:
-        found.append(errors.not_supported("spec.type", spec["type"], _SERVICE_TYPES))
+        found.append(not_supported("spec.type", spec["type"], _SERVICE_TYPES))
     ports = spec.get("ports") or []
     if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
-        found.append(errors.required("spec.ports"))
+        found.append(required("spec.ports"))
     names: set[str] = set()
     for index, port in enumerate(ports):
         path = f"spec.ports[{index}]"
         name = port.get("name", "")
         if not name and len(ports) > 1:
-            found.append(errors.required(f"{path}.name"))
+            found.append(required(f"{path}.name"))
         elif name in names:
-            found.append(errors.duplicate_value(f"{path}.name", name))
+            found.append(duplicate(f"{path}.name", name))
         names.add(name)
         number = port.get("port", 0)
         if not 1 <= number <= 65535:
-            found.append(errors.invalid_value(f"{path}.port", number, "must be between 1 and 65535, inclusive"))
+            found.append(invalid(f"{path}.port", number, "must be between 1 and 65535, inclusive"))
     return found
 
 
 def _validate_service_update(new: Object, old: Object) -> list[FieldError]:
     before, after = old["spec"].get("clusterIP"), new["spec"].get("clusterIP")
     if before and before != after:
-        return [errors.invalid_value("spec.clusterIPs[0]", after, "may not change once set")]
+        return [invalid("spec.clusterIPs[0]", after, "may not change once set")]
     return []
 
 
@@ -108,13 +107,9 @@ SERVICE_RULES = Rules(
 def _validate_config_map(config_map: Object) -> list[FieldError]:
     text, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
     both = [*(("data", key) for key in text), *(("binaryData", key) for key in binary)]
-    found = [
-        errors.invalid_value(f"{field}[{key}]", key, problem)
-        for field, key in both
-        if (problem := _data_key_problem(key))
-    ]
+    found = [invalid(f"{field}[{key}]", key, problem) for field, key in both if (problem := _data_key_problem(key))]
     repeated = "duplicate of key present in binaryData"
-    return found + [errors.invalid_value(f"data[{key}]", key, repeated) for key in sorted(text.keys() & binary.keys())]
+    return found + [invalid(f"data[{key}]", key, repeated) for key in sorted(text.keys() & binary.keys())]
 
 
 def _data_key_problem(key: str) -> str | None:
@@ -129,9 +124,9 @@ def _data_key_problem(key: str) -> str | None:
 def _validate_config_update(new: Object, old: Object) -> list[FieldError]:
     if not old.get("immutable"):
         return []
-    found = [] if new.get("immutable") else [errors.forbidden_field("immutable", _IMMUTABLE)]
+    found = [] if new.get("immutable") else [forbidden("immutable", _IMMUTABLE)]
     changed = [field for field in ("data", "binaryData") if new.get(field) != old.get(field)]
-    return found + [errors.forbidden_field(field, _IMMUTABLE) for field in changed]
+    return found + [forbidden(field, _IMMUTABLE) for field in changed]
 
 
 CONFIG_MAP_RULES = Rules(validate=_validate_config_map, validate_update=_validate_config_update)
@@ -145,13 +140,13 @@ def _default_secret(secret: Object) -> None:
 
 def _validate_secret(secret: Object) -> list[FieldError]:
     keys = secret.get("data") or ()
-    return [errors.invalid_value(f"data[{key}]", key, problem) for key in keys if (problem := _data_key_problem(key))]
+    return [invalid(f"data[{key}]", key, problem) for key in keys if (problem := _data_key_problem(key))]
 
 
 def _validate_secret_update(new: Object, old: Object) -> list[FieldError]:
     found = _validate_config_update(new, old)
     if new["type"] != old["type"]:
-        found.append(errors.invalid_value("type", new["type"], "field is immutable"))
+        found.append(invalid("type", new["type"], "field is immutable"))
     return found
 
 
@@ -162,7 +157,7 @@ def _validate_event(event: Object) -> list[FieldError]:
     about = (event.get("involvedObject") or {}).get("namespace", "")
     namespace = event["metadata"].get("namespace", "")
     if about != namespace and not (about == "" and namespace == "default"):
-        return [errors.invalid_value("involvedObject.namespace", about, "does not match event.namespace")]
+        return [invalid("involvedObject.namespace", about, "does not match event.namespace")]
     return []
 
 
@@ -186,16 +181,16 @@ def _validate_volume(volume: Object) -> list[FieldError]:
     found = _access_mode_errors(spec, "")
     capacity = spec.get("capacity") or {}
     if not capacity:
-        found.append(errors.required("spec.capacity"))
+        found.append(required("spec.capacity"))
     elif "storage" not in capacity:
-        found.append(errors.not_supported("spec.capacity", capacity, ["storage"]))
+        found.append(not_supported("spec.capacity", capacity, ["storage"]))
     sources = spec.keys() - _VOLUME_SETTINGS
     if not sources:
-        found.append(errors.required("spec", "must specify a volume type"))
+        found.append(required("spec", "must specify a volume type"))
     if len(sources) > 1:
-        found.append(errors.forbidden_field(f"spec.{max(sources)}", "may not specify more than 1 volume type"))
+        found.append(forbidden(f"spec.{max(sources)}", "may not specify more than 1 volume type"))
     if (policy := spec["persistentVolumeReclaimPolicy"]) not in _RECLAIM_POLICIES:
-        found.append(errors.not_supported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM_POLICIES))
+        found.append(not_supported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM_POLICIES))
     return found
 
 
@@ -214,7 +209,7 @@ def _validate_claim(claim: Object) -> list[FieldError]:
     spec = claim["spec"]
     found = _access_mode_errors(spec, "at least 1 access mode is required")
     if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
-        found.append(errors.required("spec.resources[storage]"))
+        found.append(required("spec.resources[storage]"))
     return found
 
 
@@ -227,7 +222,7 @@ def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
     if before == after:
         return []
     detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
-    return [errors.forbidden_field("spec", detail)]
+    return [forbidden("spec", detail)]
 
 
 CLAIM_RULES = Rules(
@@ -238,9 +233,9 @@ CLAIM_RULES = Rules(
 def _access_mode_errors(spec: Object, missing: str) -> list[FieldError]:
     modes = spec.get("accessModes") or []
     if not modes:
-        return [errors.required("spec.accessModes", missing)]
+        return [required("spec.accessModes", missing)]
     unknown = [mode for mode in modes if mode not in _ACCESS_MODES]
-    return [errors.not_supported("spec.accessModes", mode, _ACCESS_MODES) for mode in unknown]
+    return [not_supported("spec.accessModes", mode, _ACCESS_MODES) for mode in unknown]
 
 
 def _default_storage_class(storage_class: Object) -> None:
@@ -249,7 +244,7 @@ def _default_storage_class(storage_class: Object) -> None:
 
 
 def _validate_storage_class(storage_class: Object) -> list[FieldError]:
-    return [] if storage_class.get("provisioner") else [errors.required("provisioner")]
+    return [] if storage_class.get("provisioner") else [required("provisioner")]
 
 
 STORAGE_CLASS_RULES = Rules(default=_default_storage_class, validate=_validate_storage_class)

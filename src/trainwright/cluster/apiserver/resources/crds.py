@@ -3,14 +3,13 @@
 import re
 from typing import Any
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.resources.jsonpath import JsonPathError, compile_path
 from trainwright.cluster.apiserver.resources.printer_columns import custom_columns
 from trainwright.cluster.apiserver.resources.resource_type import ObjectSchema, ResourceType, Rules, ScalePaths
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.structural import Schema, rules_not_enforced
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, invalid, not_supported, required
 from trainwright.objects.names import dns_subdomain_problem
 from trainwright.objects.resources import Resource
 
@@ -135,16 +134,14 @@ def _validate(crd: Object) -> list[FieldError]:
     found = _name_errors(crd)
     versions = spec.get("versions") or []
     if not versions:
-        found.append(errors.required("spec.versions"))
+        found.append(required("spec.versions"))
     for index, version in enumerate(versions):
         found += _version_errors(version, f"spec.versions[{index}]")
     names = [version.get("name") for version in versions]
     if versions and sum(bool(version.get("storage")) for version in versions) != 1:
-        found.append(
-            errors.invalid_value("spec.versions", names, "must have exactly one version marked as storage version")
-        )
+        found.append(invalid("spec.versions", names, "must have exactly one version marked as storage version"))
     if len(set(names)) != len(names):
-        found.append(errors.invalid_value("spec.versions", names, "must contain unique version names"))
+        found.append(invalid("spec.versions", names, "must contain unique version names"))
     if not isinstance(crd.get("status"), dict):
         crd["status"] = {}
     return found
@@ -154,29 +151,29 @@ def _name_errors(crd: Object) -> list[FieldError]:
     spec, names = crd["spec"], crd["spec"]["names"]
     found = []
     if not spec.get("group"):
-        found.append(errors.required("spec.group"))
+        found.append(required("spec.group"))
     elif problem := dns_subdomain_problem(spec["group"]):
-        found.append(errors.invalid_value("spec.group", spec["group"], problem))
-    found += [errors.required(f"spec.names.{field}") for field in ("plural", "kind") if not names.get(field)]
+        found.append(invalid("spec.group", spec["group"], problem))
+    found += [required(f"spec.names.{field}") for field in ("plural", "kind") if not names.get(field)]
     expected = f"{names.get('plural', '')}.{spec.get('group', '')}"
     if crd["metadata"].get("name") != expected:
         name = crd["metadata"].get("name", "")
-        found.append(errors.invalid_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+        found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     if not spec.get("scope"):
-        found.append(errors.required("spec.scope"))
+        found.append(required("spec.scope"))
     elif spec["scope"] not in {"Cluster", "Namespaced"}:
-        found.append(errors.not_supported("spec.scope", spec["scope"], ("Cluster", "Namespaced")))
+        found.append(not_supported("spec.scope", spec["scope"], ("Cluster", "Namespaced")))
     return found
 
 
 def _version_errors(version: Object, path: str) -> list[FieldError]:
-    found = [errors.required(f"{path}.name")] if not version.get("name") else []
+    found = [required(f"{path}.name")] if not version.get("name") else []
     # Both are booleans that Go reads as false when they are missing; here that is made visible in the object.
     version.setdefault("served", False)
     version.setdefault("storage", False)
     schema = _root_schema(version)
     if not schema:
-        found.append(errors.required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
+        found.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
     else:
         found += _structural_errors(schema, f"{path}.schema.openAPIV3Schema")
     for index, column in enumerate(version.get("additionalPrinterColumns") or ()):
@@ -184,19 +181,19 @@ def _version_errors(version: Object, path: str) -> list[FieldError]:
     scale = (version.get("subresources") or {}).get("scale")
     if scale is not None:
         needed = ("specReplicasPath", "statusReplicasPath")
-        found += [errors.required(f"{path}.subresources.scale.{field}") for field in needed if not scale.get(field)]
+        found += [required(f"{path}.subresources.scale.{field}") for field in needed if not scale.get(field)]
     return found
 
 
 def _column_errors(column: Object, path: str) -> list[FieldError]:
-    found = [errors.required(f"{path}.{field}") for field in ("name", "type", "jsonPath") if not column.get(field)]
+    found = [required(f"{path}.{field}") for field in ("name", "type", "jsonPath") if not column.get(field)]
     if column.get("type") and column["type"] not in _COLUMN_TYPES:
-        found.append(errors.not_supported(f"{path}.type", column["type"], _COLUMN_TYPES))
+        found.append(not_supported(f"{path}.type", column["type"], _COLUMN_TYPES))
     if column.get("jsonPath"):
         try:
             compile_path(column["jsonPath"])
         except JsonPathError as error:
-            found.append(errors.invalid_value(f"{path}.jsonPath", column["jsonPath"], str(error)))
+            found.append(invalid(f"{path}.jsonPath", column["jsonPath"], str(error)))
     return found
 
 
@@ -207,16 +204,12 @@ def _structural_errors(schema: Any, path: str) -> list[FieldError]:
     found = []
     untyped = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
     if not schema.get("type") and not untyped:
-        found.append(errors.required(f"{path}.type", "must not be empty for specified object fields"))
+        found.append(required(f"{path}.type", "must not be empty for specified object fields"))
     if pattern := schema.get("pattern"):
         try:
             re.compile(pattern)
         except re.error as error:
-            found.append(
-                errors.invalid_value(
-                    f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}"
-                )
-            )
+            found.append(invalid(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}"))
     for name, sub in (schema.get("properties") or {}).items():
         found += _structural_errors(sub, f"{path}.properties[{name}]")
     for keyword in ("items", "additionalProperties"):

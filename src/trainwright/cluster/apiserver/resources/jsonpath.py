@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from trainwright.objects.paths import value_at
+
 _STEP = re.compile(
     r"""\.(?P<field>[A-Za-z0-9_$-]+(?:\\\.[A-Za-z0-9_$/-]+)*)|\.?\[(?:
         '(?P<quoted>[^']*)'
@@ -70,9 +72,4 @@ def _slice(index: int) -> Step:
 
 
 def _filter(keys: list[str], wanted: str) -> Step:
-    def matches(value: Any) -> bool:
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return bool(value == wanted)
-
-    return lambda value: [one for one in value if matches(one)] if isinstance(value, list) else ()
+    return lambda value: [one for one in value if value_at(one, *keys) == wanted] if isinstance(value, list) else ()

@@ -2,9 +2,11 @@
 
 from datetime import datetime
 
-from trainwright.cluster.apiserver.resources.printer_columns import AGE, NAME, NONE, age, dig
+from trainwright.cluster.apiserver.resources.printer_columns import AGE, NAME, NONE, age
 from trainwright.cluster.apiserver.resources.resource_type import Column
 from trainwright.objects import Object
+from trainwright.objects.conditions import is_condition_true
+from trainwright.objects.paths import value_at
 from trainwright.objects.times import parse_time
 
 
@@ -12,7 +14,7 @@ def pod_status(pod: Object) -> str:
     """The one word (or `Init:1/2`) by which users know how a pod is doing."""
     status = pod.get("status") or {}
     shown = _initialising(pod) or _main_reason(status)
-    if dig(pod, "metadata", "deletionTimestamp"):
+    if value_at(pod, "metadata", "deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
         if status.get("phase") not in {"Succeeded", "Failed"}:
@@ -22,9 +24,9 @@ def pod_status(pod: Object) -> str:
 
 def _initialising(pod: Object) -> str:
     """The status while init containers run or have failed; empty once they are done."""
-    declared = dig(pod, "spec", "initContainers", default=[])
+    declared = value_at(pod, "spec", "initContainers", default=[])
     always = {one.get("name") for one in declared if one.get("restartPolicy") == "Always"}
-    for index, container in enumerate(dig(pod, "status", "initContainerStatuses", default=[])):
+    for index, container in enumerate(value_at(pod, "status", "initContainerStatuses", default=[])):
         state = container.get("state") or {}
         terminated, waiting = state.get("terminated"), state.get("waiting") or {}
         if terminated is not None and terminated.get("exitCode", 0) == 0:
@@ -52,8 +54,7 @@ def _main_reason(status: Object) -> str:
         elif container.get("ready") and state.get("running") is not None:
             running = True
     if shown == "Completed" and running:
-        ready = any(c.get("type") == "Ready" and c.get("status") == "True" for c in status.get("conditions") or ())
-        return "Running" if ready else "NotReady"
+        return "Running" if is_condition_true(status, "Ready") else "NotReady"
     return str(shown)
 
 
@@ -66,25 +67,24 @@ def _ended(terminated: Object) -> str:
 
 
 def _ready(pod: Object, _now: datetime) -> str:
-    containers = dig(pod, "spec", "containers", default=[])
-    ready = sum(bool(one.get("ready")) for one in dig(pod, "status", "containerStatuses", default=[]))
+    containers = value_at(pod, "spec", "containers", default=[])
+    ready = sum(bool(one.get("ready")) for one in value_at(pod, "status", "containerStatuses", default=[]))
     return f"{ready}/{len(containers)}"
 
 
 def _restarts(pod: Object, now: datetime) -> str:
-    statuses = dig(pod, "status", "containerStatuses", default=[])
+    statuses = value_at(pod, "status", "containerStatuses", default=[])
     if _initialising(pod):
-        statuses = dig(pod, "status", "initContainerStatuses", default=[])
+        statuses = value_at(pod, "status", "initContainerStatuses", default=[])
     count = sum(one.get("restartCount", 0) for one in statuses)
-    ends = [dig(one, "lastState", "terminated", "finishedAt") for one in statuses if one.get("restartCount")]
+    ends = [value_at(one, "lastState", "terminated", "finishedAt") for one in statuses if one.get("restartCount")]
     last = max((parse_time(end) for end in ends if end), default=None)
     return f"{count} ({age(last.isoformat(), now)} ago)" if count and last else str(count)
 
 
 def _readiness_gates(pod: Object, _now: datetime) -> str:
-    gates = [gate.get("conditionType") for gate in dig(pod, "spec", "readinessGates", default=[])]
-    conditions = dig(pod, "status", "conditions", default=[])
-    true = sum(any(c.get("type") == gate and c.get("status") == "True" for c in conditions) for gate in gates)
+    gates = [gate.get("conditionType") for gate in value_at(pod, "spec", "readinessGates", default=[])]
+    true = sum(is_condition_true(pod.get("status") or {}, gate) for gate in gates)
     return f"{true}/{len(gates)}" if gates else NONE
 
 
@@ -94,8 +94,8 @@ POD = (
     Column("Status", lambda pod, _now: pod_status(pod)),
     Column("Restarts", _restarts),
     AGE,
-    Column("IP", lambda pod, _now: dig(pod, "status", "podIP", default=NONE), priority=1),
-    Column("Node", lambda pod, _now: dig(pod, "spec", "nodeName", default=NONE), priority=1),
-    Column("Nominated Node", lambda pod, _now: dig(pod, "status", "nominatedNodeName", default=NONE), priority=1),
+    Column("IP", lambda pod, _now: value_at(pod, "status", "podIP", default=NONE), priority=1),
+    Column("Node", lambda pod, _now: value_at(pod, "spec", "nodeName", default=NONE), priority=1),
+    Column("Nominated Node", lambda pod, _now: value_at(pod, "status", "nominatedNodeName", default=NONE), priority=1),
     Column("Readiness Gates", _readiness_gates, priority=1),
 )

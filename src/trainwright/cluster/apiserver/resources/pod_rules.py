@@ -3,10 +3,17 @@
 from collections.abc import Iterator
 from typing import Any
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.resources.resource_type import Rules
 from trainwright.objects import Object
+from trainwright.objects.field_errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+)
 from trainwright.objects.names import dns_label_problem, dns_subdomain_problem
 from trainwright.objects.quantities import parse_quantity
 
@@ -117,21 +124,21 @@ def _validate(pod: Object) -> list[FieldError]:
     spec = pod["spec"]
     found = list(_volume_errors(spec))
     if not spec.get("containers"):
-        found.append(errors.required("spec.containers"))
+        found.append(required("spec.containers"))
     names: set[str] = set()
     for path, container in _containers(spec):
         found += _container_errors(container, path, names)
         found += _mount_errors(container, path, {volume.get("name") for volume in spec.get("volumes") or ()})
     if spec["restartPolicy"] not in _RESTART_POLICIES:
-        found.append(errors.not_supported("spec.restartPolicy", spec["restartPolicy"], _RESTART_POLICIES))
+        found.append(not_supported("spec.restartPolicy", spec["restartPolicy"], _RESTART_POLICIES))
     for field in ("hostname", "subdomain"):
         if (name := spec.get(field)) and (problem := dns_label_problem(name)):
-            found.append(errors.invalid_value(f"spec.{field}", name, problem))
+            found.append(invalid(f"spec.{field}", name, problem))
     if (name := spec.get("nodeName")) and (problem := dns_subdomain_problem(name)):
-        found.append(errors.invalid_value("spec.nodeName", name, problem))
+        found.append(invalid("spec.nodeName", name, problem))
     if isinstance(deadline := spec.get("activeDeadlineSeconds"), int) and deadline < 1:
         detail = "must be between 1 and 2147483647, inclusive"
-        found.append(errors.invalid_value("spec.activeDeadlineSeconds", deadline, detail))
+        found.append(invalid("spec.activeDeadlineSeconds", deadline, detail))
     return found
 
 
@@ -139,11 +146,11 @@ def _container_errors(container: Object, path: str, names: set[str]) -> Iterator
     yield from _name_errors(container, path, names)
     image = container.get("image", "")
     if not image:
-        yield errors.required(f"{path}.image")
+        yield required(f"{path}.image")
     elif image != image.strip():
-        yield errors.invalid_value(f"{path}.image", image, "must not have leading or trailing whitespace")
+        yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
     if (policy := container["imagePullPolicy"]) not in _PULL_POLICIES:
-        yield errors.not_supported(f"{path}.imagePullPolicy", policy, sorted(_PULL_POLICIES))
+        yield not_supported(f"{path}.imagePullPolicy", policy, sorted(_PULL_POLICIES))
     yield from _resource_errors(container["resources"], f"{path}.resources")
     for index, port in enumerate(container.get("ports") or ()):
         yield from _port_errors(port, f"{path}.ports[{index}]")
@@ -155,11 +162,11 @@ def _name_errors(named: Object, path: str, names: set[str]) -> Iterator[FieldErr
     """`names` are those of the siblings so far."""
     name = named.get("name", "")
     if not name:
-        yield errors.required(f"{path}.name")
+        yield required(f"{path}.name")
     elif problem := dns_label_problem(name):
-        yield errors.invalid_value(f"{path}.name", name, problem)
+        yield invalid(f"{path}.name", name, problem)
     elif name in names:
-        yield errors.duplicate_value(f"{path}.name", name)
+        yield duplicate(f"{path}.name", name)
     names.add(name)
 
 
@@ -168,33 +175,33 @@ def _resource_errors(resources: Object, path: str) -> Iterator[FieldError]:
     for name, wanted in (resources.get("requests") or {}).items():
         if name in limits and parse_quantity(wanted) > parse_quantity(limits[name]):
             detail = f"must be less than or equal to {name} limit of {limits[name]}"
-            yield errors.invalid_value(f"{path}.requests", wanted, detail)
+            yield invalid(f"{path}.requests", wanted, detail)
 
 
 def _port_errors(port: Object, path: str) -> Iterator[FieldError]:
     number = port.get("containerPort")
     if number is None or number == 0:
-        yield errors.required(f"{path}.containerPort")
+        yield required(f"{path}.containerPort")
     elif not 1 <= number <= 65535:
-        yield errors.invalid_value(f"{path}.containerPort", number, "must be between 1 and 65535, inclusive")
+        yield invalid(f"{path}.containerPort", number, "must be between 1 and 65535, inclusive")
     if port["protocol"] not in _PROTOCOLS:
-        yield errors.not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
+        yield not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS)
 
 
 def _env_errors(variable: Object, path: str) -> Iterator[FieldError]:
     name = variable.get("name", "")
     if not name:
-        yield errors.required(f"{path}.name")
+        yield required(f"{path}.name")
     elif "=" in name or not name.isprintable() or not name.isascii():
-        yield errors.invalid_value(f"{path}.name", name, _ENV_NAME_PROBLEM)
+        yield invalid(f"{path}.name", name, _ENV_NAME_PROBLEM)
     source = variable.get("valueFrom")
     if source and variable.get("value"):
-        yield errors.invalid_value(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
+        yield invalid(f"{path}.valueFrom", "", "may not be specified when `value` is not empty")
     if source is not None and not source:
         detail = (
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         )
-        yield errors.invalid_value(f"{path}.valueFrom", "", detail)
+        yield invalid(f"{path}.valueFrom", "", detail)
 
 
 def _mount_errors(container: Object, path: str, volumes: set[Any]) -> Iterator[FieldError]:
@@ -203,33 +210,33 @@ def _mount_errors(container: Object, path: str, volumes: set[Any]) -> Iterator[F
         here = f"{path}.volumeMounts[{index}]"
         name = mount.get("name", "")
         if not name:
-            yield errors.required(f"{here}.name")
+            yield required(f"{here}.name")
         elif name not in volumes:
-            yield FieldError("FieldValueNotFound", f"{here}.name", f"Not found: {errors.shown(name)}")
+            yield not_found(f"{here}.name", name)
         target = mount.get("mountPath", "")
         if not target:
-            yield errors.required(f"{here}.mountPath")
+            yield required(f"{here}.mountPath")
         elif target in paths:
-            yield errors.invalid_value(f"{here}.mountPath", target, "must be unique")
+            yield invalid(f"{here}.mountPath", target, "must be unique")
         paths.add(target)
         for field in ("subPath", "subPathExpr"):
             # Upstream leaves out the index of the mount here, and here alone.
             yield from _path_errors(mount.get(field) or "", f"{path}.volumeMounts.{field}")
         if mount.get("subPath") and (expression := mount.get("subPathExpr")):
             detail = "subPathExpr and subPath are mutually exclusive"
-            yield errors.invalid_value(f"{here}.subPathExpr", expression, detail)
+            yield invalid(f"{here}.subPathExpr", expression, detail)
 
 
 def _path_errors(path: str, field: str) -> Iterator[FieldError]:
     """A path within a volume must not lead out of it."""
     if path.startswith("/"):
-        yield errors.invalid_value(field, path, "must be a relative path")
+        yield invalid(field, path, "must be a relative path")
     yield from _backstep_errors(path, field)
 
 
 def _backstep_errors(path: str, field: str) -> Iterator[FieldError]:
     if ".." in path.split("/"):
-        yield errors.invalid_value(field, path, "must not contain '..'")
+        yield invalid(field, path, "must not contain '..'")
 
 
 def _volume_errors(spec: Object) -> Iterator[FieldError]:
@@ -239,34 +246,34 @@ def _volume_errors(spec: Object) -> Iterator[FieldError]:
         yield from _name_errors(volume, path, names)
         sources = sorted(volume.keys() - {"name"})
         for extra in sources[1:]:
-            yield errors.forbidden_field(f"{path}.{extra}", "may not specify more than 1 volume type")
+            yield forbidden(f"{path}.{extra}", "may not specify more than 1 volume type")
         if "hostPath" in volume:
             yield from _host_path_errors(volume["hostPath"], f"{path}.hostPath")
         for source in ("configMap", "secret"):
             for number, item in enumerate((volume.get(source) or {}).get("items") or ()):
                 yield from _item_errors(item, f"{path}.{source}.items[{number}]")
         if "persistentVolumeClaim" in volume and not volume["persistentVolumeClaim"].get("claimName"):
-            yield errors.required(f"{path}.persistentVolumeClaim.claimName")
+            yield required(f"{path}.persistentVolumeClaim.claimName")
 
 
 def _host_path_errors(source: Object, path: str) -> Iterator[FieldError]:
     if not source.get("path"):
-        yield errors.required(f"{path}.path")
+        yield required(f"{path}.path")
         return
     yield from _backstep_errors(source["path"], f"{path}.path")
     if (kind := source.get("type") or "") not in _HOST_PATH_TYPES:
-        yield errors.not_supported(f"{path}.type", kind, _HOST_PATH_TYPES)
+        yield not_supported(f"{path}.type", kind, _HOST_PATH_TYPES)
 
 
 def _item_errors(item: Object, path: str) -> Iterator[FieldError]:
     if not item.get("key"):
-        yield errors.required(f"{path}.key")
+        yield required(f"{path}.key")
     target = item.get("path") or ""
     if not target:
-        yield errors.required(f"{path}.path")
+        yield required(f"{path}.path")
     yield from _path_errors(target, f"{path}.path")
     if target.startswith("..") and ".." not in target.split("/"):
-        yield errors.invalid_value(f"{path}.path", target, "must not start with '..'")
+        yield invalid(f"{path}.path", target, "must not start with '..'")
 
 
 def _validate_update(new: Object, old: Object) -> list[FieldError]:
@@ -277,7 +284,7 @@ def _validate_update(new: Object, old: Object) -> list[FieldError]:
     lost_toleration = any(one not in (new["spec"].get("tolerations") or []) for one in kept)
     if changed or lost_toleration:
         names = ", ".join([*changed, *(["tolerations"] if lost_toleration else [])])
-        found.append(errors.forbidden_field("spec", f"{_MUTABLE_ONLY}\nchanged: {names}"))
+        found.append(forbidden("spec", f"{_MUTABLE_ONLY}\nchanged: {names}"))
     return found
 
 

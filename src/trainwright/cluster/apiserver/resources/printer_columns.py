@@ -7,6 +7,8 @@ from typing import Any
 from trainwright.cluster.apiserver.resources.jsonpath import compile_path
 from trainwright.cluster.apiserver.resources.resource_type import Column
 from trainwright.objects import Object
+from trainwright.objects.conditions import find_condition
+from trainwright.objects.paths import value_at
 from trainwright.objects.times import human_duration, parse_time
 
 NONE = "<none>"
@@ -26,20 +28,13 @@ def age(timestamp: str | None, now: datetime) -> str:
         return "<invalid>"
 
 
-def dig(obj: Any, *path: str, default: Any = None) -> Any:
-    """The value at the path; `default` where any part of it is missing."""
-    for key in path:
-        obj = obj.get(key) if isinstance(obj, dict) else None
-    return default if obj is None else obj
-
-
 def _at(*path: str, default: Any = None) -> Callable[[Object, datetime], Any]:
-    return lambda obj, _now: dig(obj, *path, default=default)
+    return lambda obj, _now: value_at(obj, *path, default=default)
 
 
 NAME = Column("Name", _at("metadata", "name"), format="name", description="Name of the object, unique in its namespace")
 AGE = Column(
-    "Age", lambda obj, now: age(dig(obj, "metadata", "creationTimestamp"), now), description="Time since creation"
+    "Age", lambda obj, now: age(value_at(obj, "metadata", "creationTimestamp"), now), description="Time since creation"
 )
 
 
@@ -57,21 +52,21 @@ CREATED_AT = (NAME, Column("Created At", _at("metadata", "creationTimestamp"), t
 
 
 def _service_address(service: Object, _now: datetime) -> str:
-    return str(dig(service, "spec", "clusterIP", default="") or NONE)
+    return str(value_at(service, "spec", "clusterIP", default="") or NONE)
 
 
 def _external_address(service: Object, _now: datetime) -> str:
     spec = service.get("spec", {})
     if spec.get("type") == "ExternalName":
         return str(spec.get("externalName", NONE))
-    ingress = dig(service, "status", "loadBalancer", "ingress", default=[])
+    ingress = value_at(service, "status", "loadBalancer", "ingress", default=[])
     addresses = [*spec.get("externalIPs", []), *(one.get("ip") or one.get("hostname", "") for one in ingress)]
     return ",".join(addresses) or ("<pending>" if spec.get("type") == "LoadBalancer" else NONE)
 
 
 def _service_ports(service: Object, _now: datetime) -> str:
     shown = []
-    for port in dig(service, "spec", "ports", default=[]):
+    for port in value_at(service, "spec", "ports", default=[]):
         node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
         shown.append(f"{port['port']}{node_port}/{port.get('protocol', 'TCP')}")
     return ",".join(shown) or NONE
@@ -88,24 +83,24 @@ SERVICE = (
     Column("External-IP", _external_address),
     Column("Port(s)", _service_ports),
     AGE,
-    Column("Selector", lambda obj, _now: labels_text(dig(obj, "spec", "selector")), priority=1),
+    Column("Selector", lambda obj, _now: labels_text(value_at(obj, "spec", "selector")), priority=1),
 )
 
 
 def _node_status(node: Object, _now: datetime) -> str:
-    ready = [one for one in dig(node, "status", "conditions", default=[]) if one.get("type") == "Ready"]
-    status = {"True": "Ready", "False": "NotReady"}.get(ready[0].get("status") if ready else "", "Unknown")
-    return f"{status},SchedulingDisabled" if dig(node, "spec", "unschedulable") else status
+    ready = find_condition(node.get("status") or {}, "Ready") or {}
+    status = {"True": "Ready", "False": "NotReady"}.get(ready.get("status", ""), "Unknown")
+    return f"{status},SchedulingDisabled" if value_at(node, "spec", "unschedulable") else status
 
 
 def _node_roles(node: Object, _now: datetime) -> str:
-    labels = dig(node, "metadata", "labels", default={})
+    labels = value_at(node, "metadata", "labels", default={})
     return ",".join(sorted(key[len(_ROLE_LABEL) :] for key in labels if key.startswith(_ROLE_LABEL))) or NONE
 
 
 def _node_address(kind: str) -> Callable[[Object, datetime], str]:
     def cell(node: Object, _now: datetime) -> str:
-        addresses = dig(node, "status", "addresses", default=[])
+        addresses = value_at(node, "status", "addresses", default=[])
         return next((str(one.get("address")) for one in addresses if one.get("type") == kind), NONE)
 
     return cell
@@ -130,8 +125,8 @@ NODE = (
 
 
 def _last_seen(event: Object, now: datetime) -> str:
-    last = dig(event, "series", "lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
-    return age(last or dig(event, "metadata", "creationTimestamp"), now)
+    last = value_at(event, "series", "lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return age(last or value_at(event, "metadata", "creationTimestamp"), now)
 
 
 def _first_seen(event: Object, now: datetime) -> str:
@@ -159,7 +154,7 @@ EVENT = (
     Column("Source", _event_source, priority=1),
     Column("Message", lambda obj, _now: str(obj.get("message", "")).strip()),
     Column("First Seen", _first_seen, priority=1),
-    Column("Count", lambda obj, _now: dig(obj, "series", "count") or obj.get("count") or 1, priority=1),
+    Column("Count", lambda obj, _now: value_at(obj, "series", "count") or obj.get("count") or 1, priority=1),
     Column("Name", _at("metadata", "name"), priority=1, format="name"),
 )
 
@@ -171,13 +166,13 @@ def _modes(modes: list[str] | None) -> str:
 def _volume_status(volume: Object, _now: datetime) -> str:
     return (
         "Terminating"
-        if dig(volume, "metadata", "deletionTimestamp")
-        else str(dig(volume, "status", "phase", default=""))
+        if value_at(volume, "metadata", "deletionTimestamp")
+        else str(value_at(volume, "status", "phase", default=""))
     )
 
 
 def _volume_claim(volume: Object, _now: datetime) -> str:
-    claim = dig(volume, "spec", "claimRef", default={})
+    claim = value_at(volume, "spec", "claimRef", default={})
     return f"{claim.get('namespace', '')}/{claim['name']}" if claim.get("name") else ""
 
 
@@ -187,7 +182,7 @@ _VOLUME_MODE = Column("VolumeMode", _at("spec", "volumeMode", default="<unset>")
 VOLUME = (
     NAME,
     Column("Capacity", _at("spec", "capacity", "storage", default="")),
-    Column("Access Modes", lambda obj, _now: _modes(dig(obj, "spec", "accessModes"))),
+    Column("Access Modes", lambda obj, _now: _modes(value_at(obj, "spec", "accessModes"))),
     Column("Reclaim Policy", _at("spec", "persistentVolumeReclaimPolicy", default="")),
     Column("Status", _volume_status),
     Column("Claim", _volume_claim),
@@ -202,10 +197,10 @@ CLAIM = (
     NAME,
     Column("Status", _volume_status),
     Column("Volume", _at("spec", "volumeName", default="")),
-    Column("Capacity", lambda obj, _now: dig(obj, "status", "capacity", "storage", default="")),
+    Column("Capacity", lambda obj, _now: value_at(obj, "status", "capacity", "storage", default="")),
     Column(
         "Access Modes",
-        lambda obj, _now: _modes(dig(obj, "status", "accessModes") if dig(obj, "spec", "volumeName") else []),
+        lambda obj, _now: _modes(value_at(obj, "status", "accessModes") if value_at(obj, "spec", "volumeName") else []),
     ),
     Column("StorageClass", _at("spec", "storageClassName", default="")),
     _VOLUME_CLASS,
@@ -217,8 +212,8 @@ _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def _class_name(storage_class: Object, _now: datetime) -> str:
-    name = str(dig(storage_class, "metadata", "name"))
-    default = dig(storage_class, "metadata", "annotations", _DEFAULT_CLASS) == "true"
+    name = str(value_at(storage_class, "metadata", "name"))
+    default = value_at(storage_class, "metadata", "annotations", _DEFAULT_CLASS) == "true"
     return f"{name} (default)" if default else name
 
 
@@ -233,7 +228,7 @@ STORAGE_CLASS = (
 
 
 def _bound_role(binding: Object, _now: datetime) -> str:
-    return f"{dig(binding, 'roleRef', 'kind')}/{dig(binding, 'roleRef', 'name')}"
+    return f"{value_at(binding, 'roleRef', 'kind')}/{value_at(binding, 'roleRef', 'name')}"
 
 
 def _subjects(kind: str) -> Column:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.resources.resource_type import Rules
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, invalid, not_supported, required
 from trainwright.objects.names import dns_subdomain_problem, path_segment_problem
 
 _GROUP = "rbac.authorization.k8s.io"
@@ -32,7 +31,7 @@ def _validate_cluster_role(role: Object) -> list[FieldError]:
     aggregation = role.get("aggregationRule")
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
         detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        found.append(errors.required("aggregationRule.clusterRoleSelectors", detail))
+        found.append(required("aggregationRule.clusterRoleSelectors", detail))
     return found
 
 
@@ -40,19 +39,19 @@ def _rule_errors(role: Object, *, namespaced: bool) -> Iterator[FieldError]:
     for index, rule in enumerate(role.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
-            yield errors.required(f"{path}.verbs", "verbs must contain at least one value")
+            yield required(f"{path}.verbs", "verbs must contain at least one value")
         if urls := rule.get("nonResourceURLs"):
             if namespaced:
                 detail = "namespaced rules cannot apply to non-resource URLs"
-                yield errors.invalid_value(f"{path}.nonResourceURLs", urls, detail)
+                yield invalid(f"{path}.nonResourceURLs", urls, detail)
             if rule.get("apiGroups") or rule.get("resources") or rule.get("resourceNames"):
                 detail = "rules cannot apply to both regular resources and non-resource URLs"
-                yield errors.invalid_value(f"{path}.nonResourceURLs", urls, detail)
+                yield invalid(f"{path}.nonResourceURLs", urls, detail)
             continue
         if not rule.get("apiGroups"):
-            yield errors.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+            yield required(f"{path}.apiGroups", "resource rules must supply at least one api group")
         if not rule.get("resources"):
-            yield errors.required(f"{path}.resources", "resource rules must supply at least one resource")
+            yield required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
 def _default_binding(binding: Object) -> None:
@@ -76,13 +75,13 @@ def _binding_errors(binding: Object, *, namespaced: bool) -> Iterator[FieldError
     kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
     name = reference.get("name", "")
     if reference["apiGroup"] != _GROUP:
-        yield errors.not_supported("roleRef.apiGroup", reference["apiGroup"], [_GROUP])
+        yield not_supported("roleRef.apiGroup", reference["apiGroup"], [_GROUP])
     if reference.get("kind", "") not in kinds:
-        yield errors.not_supported("roleRef.kind", reference.get("kind", ""), kinds)
+        yield not_supported("roleRef.kind", reference.get("kind", ""), kinds)
     if not name:
-        yield errors.required("roleRef.name")
+        yield required("roleRef.name")
     elif problem := path_segment_problem(name):
-        yield errors.invalid_value("roleRef.name", name, problem)
+        yield invalid("roleRef.name", name, problem)
     for index, subject in enumerate(binding.get("subjects") or ()):
         yield from _subject_errors(subject, f"subjects[{index}]", namespaced=namespaced)
 
@@ -90,24 +89,24 @@ def _binding_errors(binding: Object, *, namespaced: bool) -> Iterator[FieldError
 def _subject_errors(subject: Object, path: str, *, namespaced: bool) -> Iterator[FieldError]:
     name, kind, group = (subject.get(field, "") for field in ("name", "kind", "apiGroup"))
     if not name:
-        yield errors.required(f"{path}.name")
+        yield required(f"{path}.name")
     if kind not in _SUBJECT_KINDS:
-        yield errors.not_supported(f"{path}.kind", kind, _SUBJECT_KINDS)
+        yield not_supported(f"{path}.kind", kind, _SUBJECT_KINDS)
         return
     expected = "" if kind == "ServiceAccount" else _GROUP
     if kind == "ServiceAccount" and name and (problem := dns_subdomain_problem(name)):
-        yield errors.invalid_value(f"{path}.name", name, problem)
+        yield invalid(f"{path}.name", name, problem)
     if group != expected:
-        yield errors.not_supported(f"{path}.apiGroup", group, [expected])
+        yield not_supported(f"{path}.apiGroup", group, [expected])
     if kind == "ServiceAccount" and not namespaced and not subject.get("namespace"):
-        yield errors.required(f"{path}.namespace")
+        yield required(f"{path}.namespace")
 
 
 def _validate_binding_update(new: Object, old: Object) -> list[FieldError]:
     if new["roleRef"] == old["roleRef"]:
         return []
     reference = {name: new["roleRef"].get(field, "") for name, field in _ROLE_REF_FIELDS.items()}
-    return [errors.invalid_value("roleRef", reference, "cannot change roleRef")]
+    return [invalid("roleRef", reference, "cannot change roleRef")]
 
 
 ROLE_RULES = Rules(on_create=_new_role, on_update=_update_role, validate=_validate_role)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.schema.go_decoding import BadFieldType
 from trainwright.cluster.apiserver.schema.structural import (
     Findings,
@@ -17,6 +16,7 @@ from trainwright.cluster.apiserver.schema.structural import (
     compile_transitions,
 )
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError
 from trainwright.objects.names import dns_subdomain_problem
 from trainwright.objects.resources import Resource
 
@@ -94,7 +94,7 @@ class ObjectSchema:
             self._metadata(obj["metadata"], "metadata", metadata)
         if metadata.errors:
             wrong = metadata.errors[0]
-            below = replace(wrong, field=wrong.field.removeprefix("metadata."))
+            below = replace(wrong, path=wrong.path.removeprefix("metadata."))
             raise BadFieldType("ObjectMeta", below, self.lookup)
         found = Findings()
         self._walk(obj, "", found)

@@ -2,8 +2,8 @@
 
 import re
 
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.schema.structural import Lookup, Schema
+from trainwright.objects.field_errors import ErrorType, FieldError
 
 _GO_SCALARS = {"boolean": "bool", "string": "string", "number": "float64"}
 _PART = re.compile(r"[^.\[\]]+|\[\d+\]")
@@ -19,15 +19,15 @@ class BadFieldType(Exception):  # noqa: N818 - says what the field has
 
 def _decoder_message(root: str, error: FieldError, lookup: Lookup) -> str:
     """`json: cannot unmarshal string into Go struct field Container.spec.containers.tty of type bool`."""
-    if error.reason == "FieldValueInvalid":
-        return _QUANTITY if "quantity" in error.body else error.body.split(": ", 2)[-1]
-    if error.reason != "FieldValueTypeInvalid":
+    if error.type is ErrorType.INVALID:
+        return _QUANTITY if "quantity" in error.detail else error.detail
+    if error.type is not ErrorType.TYPE_INVALID:
         return str(error)
-    given = error.body.split('"')[1]
+    given = error.shown.strip('"')
     given = {"boolean": "bool", "integer": "number"}.get(given, given)
     owner, names = root, []
     schema: Schema = {"$ref": root}
-    for part in _PART.findall(error.field):
+    for part in _PART.findall(error.path):
         schema = schema.get("schema", schema)
         owner = schema.get("$ref", owner)
         resolved = lookup(owner) if "$ref" in schema else schema

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.schema.value_validation import JSON_TYPES, json_type, text_checks, value_checks
-from trainwright.objects import Object
+from trainwright.objects import Object, field_errors
+from trainwright.objects.field_errors import FieldError
 from trainwright.objects.quantities import QuantityError, format_quantity, parse_quantity
 
 Schema = dict[str, Any]
@@ -132,14 +131,14 @@ def _quantity(value: Any, path: str, found: Findings) -> Any:
     try:
         parse_quantity(value)
     except QuantityError as error:
-        found.errors.append(errors.invalid_value(path, value, str(error)))
+        found.errors.append(field_errors.invalid(path, value, str(error)))
         return value
     return value if isinstance(value, str) else format_quantity(parse_quantity(value))
 
 
 def wrong_type(path: str, value: Any, expected: str) -> FieldError:
     given = json_type(value)
-    return errors.invalid_type(path, given, f'{path} in body must be of type {expected}: "{given}"')
+    return field_errors.invalid_type(path, given, f'{path} in body must be of type {expected}: "{given}"')
 
 
 def _array(schema: Schema, lookup: Lookup | None) -> Walk:
@@ -180,7 +179,7 @@ class _ObjectWalk:
         for name in tuple(value):
             if name not in self.ignored:
                 self._walk_field(value, name, prefix + name, found)
-        found.errors.extend(errors.required(prefix + name) for name in self.required if name not in value)
+        found.errors.extend(field_errors.required(prefix + name) for name in self.required if name not in value)
         return value
 
     def _walk_field(self, value: Object, name: str, path: str, found: Findings) -> None:
@@ -236,7 +235,7 @@ def compile_transitions(schema: Schema) -> Transition | None:
         return None
 
     def walk(new: Any, old: Any, path: str) -> list[FieldError]:
-        found = [errors.invalid_value(path, new, message_of(rule)) for rule in rules] if new != old else []
+        found = [field_errors.invalid(path, new, message_of(rule)) for rule in rules] if new != old else []
         if isinstance(new, dict) and isinstance(old, dict):
             for name in new.keys() & old.keys():
                 part = parts.get(name, others)

@@ -6,8 +6,16 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import FieldError
+from trainwright.objects.field_errors import (
+    FieldError,
+    duplicate,
+    invalid,
+    invalid_type,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
 from trainwright.objects.times import parse_time
 
 Check = Callable[[Any, str], list[FieldError]]
@@ -68,7 +76,7 @@ def value_checks(schema: dict[str, Any]) -> list[Check]:
 
 
 def _enum(allowed: list[Any]) -> Check:
-    return lambda value, path: [] if value in allowed else [errors.not_supported(path, value, allowed)]
+    return lambda value, path: [] if value in allowed else [not_supported(path, value, allowed)]
 
 
 def _bounds(schema: dict[str, Any]) -> list[Check]:
@@ -86,7 +94,7 @@ def _bound(holds: Callable[[Any, Any], bool], text: str, limit: float) -> Check:
     def check(value: Any, path: str) -> list[FieldError]:
         if not isinstance(value, (int, float)) or isinstance(value, bool) or holds(value, limit):
             return []
-        return [errors.invalid_value(path, value, f"{path} in body {text.format(limit)}")]
+        return [invalid(path, value, f"{path} in body {text.format(limit)}")]
 
     return check
 
@@ -96,9 +104,7 @@ def _text_checks(schema: dict[str, Any]) -> list[Check]:
     if (shortest := schema.get("minLength")) is not None:
         checks.append(_text(lambda text: len(text) >= shortest, f"should be at least {shortest} chars long"))
     if (longest := schema.get("maxLength")) is not None:
-        checks.append(
-            lambda v, path: [errors.too_long(path, longest)] if isinstance(v, str) and len(v) > longest else []
-        )
+        checks.append(lambda v, path: [too_long(path, longest)] if isinstance(v, str) and len(v) > longest else [])
     if pattern := schema.get("pattern"):
         matches = re.compile(pattern).search
         checks.append(_text(lambda text: matches(text) is not None, f"should match '{pattern}'"))
@@ -113,7 +119,7 @@ def _text(holds: Callable[[str], bool], text: str) -> Check:
     def check(value: Any, path: str) -> list[FieldError]:
         if not isinstance(value, str) or holds(value):
             return []
-        return [errors.invalid_value(path, value, f"{path} in body {text}")]
+        return [invalid(path, value, f"{path} in body {text}")]
 
     return check
 
@@ -122,7 +128,7 @@ def _date_time(value: Any, path: str) -> list[FieldError]:
     try:
         parse_time(value)
     except ValueError:
-        return [errors.invalid_type(path, value, f'{path} in body must be of type date-time: "{value}"')]
+        return [invalid_type(path, value, f'{path} in body must be of type date-time: "{value}"')]
     return []
 
 
@@ -130,7 +136,7 @@ def _base64(value: Any, path: str) -> list[FieldError]:
     try:
         base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        return [errors.invalid_value(path, value, "illegal base64 data")]
+        return [invalid(path, value, "illegal base64 data")]
     return []
 
 
@@ -149,14 +155,14 @@ def _at_least(kind: type, least: int, noun: str) -> Check:
     def check(value: Any, path: str) -> list[FieldError]:
         if not isinstance(value, kind) or len(value) >= least:  # type: ignore[arg-type]  # kind is list or dict
             return []
-        return [errors.invalid_value(path, len(value), f"{path} in body should have at least {least} {noun}")]  # type: ignore[arg-type]  # as above
+        return [invalid(path, len(value), f"{path} in body should have at least {least} {noun}")]  # type: ignore[arg-type]  # as above
 
     return check
 
 
 def _at_most(kind: type, most: int) -> Check:
     def check(value: Any, path: str) -> list[FieldError]:
-        return [errors.too_many(path, len(value), most)] if isinstance(value, kind) and len(value) > most else []  # type: ignore[arg-type]  # kind is list or dict
+        return [too_many(path, len(value), most)] if isinstance(value, kind) and len(value) > most else []  # type: ignore[arg-type]  # kind is list or dict
 
     return check
 
@@ -178,7 +184,7 @@ def _no_duplicates(identity: Callable[[Any], Any]) -> Check:
         for index, element in enumerate(value if isinstance(value, list) else ()):
             key = identity(element)
             if key in seen:
-                found.append(errors.duplicate_value(f"{path}[{index}]", key))
+                found.append(duplicate(f"{path}[{index}]", key))
             seen.append(key)
         return found
 
@@ -196,9 +202,7 @@ def _combinations(schema: dict[str, Any]) -> list[Check]:
         refused = _part(schema["not"])
         checks.append(
             lambda value, path: (
-                []
-                if refused(value, path)
-                else [errors.invalid_value("<nil>", "", f'"{path}" must not validate the schema (not)')]
+                [] if refused(value, path) else [invalid("<nil>", "", f'"{path}" must not validate the schema (not)')]
             )
         )
     return checks
@@ -211,7 +215,7 @@ def _count(options: list[Check], enough: Callable[[int], bool], wanted: str) -> 
         if enough(valid):
             return []
         how_many = "" if "anyOf" in wanted else f". Found {valid or 'none'} valid"
-        found = [errors.invalid_value("<nil>", "", f'"{path}" must validate {wanted}{how_many}')]
+        found = [invalid("<nil>", "", f'"{path}" must validate {wanted}{how_many}')]
         return found + (outcomes[0] if not valid else [])
 
     return check
@@ -228,10 +232,10 @@ def _part(schema: dict[str, Any]) -> Check:
     def check(value: Any, path: str) -> list[FieldError]:
         if wanted and (not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted)):
             given, expected = json_type(value), schema["type"]
-            return [errors.invalid_type(path, given, f'{path} in body must be of type {expected}: "{given}"')]
+            return [invalid_type(path, given, f'{path} in body must be of type {expected}: "{given}"')]
         found = [error for one in own for error in one(value, path)]
         if isinstance(value, dict):
-            found += [errors.required(f"{path}.{name}") for name in needed if name not in value]
+            found += [required(f"{path}.{name}") for name in needed if name not in value]
             for name in fields.keys() & value.keys():
                 found += fields[name](value[name], f"{path}.{name}")
         if items and isinstance(value, list):

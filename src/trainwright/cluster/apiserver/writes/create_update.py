@@ -1,31 +1,31 @@
 """What a create or an update makes of the object that a client sent: pure functions; refusals are ApiFailures."""
 
-import json
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.schema.go_decoding import BadFieldType
 from trainwright.cluster.apiserver.schema.structural import Findings
 from trainwright.cluster.apiserver.writes.managed_fields import Author, record_update
 from trainwright.cluster.apiserver.writes.metadata import drop_server_owned, keep_server_owned, metadata_errors
-from trainwright.objects import Object
+from trainwright.objects import Object, field_errors
+from trainwright.objects.field_errors import ErrorType, FieldError
+from trainwright.objects.paths import value_at
 from trainwright.objects.times import format_time
 
-_UNCHECKED = FieldError(
-    "FieldValueInvalid",
+_UNCHECKED = field_errors.invalid(
     "<nil>",
-    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    None,
+    "some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation",
 )
 
 
 _STATUS_PATH = re.compile(r"status(\.|\[|$)")
 _BLOCKS_RULES = {
-    "FieldValueRequired", "FieldValueNotSupported", "FieldValueTypeInvalid", "FieldValueTooLong", "FieldValueTooMany",
+    ErrorType.REQUIRED, ErrorType.NOT_SUPPORTED, ErrorType.TYPE_INVALID, ErrorType.TOO_LONG, ErrorType.TOO_MANY,
 }  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def admitted(kind: ResourceType, body: Any) -> Draft:
             f"the path serves {resource.plural}"
         )
     if body.get("kind") != resource.kind:
-        wrong = errors.invalid_value("kind", body.get("kind", ""), f"must be {resource.kind}")
+        wrong = field_errors.invalid("kind", body.get("kind", ""), f"must be {resource.kind}")
         raise errors.invalid(replace(resource, kind=str(body.get("kind", ""))), _name_of(body), [wrong])
     if body.get("metadata") is None:
         body["metadata"] = {}
@@ -137,50 +137,13 @@ def without_version(obj: Object) -> Object:
     return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}}
 
 
-def unknown_field_messages(draft: Draft, duplicates: list[str]) -> list[str]:
-    """What strict field validation complains about, in the real server's order."""
-    return [f'duplicate field "{path}"' for path in duplicates] + [f'unknown field "{p}"' for p in draft.found.unknown]
-
-
-def duplicate_fields(text: bytes) -> list[str]:
-    """Paths that a JSON document gives more than once; decoding itself keeps the last and forgets the rest."""
-    duplicates: list[str] = []
-
-    def collect(pairs: list[tuple[str, Any]]) -> Any:
-        names = [name for name, _ in pairs]
-        repeated = {name for name in names if names.count(name) > 1} if len(set(names)) != len(names) else set()
-        return _Pairs(dict(pairs), tuple(sorted(repeated)))
-
-    _collect_paths(json.loads(text, object_pairs_hook=collect), "", duplicates)
-    return duplicates
-
-
-class _Pairs:
-    __slots__ = ("fields", "repeated")
-
-    def __init__(self, fields: dict[str, Any], repeated: tuple[str, ...]) -> None:
-        self.fields = fields
-        self.repeated = repeated
-
-
-def _collect_paths(value: Any, path: str, duplicates: list[str]) -> None:
-    if isinstance(value, _Pairs):
-        prefix = f"{path}." if path else ""
-        duplicates += [prefix + name for name in value.repeated]
-        for name, part in value.fields.items():
-            _collect_paths(part, prefix + name, duplicates)
-    elif isinstance(value, list):
-        for index, part in enumerate(value):
-            _collect_paths(part, f"{path}[{index}]", duplicates)
-
-
 def _check_preconditions(kind: ResourceType, new: Object, old: Object, *, patch: bool) -> None:
     name = old["metadata"]["name"]
     version = new["metadata"].get("resourceVersion")
     if version and version != old["metadata"]["resourceVersion"]:
         raise errors.modified(kind.resource, name)
     if not version and kind.custom and not patch:
-        missing = errors.invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+        missing = field_errors.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         failure = errors.invalid(kind.resource, name, [missing])
         failure.message = f'{kind.key} "{name}" is invalid: {missing}'
         raise failure
@@ -229,9 +192,9 @@ def _shape_errors(kind: ResourceType, obj: Object, draft: Draft, subresource: st
     written = draft.found.errors
     if kind.has_status:
         in_status = subresource == "status"
-        written = [one for one in written if bool(_STATUS_PATH.match(one.field)) is in_status]
+        written = [one for one in written if bool(_STATUS_PATH.match(one.path)) is in_status]
     found = [*metadata_errors(obj, kind), *written]
-    blocked = kind.schema.has_rules and any(one.reason in _BLOCKS_RULES for one in found)
+    blocked = kind.schema.has_rules and any(one.type in _BLOCKS_RULES for one in found)
     return [*found, *_scale_errors(kind, obj), *([_UNCHECKED] if blocked else [])]
 
 
@@ -243,17 +206,15 @@ def _new_finalizers(new: Object, old: Object) -> list[FieldError]:
         return []
     listed = "[]string{" + ", ".join(f'"{one}"' for one in added) + "}"
     why = f"no new finalizers can be added if the object is being deleted, found new finalizers {listed}"
-    return [errors.forbidden_field("metadata.finalizers", why)]
+    return [field_errors.forbidden("metadata.finalizers", why)]
 
 
 def _scale_errors(kind: ResourceType, obj: Object) -> list[FieldError]:
     if kind.scale is None:
         return []
-    value: Any = obj
-    for part in kind.scale.replicas:
-        value = value.get(part) if isinstance(value, dict) else None
+    value = value_at(obj, *kind.scale.replicas)
     if isinstance(value, int) and value < 0:
-        return [errors.invalid_value("." + ".".join(kind.scale.replicas), value, "should be a non-negative integer")]
+        return [field_errors.invalid("." + ".".join(kind.scale.replicas), value, "should be a non-negative integer")]
     return []
 
 

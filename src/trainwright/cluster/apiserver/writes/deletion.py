@@ -9,7 +9,7 @@ from trainwright.cluster.apiserver.http.bodies import part_of
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import Removed
 from trainwright.cluster.apiserver.writes.create_update import is_ready_to_go
-from trainwright.objects import Object
+from trainwright.objects import Object, field_errors
 from trainwright.objects.resources import NAMESPACES
 from trainwright.objects.times import format_time, parse_time
 
@@ -39,9 +39,8 @@ def read_delete_options(body: Any, query: dict[str, str]) -> DeleteOptions:
         propagation = "Orphan" if body["orphanDependents"] else "Background"
     if propagation not in {None, "Background", "Foreground", "Orphan"}:
         supported = ("Foreground", "Background", "Orphan", "nil")
-        wrong = errors.not_supported("propagationPolicy", propagation, supported)
-        causes = {"group": "meta.k8s.io", "kind": "DeleteOptions", "causes": [wrong.cause()]}
-        raise errors.ApiFailure(422, "Invalid", f'DeleteOptions.meta.k8s.io "" is invalid: {wrong}', causes)
+        unsupported = field_errors.not_supported("propagationPolicy", propagation, supported)
+        raise errors.invalid_options("DeleteOptions", unsupported)
     try:
         seconds = None if grace is None else int(grace)
     except (TypeError, ValueError) as error:

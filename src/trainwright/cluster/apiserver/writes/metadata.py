@@ -4,10 +4,9 @@ import re
 import secrets
 from collections.abc import Iterator
 
-from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import FieldError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, invalid, required, too_long
 from trainwright.objects.names import dns_subdomain_problem
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -58,28 +57,28 @@ def metadata_errors(obj: Object, kind: ResourceType) -> list[FieldError]:
     name = metadata.get("name", "")
     found: list[FieldError] = []
     if not name:
-        found.append(errors.required("metadata.name", "name or generateName is required"))
+        found.append(required("metadata.name", "name or generateName is required"))
     elif problem := kind.name_problem(name):
-        found.append(errors.invalid_value("metadata.name", name, problem))
+        found.append(invalid("metadata.name", name, problem))
     for key, value in (metadata.get("labels") or {}).items():
         found += _label_errors(key, value)
     annotations = metadata.get("annotations") or {}
     for key in annotations:
         if problem := _qualified_name_problem(key.lower()):
-            found.append(errors.invalid_value("metadata.annotations", key, problem))
+            found.append(invalid("metadata.annotations", key, problem))
     if sum(len(key) + len(value) for key, value in annotations.items()) > _ANNOTATION_BYTES:
-        found.append(errors.too_long("metadata.annotations", _ANNOTATION_BYTES))
+        found.append(too_long("metadata.annotations", _ANNOTATION_BYTES))
     found += _owner_errors(metadata.get("ownerReferences") or [])
     return found
 
 
 def _label_errors(key: str, value: str) -> Iterator[FieldError]:
     if problem := _qualified_name_problem(key):
-        yield errors.invalid_value("metadata.labels", key, problem)
+        yield invalid("metadata.labels", key, problem)
     if len(value) > 63:
-        yield errors.invalid_value("metadata.labels", value, "must be no more than 63 bytes")
+        yield invalid("metadata.labels", value, "must be no more than 63 bytes")
     if value and not _NAME_PART.fullmatch(value):
-        yield errors.invalid_value("metadata.labels", value, _LABEL_VALUE_PROBLEM)
+        yield invalid("metadata.labels", value, _LABEL_VALUE_PROBLEM)
 
 
 def _qualified_name_problem(key: str) -> str | None:
@@ -98,9 +97,9 @@ def _owner_errors(owners: list[Object]) -> Iterator[FieldError]:
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
                 detail = "must not be empty"
-                yield errors.invalid_value(f"metadata.ownerReferences[{index}].{field}", owner.get(field, ""), detail)
+                yield invalid(f"metadata.ownerReferences[{index}].{field}", owner.get(field, ""), detail)
     managers = [owner for owner in owners if owner.get("controller")]
     if len(managers) > 1:
         kinds = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in managers[:2])
         detail = f"Only one reference can have Controller set to true. Found {kinds}"
-        yield errors.invalid_value("metadata.ownerReferences", owners, detail)
+        yield invalid("metadata.ownerReferences", owners, detail)

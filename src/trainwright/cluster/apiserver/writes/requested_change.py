@@ -8,6 +8,7 @@ from trainwright.cluster.apiserver.resources.resource_type import ResourceType, 
 from trainwright.cluster.apiserver.writes.patch import PatchError, TestFailed, json_patch, merge_patch
 from trainwright.cluster.apiserver.writes.strategic_merge import strategic_patch
 from trainwright.objects import Object, copied
+from trainwright.objects.paths import value_at
 
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
@@ -56,10 +57,10 @@ def scale_of(paths: ScalePaths, obj: Object) -> Object:
         for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
         if key in obj["metadata"]
     }
-    status: Object = {"replicas": _dig(obj, paths.status_replicas) or 0}
-    if paths.selector and (selector := _dig(obj, paths.selector)):
+    status: Object = {"replicas": value_at(obj, *paths.status_replicas, default=0)}
+    if paths.selector and (selector := value_at(obj, *paths.selector)):
         status["selector"] = selector
-    replicas = _dig(obj, paths.replicas)
+    replicas = value_at(obj, *paths.replicas)
     spec = {} if replicas is None else {"replicas": replicas}
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
@@ -77,9 +78,3 @@ def with_scale(paths: ScalePaths, obj: Object, scale: Object) -> Object:
     if version := (scale.get("metadata") or {}).get("resourceVersion"):
         changed["metadata"]["resourceVersion"] = version
     return changed
-
-
-def _dig(obj: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        obj = obj.get(key) if isinstance(obj, dict) else None
-    return obj
