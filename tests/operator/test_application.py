@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.cluster.accounts import account, rule
 from tests.support.cluster.controlplane import ControlPlane, free_ports
+from tests.support.cluster.webhook_configurations import webhook_configuration
 from tests.support.objects.jobs import JobBuilder
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
@@ -22,6 +23,7 @@ from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
 from trainwright.objects.resources import LEASES, PODS, VALIDATING_WEBHOOK_CONFIGURATIONS
+from trainwright.operator import Operator, application
 from trainwright.operator.application import Parts
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 from trainwright.operator.process import prepare
@@ -140,7 +142,7 @@ async def test_a_standby_is_ready_and_takes_over_as_soon_as_the_leader_has_stopp
             await submit(client, JobBuilder("two", namespace=real_namespace).master())
             await eventually(lambda: pods(client, real_namespace), lambda names: "two-master-0" in names)
             assert await standby.counted("training_operator_jobs_created_total") == 1
-    assert (await client.get(LEASES, LEASE, namespace=real_namespace))["spec"]["holderIdentity"] == ""
+    assert await lease_holder(client, real_namespace) == ""
 
 
 async def test_a_leader_whose_lease_is_taken_ends_with_an_error(
@@ -193,24 +195,65 @@ async def test_a_right_that_is_missing_is_a_reason_of_readiness(
     assert 'cannot list resource "pods"' in caches
 
 
-async def test_a_webhook_port_that_somebody_else_has_ends_the_process(
+async def test_a_webhook_port_in_use_ends_the_process(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
-    name = f"validator.{real_namespace}"
-    webhook = {
-        "name": "asks.nothing.example.com",
-        "clientConfig": {"url": "https://127.0.0.1/"},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
-    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, {**kind, "metadata": {"name": name}, "webhooks": [webhook]})
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        names = WebhookOptions(port=taken.getsockname()[1], configuration=name)
+        names = WebhookOptions(port=taken.getsockname()[1], configuration=f"validator.{real_namespace}")
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook_configuration(names.configuration))
         process = Process(control_plane, real_namespace, webhooks=names)
         with pytest.raises(OperatorError, match="--webhook-server-port: cannot listen on :"):
             await process.run()
-    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, name)
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, names.configuration)
+
+
+async def test_a_leader_whose_webhooks_fail_ends_its_writes_and_then_releases_the_lease(
+    control_plane: ControlPlane, client: Client, real_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holders: list[str] = []
+
+    class LastWrite(Operator):
+        async def run(self) -> None:
+            await super().run()
+            holders.append(await lease_holder(client, real_namespace))
+
+    monkeypatch.setattr(application, "Operator", LastWrite)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        names = WebhookOptions(port=taken.getsockname()[1], configuration=f"validator.{real_namespace}")
+        process = Process(control_plane, real_namespace, elect=True, webhooks=names)
+        task = asyncio.create_task(process.run())
+        await process.ready("leading")
+
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook_configuration(names.configuration))
+        with pytest.raises(OperatorError, match="--webhook-server-port: cannot listen on :"):
+            await task
+
+    assert len(holders) == 1
+    assert holders[0]
+    assert await lease_holder(client, real_namespace) == ""
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, names.configuration)
+
+
+async def test_a_leader_whose_operator_fails_releases_the_lease(
+    control_plane: ControlPlane, client: Client, real_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Operator):
+        async def run(self) -> None:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(super().run())
+                await self.ready.wait()
+                raise RuntimeError("a bug")
+
+    monkeypatch.setattr(application, "Operator", Failing)
+    with pytest.raises(ExceptionGroup) as failed:
+        await Process(control_plane, real_namespace, elect=True).run()
+
+    assert failed.group_contains(RuntimeError, match="a bug")
+    assert await lease_holder(client, real_namespace) == ""
+
+
+async def lease_holder(client: Client, namespace: str) -> str:
+    return str((await client.get(LEASES, LEASE, namespace=namespace))["spec"]["holderIdentity"])
 
 
 async def pods(client: Client, namespace: str) -> list[str]:

@@ -13,6 +13,7 @@ from tests.support.cluster.accounts import account, rule
 from tests.support.cluster.controlplane import free_ports
 from tests.support.cluster.played_kubelet import PlayedKubelet
 from tests.support.cluster.podgroups import serve_pod_groups
+from tests.support.cluster.webhook_configurations import webhook_configuration
 from tests.support.objects.jobs import JobBuilder, service
 from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
@@ -194,18 +195,6 @@ async def operating(client: Client, config: ClusterConfig, options: OperatorOpti
 
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
-
-
-def webhook_configuration(name: str) -> Object:
-    """Calls this machine, but for no resource."""
-    webhook = {
-        "name": "asks.nothing.example.com",
-        "clientConfig": {"url": "https://127.0.0.1/"},
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
-    return {**kind, "metadata": {"name": name}, "webhooks": [webhook]}
 
 
 def orphaned_service() -> Object:

@@ -92,21 +92,31 @@ class Parts:
                 raise _first_told(several) from None
 
     async def _run(self, operator: Operator, stop: asyncio.Event) -> None:
-        async with asyncio.TaskGroup() as group:
-            operating = group.create_task(operator.run())
+        async with asyncio.TaskGroup() as working, asyncio.TaskGroup() as group:
+            operating = working.create_task(operator.run())
             others = [group.create_task(self._announce(operator))]
             if self._webhooks is not None:
                 others.append(group.create_task(self._webhooks.run()))
             if self._leadership is not None:
                 others.append(group.create_task(_end_without_lease(self._leadership)))
-            await stop.wait()
-            log.info("stopping: finishing the writes under way")
-            operator.stop()
-            await operating
-            if self._leadership is not None:
-                await self._leadership.release()
+            try:
+                await stop.wait()
+                log.info("stopping: finishing the writes under way")
+            finally:  # a task that fails cancels the wait
+                await self._end_writes(operator, operating)
             for task in others:
                 task.cancel()
+
+    async def _end_writes(self, operator: Operator, operating: asyncio.Task[None]) -> None:
+        """Waits until the operator has stopped, then releases the lease, so that a standby takes over at once."""
+        operator.stop()
+        if self._leadership is not None and self._leadership.lost.is_set():
+            operating.cancel()  # no write would be sent any more
+        try:
+            await asyncio.wait({operating})
+        finally:
+            if self._leadership is not None:
+                await self._leadership.release()
 
     async def _announce(self, operator: Operator) -> None:
         await operator.ready.wait()
