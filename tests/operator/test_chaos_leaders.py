@@ -92,7 +92,7 @@ async def _one_stands_by(operators: dict[str, OperatorProcess]) -> None:
     Each life but one that waits ends as a leader, so the last word of a log is about the present one."""
 
     async def last_words() -> list[str]:
-        words = (re.findall(r"leading: (.*)", operator.log.read_text()) for operator in operators.values())
+        words = (re.findall(r"leadership: (.*)", operator.log.read_text()) for operator in operators.values())
         return [said[-1] for said in words if said]
 
     await eventually(
