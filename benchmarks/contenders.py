@@ -12,7 +12,7 @@ import yaml
 from benchmarks.processes import TRAINWRIGHT
 from benchmarks.revisions import commit_of, trainwright_at
 from tests.support.cluster.controlplane import ControlPlane, Daemon, free_ports
-from tests.support.cluster.go_operator import TUNED, running_peer
+from tests.support.cluster.go_operator import TUNED, running_go_operator
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
 from trainwright.objects import Object
@@ -65,7 +65,7 @@ def _trainwright(command: Sequence[str], plane: ControlPlane, directory: Path) -
 
 
 def _peer(*flags: str) -> Callable[[ControlPlane, Path], AbstractContextManager[Daemon]]:
-    return lambda plane, directory: running_peer(plane, directory=directory, flags=flags)
+    return lambda plane, directory: running_go_operator(plane, directory=directory, flags=flags)
 
 
 OURS = Contender("ours", "ours", partial(_trainwright, TRAINWRIGHT))

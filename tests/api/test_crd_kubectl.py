@@ -128,7 +128,7 @@ def test_a_misspelt_field_outside_a_template_is_refused_by_name_or_warned_about(
 
 def test_a_replica_is_closed_but_its_pod_is_open(kubectl: Kubectl) -> None:
     closed = JobBuilder().master()
-    closed._object["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolcy"] = "Never"
+    closed.object["spec"]["pytorchReplicaSpecs"]["Master"]["restartPolcy"] = "Never"
     refused = kubectl("apply", "-f", "-", stdin=job(closed), fails=True)
     assert 'unknown field "spec.pytorchReplicaSpecs.Master.restartPolcy"' in refused
     kubectl("apply", "-f", "-", stdin=job(JobBuilder().master(pod=template(fieldOfTheFuture=1))))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.cluster.go_operator import peer_binaries
+from tests.support.cluster.go_operator import go_operator_files
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object
@@ -43,7 +43,7 @@ DIFFERENT = {
 
 
 def upstream() -> Object:
-    text = (peer_binaries().crds / f"kubeflow.org_{PYTORCH.plural}.yaml").read_text()
+    text = (go_operator_files().crds / f"kubeflow.org_{PYTORCH.plural}.yaml").read_text()
     crd: Object = yaml.load(text, Loader=yaml.CSafeLoader)
     return crd
 

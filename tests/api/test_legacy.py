@@ -67,7 +67,7 @@ def test_the_manifest_itself_is_never_changed() -> None:
     raw = JobBuilder().replica("master").spec(**EARLIER).raw()
     before = copy.deepcopy(raw)
     builder = JobBuilder()
-    builder._object = raw
+    builder.object = raw
     assert builder.job().raw == before
     assert raw == before
 
@@ -114,7 +114,7 @@ def test_two_spellings_of_one_role_are_refused_and_both_are_named(keys: tuple[st
 
 def test_a_spelling_that_is_null_is_absent() -> None:
     builder = JobBuilder().master()
-    builder._object["spec"]["pytorchReplicaSpecs"]["master"] = None
+    builder.object["spec"]["pytorchReplicaSpecs"]["master"] = None
     assert validate(builder.raw(), PYTORCH) == []
     assert builder.job().warnings == ()
 

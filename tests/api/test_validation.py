@@ -297,7 +297,7 @@ def test_errors_come_in_a_fixed_order() -> None:
     builder = JobBuilder("Bad").run_policy(managedBy="x")
     builder.spec(elasticPolicy={"nProcPerNode": 2}, nprocPerNode="2")
     builder.replica("Worker", 0, policy="Sometimes").replica("Master", 2)
-    del builder._object["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"]
+    del builder.object["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"]
     paths = [error.path for error in validate(builder.raw(), PYTORCH)]
     assert paths == [
         "metadata.name",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
-from tests.support.commands.calling import Answer, trainwright
+from tests.support.commands.trainwright import Answer, trainwright
 
 Call = Callable[..., Answer]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.stages import Stage, embedded_stage, played_stage
-from tests.support.differential.scenes import owner_reference
-from tests.support.objects.childlabels import pod_labels, service_labels
+from tests.support.harness.cluster_harness import ClusterHarness, embedded_cluster_harness, real_cluster_harness
+from tests.support.harness.job_harness import owner_reference
+from tests.support.objects.upstream import pod_labels, service_labels
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object
@@ -33,20 +33,20 @@ SUCCEEDED = ("Succeeded", "True", "PyTorchJobSucceeded", "PyTorchJob life is suc
 
 
 @pytest.fixture(params=["embedded", "embedded-plain", pytest.param("real", marks=pytest.mark.apiserver)])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterHarness]:
     match request.param:
         case "embedded":
-            chosen = embedded_stage(tmp_path)
+            chosen = embedded_cluster_harness(tmp_path)
         case "embedded-plain":
-            chosen = embedded_stage(tmp_path, sandbox="plain")
+            chosen = embedded_cluster_harness(tmp_path, sandbox="plain")
         case _:
             config = request.getfixturevalue("control_plane").config
-            chosen = played_stage(config, request.getfixturevalue("real_namespace"), tmp_path)
+            chosen = real_cluster_harness(config, request.getfixturevalue("real_namespace"), tmp_path)
     async with chosen as stage:
         yield stage
 
 
-async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(stage: Stage) -> None:
+async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(stage: ClusterHarness) -> None:
     created = await stage.client.create(PYTORCH.resource, manifest(stage))
     async with stage.history(created) as history:
         await all_running(stage)
@@ -84,7 +84,7 @@ async def test_a_job_runs_restarts_a_worker_succeeds_is_cleaned_up_and_deleted(s
     await eventually(lambda: list_named(stage, SERVICES), lambda left: not left, seconds=60)
 
 
-def manifest(stage: Stage) -> Object:
+def manifest(stage: ClusterHarness) -> Object:
     def role(replicas: int, restart_policy: str) -> Object:
         return {"replicas": replicas, "restartPolicy": restart_policy, "template": stage.template()}
 
@@ -99,7 +99,7 @@ def manifest(stage: Stage) -> Object:
     }
 
 
-async def check_pods(stage: Stage, *, owner: Object) -> None:
+async def check_pods(stage: ClusterHarness, *, owner: Object) -> None:
     pods = await list_named(stage, PODS)
     port, host = await master_port(stage), "life-master-0"
     assert sorted(pods) == [name for name, _, _ in REPLICAS]
@@ -126,7 +126,7 @@ async def check_pods(stage: Stage, *, owner: Object) -> None:
         assert exposed["containerPort"] == (port if role == "master" else 23456)
 
 
-async def check_services(stage: Stage, *, owner: Object) -> None:
+async def check_services(stage: ClusterHarness, *, owner: Object) -> None:
     services = await list_named(stage, SERVICES)
     port = await master_port(stage)
     assert sorted(services) == [name for name, _, _ in REPLICAS]
@@ -140,14 +140,14 @@ async def check_services(stage: Stage, *, owner: Object) -> None:
         assert (exposed["name"], exposed["port"]) == ("pytorchjob-port", port if role == "master" else 23456)
 
 
-async def check_cleaned_up(stage: Stage) -> None:
+async def check_cleaned_up(stage: ClusterHarness) -> None:
     """cleanPodPolicy Running: the worker that still ran is gone with its Service, the finished ones stay."""
     kept = ["life-master-0", "life-worker-0"]
     await eventually(lambda: list_named(stage, PODS), lambda left: sorted(left) == kept)
     await eventually(lambda: list_named(stage, SERVICES), lambda left: sorted(left) == kept)
 
 
-async def check_final_status(stage: Stage, finished: Object) -> None:
+async def check_final_status(stage: ClusterHarness, finished: Object) -> None:
     def selector(role: str) -> str:
         return (
             "training.kubeflow.org/job-name=life,training.kubeflow.org/operator-name=pytorchjob-controller,"
@@ -165,7 +165,7 @@ async def check_final_status(stage: Stage, finished: Object) -> None:
     assert status["startTime"] <= status["completionTime"]
 
 
-async def check_events(stage: Stage) -> None:
+async def check_events(stage: ClusterHarness) -> None:
     expected = {
         *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name, _, _ in REPLICAS),
         *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name, _, _ in REPLICAS),
@@ -191,7 +191,7 @@ async def check_events(stage: Stage) -> None:
     assert await eventually(seen, lambda events: len(events) >= len(expected)) == expected
 
 
-async def all_running(stage: Stage) -> None:
+async def all_running(stage: ClusterHarness) -> None:
     def running(seen: Object) -> bool:
         active = {role: replicas(seen, role).get("active") for role in ("Master", "Worker")}
         return active == {"Master": 1, "Worker": 2} and seen["status"]["conditions"][-1]["type"] == "Running"
@@ -199,7 +199,7 @@ async def all_running(stage: Stage) -> None:
     await eventually(lambda: job(stage), running)
 
 
-async def job(stage: Stage) -> Object:
+async def job(stage: ClusterHarness) -> Object:
     return await stage.client.get(PYTORCH.resource, "life", namespace=stage.namespace)
 
 
@@ -208,7 +208,7 @@ def replicas(seen: Object, role: str) -> Object:
     return counts
 
 
-async def list_named(stage: Stage, resource: Resource) -> dict[str, Object]:
+async def list_named(stage: ClusterHarness, resource: Resource) -> dict[str, Object]:
     """Children of the job by name."""
     found = await stage.client.list(
         resource, namespace=stage.namespace, label_selector="training.kubeflow.org/job-name=life"
@@ -216,6 +216,6 @@ async def list_named(stage: Stage, resource: Resource) -> dict[str, Object]:
     return {item["metadata"]["name"]: item for item in found.items}
 
 
-async def master_port(stage: Stage) -> int:
+async def master_port(stage: ClusterHarness) -> int:
     """The declared port, unless the operator had to move it because another program on this machine has it."""
     return int((await job(stage))["status"].get("ports", {}).get("Master", 23456))

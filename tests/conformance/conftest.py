@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.stages import PlayedStage, Stage, embedded_stage, played_stage
+from tests.support.harness.cluster_harness import (
+    ClusterHarness,
+    RealClusterHarness,
+    embedded_cluster_harness,
+    real_cluster_harness,
+)
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
 from trainwright.operator import install_crds
@@ -20,18 +25,20 @@ async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def scene(control_plane: ControlPlane, real_namespace: str, tmp_path: Path) -> AsyncIterator[PlayedStage]:
-    async with played_stage(control_plane.config, real_namespace, tmp_path) as stage:
-        yield stage
+async def harness(
+    control_plane: ControlPlane, real_namespace: str, tmp_path: Path
+) -> AsyncIterator[RealClusterHarness]:
+    async with real_cluster_harness(control_plane.config, real_namespace, tmp_path) as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterHarness]:
     """For items that are cheap enough to be played on both clusters."""
     if request.param == "embedded":
-        async with embedded_stage(tmp_path) as embedded:
+        async with embedded_cluster_harness(tmp_path) as embedded:
             yield embedded
     else:
         config = request.getfixturevalue("control_plane").config
-        async with played_stage(config, request.getfixturevalue("real_namespace"), tmp_path) as played:
+        async with real_cluster_harness(config, request.getfixturevalue("real_namespace"), tmp_path) as played:
             yield played

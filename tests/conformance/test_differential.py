@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.go_operator import TUNED, running_peer
-from tests.support.cluster.operating import running_operator
+from tests.support.cluster.go_operator import TUNED, running_go_operator
 from tests.support.cluster.podgroups import serve_pod_groups
+from tests.support.differential.cases import Case
 from tests.support.differential.explanations import (
-    EXPLAINED,
-    GANG_EXPLAINED,
-    GANG_PARTED,
-    PARTED,
-    Explained,
+    DIVERGENCES,
+    EXPLANATIONS,
+    GANG_DIVERGENCES,
+    GANG_EXPLANATIONS,
+    Comparison,
+    Divergence,
+    Explanation,
     Judge,
-    Parted,
-    Scenery,
     rows_of_the_page,
 )
 from tests.support.differential.gang_themes import GANGS
 from tests.support.differential.generated_cases import generated_cases
-from tests.support.differential.lockstep import Side, live_through
-from tests.support.differential.played_cases import Case
+from tests.support.differential.lockstep import Side, run_in_lockstep
 from tests.support.differential.snapshots import Snapshot
+from tests.support.harness.running_operator import running_operator
 from trainwright.engine import Settings
 from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
@@ -44,7 +44,7 @@ SEED = int(os.environ.get("DIFFERENTIAL_SEED", "1"))
 async def test_every_difference_from_the_go_operator_is_a_row_of_the_page(
     control_plane: ControlPlane, real_namespace: str, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
-    cases, judge = generated_cases(CASES, seed=SEED), Judge(PARTED, EXPLAINED)
+    cases, judge = generated_cases(CASES, seed=SEED), Judge(DIVERGENCES, EXPLANATIONS)
     await live_and_judge(cases, judge, control_plane, real_namespace, tmp_path)
 
     tell(f"differential: {judge.summary}; rows that these jobs did not show: {len(judge.not_seen)}")
@@ -63,7 +63,7 @@ async def test_every_difference_in_gangs_is_a_row_of_the_page(
     control_plane: ControlPlane, real_namespace: str, tmp_path: Path, tell: Callable[[str], None], scheduler: str
 ) -> None:
     cases = generated_cases(GANG_CASES, seed=SEED, themes=GANGS)
-    judge = Judge(GANG_PARTED, [*GANG_EXPLAINED, *EXPLAINED])
+    judge = Judge(GANG_DIVERGENCES, [*GANG_EXPLANATIONS, *EXPLANATIONS])
     await live_and_judge(cases, judge, control_plane, real_namespace, tmp_path, gang=Gang(scheduler))
 
     tell(f"differential, {scheduler}: {judge.summary}")
@@ -83,7 +83,7 @@ async def live_and_judge(
             await serve_pod_groups(client, gang)
         flags = [f"--namespace={namespace}-go", *([f"--gang-scheduler-name={gang.name}"] if gang else []), *TUNED]
         surroundings = await survey(client, Settings(gang=gang))
-        with running_peer(control_plane, directory=directory, flags=flags):
+        with running_go_operator(control_plane, directory=directory, flags=flags):
             async with (
                 Side(client, f"{namespace}-go", gang=gang).open() as go,
                 Side(client, f"{namespace}-ours", gang=gang).open() as ours,
@@ -94,14 +94,16 @@ async def live_and_judge(
                     outlook=surroundings.outlook,
                 ),
             ):
-                async for scene, theirs, own in live_through(cases, go, ours):
+                async for step, theirs, own in run_in_lockstep(cases, go, ours):
                     for case in cases:
                         if case.name in theirs:
-                            judge.look(scene, Scenery(case, theirs[case.name], own[case.name]))
+                            judge.look(step, Comparison(case, theirs[case.name], own[case.name]))
 
 
-@pytest.mark.parametrize("reason", [*PARTED, *EXPLAINED, *GANG_PARTED, *GANG_EXPLAINED], ids=lambda reason: reason.row)
-def test_each_explanation_quotes_one_row_of_the_page(reason: Explained | Parted) -> None:
+@pytest.mark.parametrize(
+    "reason", [*DIVERGENCES, *EXPLANATIONS, *GANG_DIVERGENCES, *GANG_EXPLANATIONS], ids=lambda reason: reason.row
+)
+def test_each_explanation_quotes_one_row_of_the_page(reason: Explanation | Divergence) -> None:
     assert len([row for row in rows_of_the_page() if row.startswith(reason.row)]) == 1
 
 
@@ -127,6 +129,6 @@ EMPTY = Snapshot(job=JOB, pods={}, services={}, companions={}, events=[], told=0
     ids=["conditions", "job", "pods", "services", "companions", "events"],
 )
 def test_a_difference_that_no_row_covers_is_held_against_us(ours: Snapshot) -> None:
-    judge = Judge(PARTED, EXPLAINED)
-    judge.look(0, Scenery(generated_cases(1, seed=SEED)[0], EMPTY, ours))
+    judge = Judge(DIVERGENCES, EXPLANATIONS)
+    judge.look(0, Comparison(generated_cases(1, seed=SEED)[0], EMPTY, ours))
     assert len(judge.unexplained) == 1

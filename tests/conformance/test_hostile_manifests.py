@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operating import running_operator, settled
-from tests.support.differential.scenes import Scene, conditions_of
-from tests.support.objects.hostile import WHOLE, spoilt_specs
+from tests.support.cluster.fake_kubelet import running_kubelet
+from tests.support.harness.job_harness import JobHarness, conditions_of
+from tests.support.harness.running_operator import running_operator, settled
+from tests.support.objects.hostile import WHOLE, corrupted_specs
 from tests.support.objects.jobs import JobBuilder, template
-from tests.support.playing import playing
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import OPERATOR, PYTORCH, Kind
@@ -56,18 +56,18 @@ class WriteCounter(Client):
     phases=[Phase.generate],  # every example is a dozen jobs already
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(specs=st.lists(spoilt_specs(), min_size=12, max_size=12))
+@given(specs=st.lists(corrupted_specs(), min_size=12, max_size=12))
 async def test_spoilt_manifests_are_refused_or_fail_and_name_the_field(
     control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture, kind: Kind, specs: list[Any]
 ) -> None:
-    async with beside_a_healthy_job(control_plane, real_namespace, kind) as scene:
+    async with beside_a_healthy_job(control_plane, real_namespace, kind) as harness:
         accepted = {}
         for spec in specs:
             name = f"job-{next(_numbers)}"
-            if await is_accepted(scene, name, spec):
+            if await is_accepted(harness, name, spec):
                 accepted[name] = spec
         for name, spec in accepted.items():
-            await is_judged(scene, name, spec)
+            await is_judged(harness, name, spec)
     assert errors_of_our_own(caplog) == []
 
 
@@ -127,15 +127,17 @@ LONG_NAME = "a" * 63
 async def test_known_mistakes_are_told_with_their_field(
     control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture, kind: Kind
 ) -> None:
-    async with beside_a_healthy_job(control_plane, real_namespace, kind) as scene:
+    async with beside_a_healthy_job(control_plane, real_namespace, kind) as harness:
         jobs = {**CORPUS, LONG_NAME: (WHOLE, "metadata.name")}
-        accepted = [name for name, (spec, field) in jobs.items() if await is_accepted(scene, name, spec, naming=field)]
+        accepted = [
+            name for name, (spec, field) in jobs.items() if await is_accepted(harness, name, spec, naming=field)
+        ]
         for name in accepted:
             spec, field = jobs[name]
-            await scene.ends(name, "Failed")
-            assert await is_judged(scene, name, spec) == "failed"
-            assert field in (await scene.conditions(name))[-1][3], name
-            assert await scene.pods(name) == {}, name
+            await harness.wait_for_end(name, "Failed")
+            assert await is_judged(harness, name, spec) == "failed"
+            assert field in (await harness.conditions(name))[-1][3], name
+            assert await harness.pods(name) == {}, name
     assert (len(accepted) == len(jobs)) is (kind is OPEN)
     assert errors_of_our_own(caplog) == []
 
@@ -143,35 +145,35 @@ async def test_known_mistakes_are_told_with_their_field(
 async def test_a_garbled_status_fails_the_job_and_disturbs_no_other(
     control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with beside_a_healthy_job(control_plane, real_namespace, OPEN) as scene:
+    async with beside_a_healthy_job(control_plane, real_namespace, OPEN) as harness:
         garbled = {"conditions": {"type": 5}, "replicaStatuses": [], "startTime": "yesterday"}
-        await scene.submit(JobBuilder("garbled", kind=OPEN).master().suspend())
-        await eventually(lambda: scene.conditions("garbled"), bool)
-        await scene.client.patch(
+        await harness.submit(JobBuilder("garbled", kind=OPEN).master().suspend())
+        await eventually(lambda: harness.conditions("garbled"), bool)
+        await harness.client.patch(
             OPEN.resource, "garbled", {"status": garbled}, namespace=real_namespace, subresource="status"
         )
-        failed = await eventually(lambda: scene.status("garbled"), lambda status: status["conditions"] != {"type": 5})
+        failed = await eventually(lambda: harness.status("garbled"), lambda status: status["conditions"] != {"type": 5})
         assert failed["conditions"][-1]["reason"] == "OpenJobFailedValidation"
         assert "status" in failed["conditions"][-1]["message"]
     assert errors_of_our_own(caplog) == []
 
 
 @asynccontextmanager
-async def beside_a_healthy_job(plane: ControlPlane, namespace: str, kind: Kind) -> AsyncIterator[Scene]:
+async def beside_a_healthy_job(plane: ControlPlane, namespace: str, kind: Kind) -> AsyncIterator[JobHarness]:
     """A job is there before the test, and succeeds while what the test has submitted is still there."""
     async with WriteCounter(plane.config) as counted, Client(plane.config) as client:
         await define(client, kind)
         async with (
-            playing(client, namespace) as kubelet,
+            running_kubelet(client, namespace) as kubelet,
             running_operator(counted, namespace=namespace, kinds={kind.name: kind}) as operator,
         ):
-            scene = Scene(client, namespace, operator, kind=kind)
+            harness = JobHarness(client, namespace, operator, kind=kind)
             healthy = f"healthy-{next(_numbers)}"
-            await scene.submit(JobBuilder(healthy, kind=kind).master().workers(1))
-            yield scene
-            await scene.running(healthy)
+            await harness.submit(JobBuilder(healthy, kind=kind).master().workers(1))
+            yield harness
+            await harness.wait_until_running(healthy)
             await kubelet.finish(f"{healthy}-master-0")
-            await scene.ends(healthy, "Succeeded")
+            await harness.wait_for_end(healthy, "Succeeded")
             await settled(operator)
             jobs = len((await client.list(kind.resource, namespace=namespace)).items)
             assert counted.writes < MOST_WRITES * jobs
@@ -199,9 +201,9 @@ async def define(client: Client, kind: Kind) -> None:
         await eventually(is_served, bool)
 
 
-async def is_accepted(scene: Scene, name: str, spec: Any, *, naming: str = "") -> bool:
+async def is_accepted(harness: JobHarness, name: str, spec: Any, *, naming: str = "") -> bool:
     """Whether the server takes the job; if not, it says which field is wrong."""
-    refused = await refusal(scene, name, spec)
+    refused = await refusal(harness, name, spec)
     if refused is None:
         return True
     assert refused.code in {400, 422}, refused
@@ -210,11 +212,11 @@ async def is_accepted(scene: Scene, name: str, spec: Any, *, naming: str = "") -
     return False
 
 
-async def refusal(scene: Scene, name: str, spec: Any) -> ApiError | None:
-    metadata = {"name": name, "namespace": scene.namespace}
-    job = {"apiVersion": "kubeflow.org/v1", "kind": scene.kind.name, "metadata": metadata, "spec": spec}
+async def refusal(harness: JobHarness, name: str, spec: Any) -> ApiError | None:
+    metadata = {"name": name, "namespace": harness.namespace}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": harness.kind.name, "metadata": metadata, "spec": spec}
     try:
-        await scene.client.create(scene.kind.resource, job)
+        await harness.client.create(harness.kind.resource, job)
     except ApiError as refused:
         return refused
     return None
@@ -225,26 +227,26 @@ def dotted(path: str) -> str:
     return path.replace("[", ".").replace("]", "")
 
 
-async def is_judged(scene: Scene, name: str, spec: Any) -> str:
+async def is_judged(harness: JobHarness, name: str, spec: Any) -> str:
     """Waits until the operator has made up its mind about the job, and says how; anything but silence will do."""
     if managed_elsewhere(spec):
-        await settled(scene.operator)
-        assert await scene.status(name) == {}, spec
+        await settled(harness.operator)
+        assert await harness.status(name) == {}, spec
         return "left alone"
 
     def decided(seen: Object) -> bool:
         shown = conditions_of(seen)
         return bool(shown) and (shown[-1][0] != "Created" or wants_no_pods(spec))
 
-    kind, status, reason, message = conditions_of(await eventually(lambda: scene.job(name), decided))[-1]
+    kind, status, reason, message = conditions_of(await eventually(lambda: harness.job(name), decided))[-1]
     if kind != "Failed":
         return kind.lower()
     assert status == "True"
-    if reason == f"{scene.kind.name}Failed":
+    if reason == f"{harness.kind.name}Failed":
         return "failed by a limit"
-    assert reason == f"{scene.kind.name}FailedValidation"
+    assert reason == f"{harness.kind.name}FailedValidation"
     assert A_FIELD.search(message), message
-    await scene.hears(name, ("Warning", reason, message))
+    await harness.wait_for_events(name, ("Warning", reason, message))
     return "failed"
 
 

@@ -9,7 +9,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "explanation" / "conformance.md"
 _ROW = re.compile(r"\| (?P<number>\d+) \| .+ \| `(?P<file>\w+\.py)` \|")
 _NUMBERED = re.compile(r"test_item_(?P<number>\d\d)_\w+")
-_ON_THE_REAL_SERVER = {"scene", "stage", "client", "webhooks"}
+_ON_THE_REAL_SERVER = {"harness", "cluster", "client", "webhooks"}
 """The fixtures that bring it."""
 
 Item = tuple[int, str]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operating import running_operator
+from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.cluster.podgroups import serve_pod_groups
-from tests.support.cluster.stages import PlayedStage, played_stage
-from tests.support.differential.scenes import Scene, Told, owner_reference
 from tests.support.engine.planning import child, decide, events
+from tests.support.harness.cluster_harness import RealClusterHarness, real_cluster_harness
+from tests.support.harness.job_harness import Event, JobHarness, owner_reference
+from tests.support.harness.running_operator import running_operator
 from tests.support.objects.jobs import JobBuilder, template
-from tests.support.playing import playing
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.api.labels import JOB_NAME
@@ -39,7 +39,7 @@ SCHEDULERS = {
     "same": ("gang-scheduler", "gang-scheduler", False),
 }
 """The scheduler of master and workers, and whether that is worth a warning."""
-WARNING: Told = (
+WARNING: Event = (
     "Warning",
     "SetPodTemplateSchedulerName",
     "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten",
@@ -63,18 +63,18 @@ async def test_item_63_schedulers_of_the_users_choice(
     control_plane: ControlPlane, client: Client, real_namespace: str, tmp_path: Path
 ) -> None:
     await serve_pod_groups(client, Gang("gang-scheduler"))
-    async with played_stage(control_plane.config, real_namespace, tmp_path, settings=GANG) as stage:
+    async with real_cluster_harness(control_plane.config, real_namespace, tmp_path, settings=GANG) as cluster:
         for job, (master, worker, _) in SCHEDULERS.items():
-            await stage.submit(JobBuilder(job).master(pod=scheduled_by(master)).workers(1, pod=scheduled_by(worker)))
+            await cluster.submit(JobBuilder(job).master(pod=scheduled_by(master)).workers(1, pod=scheduled_by(worker)))
         for job, (master, worker, _) in SCHEDULERS.items():
-            await stage.running(job)
-            pods = await stage.pods(job)
+            await cluster.wait_until_running(job)
+            pods = await cluster.pods(job)
             assert pods[f"{job}-master-0"]["spec"]["schedulerName"] == (master or "gang-scheduler")
             assert pods[f"{job}-worker-0"]["spec"]["schedulerName"] == (worker or "gang-scheduler")
-        await stage.quiet()
+        await cluster.settle()
         for job, (_, _, warned) in SCHEDULERS.items():
             names = (f"{job}-master-0", f"{job}-worker-0")
-            assert await stage.events(job) == {
+            assert await cluster.events(job) == {
                 *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in names),
                 *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name in names),
                 *([WARNING] if warned else []),
@@ -97,8 +97,8 @@ EVERY_CHILD = pytest.mark.parametrize("resource", [PODS, SERVICES], ids=lambda r
 class Claims:
     """Children that somebody else makes for the job `job`, pods or services."""
 
-    def __init__(self, scene: Scene, resource: Resource) -> None:
-        self.scene = scene
+    def __init__(self, harness: JobHarness, resource: Resource) -> None:
+        self.harness = harness
         self.resource = resource
 
     async def make(self, index: int, *, job_name: str = "job", metadata: Object | None = None) -> Object:
@@ -109,13 +109,18 @@ class Claims:
             "training.kubeflow.org/replica-type": "worker",
             "training.kubeflow.org/replica-index": str(index),
         }
-        named = {"name": f"job-worker-{index}", "namespace": self.scene.namespace, "labels": labels, **(metadata or {})}
+        named = {
+            "name": f"job-worker-{index}",
+            "namespace": self.harness.namespace,
+            "labels": labels,
+            **(metadata or {}),
+        }
         spec = template()["spec"] if self.resource is PODS else {"clusterIP": "None", "ports": [{"port": 1}]}
         head = {"apiVersion": "v1", "kind": self.resource.kind}
-        return await self.scene.client.create(self.resource, {**head, "metadata": named, "spec": spec})
+        return await self.harness.client.create(self.resource, {**head, "metadata": named, "spec": spec})
 
     async def seen(self, index: int) -> Object:
-        return await self.scene.client.get(self.resource, f"job-worker-{index}", namespace=self.scene.namespace)
+        return await self.harness.client.get(self.resource, f"job-worker-{index}", namespace=self.harness.namespace)
 
     async def owners(self, index: int) -> list[Object]:
         found: list[Object] = (await self.seen(index))["metadata"].get("ownerReferences", [])
@@ -132,84 +137,88 @@ class Claims:
             assert seen.get(field) == child["metadata"].get(field), field
 
     async def delete(self, index: int) -> Object:
-        name, namespace = f"job-worker-{index}", self.scene.namespace
-        return await self.scene.client.delete(self.resource, name, namespace=namespace, grace_period_seconds=0)
+        name, namespace = f"job-worker-{index}", self.harness.namespace
+        return await self.harness.client.delete(self.resource, name, namespace=namespace, grace_period_seconds=0)
 
     async def let_go(self, *indexes: int) -> None:
         """Takes the finalizers away, so that the namespace can go."""
         for index in indexes:
             patch = {"metadata": {"finalizers": None}}
-            name, namespace = f"job-worker-{index}", self.scene.namespace
-            await self.scene.client.patch(self.resource, name, patch, namespace=namespace)
+            name, namespace = f"job-worker-{index}", self.harness.namespace
+            await self.harness.client.patch(self.resource, name, patch, namespace=namespace)
 
 
 @pytest.fixture
-def claims(scene: PlayedStage, resource: Resource) -> Claims:
-    return Claims(scene, resource)
+def claims(harness: RealClusterHarness, resource: Resource) -> Claims:
+    return Claims(harness, resource)
 
 
 @EVERY_CHILD
 @pytest.mark.apiserver
-async def test_item_68_orphans_with_the_labels_of_the_job_are_adopted(scene: PlayedStage, claims: Claims) -> None:
+async def test_item_68_orphans_with_the_labels_of_the_job_are_adopted(
+    harness: RealClusterHarness, claims: Claims
+) -> None:
     ours, other = await claims.make(0), await claims.make(1, job_name="testing")
-    job = await scene.submit(JobBuilder("job").workers(2))
+    job = await harness.submit(JobBuilder("job").workers(2))
     await claims.is_adopted(0, ours, job)
     taken = (
         f'Resource "job-worker-1" of Kind "{claims.resource.kind}" already exists and is not managed by PyTorchJob job '
         "but by nobody: delete it, or give the job another name"
     )
-    await scene.hears("job", ("Warning", "ErrResourceExists", taken))
-    await scene.quiet()
+    await harness.wait_for_events("job", ("Warning", "ErrResourceExists", taken))
+    await harness.settle()
     await claims.is_untouched(1, other)
 
 
 @EVERY_CHILD
 @pytest.mark.apiserver
-async def test_item_68_a_job_that_is_being_deleted_adopts_nothing(scene: PlayedStage, claims: Claims) -> None:
-    await going_job(scene, suspended=True)
+async def test_item_68_a_job_that_is_being_deleted_adopts_nothing(harness: RealClusterHarness, claims: Claims) -> None:
+    await going_job(harness, suspended=True)
     orphans = [await claims.make(0), await claims.make(1)]
-    await scene.quiet()
+    await harness.settle()
     for index, orphan in enumerate(orphans):
         await claims.is_untouched(index, orphan)
-    await let_job_go(scene)
+    await let_job_go(harness)
 
 
 @EVERY_CHILD
 @pytest.mark.apiserver
-async def test_item_68_a_job_that_is_being_deleted_keeps_its_children(scene: PlayedStage, claims: Claims) -> None:
-    job = await going_job(scene, suspended=False)
+async def test_item_68_a_job_that_is_being_deleted_keeps_its_children(
+    harness: RealClusterHarness, claims: Claims
+) -> None:
+    job = await going_job(harness, suspended=False)
     await claims.delete(1)
     orphan = await claims.make(1)
-    await scene.quiet()
+    await harness.settle()
     assert await claims.owners(0) == [owner_reference(job)]
     await claims.is_untouched(1, orphan)
-    await let_job_go(scene)
+    await let_job_go(harness)
 
 
 @EVERY_CHILD
 @pytest.mark.apiserver
-async def test_item_68_children_of_another_owner_are_left_alone(scene: PlayedStage, claims: Claims) -> None:
+async def test_item_68_children_of_another_owner_are_left_alone(harness: RealClusterHarness, claims: Claims) -> None:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}
-    owner = await scene.client.create(CONFIG_MAPS, config_map, namespace=scene.namespace)
+    owner = await harness.client.create(CONFIG_MAPS, config_map, namespace=harness.namespace)
     theirs = await claims.make(1, metadata={"ownerReferences": [{**owner_reference(owner), "apiVersion": "v1"}]})
-    job = await scene.submit(JobBuilder("job").workers(2))
-    await eventually(lambda: scene.pods("job"), lambda pods: "job-worker-0" in pods)
-    await eventually(lambda: scene.services("job"), lambda services: "job-worker-0" in services)
-    await scene.quiet()
+    job = await harness.submit(JobBuilder("job").workers(2))
+    await eventually(lambda: harness.pods("job"), lambda pods: "job-worker-0" in pods)
+    await eventually(lambda: harness.services("job"), lambda services: "job-worker-0" in services)
+    await harness.settle()
     assert await claims.owners(0) == [owner_reference(job)]
     await claims.is_untouched(1, theirs)
 
 
 @EVERY_CHILD
 @pytest.mark.apiserver
-async def test_item_68_children_that_were_relabelled_are_released(scene: PlayedStage, claims: Claims) -> None:
-    job = await scene.submit(JobBuilder("job").workers(2))
-    await scene.running("job")
+async def test_item_68_children_that_were_relabelled_are_released(harness: RealClusterHarness, claims: Claims) -> None:
+    job = await harness.submit(JobBuilder("job").workers(2))
+    await harness.wait_until_running("job")
     before = await claims.seen(1)
     relabelled = {"metadata": {"labels": {JOB_NAME: "testing"}}}
-    await scene.client.patch(claims.resource, "job-worker-1", relabelled, namespace=scene.namespace)
+    await harness.client.patch(claims.resource, "job-worker-1", relabelled, namespace=harness.namespace)
     await eventually(lambda: claims.owners(1), lambda owners: owners == [])
-    await scene.quiet()
+    await harness.settle()
     after = await claims.seen(1)
     assert (after["metadata"]["uid"], after["metadata"].get("deletionTimestamp")) == (before["metadata"]["uid"], None)
     assert await claims.owners(0) == [owner_reference(job)]
@@ -217,37 +226,39 @@ async def test_item_68_children_that_were_relabelled_are_released(scene: PlayedS
 
 @EVERY_CHILD
 @pytest.mark.apiserver
-async def test_item_68_orphans_that_are_being_deleted_are_not_adopted(scene: PlayedStage, claims: Claims) -> None:
+async def test_item_68_orphans_that_are_being_deleted_are_not_adopted(
+    harness: RealClusterHarness, claims: Claims
+) -> None:
     """A child of its own is the job's for as long as it exists, an orphan on its way out never becomes so."""
     await claims.make(1, metadata=HOLD)
     orphan = await claims.delete(1)
-    job = await scene.submit(JobBuilder("job").workers(2))
-    await eventually(lambda: scene.pods("job"), lambda pods: "job-worker-0" in pods)
-    await eventually(lambda: scene.services("job"), lambda services: "job-worker-0" in services)
-    await scene.client.patch(claims.resource, "job-worker-0", {"metadata": HOLD}, namespace=scene.namespace)
+    job = await harness.submit(JobBuilder("job").workers(2))
+    await eventually(lambda: harness.pods("job"), lambda pods: "job-worker-0" in pods)
+    await eventually(lambda: harness.services("job"), lambda services: "job-worker-0" in services)
+    await harness.client.patch(claims.resource, "job-worker-0", {"metadata": HOLD}, namespace=harness.namespace)
     await claims.delete(0)
-    await scene.quiet()
+    await harness.settle()
     assert await claims.owners(0) == [owner_reference(job)]
     await claims.is_untouched(1, orphan)
 
     await claims.let_go(0, 1)
-    await scene.has("job", ["job-worker-0", "job-worker-1"])
+    await harness.wait_for_children("job", ["job-worker-0", "job-worker-1"])
 
 
-async def going_job(scene: Scene, *, suspended: bool) -> Object:
+async def going_job(harness: JobHarness, *, suspended: bool) -> Object:
     """A job of two workers that somebody has deleted and that a finalizer holds."""
-    await scene.submit(JobBuilder("job").workers(2).suspend(suspended))
+    await harness.submit(JobBuilder("job").workers(2).suspend(suspended))
     if suspended:
-        await eventually(lambda: scene.conditions("job"), bool)
+        await eventually(lambda: harness.conditions("job"), bool)
     else:
-        await scene.running("job")
-    await scene.client.patch(PYTORCH.resource, "job", {"metadata": HOLD}, namespace=scene.namespace)
-    return await scene.client.delete(PYTORCH.resource, "job", namespace=scene.namespace)
+        await harness.wait_until_running("job")
+    await harness.client.patch(PYTORCH.resource, "job", {"metadata": HOLD}, namespace=harness.namespace)
+    return await harness.client.delete(PYTORCH.resource, "job", namespace=harness.namespace)
 
 
-async def let_job_go(scene: Scene) -> None:
+async def let_job_go(harness: JobHarness) -> None:
     patch = {"metadata": {"finalizers": None}}
-    await scene.client.patch(PYTORCH.resource, "job", patch, namespace=scene.namespace)
+    await harness.client.patch(PYTORCH.resource, "job", patch, namespace=harness.namespace)
 
 
 # 69: the operator reads its own writes, however late the watch is
@@ -292,38 +303,38 @@ async def test_item_69_a_delayed_watch_never_creates_a_rank_twice(
     several times, scaled up and scaled down before the first event arrives."""
     async with (
         DelayedWatchClient(control_plane.config) as delayed,
-        playing(client, real_namespace) as kubelet,
+        running_kubelet(client, real_namespace) as kubelet,
         running_operator(delayed, namespace=real_namespace) as operator,
     ):
-        scene = Scene(client, real_namespace, operator)
-        await scene.submit(JobBuilder("job").master().workers(3))
+        harness = JobHarness(client, real_namespace, operator)
+        await harness.submit(JobBuilder("job").master().workers(3))
         names = ["job-master-0", *(f"job-worker-{index}" for index in range(3))]
-        await scene.has("job", names)
-        first = await scene.pods("job")
+        await harness.wait_for_children("job", names)
+        first = await harness.pods("job")
         for number in range(5):
             poke = {"metadata": {"annotations": {"poke": str(number)}}}
             await client.patch(PYTORCH.resource, "job", poke, namespace=real_namespace)
-            await scene.quiet()
+            await harness.settle()
         assert delayed.creates == {("pods", 201): 4, ("services", 201): 4}
 
         for count in (5, 2):
             scale = {"spec": {"replicas": count}}
             await client.patch(PYTORCH.resource, "job", scale, namespace=real_namespace, subresource="scale")
             names = ["job-master-0", *(f"job-worker-{index}" for index in range(count))]
-            await scene.has("job", names)
-            await scene.quiet()
+            await harness.wait_for_children("job", names)
+            await harness.settle()
         assert delayed.creates == {("pods", 201): 6, ("services", 201): 6}
 
         assert delayed.held == DELAYED
         delayed.release.set()
-        await scene.running("job")
-        await scene.quiet()
-        await scene.has("job", names)
-        after = await scene.pods("job")
+        await harness.wait_until_running("job")
+        await harness.settle()
+        await harness.wait_for_children("job", names)
+        after = await harness.pods("job")
         assert {name: pod["metadata"]["uid"] for name, pod in after.items()} == {
             name: first[name]["metadata"]["uid"] for name in names
         }
         assert delayed.creates == {("pods", 201): 6, ("services", 201): 6}
 
         await kubelet.finish("job-master-0")
-        await scene.ends("job", "Succeeded")
+        await harness.wait_for_end("job", "Succeeded")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.stages import PlayedStage
-from tests.support.differential.scenes import Scene, environment
 from tests.support.engine.planning import child, decide, env
+from tests.support.harness.cluster_harness import RealClusterHarness
+from tests.support.harness.job_harness import JobHarness, environment
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
@@ -117,31 +117,31 @@ def test_item_71_defaults_as_planned(row: str) -> None:
 
 
 @pytest.mark.apiserver
-async def test_item_71_defaults(scene: Scene) -> None:
-    written = {row: await scene.submit(builder(row)) for row in DEFAULTS}
+async def test_item_71_defaults(harness: JobHarness) -> None:
+    written = {row: await harness.submit(builder(row)) for row in DEFAULTS}
     for row, default in DEFAULTS.items():
-        await scene.has(row, [f"{row}-{name}" for name in default.pods])
-        pods = await scene.pods(row)
+        await harness.wait_for_children(row, [f"{row}-{name}" for name in default.pods])
+        pods = await harness.pods(row)
         for name, expected in default.pods.items():
             made = pods[f"{row}-{name}"]
             assert seen(made, expected, environment(made)) == expected
-    await scene.quiet()
+    await harness.settle()
     for row, before in written.items():
-        stored = (await scene.job(row))["spec"]
+        stored = (await harness.job(row))["spec"]
         assert stored == before["spec"]
         assert stored == {**builder(row).raw()["spec"], "runPolicy": {"suspend": False}}
 
 
 @pytest.mark.apiserver
-async def test_item_71_the_default_of_clean_pod_policy(scene: PlayedStage) -> None:
+async def test_item_71_the_default_of_clean_pod_policy(harness: RealClusterHarness) -> None:
     for job, policy in {"default": {}, "own": {"cleanPodPolicy": "All"}}.items():
-        await scene.submit(JobBuilder(job).master().run_policy(**policy))
-        await scene.running(job)
-        await scene.end(f"{job}-master-0", exit_code=0)
-        await scene.ends(job, "Succeeded")
-    await scene.has("own", [])
-    await scene.has("default", ["default-master-0"])
-    assert "cleanPodPolicy" not in (await scene.job("default"))["spec"]["runPolicy"]
+        await harness.submit(JobBuilder(job).master().run_policy(**policy))
+        await harness.wait_until_running(job)
+        await harness.end(f"{job}-master-0", exit_code=0)
+        await harness.wait_for_end(job, "Succeeded")
+    await harness.wait_for_children("own", [])
+    await harness.wait_for_children("default", ["default-master-0"])
+    assert "cleanPodPolicy" not in (await harness.job("default"))["spec"]["runPolicy"]
 
 
 def builder(row: str) -> JobBuilder:

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.cluster.operating import running_operator
-from tests.support.cluster.stages import PlayedStage
-from tests.support.differential.scenes import Scene
 from tests.support.engine.planning import STARTED, all_services, conditions, decide, deleted
-from tests.support.objects import verdicts
+from tests.support.harness.cluster_harness import RealClusterHarness
+from tests.support.harness.job_harness import JobHarness, submit
+from tests.support.harness.running_operator import running_operator
+from tests.support.objects import upstream
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at, services
-from tests.support.playing import submit
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
@@ -49,25 +48,25 @@ ENDS = {"succeed": "Succeeded", "fail": "Failed", "suspend": "Suspended"}
 
 
 @pytest.mark.apiserver
-async def test_item_58_which_pods_and_services_stay(scene: PlayedStage) -> None:
+async def test_item_58_which_pods_and_services_stay(harness: RealClusterHarness) -> None:
     for row in CLEANUPS:
         policy = {} if row.policy is None else {"cleanPodPolicy": row.policy}
         builder = JobBuilder(row.job).master(policy="Never").workers(2, policy="Never")
-        await scene.submit(builder.run_policy(**policy))
+        await harness.submit(builder.run_policy(**policy))
     for row in CLEANUPS:
-        await scene.running(row.job)
-        await scene.end(f"{row.job}-worker-0", exit_code=0)
-        await scene.counts(row.job, "Worker", succeeded=1)
+        await harness.wait_until_running(row.job)
+        await harness.end(f"{row.job}-worker-0", exit_code=0)
+        await harness.wait_for_counts(row.job, "Worker", succeeded=1)
         match row.ending:
             case "suspend":
-                await scene.suspend(row.job)
+                await harness.suspend(row.job)
             case ending:
-                await scene.end(f"{row.job}-master-0", exit_code=0 if ending == "succeed" else 1)
+                await harness.end(f"{row.job}-master-0", exit_code=0 if ending == "succeed" else 1)
     for row in CLEANUPS:
-        await scene.ends(row.job, ENDS[row.ending])
-    await scene.quiet()
+        await harness.wait_for_end(row.job, ENDS[row.ending])
+    await harness.settle()
     for row in CLEANUPS:
-        await scene.has(row.job, [f"{row.job}-{name}" for name in row.kept])
+        await harness.wait_for_children(row.job, [f"{row.job}-{name}" for name in row.kept])
 
 
 # 59: a limit ends the job as any other failure does
@@ -77,20 +76,24 @@ POLICIES = {"None": ["master-0", "worker-0"], "All": [], "Running": []}
 
 
 @pytest.mark.apiserver
-async def test_item_59_a_job_past_its_backoff_limit_is_cleaned_up_as_its_policy_says(scene: PlayedStage) -> None:
+async def test_item_59_a_job_past_its_backoff_limit_is_cleaned_up_as_its_policy_says(
+    harness: RealClusterHarness,
+) -> None:
     for policy in POLICIES:
         builder = JobBuilder(policy.lower()).master().workers(1)
-        await scene.submit(builder.run_policy(backoffLimit=3, cleanPodPolicy=policy))
+        await harness.submit(builder.run_policy(backoffLimit=3, cleanPodPolicy=policy))
     for policy in POLICIES:
-        await scene.running(policy.lower())
-        await scene.kubelet.start(f"{policy.lower()}-master-0", restarts=3)
+        await harness.wait_until_running(policy.lower())
+        await harness.kubelet.start(f"{policy.lower()}-master-0", restarts=3)
     for policy, kept in POLICIES.items():
         job = policy.lower()
-        await scene.shows(job, verdicts.created(job), verdicts.running(job, "False"), verdicts.past_backoff_limit(job))
-        await scene.has(job, [f"{job}-{name}" for name in kept])
-        assert "completionTime" in await scene.status(job)
+        await harness.wait_for_conditions(
+            job, upstream.created(job), upstream.running(job, "False"), upstream.past_backoff_limit(job)
+        )
+        await harness.wait_for_children(job, [f"{job}-{name}" for name in kept])
+        assert "completionTime" in await harness.status(job)
     created = [("Created", name) for name in ("none-master-0", "none-worker-0")]
-    await scene.told(
+    await harness.wait_for_only_events(
         "none",
         *(("Normal", "SuccessfulCreatePod", f"{verb} pod: {name}") for verb, name in created),
         *(("Normal", "SuccessfulCreateService", f"{verb} service: {name}") for verb, name in created),
@@ -122,25 +125,25 @@ def test_item_60_past_the_backoff_limit_as_planned(row: Limit) -> None:
     builder = JobBuilder().master().workers(1).status(STARTED).run_policy(**_limit(row))
     pods = (PodBuilder("Master").running(restarts=row.restarts), PodBuilder("Worker").running())
     planned = decide(builder, *pods, services=all_services(1))
-    assert (conditions(planned)[-1] == verdicts.past_backoff_limit("digits")) is row.past
+    assert (conditions(planned)[-1] == upstream.past_backoff_limit("digits")) is row.past
 
 
 @pytest.mark.apiserver
-async def test_item_60_past_the_backoff_limit(scene: PlayedStage) -> None:
+async def test_item_60_past_the_backoff_limit(harness: RealClusterHarness) -> None:
     for row in LIMITS:
-        await scene.submit(JobBuilder(row.job).master().workers(1).run_policy(**_limit(row)))
+        await harness.submit(JobBuilder(row.job).master().workers(1).run_policy(**_limit(row)))
     for row in LIMITS:
-        await scene.running(row.job)
-        await scene.kubelet.start(f"{row.job}-master-0", restarts=row.restarts)
+        await harness.wait_until_running(row.job)
+        await harness.kubelet.start(f"{row.job}-master-0", restarts=row.restarts)
     for row in LIMITS:
         if row.past:
-            await scene.ends(row.job, "Failed")
-    await scene.quiet()
+            await harness.wait_for_end(row.job, "Failed")
+    await harness.settle()
     for row in LIMITS:
         name = row.job
-        ended = [verdicts.running(name, "False"), verdicts.past_backoff_limit(name)]
-        expected = [verdicts.created(name), *(ended if row.past else [verdicts.running(name)])]
-        assert await scene.conditions(name) == expected
+        ended = [upstream.running(name, "False"), upstream.past_backoff_limit(name)]
+        expected = [upstream.created(name), *(ended if row.past else [upstream.running(name)])]
+        assert await harness.conditions(name) == expected
 
 
 # 61: how long is too long
@@ -154,30 +157,30 @@ def test_item_61_past_the_active_deadline_as_planned(seconds: int | None, elapse
     builder = JobBuilder().master().workers(1).status(STARTED).run_policy(**policy)
     pods = (PodBuilder("Master").running(), PodBuilder("Worker").running())
     planned = decide(builder, *pods, services=all_services(1), now=at(elapsed))
-    assert (conditions(planned)[-1] == verdicts.past_deadline("digits")) is past
+    assert (conditions(planned)[-1] == upstream.past_deadline("digits")) is past
     assert planned.wake_at == (None if past or seconds is None else at(seconds))
 
 
 @pytest.mark.apiserver
-async def test_item_61_past_the_active_deadline(scene: Scene) -> None:
+async def test_item_61_past_the_active_deadline(harness: JobHarness) -> None:
     """Upstream starts the pods of a job with no time at all, and looks at the clock only when something happens:
     rows `activeDeadlineSeconds: 0` and `activeDeadlineSeconds` of docs/compatibility.md."""
     for job, seconds in {"none": 0, "short": 3600, "long": 3600}.items():
-        await scene.submit(JobBuilder(job).master().run_policy(activeDeadlineSeconds=seconds, cleanPodPolicy="All"))
-    await scene.shows("none", verdicts.created("none"), verdicts.past_deadline("none"))
-    await scene.told(
+        await harness.submit(JobBuilder(job).master().run_policy(activeDeadlineSeconds=seconds, cleanPodPolicy="All"))
+    await harness.wait_for_conditions("none", upstream.created("none"), upstream.past_deadline("none"))
+    await harness.wait_for_only_events(
         "none",
         ("Normal", "PyTorchJobFailed", "Job none has failed because it was active longer than specified deadline"),
     )
-    started = parse_time((await scene.running("short"))["status"]["startTime"])
+    started = parse_time((await harness.wait_until_running("short"))["status"]["startTime"])
     # Ahead of us, however long the start has taken: it passes while nothing else happens to the job.
     soon = math.ceil((datetime.now(UTC) - started).total_seconds()) + 1
-    await scene.change("short", runPolicy={"activeDeadlineSeconds": soon})
-    await scene.shows(
-        "short", verdicts.created("short"), verdicts.running("short", "False"), verdicts.past_deadline("short")
+    await harness.change("short", runPolicy={"activeDeadlineSeconds": soon})
+    await harness.wait_for_conditions(
+        "short", upstream.created("short"), upstream.running("short", "False"), upstream.past_deadline("short")
     )
-    await scene.has("short", [])
-    assert await scene.conditions("long") == [verdicts.created("long"), verdicts.running("long")]
+    await harness.wait_for_children("short", [])
+    assert await harness.conditions("long") == [upstream.created("long"), upstream.running("long")]
 
 
 # 67: when a finished job goes
@@ -225,13 +228,15 @@ async def test_item_67_time_to_live(client: Client, real_namespace: str) -> None
         await client.replace(PYTORCH.resource, {**job, "status": _ended(row, ended)}, subresource="status")
 
     async with running_operator(client, namespace=real_namespace) as operator:
-        scene = Scene(client, real_namespace, operator)
+        harness = JobHarness(client, real_namespace, operator)
         for number, row in enumerate(EXPIRIES):
             if row.wait is not None:
-                await scene.gone(f"job-{number}")
-                await scene.hears(f"job-{number}", ("Normal", "SuccessfulDeletePod", f"Deleted job: job-{number}"))
-        await scene.quiet()
-        left = {number for number in range(len(EXPIRIES)) if await scene.exists(f"job-{number}")}
+                await harness.wait_until_deleted(f"job-{number}")
+                await harness.wait_for_events(
+                    f"job-{number}", ("Normal", "SuccessfulDeletePod", f"Deleted job: job-{number}")
+                )
+        await harness.settle()
+        left = {number for number in range(len(EXPIRIES)) if await harness.exists(f"job-{number}")}
     assert left == {number for number, row in enumerate(EXPIRIES) if row.wait is None}
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.stages import PlayedStage, Stage
-from tests.support.differential.scenes import Scene, environment, owner_reference
 from tests.support.engine.planning import child, decide, env
-from tests.support.objects import verdicts
-from tests.support.objects.childlabels import pod_labels, service_labels
+from tests.support.harness.cluster_harness import ClusterHarness, RealClusterHarness
+from tests.support.harness.job_harness import JobHarness, environment, owner_reference
+from tests.support.objects import upstream
 from tests.support.objects.jobs import JobBuilder, template
+from tests.support.objects.upstream import pod_labels, service_labels
 from tests.support.waiting import eventually
 from trainwright.kube.client.errors import Invalid
 from trainwright.objects import Object
@@ -27,10 +27,10 @@ CPU_METRIC = {
 PODS_OF_THREE = ["job-master-0", "job-worker-0", "job-worker-1"]
 
 
-async def test_item_01_pods_and_services_of_a_job_and_its_success(stage: Stage) -> None:
-    job = await stage.submit(three(stage))
-    await stage.has("job", PODS_OF_THREE)
-    pods, services = await stage.pods("job"), await stage.services("job")
+async def test_item_01_pods_and_services_of_a_job_and_its_success(cluster: ClusterHarness) -> None:
+    job = await cluster.submit(three(cluster))
+    await cluster.wait_for_children("job", PODS_OF_THREE)
+    pods, services = await cluster.pods("job"), await cluster.services("job")
     for name, role, index in (
         ("job-master-0", "master", "0"),
         *((f"job-worker-{i}", "worker", str(i)) for i in (0, 1)),
@@ -60,71 +60,73 @@ async def test_item_01_pods_and_services_of_a_job_and_its_success(stage: Stage) 
         ("PET_NNODES", "3"),
     ]
 
-    await stage.running("job")
-    await stage.end("job-master-0", exit_code=0)
-    finished = await stage.shows(
-        "job", verdicts.created("job"), verdicts.running("job", "False"), verdicts.succeeded("job")
+    await cluster.wait_until_running("job")
+    await cluster.end("job-master-0", exit_code=0)
+    finished = await cluster.wait_for_conditions(
+        "job", upstream.created("job"), upstream.running("job", "False"), upstream.succeeded("job")
     )
     assert finished["status"]["replicaStatuses"]["Master"]["succeeded"] == 1
-    await stage.told(
+    await cluster.wait_for_only_events(
         "job",
         *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in PODS_OF_THREE),
         *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name in PODS_OF_THREE),
-        ("Normal", "ExitedWithCode", f"Pod: {stage.namespace}.job-master-0 exited with code 0"),
+        ("Normal", "ExitedWithCode", f"Pod: {cluster.namespace}.job-master-0 exited with code 0"),
         ("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed."),
     )
 
 
 @pytest.mark.apiserver
-async def test_item_02_the_queue_of_a_job_cannot_be_changed(scene: Scene) -> None:
-    await scene.submit(JobBuilder("job").master().run_policy(schedulingPolicy={"queue": "initial"}))
+async def test_item_02_the_queue_of_a_job_cannot_be_changed(harness: JobHarness) -> None:
+    await harness.submit(JobBuilder("job").master().run_policy(schedulingPolicy={"queue": "initial"}))
     with pytest.raises(Invalid, match=r"spec\.runPolicy\.schedulingPolicy\.queue is immutable"):
-        await scene.change("job", runPolicy={"schedulingPolicy": {"queue": "another"}})
-    assert (await scene.job("job"))["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "initial"}
+        await harness.change("job", runPolicy={"schedulingPolicy": {"queue": "another"}})
+    assert (await harness.job("job"))["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "initial"}
 
 
-async def test_item_03_a_job_that_is_suspended_from_the_start(stage: Stage) -> None:
-    await stage.submit(three(stage).suspend())
-    await stage.shows("job", verdicts.created("job"), verdicts.suspended("job"))
-    await stage.told("job", ("Normal", "PyTorchJobSuspended", "PyTorchJob job is suspended."))
-    assert await stage.pods("job") == await stage.services("job") == {}
-    assert "startTime" not in await stage.status("job")
+async def test_item_03_a_job_that_is_suspended_from_the_start(cluster: ClusterHarness) -> None:
+    await cluster.submit(three(cluster).suspend())
+    await cluster.wait_for_conditions("job", upstream.created("job"), upstream.suspended("job"))
+    await cluster.wait_for_only_events("job", ("Normal", "PyTorchJobSuspended", "PyTorchJob job is suspended."))
+    assert await cluster.pods("job") == await cluster.services("job") == {}
+    assert "startTime" not in await cluster.status("job")
 
 
-async def test_item_04_suspend_and_resume(stage: Stage) -> None:
-    created = await stage.submit(three(stage))
-    async with stage.history(created) as history:
-        first = await stage.running("job")
-        await stage.shows("job", verdicts.created("job"), verdicts.running("job"))
-        before = await stage.pods("job")
+async def test_item_04_suspend_and_resume(cluster: ClusterHarness) -> None:
+    created = await cluster.submit(three(cluster))
+    async with cluster.history(created) as history:
+        first = await cluster.wait_until_running("job")
+        await cluster.wait_for_conditions("job", upstream.created("job"), upstream.running("job"))
+        before = await cluster.pods("job")
 
-        await stage.suspend("job")
-        await stage.has("job", [])
-        suspended = await stage.shows(
-            "job", verdicts.created("job"), verdicts.suspended_while_running("job"), verdicts.suspended("job")
+        await cluster.suspend("job")
+        await cluster.wait_for_children("job", [])
+        suspended = await cluster.wait_for_conditions(
+            "job", upstream.created("job"), upstream.suspended_while_running("job"), upstream.suspended("job")
         )
-        await stage.quiet()
-        await stage.has("job", [])
+        await cluster.settle()
+        await cluster.wait_for_children("job", [])
         assert all("active" not in status for status in suspended["status"]["replicaStatuses"].values())
         assert suspended["status"]["startTime"] == first["status"]["startTime"]
         await _next_second(after=first["status"]["startTime"])
 
-        await stage.suspend("job", False)
-        await stage.has("job", PODS_OF_THREE)
-        await stage.running("job")
-        again = await stage.shows("job", verdicts.created("job"), verdicts.resumed("job"), verdicts.running("job"))
+        await cluster.suspend("job", False)
+        await cluster.wait_for_children("job", PODS_OF_THREE)
+        await cluster.wait_until_running("job")
+        again = await cluster.wait_for_conditions(
+            "job", upstream.created("job"), upstream.resumed("job"), upstream.running("job")
+        )
         assert again["status"]["startTime"] > first["status"]["startTime"]
-        after = await stage.pods("job")
+        after = await cluster.pods("job")
         assert all(pod["metadata"]["uid"] != before[name]["metadata"]["uid"] for name, pod in after.items())
 
     assert history == [
-        [verdicts.created("job")],
-        [verdicts.created("job"), verdicts.running("job")],
-        [verdicts.created("job"), verdicts.suspended_while_running("job"), verdicts.suspended("job")],
-        [verdicts.created("job"), verdicts.suspended_while_running("job"), verdicts.resumed("job")],
-        [verdicts.created("job"), verdicts.resumed("job"), verdicts.running("job")],
+        [upstream.created("job")],
+        [upstream.created("job"), upstream.running("job")],
+        [upstream.created("job"), upstream.suspended_while_running("job"), upstream.suspended("job")],
+        [upstream.created("job"), upstream.suspended_while_running("job"), upstream.resumed("job")],
+        [upstream.created("job"), upstream.resumed("job"), upstream.running("job")],
     ]
-    await stage.told(
+    await cluster.wait_for_only_events(
         "job",
         *(("Normal", "SuccessfulCreatePod", f"Created pod: {name}") for name in PODS_OF_THREE),
         *(("Normal", "SuccessfulCreateService", f"Created service: {name}") for name in PODS_OF_THREE),
@@ -136,23 +138,25 @@ async def test_item_04_suspend_and_resume(stage: Stage) -> None:
 
 
 @pytest.mark.apiserver
-async def test_item_05_a_job_that_somebody_else_manages_is_not_touched(scene: Scene) -> None:
-    await scene.submit(
+async def test_item_05_a_job_that_somebody_else_manages_is_not_touched(harness: JobHarness) -> None:
+    await harness.submit(
         JobBuilder("job").master().workers(2).suspend().run_policy(managedBy="kueue.x-k8s.io/multikueue")
     )
-    await scene.quiet()
-    assert await scene.status("job") == {}
-    await scene.suspend("job", False)
-    await scene.quiet()
-    await scene.has("job", [])
-    assert await scene.status("job") == {}
-    assert await scene.events("job") == set()
+    await harness.settle()
+    assert await harness.status("job") == {}
+    await harness.suspend("job", False)
+    await harness.settle()
+    await harness.wait_for_children("job", [])
+    assert await harness.status("job") == {}
+    assert await harness.events("job") == set()
 
 
 @pytest.mark.apiserver
-async def test_item_06_an_elastic_job_has_an_autoscaler_and_the_settings_of_torchrun(scene: PlayedStage) -> None:
-    job = await scene.submit(elastic())
-    autoscaler = await eventually(lambda: _autoscalers(scene), bool)
+async def test_item_06_an_elastic_job_has_an_autoscaler_and_the_settings_of_torchrun(
+    harness: RealClusterHarness,
+) -> None:
+    job = await harness.submit(elastic())
+    autoscaler = await eventually(lambda: _autoscalers(harness), bool)
     (scaler,) = autoscaler
     assert scaler["metadata"]["name"] == "job"
     assert scaler["metadata"]["ownerReferences"] == [owner_reference(job)]
@@ -160,8 +164,8 @@ async def test_item_06_an_elastic_job_has_an_autoscaler_and_the_settings_of_torc
     assert (scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"]) == (1, 3)
     assert scaler["spec"]["metrics"] == [CPU_METRIC]
 
-    await scene.has("job", ["job-worker-0"])
-    pod, service = (await scene.pods("job"))["job-worker-0"], (await scene.services("job"))["job-worker-0"]
+    await harness.wait_for_children("job", ["job-worker-0"])
+    pod, service = (await harness.pods("job"))["job-worker-0"], (await harness.services("job"))["job-worker-0"]
     assert pod["metadata"]["ownerReferences"] == service["metadata"]["ownerReferences"] == [owner_reference(job)]
     assert environment(pod) == {
         "PYTHONUNBUFFERED": "1",
@@ -171,27 +175,27 @@ async def test_item_06_an_elastic_job_has_an_autoscaler_and_the_settings_of_torc
         "PET_NNODES": "1:3",
         "PET_MAX_RESTARTS": "3",
     }
-    await scene.running("job")
-    await scene.end("job-worker-0", exit_code=0)
-    await scene.shows(
+    await harness.wait_until_running("job")
+    await harness.end("job-worker-0", exit_code=0)
+    await harness.wait_for_conditions(
         "job",
-        verdicts.created("job"),
-        verdicts.workers_running("job", scene.namespace, "False"),
-        verdicts.workers_succeeded("job", scene.namespace),
+        upstream.created("job"),
+        upstream.workers_running("job", harness.namespace, "False"),
+        upstream.workers_succeeded("job", harness.namespace),
     )
 
 
 @pytest.mark.apiserver
-async def test_item_07_suspending_an_elastic_job_removes_its_autoscaler(scene: Scene) -> None:
-    await scene.submit(elastic())
-    await eventually(lambda: _autoscalers(scene), bool)
-    await scene.suspend("job")
-    await eventually(lambda: _autoscalers(scene), lambda found: not found)
-    await scene.quiet()
-    assert await _autoscalers(scene) == []
+async def test_item_07_suspending_an_elastic_job_removes_its_autoscaler(harness: JobHarness) -> None:
+    await harness.submit(elastic())
+    await eventually(lambda: _autoscalers(harness), bool)
+    await harness.suspend("job")
+    await eventually(lambda: _autoscalers(harness), lambda found: not found)
+    await harness.settle()
+    assert await _autoscalers(harness) == []
 
-    await scene.suspend("job", False)
-    await eventually(lambda: _autoscalers(scene), bool)
+    await harness.suspend("job", False)
+    await eventually(lambda: _autoscalers(harness), bool)
 
 
 FULL_POLICY: Object = {
@@ -229,19 +233,19 @@ def test_item_08_elastic_environment_as_planned(spec: dict[str, Any], expected: 
 
 
 @pytest.mark.apiserver
-async def test_item_08_elastic_environment_and_init_containers(scene: Scene) -> None:
+async def test_item_08_elastic_environment_and_init_containers(harness: JobHarness) -> None:
     for number, (spec, _) in enumerate(ELASTIC_ENVIRONMENT):
-        await scene.submit(JobBuilder(f"workers-{number}").workers(1).spec(**spec))
-    await scene.submit(JobBuilder("both").master().workers(1))
+        await harness.submit(JobBuilder(f"workers-{number}").workers(1).spec(**spec))
+    await harness.submit(JobBuilder("both").master().workers(1))
     for number, (_, expected) in enumerate(ELASTIC_ENVIRONMENT):
         job = f"workers-{number}"
-        await scene.has(job, [f"{job}-worker-0"])
-        pod = (await scene.pods(job))[f"{job}-worker-0"]
+        await harness.wait_for_children(job, [f"{job}-worker-0"])
+        pod = (await harness.pods(job))[f"{job}-worker-0"]
         assert environment(pod) == COMMON_ENVIRONMENT | expected
         assert "initContainers" not in pod["spec"]
 
-    await scene.has("both", ["both-master-0", "both-worker-0"])
-    pods = await scene.pods("both")
+    await harness.wait_for_children("both", ["both-master-0", "both-worker-0"])
+    pods = await harness.pods("both")
     assert "initContainers" not in pods["both-master-0"]["spec"]
     (waiting,) = pods["both-worker-0"]["spec"]["initContainers"]
     assert (waiting["name"], waiting["image"]) == ("init-pytorch", "alpine:3.10")
@@ -251,9 +255,9 @@ async def test_item_08_elastic_environment_and_init_containers(scene: Scene) -> 
 # Helpers
 
 
-def three(stage: Stage) -> JobBuilder:
+def three(cluster: ClusterHarness) -> JobBuilder:
     """Master and two workers, with the port written out."""
-    pod = stage.template()
+    pod = cluster.template()
     pod["spec"]["containers"][0]["ports"] = [{"name": "pytorchjob-port", "containerPort": 23456}]
     return JobBuilder("job").master(pod=pod).workers(2, pod=pod)
 
@@ -263,8 +267,8 @@ def elastic() -> JobBuilder:
     return JobBuilder("job").workers(1, pod=template()).spec(elasticPolicy=policy)
 
 
-async def _autoscalers(scene: Scene) -> list[Object]:
-    return (await scene.client.list(AUTOSCALERS, namespace=scene.namespace)).items
+async def _autoscalers(harness: JobHarness) -> list[Object]:
+    return (await harness.client.list(AUTOSCALERS, namespace=harness.namespace)).items
 
 
 async def _next_second(after: str) -> None:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.cluster.stages import PlayedStage
-from tests.support.differential.scenes import Scene, owner_reference
 from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, deleted
-from tests.support.objects import verdicts
+from tests.support.harness.cluster_harness import RealClusterHarness
+from tests.support.harness.job_harness import JobHarness, owner_reference
+from tests.support.objects import upstream
 from tests.support.objects.jobs import JobBuilder, PodBuilder, template
 from trainwright.api.kinds import PYTORCH
 from trainwright.objects import Object
@@ -37,15 +37,15 @@ def test_item_62_managed_by_as_planned(row: str) -> None:
 
 
 @pytest.mark.apiserver
-async def test_item_62_managed_by(scene: Scene) -> None:
+async def test_item_62_managed_by(harness: JobHarness) -> None:
     for name, (manager, _) in MANAGERS.items():
         builder = JobBuilder(name).master()
-        await scene.submit(builder if manager is None else builder.run_policy(managedBy=manager))
-    await scene.quiet()
+        await harness.submit(builder if manager is None else builder.run_policy(managedBy=manager))
+    await harness.settle()
     for name, (_, ours) in MANAGERS.items():
-        await scene.has(name, [f"{name}-master-0"] if ours else [])
-        assert bool(await scene.status(name)) is ours
-        assert bool(await scene.events(name)) is ours
+        await harness.wait_for_children(name, [f"{name}-master-0"] if ours else [])
+        assert bool(await harness.status(name)) is ours
+        assert bool(await harness.events(name)) is ours
 
 
 # 64: which pods there shall be
@@ -80,80 +80,80 @@ def test_item_64_missing_and_surplus_pods_as_planned(row: Slots) -> None:
 
 
 @pytest.mark.apiserver
-async def test_item_64_missing_and_surplus_pods(scene: Scene) -> None:
+async def test_item_64_missing_and_surplus_pods(harness: JobHarness) -> None:
     """Names are `<job>-<role>-<index>`; a pod beyond the last index goes, whoever asked for it."""
-    job = await scene.submit(JobBuilder("scaled").master().workers(3))
-    await scene.running("scaled")
+    job = await harness.submit(JobBuilder("scaled").master().workers(3))
+    await harness.wait_until_running("scaled")
     for count in (4, 2, 0, 3):
-        await scene.client.patch(
-            PYTORCH.resource, "scaled", {"spec": {"replicas": count}}, namespace=scene.namespace, subresource="scale"
+        await harness.client.patch(
+            PYTORCH.resource, "scaled", {"spec": {"replicas": count}}, namespace=harness.namespace, subresource="scale"
         )
         workers = [f"scaled-worker-{index}" for index in range(count)]
-        await scene.has("scaled", ["scaled-master-0", *workers])
+        await harness.wait_for_children("scaled", ["scaled-master-0", *workers])
 
     beyond = {
         "metadata": {
             "name": "scaled-worker-4",
-            "namespace": scene.namespace,
-            "labels": {**(await scene.pods("scaled"))["scaled-worker-0"]["metadata"]["labels"], INDEX: "4"},
+            "namespace": harness.namespace,
+            "labels": {**(await harness.pods("scaled"))["scaled-worker-0"]["metadata"]["labels"], INDEX: "4"},
             "ownerReferences": [owner_reference(job)],
         }
     }
-    await scene.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **beyond, **template()})
+    await harness.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **beyond, **template()})
     ports = {"clusterIP": "None", "ports": [{"port": 1}]}
-    await scene.client.create(SERVICES, {"apiVersion": "v1", "kind": "Service", **beyond, "spec": ports})
-    await scene.hears("scaled", ("Normal", "SuccessfulDeletePod", "Deleted pod: scaled-worker-4"))
-    await scene.has("scaled", ["scaled-master-0", *workers])
+    await harness.client.create(SERVICES, {"apiVersion": "v1", "kind": "Service", **beyond, "spec": ports})
+    await harness.wait_for_events("scaled", ("Normal", "SuccessfulDeletePod", "Deleted pod: scaled-worker-4"))
+    await harness.wait_for_children("scaled", ["scaled-master-0", *workers])
 
 
 @pytest.mark.apiserver
-async def test_item_64_pods_are_counted_by_role_and_phase(scene: PlayedStage) -> None:
+async def test_item_64_pods_are_counted_by_role_and_phase(harness: RealClusterHarness) -> None:
     """Upstream counts a running pod that somebody deletes as failed; with us it is neither success nor failure: the
     row `Deleting a running pod by hand` of docs/compatibility.md."""
     held = template()
     held["metadata"] = {"finalizers": ["example.com/held"]}
-    await scene.submit(JobBuilder("counted").master().workers(4, policy="Never", pod=held))
-    await scene.running("counted")
-    await scene.end("counted-worker-1", exit_code=0)
-    await scene.client.delete(PODS, "counted-worker-2", namespace=scene.namespace)
-    counted = await scene.counts("counted", "Worker", active=2)
+    await harness.submit(JobBuilder("counted").master().workers(4, policy="Never", pod=held))
+    await harness.wait_until_running("counted")
+    await harness.end("counted-worker-1", exit_code=0)
+    await harness.client.delete(PODS, "counted-worker-2", namespace=harness.namespace)
+    counted = await harness.wait_for_counts("counted", "Worker", active=2)
     assert _numbers(counted, "Master") == (1, 0, 0)
     assert _numbers(counted, "Worker") == (2, 1, 0)
-    await scene.quiet()
-    assert await scene.conditions("counted") == [verdicts.created("counted"), verdicts.running("counted")]
+    await harness.settle()
+    assert await harness.conditions("counted") == [upstream.created("counted"), upstream.running("counted")]
 
-    await scene.end("counted-worker-3", exit_code=1)
-    failed = await scene.shows(
+    await harness.end("counted-worker-3", exit_code=1)
+    failed = await harness.wait_for_conditions(
         "counted",
-        verdicts.created("counted"),
-        verdicts.running("counted", "False"),
-        verdicts.replicas_failed("counted", "Worker"),
+        upstream.created("counted"),
+        upstream.running("counted", "False"),
+        upstream.replicas_failed("counted", "Worker"),
     )
     assert _numbers(failed["status"], "Worker") == (1, 1, 1)
-    for name in await scene.pods("counted"):
-        await scene.client.patch(PODS, name, {"metadata": {"finalizers": None}}, namespace=scene.namespace)
+    for name in await harness.pods("counted"):
+        await harness.client.patch(PODS, name, {"metadata": {"finalizers": None}}, namespace=harness.namespace)
 
 
 # 65: the sequence of conditions
 
 
 @pytest.mark.apiserver
-async def test_item_65_the_sequence_of_conditions(scene: PlayedStage) -> None:
-    job = await scene.submit(JobBuilder("job").master().workers(1, policy="ExitCode"))
-    async with scene.history(job) as history:
-        await scene.running("job")
-        first = (await scene.pods("job"))["job-worker-0"]
-        await scene.end("job-worker-0", exit_code=137)
-        await scene.replaced("job", first)
-        await scene.running("job")
-        await scene.end("job-worker-0", exit_code=1)
-        await scene.ends("job", "Failed")
+async def test_item_65_the_sequence_of_conditions(harness: RealClusterHarness) -> None:
+    job = await harness.submit(JobBuilder("job").master().workers(1, policy="ExitCode"))
+    async with harness.history(job) as history:
+        await harness.wait_until_running("job")
+        first = (await harness.pods("job"))["job-worker-0"]
+        await harness.end("job-worker-0", exit_code=137)
+        await harness.wait_for_replacement("job", first)
+        await harness.wait_until_running("job")
+        await harness.end("job-worker-0", exit_code=1)
+        await harness.wait_for_end("job", "Failed")
     assert history == [
-        [verdicts.created("job")],
-        [verdicts.created("job"), verdicts.running("job")],
-        [verdicts.created("job"), verdicts.restarting("job", "Worker")],
-        [verdicts.created("job"), verdicts.running("job")],
-        [verdicts.created("job"), verdicts.running("job", "False"), verdicts.permanent_exit_code("job", "Worker")],
+        [upstream.created("job")],
+        [upstream.created("job"), upstream.running("job")],
+        [upstream.created("job"), upstream.restarting("job", "Worker")],
+        [upstream.created("job"), upstream.running("job")],
+        [upstream.created("job"), upstream.running("job", "False"), upstream.permanent_exit_code("job", "Worker")],
     ]
 
 
@@ -172,30 +172,30 @@ def test_item_66_retryable_exit_codes_as_planned(code: int, retried: bool) -> No
 
 
 @pytest.mark.apiserver
-async def test_item_66_retryable_exit_codes(scene: PlayedStage) -> None:
+async def test_item_66_retryable_exit_codes(harness: RealClusterHarness) -> None:
     first: dict[int, Object] = {}
     for code in EXIT_CODES:
-        await scene.submit(JobBuilder(f"code-{code}").master().workers(1, policy="ExitCode"))
+        await harness.submit(JobBuilder(f"code-{code}").master().workers(1, policy="ExitCode"))
     for code in EXIT_CODES:
-        await scene.running(f"code-{code}")
-        first[code] = (await scene.pods(f"code-{code}"))[f"code-{code}-worker-0"]
-        await scene.end(f"code-{code}-worker-0", exit_code=code)
+        await harness.wait_until_running(f"code-{code}")
+        first[code] = (await harness.pods(f"code-{code}"))[f"code-{code}-worker-0"]
+        await harness.end(f"code-{code}-worker-0", exit_code=code)
     for code, retried in EXIT_CODES.items():
         job, worker = f"code-{code}", f"code-{code}-worker-0"
         if retried:
-            await scene.replaced(job, first[code])
-            await scene.running(job)
+            await harness.wait_for_replacement(job, first[code])
+            await harness.wait_until_running(job)
             told = ("Warning", "PyTorchJobRestarting", f"job {job} is restarting because Worker replica(s) failed.")
-            shown = [verdicts.running(job)]
+            shown = [upstream.running(job)]
         else:
             told = ("Warning", "PyTorchJobFailed", f'job "{job}" is failing because "Worker" replica(s) failed.')
-            shown = [verdicts.running(job, "False"), verdicts.permanent_exit_code(job, "Worker")]
-        await scene.shows(job, verdicts.created(job), *shown)
-        exited = ("Normal", "ExitedWithCode", f"Pod: {scene.namespace}.{worker} exited with code {code}")
-        await scene.hears(job, exited, told)
-    await scene.quiet()
+            shown = [upstream.running(job, "False"), upstream.permanent_exit_code(job, "Worker")]
+        await harness.wait_for_conditions(job, upstream.created(job), *shown)
+        exited = ("Normal", "ExitedWithCode", f"Pod: {harness.namespace}.{worker} exited with code {code}")
+        await harness.wait_for_events(job, exited, told)
+    await harness.settle()
     for code in (code for code, retried in EXIT_CODES.items() if not retried):
-        kept = (await scene.pods(f"code-{code}"))[f"code-{code}-worker-0"]
+        kept = (await harness.pods(f"code-{code}"))[f"code-{code}-worker-0"]
         assert kept["metadata"]["uid"] == first[code]["metadata"]["uid"]
 
 

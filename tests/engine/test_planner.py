@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, events, states
-from tests.support.objects.hostile import spoilt_specs
+from tests.support.objects.hostile import corrupted_specs
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at
 from tests.support.objects.junk import statuses
 from trainwright.api.errors import InvalidJob
@@ -121,7 +121,7 @@ def test_a_life_from_creation_to_success_settles_after_every_step() -> None:
 
 def test_a_pod_that_never_said_its_exit_code_is_not_told() -> None:
     silent = PodBuilder("Master")
-    silent._object["status"] = {"phase": "Succeeded"}
+    silent.object["status"] = {"phase": "Succeeded"}
     made = decide(job(STARTED), silent)
     assert events(made) == [("Normal", "PyTorchJobSucceeded", "PyTorchJob digits is successfully completed.")]
 
@@ -198,7 +198,7 @@ def test_from_any_status_the_plans_soon_have_nothing_more_to_write_to_it(
 
 
 @pytest.mark.parametrize("settings", [VOLCANO, PLUGINS, EMBEDDED], ids=["volcano", "plugins", "embedded"])
-@given(spec=spoilt_specs())
+@given(spec=corrupted_specs())
 def test_whatever_can_be_read_can_be_planned(settings: Settings, spec: Any) -> None:
     raw = {**JobBuilder().raw(), "spec": spec}
     try:

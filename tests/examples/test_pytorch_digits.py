@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cluster.controlplane import free_ports
 from tests.support.cluster.embedded_cluster import up_command
-from tests.support.commands.calling import trainwright
+from tests.support.commands.trainwright import trainwright
 from trainwright.api.job import read_job
 from trainwright.cli.manifests.reader import read_manifests
 

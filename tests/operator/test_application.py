@@ -12,11 +12,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.support.cluster.accounts import account, rule
 from tests.support.cluster.controlplane import ControlPlane, free_ports
+from tests.support.cluster.fake_kubelet import running_kubelet
+from tests.support.cluster.service_accounts import account, rule
 from tests.support.cluster.webhook_configurations import webhook_configuration
+from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Settings
@@ -103,7 +104,7 @@ async def test_pages_answer_before_the_cluster_is_known(control_plane: ControlPl
 async def test_a_jobs_life_is_counted_once_over_two_processes(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
-    async with playing(client, real_namespace) as kubelet:
+    async with running_kubelet(client, real_namespace) as kubelet:
         async with running(Process(control_plane, real_namespace)) as first:
             await first.ready()
             await submit(client, JobBuilder("job", namespace=real_namespace).master())

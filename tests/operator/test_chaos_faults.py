@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.fleet import Fleet, played_jobs
 from tests.support.chaos.operator_process import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
-    assert_counted,
-    assert_events_are_true,
-    assert_no_error_of_our_own,
-    assert_nothing_lost_or_doubled,
+    assert_counters,
+    assert_events_happened,
+    assert_no_traceback,
+    assert_ran_exactly_once,
 )
-from tests.support.chaos.podlives import judging
+from tests.support.chaos.pod_invariants import checking_invariants
+from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.servers.faultproxy import FaultProxy
+from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.servers.faults import FaultScript
 from trainwright.kube.client.async_client import Client
 
@@ -39,35 +39,35 @@ async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothin
 ) -> None:
     script = FaultScript(SEED, rate=0.5)
     proxy = FaultProxy(control_plane.config, script, limit=FAULTS, hang_seconds=70 if WHOLE else 3)
-    fleet = Fleet(client, real_namespace)
+    kubelet = ScriptedKubelet(client, real_namespace)
     async with (
         proxy.running(tmp_path / "proxy"),
-        fleet.running(),
-        judging(client, real_namespace, then=fleet.see) as lives,
+        kubelet.running(),
+        checking_invariants(client, real_namespace, then=kubelet.on_pod_event) as invariants,
     ):
         kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
         with OperatorProcess(kubeconfig, real_namespace, log=tmp_path / "operator.log") as operator:
             # If the first jobs did not ask for enough to break, there are more.
             for wave in itertools.count():
                 steps = range(wave * STEPS, (wave + 1) * STEPS)
-                await fleet.submit(played_jobs(SEED + wave, JOBS, steps=steps))
+                await kubelet.submit(scripted_jobs(SEED + wave, JOBS, steps=steps))
                 for step in steps:
                     await _enough_faults(proxy, step * FAULTS // STEPS)
-                    await fleet.advance(step)
+                    await kubelet.advance(step)
                     operator.check()
                 found = await all_succeeded(client, real_namespace, operator)
                 if len(proxy.injected) >= FAULTS:
                     break
-            assert_no_error_of_our_own(operator.log)
-            assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
-            await assert_events_are_true(client, real_namespace, fleet.jobs)
-            await assert_counted(operator, fleet.jobs)
+            assert_no_traceback(operator.log)
+            assert_ran_exactly_once(kubelet.jobs, found, invariants)
+            await assert_events_happened(client, real_namespace, kubelet.jobs)
+            await assert_counters(operator, kubelet.jobs)
     assert len(proxy.injected) == FAULTS
 
 
 async def _enough_faults(proxy: FaultProxy, due: int) -> None:
-    """The pods' lives go on as faults are injected, so that those meet every stage of a job; or when the operator has
-    nothing left to ask the server for."""
+    """Returns when so many faults have been injected, so that they meet every phase of a job; or when the operator has
+    sent no request for a while."""
     seen, since = -1, time.monotonic()
     while len(proxy.injected) < due and time.monotonic() - since < _QUIET_SECONDS:
         if len(proxy.injected) != seen:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.fleet import Fleet, played_jobs
 from tests.support.chaos.operator_process import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
-    assert_events_are_true,
-    assert_no_error_of_our_own,
-    assert_nothing_lost_or_doubled,
-    true_counters,
+    assert_events_happened,
+    assert_no_traceback,
+    assert_ran_exactly_once,
+    expected_counters,
 )
-from tests.support.chaos.podlives import PodLives, judging
+from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
+from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
 from tests.support.cluster.controlplane import ControlPlane
 from trainwright.kube.client.async_client import Client
 
@@ -33,34 +33,34 @@ SEED = 4
 async def test_kills_of_the_operator_lose_nothing_and_repeat_nothing(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:
-    fleet = Fleet(client, real_namespace)
+    kubelet = ScriptedKubelet(client, real_namespace)
     dice = random.Random(SEED)
     counted: Counter[str] = Counter()
-    async with fleet.running(), judging(client, real_namespace, then=fleet.see) as lives:
-        await fleet.submit(played_jobs(SEED, JOBS, steps=range(KILLS)))
+    async with kubelet.running(), checking_invariants(client, real_namespace, then=kubelet.on_pod_event) as invariants:
+        await kubelet.submit(scripted_jobs(SEED, JOBS, steps=range(KILLS)))
         with OperatorProcess(control_plane.kubeconfig, real_namespace, log=tmp_path / "operator.log") as operator:
             for kill in range(1, KILLS + 1):
-                await _some_moment(lives, dice)
+                await _some_moment(invariants, dice)
                 counted += await operator.counters()
                 await asyncio.sleep(dice.uniform(0, 0.05))
                 operator.stop(kill=True)
-                await fleet.advance(kill)
+                await kubelet.advance(kill)
                 operator.restart()
             found = await all_succeeded(client, real_namespace, operator)
-            assert_no_error_of_our_own(operator.log)
-            assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
-            await assert_events_are_true(client, real_namespace, fleet.jobs)
+            assert_no_traceback(operator.log)
+            assert_ran_exactly_once(kubelet.jobs, found, invariants)
+            await assert_events_happened(client, real_namespace, kubelet.jobs)
             # What a process counted after it was asked for the last time died with it.
             counted += await operator.counters()
-            assert counted <= true_counters(fleet.jobs)
+            assert counted <= expected_counters(kubelet.jobs)
             assert counted.total() > 0
 
 
-async def _some_moment(lives: PodLives, dice: random.Random) -> None:
+async def _some_moment(invariants: PodInvariants, dice: random.Random) -> None:
     """Mostly in the middle of its work: a few writes after its first one. Sometimes while it starts."""
     if dice.random() < 0.15:
         await asyncio.sleep(dice.uniform(0, 1))
         return
-    wanted, deadline = lives.writes + dice.randint(1, 30), time.monotonic() + 3
-    while lives.writes < wanted and time.monotonic() < deadline:
+    wanted, deadline = invariants.writes + dice.randint(1, 30), time.monotonic() + 3
+    while invariants.writes < wanted and time.monotonic() < deadline:
         await asyncio.sleep(0.001)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.fleet import Fleet, played_jobs
 from tests.support.chaos.operator_process import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
-    assert_no_error_of_our_own,
-    assert_nothing_lost_or_doubled,
+    assert_no_traceback,
+    assert_ran_exactly_once,
 )
-from tests.support.chaos.podlives import PodLives, judging
-from tests.support.cluster.audit import Write, writes
+from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
+from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
+from tests.support.cluster.audit_log import Write, writes
 from tests.support.cluster.controlplane import ControlPlane, running_control_plane
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
@@ -60,8 +60,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 async def test_leaders_that_are_killed_or_paused_are_succeeded_and_never_write_again(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:
-    fleet, dice = Fleet(client, real_namespace), random.Random(SEED)
-    async with fleet.running(), judging(client, real_namespace, then=fleet.see) as lives:
+    kubelet, dice = ScriptedKubelet(client, real_namespace), random.Random(SEED)
+    async with kubelet.running(), checking_invariants(client, real_namespace, then=kubelet.on_pod_event) as invariants:
         with ExitStack() as stack:
             flags = (*FLAGS, f"--leader-election-namespace={real_namespace}")
             operators = {
@@ -72,18 +72,18 @@ async def test_leaders_that_are_killed_or_paused_are_succeeded_and_never_write_a
             }
             for number in range(ROUNDS):
                 await _one_stands_by(operators)
-                await _begin_work(fleet, lives, dice, number)
+                await _begin_work(kubelet, invariants, dice, number)
                 leader = await _leader(control_plane)
                 _take_away(operators[leader], paused=number % 2 == 0)
                 # What it has not begun is left to its successor.
-                await fleet.submit(played_jobs(1000 + number, 1, steps=_steps(number)))
+                await kubelet.submit(scripted_jobs(1000 + number, 1, steps=_steps(number)))
                 await _succession(control_plane, leader)
                 _bring_back(operators[leader], paused=number % 2 == 0)
-                await fleet.advance(_steps(number)[-1])
+                await kubelet.advance(_steps(number)[-1])
             found = await all_succeeded(client, real_namespace, *operators.values())
             for operator in operators.values():
-                assert_no_error_of_our_own(operator.log)
-    assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
+                assert_no_traceback(operator.log)
+    assert_ran_exactly_once(kubelet.jobs, found, invariants)
     _assert_one_after_the_other(_work(control_plane))
 
 
@@ -102,13 +102,13 @@ async def _one_stands_by(operators: dict[str, OperatorProcess]) -> None:
     )
 
 
-async def _begin_work(fleet: Fleet, lives: PodLives, dice: random.Random, number: int) -> None:
+async def _begin_work(kubelet: ScriptedKubelet, invariants: PodInvariants, dice: random.Random, number: int) -> None:
     """Returns in the middle of it."""
-    wanted = lives.writes + dice.randint(1, 4 * JOBS)
-    await fleet.submit(played_jobs(number, JOBS, steps=_steps(number)))
+    wanted = invariants.writes + dice.randint(1, 4 * JOBS)
+    await kubelet.submit(scripted_jobs(number, JOBS, steps=_steps(number)))
 
     async def made() -> int:
-        return lives.writes
+        return invariants.writes
 
     await eventually(made, lambda count: count >= wanted)
 

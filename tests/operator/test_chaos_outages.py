@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.fleet import Fleet, played_jobs
 from tests.support.chaos.operator_process import (
     WHOLE,
     OperatorProcess,
     all_succeeded,
-    assert_counted,
-    assert_events_are_true,
-    assert_no_error_of_our_own,
-    assert_nothing_lost_or_doubled,
+    assert_counters,
+    assert_events_happened,
+    assert_no_traceback,
+    assert_ran_exactly_once,
 )
-from tests.support.chaos.podlives import PodLives, judging
+from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
+from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
@@ -59,28 +59,28 @@ TROUBLES = (server_gone, server_hangs, storage_gone)
 async def test_outages_are_waited_out_by_the_same_process(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:
-    fleet = Fleet(client, real_namespace)
-    async with fleet.running(), judging(client, real_namespace, then=fleet.see) as lives:
+    kubelet = ScriptedKubelet(client, real_namespace)
+    async with kubelet.running(), checking_invariants(client, real_namespace, then=kubelet.on_pod_event) as invariants:
         with OperatorProcess(control_plane.kubeconfig, real_namespace, log=tmp_path / "operator.log") as operator:
             for number, trouble in enumerate(TROUBLES):
                 steps = range(2 * number, 2 * number + 2)
-                begun = lives.writes
-                await fleet.submit(played_jobs(number, JOBS, steps=steps))
-                await _at_work(lives, begun)
+                begun = invariants.writes
+                await kubelet.submit(scripted_jobs(number, JOBS, steps=steps))
+                await _at_work(invariants, begun)
                 # Some pods end just now, others when nobody can be told.
-                await fleet.advance(steps[0])
+                await kubelet.advance(steps[0])
                 with trouble(control_plane):
                     await asyncio.sleep(SECONDS)
-                await fleet.advance(steps[-1])
+                await kubelet.advance(steps[-1])
                 found = await all_succeeded(client, real_namespace, operator, seconds=RECOVERY_SECONDS)
-            assert_no_error_of_our_own(operator.log)
-            assert_nothing_lost_or_doubled(fleet.jobs, found, lives)
-            await assert_events_are_true(client, real_namespace, fleet.jobs)
-            await assert_counted(operator, fleet.jobs)
+            assert_no_traceback(operator.log)
+            assert_ran_exactly_once(kubelet.jobs, found, invariants)
+            await assert_events_happened(client, real_namespace, kubelet.jobs)
+            await assert_counters(operator, kubelet.jobs)
 
 
-async def _at_work(lives: PodLives, begun: int) -> None:
+async def _at_work(invariants: PodInvariants, begun: int) -> None:
     async def writes() -> int:
-        return lives.writes
+        return invariants.writes
 
     await eventually(writes, lambda count: count > begun)

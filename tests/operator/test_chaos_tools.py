@@ -13,11 +13,11 @@ import yarl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.chaos.fleet import played_jobs
-from tests.support.chaos.podlives import PodLives
-from tests.support.servers.faultproxy import FaultProxy
+from tests.support.chaos.pod_invariants import PodInvariants
+from tests.support.chaos.scripted_jobs import scripted_jobs
+from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.servers.faults import LOST, STATUS_CODES, STREAM, Act, Choice, Fault, FaultScript, act_of
-from tests.support.servers.scriptedserver import answer, scripted_server, stream
+from tests.support.servers.scripted_server import answer, scripted_server, stream
 from trainwright.objects import Object
 
 ANSWER = {"kind": "Pod", "metadata": {"name": "one"}}
@@ -156,10 +156,10 @@ def pod(uid: str, phase: str = "Running", index: int = 0) -> Object:
 
 
 def judged(*events: tuple[str, Object]) -> list[str]:
-    lives = PodLives()
+    lives = PodInvariants()
     for kind, one in events:
-        lives.take(kind, one)
-    return lives.problems
+        lives.observe(kind, one)
+    return lives.violations
 
 
 def test_the_judge_sees_two_live_pods_of_one_rank() -> None:
@@ -176,8 +176,8 @@ def test_the_judge_sees_a_finished_rank_that_starts_again() -> None:
 
 
 def test_the_script_of_a_fleet_has_failures_that_count_and_others_and_ends_well() -> None:
-    jobs = played_jobs(4, 50, steps=range(10))
-    assert jobs == played_jobs(4, 50, steps=range(10))
+    jobs = scripted_jobs(4, 50, steps=range(10))
+    assert jobs == scripted_jobs(4, 50, steps=range(10))
     ends = [lives for job in jobs for lives in job.ends.values()]
     assert all(lives[-1].exit_code == 0 and all(end.exit_code for end in lives[:-1]) for lives in ends)
     counted = sum(sum(job.restarts.values()) for job in jobs)

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.cluster.operating import running_operator
+from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.cluster.podgroups import serve_pod_groups
+from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator
 from tests.support.objects.jobs import JobBuilder, template
-from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.engine import Settings
@@ -41,7 +42,7 @@ async def test_volcano_lets_the_group_in_before_there_are_pods(client: Client, r
     builder = JobBuilder("gang", namespace=real_namespace).master().workers(2, pod=template(resources=_asks("2")))
     settings = Settings(gang=VOLCANO)
     async with (
-        playing(client, real_namespace) as kubelet,
+        running_kubelet(client, real_namespace) as kubelet,
         running_operator(client, namespace=real_namespace, settings=settings, outlook=[NODES, PRIORITY_CLASSES]),
     ):
         await submit(client, builder.run_policy(schedulingPolicy={"queue": "research"}, cleanPodPolicy="None"))

@@ -3,10 +3,11 @@
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operating import running_operator
+from tests.support.cluster.fake_kubelet import running_kubelet
+from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator
 from tests.support.objects.jobs import JobBuilder
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
-from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
@@ -27,7 +28,7 @@ async def test_a_job_of_a_new_framework_runs_to_its_end(control_plane: ControlPl
             return await client.get(ORCHESTRA.resource, "ninth", namespace=real_namespace)
 
         async with (
-            playing(client, real_namespace) as kubelet,
+            running_kubelet(client, real_namespace) as kubelet,
             running_operator(client, kinds=KINDS, frameworks=FRAMEWORKS, namespace=real_namespace),
         ):
             builder = JobBuilder("ninth", kind=ORCHESTRA, namespace=real_namespace).run_policy(cleanPodPolicy="All")

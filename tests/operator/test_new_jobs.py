@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operating import running_operator
-from tests.support.differential.scenes import Scene
-from tests.support.objects import verdicts
+from tests.support.harness.job_harness import JobHarness
+from tests.support.harness.running_operator import running_operator
+from tests.support.objects import upstream
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
@@ -38,13 +38,13 @@ class Overtaken(Client):
 @asynccontextmanager
 async def overtaken_operator(
     client: Client, control_plane: ControlPlane, namespace: str
-) -> AsyncIterator[tuple[Scene, Overtaken]]:
+) -> AsyncIterator[tuple[JobHarness, Overtaken]]:
     """What `client` sees of the work of an operator, and the client of that operator."""
     async with (
         Overtaken(control_plane.config) as overtaken,
         running_operator(overtaken, namespace=namespace) as operator,
     ):
-        yield Scene(client, namespace, operator), overtaken
+        yield JobHarness(client, namespace, operator), overtaken
 
 
 async def test_a_job_that_is_suspended_while_its_pods_are_created_keeps_none(
@@ -53,12 +53,12 @@ async def test_a_job_that_is_suspended_while_its_pods_are_created_keeps_none(
     async with overtaken_operator(client, control_plane, real_namespace) as (scene, overtaken):
         overtaken.meanwhile = lambda: scene.suspend("digits")
         await scene.submit(JobBuilder().master().workers(2))
-        suspended = await scene.shows("digits", verdicts.created("digits"), verdicts.suspended("digits"))
+        suspended = await scene.wait_for_conditions("digits", upstream.created("digits"), upstream.suspended("digits"))
         assert overtaken.meanwhile is None
         assert "startTime" not in suspended["status"]
-        await scene.has("digits", [])
+        await scene.wait_for_children("digits", [])
         told = [(verb, name) for verb in ("Create", "Delete") for name in EVERYBODY]
-        await scene.told(
+        await scene.wait_for_only_events(
             "digits",
             *(("Normal", f"Successful{verb}Pod", f"{verb}d pod: {name}") for verb, name in told),
             *(("Normal", f"Successful{verb}Service", f"{verb}d service: {name}") for verb, name in told),
@@ -66,7 +66,7 @@ async def test_a_job_that_is_suspended_while_its_pods_are_created_keeps_none(
         )
 
         await scene.suspend("digits", False)
-        await scene.has("digits", EVERYBODY)
+        await scene.wait_for_children("digits", EVERYBODY)
 
 
 async def test_a_job_that_is_scaled_while_its_pods_are_created_has_the_right_ones_in_the_end(
@@ -75,9 +75,9 @@ async def test_a_job_that_is_scaled_while_its_pods_are_created_has_the_right_one
     async with overtaken_operator(client, control_plane, real_namespace) as (scene, overtaken):
         overtaken.meanwhile = lambda: scene.change("digits", pytorchReplicaSpecs={"Worker": {"replicas": 1}})
         await scene.submit(JobBuilder().master().workers(2))
-        await scene.shows("digits", verdicts.created("digits"))
-        await scene.quiet()
-        await scene.has("digits", EVERYBODY[:2])
+        await scene.wait_for_conditions("digits", upstream.created("digits"))
+        await scene.settle()
+        await scene.wait_for_children("digits", EVERYBODY[:2])
 
 
 async def test_a_job_that_a_quota_holds_up_shows_it_and_goes_on_when_there_is_room(
@@ -86,9 +86,9 @@ async def test_a_job_that_a_quota_holds_up_shows_it_and_goes_on_when_there_is_ro
     """Upstream writes no status at all: the row on jobs without one of docs/compatibility.md."""
     await _allow_pods(client, real_namespace, 1)
     async with running_operator(client, namespace=real_namespace) as operator:
-        scene = Scene(client, real_namespace, operator)
+        scene = JobHarness(client, real_namespace, operator)
         await scene.submit(JobBuilder().master().workers(2))
-        await scene.shows("digits", verdicts.created("digits"))
+        await scene.wait_for_conditions("digits", upstream.created("digits"))
 
         async def refusals() -> list[str]:
             return [message for _, reason, message in await scene.events("digits") if reason == "FailedCreatePod"]
@@ -99,8 +99,8 @@ async def test_a_job_that_a_quota_holds_up_shows_it_and_goes_on_when_there_is_ro
         await eventually(lambda: scene.pods("digits"), lambda pods: len(pods) == 1)
 
         await client.delete(QUOTAS, "few", namespace=real_namespace)
-        await scene.has("digits", EVERYBODY)
-        assert await scene.conditions("digits") == [verdicts.created("digits")]
+        await scene.wait_for_children("digits", EVERYBODY)
+        assert await scene.conditions("digits") == [upstream.created("digits")]
 
 
 async def _allow_pods(client: Client, namespace: str, most: int) -> None:

@@ -5,9 +5,10 @@ from collections import Counter
 
 import pytest
 
-from tests.support.cluster.operating import running_operator, settled
+from tests.support.cluster.fake_kubelet import running_kubelet
+from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
 from trainwright.engine import Transition
@@ -44,7 +45,7 @@ class Tally(Observer):
 
 async def test_a_life_is_told_once_and_never_again_by_the_next_operator(client: Client, real_namespace: str) -> None:
     first, second = Tally(), Tally()
-    async with playing(client, real_namespace) as kubelet:
+    async with running_kubelet(client, real_namespace) as kubelet:
         async with running_operator(client, namespace=real_namespace, observer=first) as operator:
             await submit(client, JobBuilder("job", namespace=real_namespace).master())
             await eventually(lambda: running(client, real_namespace), bool)

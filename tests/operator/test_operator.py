@@ -10,10 +10,11 @@ import pytest
 
 from tests.support.background import in_background
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operating import running_operator, settled
+from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.engine.planning import STARTED
+from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder, PodBuilder, template
-from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
@@ -103,7 +104,7 @@ async def test_an_error_of_our_own_in_one_job_does_not_stop_others(
 async def test_a_settled_job_causes_no_write(control_plane: ControlPlane, client: Client, real_namespace: str) -> None:
     async with (
         WriteCounter(control_plane.config) as counted,
-        playing(client, real_namespace),
+        running_kubelet(client, real_namespace),
         running_operator(counted, namespace=real_namespace) as operator,
     ):
         await submit(client, JobBuilder("quiet", namespace=real_namespace).master().workers(2))
@@ -121,7 +122,7 @@ async def test_a_settled_job_causes_no_write(control_plane: ControlPlane, client
 
 
 async def test_restarts_by_the_kubelet_count_against_the_backoff_limit(client: Client, real_namespace: str) -> None:
-    async with playing(client, real_namespace) as kubelet, running_operator(client, namespace=real_namespace):
+    async with running_kubelet(client, real_namespace) as kubelet, running_operator(client, namespace=real_namespace):
         builder = JobBuilder("tired", namespace=real_namespace).master().workers(1, policy="OnFailure")
         await submit(client, builder.run_policy(backoffLimit=3, cleanPodPolicy="All"))
         await running(client, real_namespace, "tired")
@@ -138,7 +139,7 @@ async def test_restarts_by_the_kubelet_count_against_the_backoff_limit(client: C
 async def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_and_goes(
     client: Client, real_namespace: str
 ) -> None:
-    async with playing(client, real_namespace), running_operator(client, namespace=real_namespace):
+    async with running_kubelet(client, real_namespace), running_operator(client, namespace=real_namespace):
         builder = JobBuilder("spoilt", namespace=real_namespace).master().workers(1)
         await submit(client, builder.run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=1))
         await running(client, real_namespace, "spoilt")
@@ -261,7 +262,7 @@ async def test_a_stopped_operator_has_told_of_all_it_did(client: Client, real_na
 async def test_the_api_server_may_restart_at_any_time(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
-    async with playing(client, real_namespace), running_operator(client, namespace=real_namespace):
+    async with running_kubelet(client, real_namespace), running_operator(client, namespace=real_namespace):
         await submit(client, JobBuilder("before", namespace=real_namespace).master().workers(1))
         await running(client, real_namespace, "before")
 
@@ -283,7 +284,7 @@ async def test_an_operator_that_is_killed_mid_way_goes_on_where_it_was(
 ) -> None:
     """SIGKILL while pods are being created, four times over; no rank ever gets a second pod, nothing is counted."""
     wanted = 6 * 5
-    async with playing(client, real_namespace), pod_uids(client, real_namespace) as uids:
+    async with running_kubelet(client, real_namespace), pod_uids(client, real_namespace) as uids:
         for number in range(6):
             await submit(client, JobBuilder(f"job-{number}", namespace=real_namespace).master().workers(4))
         for share in (1, wanted // 3, wanted // 2):

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.cluster.accounts import account
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.servers.scriptedserver import answer, scripted_server
+from tests.support.cluster.service_accounts import account
+from tests.support.servers.scripted_server import answer, scripted_server
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.kube.client.async_client import Client

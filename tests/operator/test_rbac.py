@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cluster.accounts import account, rule
 from tests.support.cluster.controlplane import free_ports
-from tests.support.cluster.played_kubelet import PlayedKubelet
+from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.cluster.podgroups import serve_pod_groups
+from tests.support.cluster.service_accounts import account, rule
 from tests.support.cluster.webhook_configurations import webhook_configuration
+from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder, service
-from tests.support.playing import playing, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Settings
@@ -184,11 +184,11 @@ async def granted(client: Client, namespace: str, rules: Iterable[Rule]) -> Clus
 
 
 @asynccontextmanager
-async def operating(client: Client, config: ClusterConfig, options: OperatorOptions) -> AsyncIterator[PlayedKubelet]:
+async def operating(client: Client, config: ClusterConfig, options: OperatorOptions) -> AsyncIterator[FakeKubelet]:
     """Runs an operator with these credentials, and a kubelet that is allowed everything."""
     assert options.namespace
     parts, stop = Parts(config, KINDS, options), asyncio.Event()
-    async with playing(client, options.namespace) as kubelet, asyncio.TaskGroup() as group:
+    async with running_kubelet(client, options.namespace) as kubelet, asyncio.TaskGroup() as group:
         group.create_task(parts.work(await prepare(config, KINDS, options), stop))
         yield kubelet
         stop.set()

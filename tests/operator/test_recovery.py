@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.support.background import in_background
-from tests.support.cluster.operating import running_operator
-from tests.support.cluster.played_kubelet import PlayedKubelet
-from tests.support.differential.scenes import Scene
+from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
+from tests.support.harness.job_harness import JobHarness
+from tests.support.harness.running_operator import running_operator
 from tests.support.objects.jobs import JobBuilder, template
-from tests.support.playing import playing
 from tests.support.waiting import eventually
 from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
@@ -29,9 +28,9 @@ def job() -> JobBuilder:
 
 
 @asynccontextmanager
-async def scene(client: Client, namespace: str, settings: Settings | None = None) -> AsyncIterator[Scene]:
+async def scene(client: Client, namespace: str, settings: Settings | None = None) -> AsyncIterator[JobHarness]:
     async with running_operator(client, namespace=namespace, settings=settings, outlook=[NODES]) as operator:
-        yield Scene(client, namespace, operator)
+        yield JobHarness(client, namespace, operator)
 
 
 class Births:
@@ -64,12 +63,12 @@ class Births:
 async def test_a_broken_collective_starts_again_as_a_whole_and_counts_once(client: Client, real_namespace: str) -> None:
     builder = job().run_policy(backoffLimit=2).annotation("trainwright.dev/restart-scope", "group")
     async with (
-        playing(client, real_namespace) as kubelet,
+        running_kubelet(client, real_namespace) as kubelet,
         scene(client, real_namespace) as stage,
         Births().watched(client, real_namespace) as births,
     ):
         await stage.submit(builder)
-        await stage.running("digits")
+        await stage.wait_until_running("digits")
         old = {pod["metadata"]["uid"] for pod in (await stage.pods("digits")).values()}
         # All fail, one after the other, as ranks of a collective do when one of them has gone.
         for name in reversed(EVERYBODY):
@@ -78,7 +77,7 @@ async def test_a_broken_collective_starts_again_as_a_whole_and_counts_once(clien
             lambda: stage.pods("digits"),
             lambda pods: pods.keys() == set(EVERYBODY) and not old & {pod["metadata"]["uid"] for pod in pods.values()},
         )
-        await stage.running("digits")
+        await stage.wait_until_running("digits")
         assert sum((await stage.status("digits"))["restarts"].values()) == 1
         assert "replacedPods" not in await stage.status("digits")
         for pod in new.values():
@@ -86,17 +85,17 @@ async def test_a_broken_collective_starts_again_as_a_whole_and_counts_once(clien
             assert not births.company[pod["metadata"]["uid"]] & old, "it met one of the old group"
         for name in EVERYBODY:
             await kubelet.finish(name, exit_code=0)
-        await stage.ends("digits", "Succeeded")
+        await stage.wait_for_end("digits", "Succeeded")
 
 
 class Nodes:
     """Two nodes of this test's own: `far` is about to die."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self.near = PlayedKubelet(client, namespace=namespace, node=f"near-{namespace}")
-        self.far = PlayedKubelet(client, namespace=namespace, node=f"far-{namespace}")
+        self.near = FakeKubelet(client, namespace=namespace, node=f"near-{namespace}")
+        self.far = FakeKubelet(client, namespace=namespace, node=f"far-{namespace}")
 
-    async def take(self, stage: Scene) -> dict[str, Object]:
+    async def take(self, stage: JobHarness) -> dict[str, Object]:
         """The first worker runs on `far`, the others on `near`; answers with the pods as they were."""
         await self.near.register()
         await self.far.register()
@@ -105,7 +104,7 @@ class Nodes:
             node = self.far if name == "digits-worker-0" else self.near
             await node.bind(name)
             await node.start(name)
-        await stage.running("digits")
+        await stage.wait_until_running("digits")
         return pods
 
 
@@ -115,10 +114,10 @@ async def test_pods_of_a_node_that_is_not_heard_of_are_replaced(client: Client, 
         await stage.submit(job().run_policy(backoffLimit=0))
         pods = await nodes.take(stage)
         await nodes.far.fall_silent(since=datetime.now(UTC) - timedelta(minutes=5))
-        await stage.replaced("digits", pods["digits-worker-0"])
+        await stage.wait_for_replacement("digits", pods["digits-worker-0"])
         await nodes.near.bind("digits-worker-0")
         await nodes.near.start("digits-worker-0")
-        status = (await stage.running("digits"))["status"]
+        status = (await stage.wait_until_running("digits"))["status"]
         assert "restarts" not in status
         told = [event for event in await stage.events("digits") if event[1] == "DeadNode"]
         assert len(told) == 1
@@ -137,9 +136,9 @@ async def test_pods_that_cannot_end_because_their_node_does_not_exist_are_replac
         pods = await nodes.take(stage)
         await client.delete(PODS, "digits-worker-0", namespace=real_namespace)
         await nodes.far.leave()
-        await stage.replaced("digits", pods["digits-worker-0"])
+        await stage.wait_for_replacement("digits", pods["digits-worker-0"])
         text = f"Pod digits-worker-0 is removed by force because its node far-{real_namespace} is gone"
-        await stage.hears("digits", ("Warning", "DeadNode", text))
+        await stage.wait_for_events("digits", ("Warning", "DeadNode", text))
 
 
 async def test_without_being_asked_nobody_touches_pods_of_dead_nodes(client: Client, real_namespace: str) -> None:
@@ -148,7 +147,7 @@ async def test_without_being_asked_nobody_touches_pods_of_dead_nodes(client: Cli
         await stage.submit(job())
         pods = await nodes.take(stage)
         await nodes.far.leave()
-        await stage.quiet()
+        await stage.settle()
         after = (await stage.pods("digits"))["digits-worker-0"]
         assert after["metadata"]["uid"] == pods["digits-worker-0"]["metadata"]["uid"]
         assert (

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operating import running_operator, settled
+from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import submit
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.objects.resources import PODS

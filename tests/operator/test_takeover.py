@@ -6,10 +6,10 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.operating import running_operator
-from tests.support.cluster.played_kubelet import PlayedKubelet
+from tests.support.cluster.fake_kubelet import FakeKubelet
+from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client.async_client import Client
@@ -62,7 +62,7 @@ async def test_a_failure_that_the_leader_before_counted_is_not_counted_again(
         group.create_task(standby.run())
         await standby.synced.wait()
 
-        kubelet = PlayedKubelet(client, namespace=real_namespace)
+        kubelet = FakeKubelet(client, namespace=real_namespace)
         await kubelet.register()
         async with (
             Client(control_plane.config, gate=no_deletions) as doomed,

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
-from tests.support.commands.calling import Answer, trainwright
-from tests.support.objects.shelljobs import shell_job, write_manifest
+from tests.support.commands.trainwright import Answer, trainwright
+from tests.support.objects.shell_jobs import shell_job, write_manifest
 from trainwright import __version__
 from trainwright.cluster.datadir import DataDir
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.conftest import Call
 from tests.support.cluster.embedded_cluster import UpCommand
-from tests.support.commands.calling import command_line
-from tests.support.objects.shelljobs import shell_job, write_manifest
+from tests.support.commands.trainwright import command_line
+from tests.support.objects.shell_jobs import shell_job, write_manifest
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient

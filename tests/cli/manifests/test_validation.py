@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.objects.shelljobs import shell_job
+from tests.support.objects.shell_jobs import shell_job
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.cli.errors import Problem
 from trainwright.cli.manifests.reader import Document

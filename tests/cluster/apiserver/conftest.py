@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tests.support.cluster.embedded_apiserver import running_embedded
-from tests.support.servers.rawapi import RawApi, raw_api
+from tests.support.cluster.raw_api import RawApi, raw_api
 from trainwright.kube.client.kubeconfig import ClusterConfig
 
 

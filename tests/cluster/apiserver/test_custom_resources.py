@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster.raw_api import STRATEGIC, TABLE, RawApi
 from tests.support.objects.widgets import DEFINITIONS, definition, install, widget
-from tests.support.servers.rawapi import STRATEGIC, TABLE, RawApi
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.embedded_apiserver import TOKEN, Embedded, running_embedded
+from tests.support.cluster.raw_api import RawApi, raw_api
 from tests.support.objects.manifests import pod
 from tests.support.objects.widgets import definition, widget
-from tests.support.servers.rawapi import RawApi, raw_api
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]

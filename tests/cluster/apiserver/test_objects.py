@@ -5,9 +5,9 @@ Every test here passes unchanged on the embedded server and on the real kube-api
 
 import pytest
 
+from tests.support.cluster.raw_api import RawApi
 from tests.support.objects.manifests import config_map
 from tests.support.objects.widgets import definition, install, widget
-from tests.support.servers.rawapi import RawApi
 
 pytestmark = pytest.mark.timeout(60)
 

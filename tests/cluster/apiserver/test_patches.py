@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster.raw_api import APPLY, JSON_PATCH, STRATEGIC, RawApi
 from tests.support.objects.manifests import config_map, pod
 from tests.support.objects.widgets import definition, install, widget
-from tests.support.servers.rawapi import APPLY, JSON_PATCH, STRATEGIC, RawApi
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster.raw_api import STRATEGIC, RawApi
 from tests.support.objects.manifests import bind, pod
-from tests.support.servers.rawapi import STRATEGIC, RawApi
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.servers.rawapi import APPLY, STRATEGIC, TABLE, RawApi, Reply
+from tests.support.cluster.raw_api import APPLY, STRATEGIC, TABLE, RawApi, Reply
 from trainwright.objects.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource
 
 pytestmark = pytest.mark.timeout(60)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster.raw_api import TABLE, RawApi
 from tests.support.objects.manifests import bind, config_map, pod
-from tests.support.servers.rawapi import TABLE, RawApi
 
 pytestmark = pytest.mark.timeout(60)
 

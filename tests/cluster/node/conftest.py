@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.supervising import SupervisedPod, User, supervised, users
+from tests.support.cluster.supervised_pods import SupervisedPod, User, supervised, users
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 
 _USERS = users()

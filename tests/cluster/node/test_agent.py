@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.nodes import Node, running_node
-from tests.support.cluster.supervising import processes_with
+from tests.support.cluster.node import Node, running_node
+from tests.support.cluster.supervised_pods import processes_with
 from tests.support.waiting import eventually
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervision, pod_directories
 from trainwright.cluster.node.supervisor.files import write_json

@@ -19,8 +19,8 @@ def test_a_waiting_container_tells_its_message() -> None:
 
 def test_a_container_that_ended_badly_in_a_living_pod_tells_its_code() -> None:
     pod = PodBuilder().failed(137)
-    pod._object["status"]["phase"] = "Running"
-    pod._object["status"]["containerStatuses"][0]["state"]["terminated"].update(reason="OOMKilled", message="too big")
+    pod.object["status"]["phase"] = "Running"
+    pod.object["status"]["containerStatuses"][0]["state"]["terminated"].update(reason="OOMKilled", message="too big")
     assert told(pod) == [
         ("OOMKilled", "Error pod digits-worker-0 container pytorch exitCode: 137 terminated message: too big")
     ]
@@ -29,7 +29,7 @@ def test_a_container_that_ended_badly_in_a_living_pod_tells_its_code() -> None:
 def test_init_containers_are_looked_at_too() -> None:
     pod = PodBuilder().waiting("PodInitializing")
     state = {"terminated": {"exitCode": 1, "message": "no master"}}
-    pod._object["status"]["initContainerStatuses"] = [{"name": "init-pytorch", "state": state}]
+    pod.object["status"]["initContainerStatuses"] = [{"name": "init-pytorch", "state": state}]
     assert told(pod) == [
         ("Error", "Error pod digits-worker-0 container init-pytorch exitCode: 1 terminated message: no master")
     ]

@@ -71,7 +71,7 @@ def test_a_child_is_known_by_its_name_whatever_its_rank_labels_say() -> None:
 def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
     nobodys = PodBuilder("Worker", 0).owner(None).metadata(labels={})
     somebodys = PodBuilder("Worker", 0).owner("somebody")
-    somebodys._object["metadata"]["ownerReferences"][0]["name"] = "other-job"
+    somebodys.object["metadata"]["ownerReferences"][0]["name"] = "other-job"
     for foreign, manager in ((nobodys, "nobody"), (somebodys, "PyTorchJob other-job")):
         made = decide(job(2), foreign)
         assert deleted(made) == []

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.servers.scriptedserver import ScriptedServer, answer, cut, scripted_server, stream
+from tests.support.servers.scripted_server import ScriptedServer, answer, cut, scripted_server, stream
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import (
     Expired,

@@ -10,7 +10,7 @@ import pytest
 import yarl
 
 from tests.support.cluster.embedded_apiserver import tls_for_loopback
-from tests.support.servers.scriptedserver import ScriptedServer, scripted_server, stream
+from tests.support.servers.scripted_server import ScriptedServer, scripted_server, stream
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects.resources import PODS

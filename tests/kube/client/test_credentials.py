@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.support.cluster.embedded_apiserver import tls_for_loopback
-from tests.support.servers.scriptedserver import answer, scripted_server
+from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.credentials import Credentials, proxy_of, tls_context
 from trainwright.kube.client.errors import Unreachable

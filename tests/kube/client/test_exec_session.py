@@ -8,7 +8,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.servers.scriptedserver import Answer, ScriptedServer, answer, cut, scripted_server
+from tests.support.servers.scripted_server import Answer, ScriptedServer, answer, cut, scripted_server
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, BadRequest, NotFound, ServerError, Unreachable
 from trainwright.kube.client.exec_protocol import Output

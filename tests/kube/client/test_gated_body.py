@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.support.servers.scriptedserver import answer, scripted_server
+from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Unreachable
 from trainwright.kube.client.requests import Request

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.support.servers.scriptedserver import ScriptedServer, answer, scripted_server
+from tests.support.servers.scripted_server import ScriptedServer, answer, scripted_server
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.requests import Request, Response
 from trainwright.kube.controller.event_recorder import COUNTING_SECONDS, EventRecorder

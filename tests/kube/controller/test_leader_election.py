@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.background import in_background
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.servers.leaseserver import LeaseServer, Network
+from tests.support.servers.lease_server import LeaseServer, Network
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.requests import Transport

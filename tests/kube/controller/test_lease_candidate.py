@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.support.servers.leaseserver import LeaseServer
+from tests.support.servers.lease_server import LeaseServer
 from trainwright.kube.client import requests, responses
 from trainwright.kube.controller.lease_candidate import Acquire, Candidacy, Claim, Renew, Sighting, Wait, decide, see
 from trainwright.objects import Object

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.background import in_background
-from tests.support.servers.modelserver import ModelServer
-from tests.support.servers.scriptedserver import answer, scripted_server, stream
+from tests.support.servers.fake_apiserver import FakeApiServer
+from tests.support.servers.scripted_server import answer, scripted_server, stream
 from trainwright.kube.client import requests
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Unreachable
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.looptime
 class Reflected:
     """A reflector at work on a model server."""
 
-    def __init__(self, server: ModelServer) -> None:
+    def __init__(self, server: FakeApiServer) -> None:
         self.server = server
         self.store: Store[Object] = Store(metadata=raw_metadata)
         self.changes: list[tuple[str | None, str | None]] = []
@@ -51,7 +51,7 @@ class Reflected:
 
 
 @asynccontextmanager
-async def reflecting(server: ModelServer) -> AsyncIterator[Reflected]:
+async def reflecting(server: FakeApiServer) -> AsyncIterator[Reflected]:
     reflected = Reflected(server)
     async with in_background(reflected.reflector.run()) as running:
         yield reflected
@@ -59,7 +59,7 @@ async def reflecting(server: ModelServer) -> AsyncIterator[Reflected]:
 
 
 async def test_it_lists_then_watches() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     server.write("a")
     async with reflecting(server) as reflected:
         await reflected.reflector.synced()
@@ -75,7 +75,7 @@ async def test_it_lists_then_watches() -> None:
 
 
 async def test_a_refresh_brings_what_the_watch_is_behind_with() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     server.write("a")
     async with reflecting(server) as reflected:
         await reflected.settle()
@@ -94,7 +94,7 @@ async def test_a_refresh_brings_what_the_watch_is_behind_with() -> None:
 
 
 async def test_a_refresh_waits_for_a_server_that_is_away() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
         server.leave_behind()
@@ -108,7 +108,7 @@ async def test_a_refresh_waits_for_a_server_that_is_away() -> None:
 
 
 async def test_a_refresh_before_the_first_list_is_that_list() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     server.write("a")
     reflected = Reflected(server)
     refreshing = asyncio.create_task(reflected.reflector.refresh())
@@ -120,7 +120,7 @@ async def test_a_refresh_before_the_first_list_is_that_list() -> None:
 
 
 async def test_a_refresh_takes_no_list_for_an_answer_that_was_on_its_way_before() -> None:
-    class Overtaken(ModelServer):
+    class Overtaken(FakeApiServer):
         """Something happens while its first answer is under way."""
 
         def __init__(self, meanwhile: Callable[[], None]) -> None:
@@ -149,7 +149,7 @@ async def test_a_refresh_takes_no_list_for_an_answer_that_was_on_its_way_before(
 
 
 async def test_a_long_list_comes_in_pages() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     for number in range(1201):
         server.write(f"c{number}")
     async with reflecting(server) as reflected:
@@ -163,7 +163,7 @@ async def test_a_long_list_comes_in_pages() -> None:
 
 
 async def test_a_stream_that_ends_or_breaks_is_resumed_where_it_was() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
         server.write("a")
@@ -180,7 +180,7 @@ async def test_a_stream_that_ends_or_breaks_is_resumed_where_it_was() -> None:
 
 
 async def test_bookmarks_move_the_place_to_resume_from() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     server.write("a")
     async with reflecting(server) as reflected:
         await reflected.settle()
@@ -198,7 +198,7 @@ async def test_bookmarks_move_the_place_to_resume_from() -> None:
 
 
 async def test_when_history_is_gone_it_lists_again_and_tells_of_what_it_missed() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     for name in ("gone", "kept", "changed"):
         server.write(name)
     async with reflecting(server) as reflected:
@@ -217,7 +217,7 @@ async def test_when_history_is_gone_it_lists_again_and_tells_of_what_it_missed()
 
 @pytest.mark.parametrize("code", [410, 504, 400])
 async def test_a_refused_watch_leads_to_a_new_list(code: int) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     server.write("a")
     async with reflecting(server) as reflected:
         await reflected.settle()
@@ -230,7 +230,7 @@ async def test_a_refused_watch_leads_to_a_new_list(code: int) -> None:
 
 @pytest.mark.parametrize("code", [429, 503])
 async def test_a_busy_server_is_not_asked_for_everything_again(code: int) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
         server.troubles.append(Response(code, {}, b""))
@@ -241,7 +241,7 @@ async def test_a_busy_server_is_not_asked_for_everything_again(code: int) -> Non
 
 @pytest.mark.parametrize(("asked", "kept"), [("45", 45), ("60", 60), ("3600", 60)])
 async def test_a_server_that_says_when_to_come_back_is_left_in_peace_for_up_to_a_minute(asked: str, kept: int) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     server.troubles += [Response(429, {"retry-after": asked}, b"")] * 2
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -255,7 +255,7 @@ async def test_a_server_that_says_when_to_come_back_is_left_in_peace_for_up_to_a
 
 
 async def test_pauses_grow_while_nothing_works_and_start_again_after_success(caplog: pytest.LogCaptureFixture) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     loop = asyncio.get_running_loop()
     server.troubles += [Unreachable("cannot connect")] * 12
     started = loop.time()
@@ -276,7 +276,7 @@ async def test_pauses_grow_while_nothing_works_and_start_again_after_success(cap
 
 
 async def test_a_server_that_closes_every_stream_at_once_is_not_flooded() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.reflector.synced()
         for _ in range(600):
@@ -286,7 +286,7 @@ async def test_a_server_that_closes_every_stream_at_once_is_not_flooded() -> Non
 
 
 async def test_half_a_line_is_a_broken_stream() -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
         server.say(b'{"type":"ADDED","obj')
@@ -297,7 +297,7 @@ async def test_half_a_line_is_a_broken_stream() -> None:
 
 
 async def test_an_event_of_an_unknown_type_is_not_swallowed(caplog: pytest.LogCaptureFixture) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
         server.say(b'{"type":"MOVED","object":{}}\n')
@@ -307,7 +307,7 @@ async def test_an_event_of_an_unknown_type_is_not_swallowed(caplog: pytest.LogCa
 
 @pytest.mark.parametrize("event", ['{"type":"BOOKMARK","object":{"metadata":3}}', '{"type":"ERROR","object":[]}'])
 async def test_an_event_that_makes_no_sense_does_not_end_it(event: str, caplog: pytest.LogCaptureFixture) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
         server.say(f"{event}\n".encode())
@@ -325,7 +325,7 @@ class ColorView(View, frozen=True):
 
 @pytest.mark.parametrize("convert", [ColorView, lambda obj: ColorView(metadata=raw_metadata(obj), color=obj["color"])])
 async def test_views_are_made_directly_or_by_a_function(convert: Any) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     server.write("a", color=1)
     store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
     reflector = Reflector(server, CONFIG_MAPS, store, convert=convert)
@@ -345,7 +345,7 @@ async def test_views_are_made_directly_or_by_a_function(convert: Any) -> None:
 async def test_an_object_that_cannot_be_read_does_not_hide_the_others(
     convert: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     server.write("bad", color="red")
     server.write("good", color=1)
     store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
@@ -367,7 +367,7 @@ def _version(item: Object | None) -> str | None:
     return item["metadata"]["resourceVersion"] if item else None
 
 
-_actions: dict[str, Callable[[ModelServer], object]] = {
+_actions: dict[str, Callable[[FakeApiServer], object]] = {
     "write a": lambda server: server.write("a"),
     "write b": lambda server: server.write("b"),
     "delete a": lambda server: server.delete("a") if "a" in server.objects else None,
@@ -384,7 +384,7 @@ _actions: dict[str, Callable[[ModelServer], object]] = {
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from(sorted(_actions)), max_size=25))
 async def test_after_any_trouble_the_store_holds_what_the_server_has(actions: list[str]) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         for action in actions:
             _actions[action](server)
@@ -397,7 +397,7 @@ async def test_after_any_trouble_the_store_holds_what_the_server_has(actions: li
 
 
 async def test_a_silent_stream_is_left_and_the_next_one_goes_on_from_there(caplog: pytest.LogCaptureFixture) -> None:
-    server = ModelServer()
+    server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
         server.write("a")

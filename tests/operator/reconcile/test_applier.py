@@ -10,7 +10,7 @@ import pytest
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.engine.planning import decide
 from tests.support.objects.jobs import JobBuilder
-from tests.support.servers.scriptedserver import answer, scripted_server
+from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.engine import Delete, JobEvent, Observed, Patch, Plan, Transition
 from trainwright.kube.client.async_client import Client

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder, template
-from tests.support.playing import submit
-from tests.support.servers.scriptedserver import answer, scripted_server
+from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Addressing, JobEvent, Settings
 from trainwright.kube.client.async_client import Client

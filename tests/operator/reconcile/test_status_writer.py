@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.cluster.operating import running_operator, settled
+from tests.support.cluster.fake_kubelet import running_kubelet
+from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import playing, submit
-from tests.support.servers.scriptedserver import ScriptedServer, answer, cut, scripted_server
+from tests.support.servers.scripted_server import ScriptedServer, answer, cut, scripted_server
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
@@ -70,7 +71,7 @@ async def test_a_memory_outlives_the_operator(
         options["forgetful"] = {kind.name}
     builder = JobBuilder("job", kind=kind, namespace=real_namespace).master(policy="OnFailure")
     builder.workers(2, policy="ExitCode").run_policy(backoffLimit=3, cleanPodPolicy="None")
-    async with playing(client, real_namespace) as kubelet:
+    async with running_kubelet(client, real_namespace) as kubelet:
         async with running_operator(client, **options) as operator:
             await submit(client, builder)
             await running(client, kind, real_namespace)
@@ -103,7 +104,7 @@ async def test_when_the_definition_keeps_our_fields_the_annotation_goes(
 ) -> None:
     options: dict[str, Any] = {"kinds": {kind.name: kind}, "namespace": real_namespace, "forgetful": {kind.name}}
     builder = JobBuilder("job", kind=kind, namespace=real_namespace).master().workers(1)
-    async with playing(client, real_namespace) as kubelet:
+    async with running_kubelet(client, real_namespace) as kubelet:
         async with running_operator(client, **options) as operator:
             await submit(client, builder)
             await running(client, kind, real_namespace)

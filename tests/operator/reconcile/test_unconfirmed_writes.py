@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
+from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import submit
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.engine import JobEvent, Plan, Transition
 from trainwright.kube.client.async_client import Client

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.support.background import in_background
-from tests.support.cluster.accounts import account, rule
 from tests.support.cluster.controlplane import ControlPlane, free_ports
+from tests.support.cluster.service_accounts import account, rule
+from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import submission, submit
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
@@ -198,7 +198,7 @@ async def test_the_api_server_asks_and_passes_our_answer_on(
         process = await asyncio.create_subprocess_exec(
             control_plane.kubectl, *words, stdin=pipe, stdout=pipe, stderr=pipe
         )
-        out, err = await process.communicate(json.dumps(submission(old)).encode())
+        out, err = await process.communicate(json.dumps(old.manifest()).encode())
         assert out.decode() == "pytorchjob.kubeflow.org/old created\n"
         assert "Warning: spec.elasticPolicy.nProcPerNode is deprecated" in err.decode()
 

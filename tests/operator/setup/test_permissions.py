@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.support.cluster.accounts import account, rule
 from tests.support.cluster.embedded_apiserver import running_embedded
-from tests.support.servers.scriptedserver import answer, scripted_server
+from tests.support.cluster.service_accounts import account, rule
+from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.kube.client.async_client import Client
 from trainwright.objects.resources import NODES, PODS
 from trainwright.operator.setup.permissions import is_allowed, is_watch_allowed

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from tests.support.chaos.fleet import PlayedJob, role_of
-from tests.support.chaos.podlives import PodLives
+from tests.support.chaos.pod_invariants import PodInvariants
+from tests.support.chaos.scripted_jobs import ScriptedJob, role_of
 from tests.support.cluster.controlplane import Daemon, held_port
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
@@ -62,20 +62,20 @@ class OperatorProcess(Daemon):
         return Counter({word: int(float(number)) for word, number in found})
 
 
-def true_counters(jobs: list[PlayedJob]) -> Counter[str]:
+def expected_counters(jobs: list[ScriptedJob]) -> Counter[str]:
     """What all processes together should have counted."""
     restarted = sum(job.replacements for job in jobs)
     return Counter({"created": len(jobs), "successful": len(jobs), "restarted": restarted})
 
 
-async def assert_counted(operator: OperatorProcess, jobs: list[PlayedJob]) -> None:
+async def assert_counters(operator: OperatorProcess, jobs: list[ScriptedJob]) -> None:
     """One process that saw it all has counted all of it, and nothing twice. What a status makes true is counted when
     the answer to its write has come (or, if that is lost, when the job was looked at again): a moment after everybody
     else can see it."""
-    await eventually(operator.counters, lambda counted: counted == true_counters(jobs))
+    await eventually(operator.counters, lambda counted: counted == expected_counters(jobs))
 
 
-def assert_no_error_of_our_own(log: Path) -> None:
+def assert_no_traceback(log: Path) -> None:
     """Trouble with the server is expected and said in a line; an exception that nobody expected is not."""
     assert "Traceback" not in log.read_text()
 
@@ -98,10 +98,11 @@ async def all_succeeded(
     return {job["metadata"]["name"]: job for job in (await client.list(PYTORCH.resource, namespace=namespace)).items}
 
 
-def assert_nothing_lost_or_doubled(jobs: list[PlayedJob], found: dict[str, Object], lives: PodLives) -> None:
-    """Every rank lived exactly the lives of the script, one at a time, and every job says exactly so."""
-    _same("broken rules", lives.problems, [])
-    _same("lives of pods", dict(lives.made), {pod: len(ends) for job in jobs for pod, ends in job.ends.items()})
+def assert_ran_exactly_once(jobs: list[ScriptedJob], found: dict[str, Object], invariants: PodInvariants) -> None:
+    """Every rank had exactly the pods of the script, one at a time, and every job's status says so."""
+    _same("violations", invariants.violations, [])
+    scripted = {pod: len(ends) for job in jobs for pod, ends in job.ends.items()}
+    _same("pods created", dict(invariants.created), scripted)
     status = {name: job["status"] for name, job in found.items()}
     restarts = {name: one.get("restarts", {}) for name, one in status.items()}
     _same("restarts", restarts, {job.name: job.restarts for job in jobs})
@@ -114,7 +115,7 @@ def assert_nothing_lost_or_doubled(jobs: list[PlayedJob], found: dict[str, Objec
     )
 
 
-async def assert_events_are_true(client: Client, namespace: str, jobs: list[PlayedJob]) -> None:
+async def assert_events_happened(client: Client, namespace: str, jobs: list[ScriptedJob]) -> None:
     """No event tells of something that did not happen, or of one thing twice. One that got lost is not missed."""
     told: Counter[tuple[str, str, str]] = Counter()
     combined: Counter[tuple[str, str]] = Counter()
@@ -138,7 +139,7 @@ async def assert_events_are_true(client: Client, namespace: str, jobs: list[Play
     _same("combined events", combined - untold, Counter())
 
 
-def _news(job: PlayedJob, namespace: str) -> Iterator[tuple[str, str, int]]:
+def _news(job: ScriptedJob, namespace: str) -> Iterator[tuple[str, str, int]]:
     """Reason, message and how often at most."""
     yield "PyTorchJobSucceeded", f"PyTorchJob {job.name} is successfully completed.", 1
     for pod, ends in job.ends.items():

@@ -1,7 +1,7 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver and the controllers that a job's life needs.
 
 Garbage collection, namespaces and service accounts are the real controller-manager's; pods are played by
-`tests.support.cluster.played_kubelet`. Binaries come from `make kubernetes`.
+`tests.support.cluster.fake_kubelet`. Binaries come from `make kubernetes`.
 """
 
 import ctypes

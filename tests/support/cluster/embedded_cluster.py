@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.cluster.supervising import end_supervisors
+from tests.support.cluster.supervised_pods import end_supervisors
 from trainwright.cluster.datadir import ClusterRecord, DataDir
 from trainwright.cluster.process import EmbeddedCluster
 from trainwright.kube.client.kubeconfig import ClusterConfig, load_kubeconfig

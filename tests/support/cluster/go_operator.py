@@ -39,7 +39,7 @@ class Peer:
     """Upstream's ValidatingWebhookConfiguration."""
 
 
-def peer_binaries() -> Peer:
+def go_operator_files() -> Peer:
     """The parts of the Go operator; building them is `make kubernetes`' business, not a test's."""
     if given := os.environ.get("TRAINWRIGHT_PEERS"):
         return _peer(Path(given))
@@ -54,12 +54,12 @@ def peer_binaries() -> Peer:
 
 
 @contextmanager
-def running_peer(plane: ControlPlane, *, directory: Path, flags: Sequence[str] = ()) -> Iterator[Daemon]:
+def running_go_operator(plane: ControlPlane, *, directory: Path, flags: Sequence[str] = ()) -> Iterator[Daemon]:
     """The Go operator for PyTorchJobs, ready when entered; its log and its files lie in `directory`.
 
     No webhook is registered. Several may run at once, of several users; each ends with the block, or with its parent.
     """
-    binary = peer_binaries().training_operator
+    binary = go_operator_files().training_operator
     metrics, health, webhook = free_ports(3)
     secret = f"training-operator-{health}"
     _make_secret(plane, secret)

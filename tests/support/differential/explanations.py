@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from tests.support.differential.played_cases import Case, Delete
+from tests.support.differential.cases import Case, Delete
 from tests.support.differential.snapshots import Difference, Snapshot, differences
 
 PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
@@ -20,7 +20,7 @@ _GO_RECORDER_BURST = 25
 
 
 @dataclass(frozen=True)
-class Scenery:
+class Comparison:
     """What a reason may look at beside the difference itself: both sides of the case it was found in."""
 
     case: Case
@@ -35,20 +35,20 @@ class Scenery:
 
 
 @dataclass(frozen=True)
-class Explained:
+class Explanation:
     """`row` is the beginning of a row of the page, or of a heading. `chance`: Go does it in some runs only."""
 
     row: str
-    matches: Callable[[Difference, Scenery], object]
+    matches: Callable[[Difference, Comparison], object]
     chance: bool = False
 
 
 @dataclass(frozen=True)
-class Parted:
+class Divergence:
     """A row that changes the fate of a job: from then on its two lives are not comparable, its pods' contents are."""
 
     row: str
-    since: Callable[[Scenery], object]
+    since: Callable[[Comparison], object]
     chance: bool = False
 
 
@@ -59,7 +59,7 @@ def rows_of_the_page() -> list[str]:
     return cells + [line.lstrip("# ") for line in lines if line.startswith("#")]
 
 
-def is_of_fate(difference: Difference) -> bool:
+def is_about_outcome(difference: Difference) -> bool:
     """Whether it says that a child is there, where a pod stands or what the job shows; not what a child looks like."""
     kinds = ("job.status*", "events", "pods.*.phase", "pods.*.spec.nodeName", "pods.*.metadata.terminating")
     child = re.fullmatch(r"(pods|services|companions)\.[^.]+", difference.path)
@@ -70,7 +70,7 @@ def _only_ours(difference: Difference, *fields: str) -> bool:
     return difference.go is None and difference.path in fields
 
 
-def _getent_for_nslookup(difference: Difference, _: Scenery) -> bool:
+def _getent_for_nslookup(difference: Difference, _: Comparison) -> bool:
     return (
         re.fullmatch(r"pods\.[^.]+\.spec\.initContainers\.\d+\.command\.\d+", difference.path) is not None
         and "nslookup" in difference.go
@@ -78,20 +78,20 @@ def _getent_for_nslookup(difference: Difference, _: Scenery) -> bool:
     )
 
 
-def _earlier_label(difference: Difference, _: Scenery) -> bool:
+def _earlier_label(difference: Difference, _: Comparison) -> bool:
     words = "group-name|controller-name|(pytorch-)?(job-name|job-role|replica-type|replica-index)"
     return difference.go is None and bool(re.fullmatch(rf"pods\.[^.]+\.metadata\.labels\.({words})", difference.path))
 
 
-def _ports_shuffled(difference: Difference, scenery: Scenery) -> bool:
+def _ports_shuffled(difference: Difference, comparison: Comparison) -> bool:
     if not (found := re.match(r"services\.([^.]+)\.spec\.ports\.\d+\.", difference.path)):
         return False
-    go, ours = (side.services[found[1]]["spec"]["ports"] for side in (scenery.go, scenery.ours))
+    go, ours = (side.services[found[1]]["spec"]["ports"] for side in (comparison.go, comparison.ours))
     numbers = [sorted((port["name"], port["port"]) for port in ports) for ports in (go, ours)]
     return numbers[0] == numbers[1] and {port["protocol"] for port in go} == {"TCP"}
 
 
-def _second_try(difference: Difference, _: Scenery) -> bool:
+def _second_try(difference: Difference, _: Comparison) -> bool:
     return difference.path == "events" and bool(
         difference.go
         and difference.go[1] in ("FailedCreatePod", "FailedCreateService")
@@ -99,9 +99,9 @@ def _second_try(difference: Difference, _: Scenery) -> bool:
     )
 
 
-def _restart_told(difference: Difference, scenery: Scenery) -> bool:
+def _restart_told(difference: Difference, comparison: Comparison) -> bool:
     """Go says that it restarts what was only deleted, or what it is about to give up."""
-    name = scenery.case.name
+    name = comparison.case.name
     told = rf"PyTorchJob {name} is restarting because \d+ (Master|Worker) replica\(s\) failed\."
     return difference.path == "events" and bool(difference.go and re.fullmatch(told, difference.go[2]))
 
@@ -110,19 +110,19 @@ def _deleted_twice(job: str) -> tuple[str, str, str]:
     return ("Warning", "FailedDeletePod", f'Error deleting: pytorchjobs.kubeflow.org "{job}" not found')
 
 
-def _work_done_twice(scenery: Scenery) -> bool:
+def _work_done_twice(comparison: Comparison) -> bool:
     """Somebody has deleted a pod that had succeeded, and Go alone has a new one."""
-    again = scenery.go.pods.keys() - scenery.ours.pods.keys()
-    deleted = {act.pod for scene in scenery.case.scenes for act in scene if isinstance(act, Delete)}
-    return bool(again) and again <= deleted and bool(scenery.ours.status.get("completedIndexes"))
+    again = comparison.go.pods.keys() - comparison.ours.pods.keys()
+    deleted = {action.pod for step in comparison.case.steps for action in step if isinstance(action, Delete)}
+    return bool(again) and again <= deleted and bool(comparison.ours.status.get("completedIndexes"))
 
 
-def _service_left(difference: Difference, scenery: Scenery) -> bool:
+def _service_left(difference: Difference, comparison: Comparison) -> bool:
     """Of a finished job that is to be cleaned up, Go has kept or made again a service without a pod."""
     found = re.fullmatch(r"services\.([^.]+)", difference.path)
-    cleaned = scenery.case.run_policy.get("cleanPodPolicy", "None") != "None"
-    ended = bool(scenery.go.status.get("completionTime"))
-    return found is not None and cleaned and ended and difference.ours is None and found[1] not in scenery.go.pods
+    cleaned = comparison.case.run_policy.get("cleanPodPolicy", "None") != "None"
+    ended = bool(comparison.go.status.get("completionTime"))
+    return found is not None and cleaned and ended and difference.ours is None and found[1] not in comparison.go.pods
 
 
 def _deprecated(difference: Difference, field: str) -> bool:
@@ -132,67 +132,67 @@ def _deprecated(difference: Difference, field: str) -> bool:
     return reason == "DeprecatedField" and field in message
 
 
-def _lost_by_the_recorder(difference: Difference, scenery: Scenery) -> bool:
-    return difference.path == "events" and difference.go is None and scenery.go.told >= _GO_RECORDER_BURST
+def _lost_by_the_recorder(difference: Difference, comparison: Comparison) -> bool:
+    return difference.path == "events" and difference.go is None and comparison.go.told >= _GO_RECORDER_BURST
 
 
-_OWN_FIELDS = ("ports", "restarts", "replacedPods", "completedIndexes")
+_OWN_FIELDS = ("job.status.ports", "job.status.restarts", "job.status.replacedPods", "job.status.completedIndexes")
 _BACKOFF = "backoff limit"
 _DEADLINE = "longer than specified deadline"
 
-PARTED = (
-    Parted(
+DIVERGENCES = (
+    Divergence(
         "`activeDeadlineSeconds` is looked at only when something else happens",
         lambda of: of.failed(of.ours, _DEADLINE) and not of.failed(of.go, _DEADLINE),
     ),
-    Parted(
+    Divergence(
         "`activeDeadlineSeconds: 0` starts all pods first",
         lambda of: of.case.run_policy.get("activeDeadlineSeconds") == 0 and not of.ours.pods,
     ),
-    Parted(
+    Divergence(
         "`backoffLimit` counts only restarts by the kubelet of pods that live now",
         lambda of: of.failed(of.ours, _BACKOFF) and not of.failed(of.go, _BACKOFF),
     ),
-    Parted(
+    Divergence(
         "`cleanPodPolicy`, `ttlSecondsAfterFinished`, `activeDeadlineSeconds` and `backoffLimit` directly under `spec`",
         lambda of: "cleanPodPolicy" in of.case.manifest["spec"],
     ),
-    Parted(
+    Divergence(
         "An unnamed container port makes the API server refuse the service",
         lambda of: any("ports[0].name: Required value" in message for _, _, message in of.go.events),
     ),
-    Parted(
+    Divergence(
         "`elasticPolicy.rdzvConf: []` crashes the reconcile",
         lambda of: of.case.manifest["spec"].get("elasticPolicy", {}).get("rdzvConf") == [] and not of.go.pods,
     ),
-    Parted(
+    Divergence(
         "Names of pods and services may exceed 63 characters",
         lambda of: any("must be no more than 63 characters" in message for _, _, message in of.go.events),
     ),
-    Parted(
+    Divergence(
         "An init container of the user that is called `init-pytorch` collides",
         lambda of: any('Duplicate value: "init-pytorch"' in message for _, _, message in of.go.events),
     ),
-    Parted(
+    Divergence(
         "Deleting a running pod by hand counts as a failure",
         lambda of: (
             of.case.does(Delete) and of.failed(of.go, "is failed because") and not of.ours.status.get("completionTime")
         ),
         chance=True,
     ),
-    Parted("A pod that finished and was removed by somebody is started again", _work_done_twice),
-    Parted(
+    Divergence("A pod that finished and was removed by somebody is started again", _work_done_twice),
+    Divergence(
         "Removing a role from a live job leaves its pods, services and numbers",
         lambda of: of.ours.job and of.go.counted_roles - of.ours.job["spec"]["pytorchReplicaSpecs"].keys(),
     ),
 )
 """Looked at first, in this order."""
 
-EXPLAINED = (
-    Explained("Fields of our own", lambda found, _: _only_ours(found, *(f"job.status.{name}" for name in _OWN_FIELDS))),
-    Explained("Pods carry the labels of today's generation alone", _earlier_label),
-    Explained("The init container needs an `nslookup`", _getent_for_nslookup),
-    Explained(
+EXPLANATIONS = (
+    Explanation("Fields of our own", lambda found, _: _only_ours(found, *_OWN_FIELDS)),
+    Explanation("Pods carry the labels of today's generation alone", _earlier_label),
+    Explanation("The init container needs an `nslookup`", _getent_for_nslookup),
+    Explanation(
         "The init container has no `securityContext`",
         lambda found, _: (
             found.go is None
@@ -200,8 +200,8 @@ EXPLAINED = (
             and found.ours.get("allowPrivilegeEscalation") is False
         ),
     ),
-    Explained("Ports of a service come in random order and lose their protocol", _ports_shuffled),
-    Explained(
+    Explanation("Ports of a service come in random order and lose their protocol", _ports_shuffled),
+    Explanation(
         "The selector of the other role is lost when the master succeeds first",
         lambda found, of: (
             of.succeeded(of.go)
@@ -210,14 +210,14 @@ EXPLAINED = (
         ),
         chance=True,
     ),
-    Explained(
+    Explanation(
         "A permanent exit code under `ExitCode` leaves `completionTime` empty",
         lambda found, of: (
             of.failed(of.go, "is failing because")
             and (_only_ours(found, "job.status.completionTime") or _restart_told(found, of))
         ),
     ),
-    Explained(
+    Explanation(
         "Deleting a running pod by hand counts as a failure",
         lambda found, of: (
             of.case.does(Delete)
@@ -229,79 +229,79 @@ EXPLAINED = (
         ),
         chance=True,
     ),
-    Explained(
+    Explanation(
         "When a limit fails the job, the numbers of the pass before stay",
         lambda found, of: (
             of.failed(of.go, _BACKOFF)
             and re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.(active|failed)", found.path)
         ),
     ),
-    Explained(
+    Explanation(
         "When a limit fails the job, the exit code that led to it is not told",
         lambda found, of: (
             of.failed(of.go, _BACKOFF) and found.path == "events" and found.ours and found.ours[1] == "ExitedWithCode"
         ),
     ),
-    Explained(
+    Explanation(
         "The autoscaler of a finished job stays",
         lambda found, of: (
             found.path == "companions.HorizontalPodAutoscaler" and found.ours is None and of.succeeded(of.ours)
         ),
     ),
-    Explained(
+    Explanation(
         "A job whose time to live is over may be deleted twice",
         lambda found, of: of.go.job is None and found.go == _deleted_twice(of.case.name),
         chance=True,
     ),
-    Explained(
+    Explanation(
         "`schedulingPolicy` without a gang scheduler is ignored silently",
         lambda found, _: found.path == "events" and found.ours and found.ours[1] == "FieldWithoutEffect",
     ),
-    Explained("Services whose pods vanished stay after the job has ended", _service_left, chance=True),
-    Explained(
+    Explanation("Services whose pods vanished stay after the job has ended", _service_left, chance=True),
+    Explanation(
         "A job that has just failed may be announced as restarting",
         lambda found, of: "Failed" in of.go.states and "Failed" in of.ours.states and _restart_told(found, of),
         chance=True,
     ),
-    Explained(
+    Explanation(
         "`elasticPolicy.nProcPerNode` is warned about in admission", lambda found, _: _deprecated(found, "nProcPerNode")
     ),
-    Explained(
+    Explanation(
         "Replica keys in another letter case", lambda found, _: _deprecated(found, "spec.pytorchReplicaSpecs[worker]")
     ),
-    Explained("A child that the cache does not show yet is created a second time", _second_try, chance=True),
-    Explained("Events of a job beyond the 25th are dropped", _lost_by_the_recorder, chance=True),
+    Explanation("A child that the cache does not show yet is created a second time", _second_try, chance=True),
+    Explanation("Events of a job beyond the 25th are dropped", _lost_by_the_recorder, chance=True),
 )
 
-GANG_PARTED = (
-    Parted(
+GANG_DIVERGENCES = (
+    Divergence(
         "A job that races with its own PodGroup waits one more pass, or for ever",
         lambda of: of.ours.pods and not of.go.pods and not of.go.status.get("startTime"),
         chance=True,
     ),
 )
 
-GANG_EXPLAINED = (
-    Explained(
+GANG_EXPLANATIONS = (
+    Explanation(
         "`JobTerminated` and `SuccessfulDeletePodGroup` come with every look",
         lambda found, _: (
             found.path == "events" and found.go and found.go[1] in ("JobTerminated", "SuccessfulDeletePodGroup")
         ),
     ),
-    Explained(
+    Explanation(
         "A PodGroup may be deleted twice",
         lambda found, _: found.path == "events" and found.go and found.go[1] == "FailedDeletePodGroup",
         chance=True,
     ),
-    Explained(
+    Explanation(
         "While a group is pending, the job has no `replicaStatuses`",
         lambda found, of: _only_ours(found, "job.status.replicaStatuses") and not of.go.pods,
     ),
-    Explained(
+    Explanation(
         "While a group is pending, `status.lastReconcileTime` is written",
         lambda found, _: found.path == "job.status.lastReconcileTime" and found.ours is None,
     ),
-    Explained(
+    Explanation(
         "A container that names some requests does not count with resources that only its limits name",
         lambda found, _: found.path == "companions.PodGroup.spec.minResources.nvidia.com/gpu" and found.go is None,
     ),
@@ -312,33 +312,33 @@ GANG_EXPLAINED = (
 class Judge:
     """Sorts differences: each is explained by a row, which is counted, or held against us."""
 
-    def __init__(self, fates: Sequence[Parted], reasons: Sequence[Explained]) -> None:
+    def __init__(self, fates: Sequence[Divergence], reasons: Sequence[Explanation]) -> None:
         self.seen: Counter[str] = Counter()
         self.unexplained: list[str] = []
         self._fates = fates
         self._reasons = reasons
-        self._parted: dict[str, Parted] = {}
+        self._parted: dict[str, Divergence] = {}
         self._cases: set[str] = set()
         self._looks = 0
 
-    def look(self, scene: int, scenery: Scenery) -> None:
-        """Compares both sides of one case after one of its scenes."""
-        name = scenery.case.name
+    def look(self, step: int, comparison: Comparison) -> None:
+        """Compares both sides of one case after one of its steps."""
+        name = comparison.case.name
         self._cases.add(name)
         self._looks += 1
-        if name not in self._parted and (fate := next((one for one in self._fates if one.since(scenery)), None)):
+        if name not in self._parted and (fate := next((one for one in self._fates if one.since(comparison)), None)):
             self._parted[name] = fate
-        for difference in differences(scenery.go, scenery.ours):
-            row = self._row(difference, scenery)
+        for difference in differences(comparison.go, comparison.ours):
+            row = self._row(difference, comparison)
             if row:
                 self.seen[row] += 1
             else:
-                self.unexplained.append(f"{name} ({scenery.case.theme}), scene {scene}: {difference}")
+                self.unexplained.append(f"{name} ({comparison.case.theme}), step {step}: {difference}")
 
     @property
     def not_seen(self) -> list[str]:
         """Rows that the cases have not shown although Go would show them in every run."""
-        reasons: list[Parted | Explained] = [*self._fates, *self._reasons]
+        reasons: list[Divergence | Explanation] = [*self._fates, *self._reasons]
         return [one.row for one in reasons if not one.chance and not self.seen[one.row]]
 
     @property
@@ -349,9 +349,9 @@ class Judge:
             f"{len(self.unexplained)} in none"
         )
 
-    def _row(self, difference: Difference, scenery: Scenery) -> str | None:
+    def _row(self, difference: Difference, comparison: Comparison) -> str | None:
         for one in self._reasons:
-            if one.matches(difference, scenery):
+            if one.matches(difference, comparison):
                 return one.row
-        parted = self._parted.get(scenery.case.name)
-        return parted.row if parted and is_of_fate(difference) else None
+        parted = self._parted.get(comparison.case.name)
+        return parted.row if parted and is_about_outcome(difference) else None

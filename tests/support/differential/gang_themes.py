@@ -1,71 +1,71 @@
 """Themes of jobs whose pods are to be started together, for operators that were told of a gang scheduler."""
 
-from tests.support.differential.case_writer import CaseWriter, Themes
-from tests.support.differential.played_cases import Admit, Change, Exit, Start
+from tests.support.differential.case_builder import CaseBuilder, Themes
+from tests.support.differential.cases import Admit, Change, Exit, Start
 
 
-def _together(write: CaseWriter) -> None:
-    write.master()
-    write.workers()
-    if write.chance.random() < 0.5:
-        write.run_policy(schedulingPolicy={"queue": "research", "priorityClass": "high", "scheduleTimeoutSeconds": 60})
-    _start(write)
-    write.succeed()
+def _together(case: CaseBuilder) -> None:
+    case.master()
+    case.workers()
+    if case.chance.random() < 0.5:
+        case.run_policy(schedulingPolicy={"queue": "research", "priorityClass": "high", "scheduleTimeoutSeconds": 60})
+    _start(case)
+    case.succeed()
 
 
-def _resources_named(write: CaseWriter) -> None:
-    write.workers(2)
-    write.run_policy(schedulingPolicy={"minAvailable": 1, "minResources": {"cpu": "1", "nvidia.com/gpu": "2"}})
-    _start(write)
-    write.succeed()
+def _resources_named(case: CaseBuilder) -> None:
+    case.workers(2)
+    case.run_policy(schedulingPolicy={"minAvailable": 1, "minResources": {"cpu": "1", "nvidia.com/gpu": "2"}})
+    _start(case)
+    case.succeed()
 
 
-def _own_scheduler(write: CaseWriter) -> None:
-    write.workers(2)
-    write.template_of("Worker")["spec"]["schedulerName"] = "mine"
-    _start(write)
-    write.succeed()
+def _own_scheduler(case: CaseBuilder) -> None:
+    case.workers(2)
+    case.template_of("Worker")["spec"]["schedulerName"] = "mine"
+    _start(case)
+    case.succeed()
 
 
-def _never(write: CaseWriter) -> None:
-    write.master(policy="Never")
-    write.workers(policy="Never")
-    _start(write)
-    write.play(Exit("worker-0", 1))
+def _never(case: CaseBuilder) -> None:
+    case.master(policy="Never")
+    case.workers(policy="Never")
+    _start(case)
+    case.then(Exit("worker-0", 1))
 
 
-def _suspended(write: CaseWriter) -> None:
-    write.workers(2)
-    _start(write)
-    write.play(Change({"runPolicy": {"suspend": True}}))
-    write.play(Change({"runPolicy": {"suspend": False}}))
-    _start(write)
-    write.succeed()
+def _suspended(case: CaseBuilder) -> None:
+    case.workers(2)
+    _start(case)
+    case.then(Change({"runPolicy": {"suspend": True}}))
+    case.then(Change({"runPolicy": {"suspend": False}}))
+    _start(case)
+    case.succeed()
 
 
-def _born_suspended(write: CaseWriter) -> None:
-    write.workers(1)
-    write.run_policy(suspend=True)
-    write.play(Change({"runPolicy": {"suspend": False}}))
-    _start(write)
+def _born_suspended(case: CaseBuilder) -> None:
+    case.workers(1)
+    case.run_policy(suspend=True)
+    case.then(Change({"runPolicy": {"suspend": False}}))
+    _start(case)
 
 
-def _scaled(write: CaseWriter) -> None:
-    write.workers(2)
-    _start(write)
-    write.play(Change({"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}))
-    write.play(Start())
+def _scaled(case: CaseBuilder) -> None:
+    case.workers(2)
+    _start(case)
+    case.then(Change({"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}))
+    case.then(Start())
 
 
-def _some_requests(write: CaseWriter) -> None:
+def _some_requests(case: CaseBuilder) -> None:
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "nvidia.com/gpu": "1"}}
-    write.workers(2, resources=resources)
-    _start(write)
+    case.workers(2, resources=resources)
+    _start(case)
 
 
-def _start(write: CaseWriter) -> None:
-    write.play(Admit())
-    write.play(Start())
+def _start(case: CaseBuilder) -> None:
+    case.then(Admit())
+    case.then(Start())
 
 
 GANGS: Themes = {

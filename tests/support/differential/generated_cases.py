@@ -6,12 +6,12 @@ rules, and a large one shows each of them in many shapes.
 
 import random
 
-from tests.support.differential.awkward_themes import AWKWARD
-from tests.support.differential.case_writer import CaseWriter, Themes
-from tests.support.differential.life_themes import LIVES
-from tests.support.differential.played_cases import Case
+from tests.support.differential.case_builder import CaseBuilder, Themes
+from tests.support.differential.cases import Case
+from tests.support.differential.edge_case_themes import EDGE_CASES
+from tests.support.differential.lifecycle_themes import LIFECYCLES
 
-THEMES: Themes = {**LIVES, **AWKWARD}
+THEMES: Themes = {**LIFECYCLES, **EDGE_CASES}
 
 
 def generated_cases(count: int, *, seed: int, themes: Themes = THEMES) -> list[Case]:
@@ -21,6 +21,6 @@ def generated_cases(count: int, *, seed: int, themes: Themes = THEMES) -> list[C
 
 def _case(number: int, chance: random.Random, themes: Themes) -> Case:
     theme = list(themes)[number % len(themes)]
-    write = CaseWriter(f"case-{number:02d}", chance)
-    themes[theme](write)
-    return Case(write.name, theme, write.manifest, write.scenes)
+    case = CaseBuilder(f"case-{number:02d}", chance)
+    themes[theme](case)
+    return Case(case.name, theme, case.manifest, case.steps)

@@ -1,6 +1,6 @@
-"""Two operators on one API server live through the same cases in two namespaces, scene by scene.
+"""Two operators on one API server live through the same cases in two namespaces, step by step.
 
-After every scene both come to rest and what they have made is read. Pods are played, exactly alike on both sides.
+After every step both come to rest and what they have made is read. Pods are played, exactly alike on both sides.
 """
 
 import asyncio
@@ -8,9 +8,9 @@ import itertools
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from tests.support.cluster.played_kubelet import PlayedKubelet
-from tests.support.differential.played_cases import (
-    Act,
+from tests.support.cluster.fake_kubelet import FakeKubelet
+from tests.support.differential.cases import (
+    Action,
     Admit,
     Case,
     Change,
@@ -18,6 +18,7 @@ from tests.support.differential.played_cases import (
     DeleteService,
     Evict,
     Exit,
+    PodReport,
     Restarted,
     SidecarDied,
     Start,
@@ -54,7 +55,7 @@ class Side:
         self._gang = gang
         self._resources = [PYTORCH.resource, PODS, SERVICES, AUTOSCALERS, EVENTS, *([gang.resource] if gang else [])]
         self._client = client
-        self._kubelet = PlayedKubelet(client, namespace=namespace)
+        self._kubelet = FakeKubelet(client, namespace=namespace)
         self._hands = asyncio.Semaphore(_HANDS)
         self._kept: set[str] = set()
         self._reaping: set[asyncio.Task[None]] = set()
@@ -89,12 +90,12 @@ class Side:
         async with self._hands:
             await self._client.create(PYTORCH.resource, manifest)
 
-    async def play(self, case: Case, acts: Iterable[Act]) -> None:
-        """What has vanished, because an operator had reasons to remove it, cannot act any more."""
-        for act in acts:
+    async def play(self, case: Case, actions: Iterable[Action]) -> None:
+        """What has vanished, because an operator had reasons to remove it, cannot action any more."""
+        for action in actions:
             async with self._hands:
                 with suppress(NotFound, Conflict):
-                    await self._act(case, act)
+                    await self._act(case, action)
 
     async def answer(self) -> None:
         """Waits until the operator has dealt with a job that was submitted just now."""
@@ -115,8 +116,8 @@ class Side:
         }
         return snapshots([case.name for case in cases], listed, namespace=self.namespace)
 
-    async def _act(self, case: Case, act: Act) -> None:
-        match act:
+    async def _act(self, case: Case, action: Action) -> None:
+        match action:
             case Start():
                 await asyncio.gather(*(self._start(pod) for pod in await self._pods(case)))
             case Admit():
@@ -130,11 +131,11 @@ class Side:
                     self._kept.add(f"{case.name}-{pod}")
                 await self._client.delete(PODS, f"{case.name}-{pod}", namespace=self.namespace)
             case _:
-                await self._report(f"{case.name}-{act.pod}", act)
+                await self._report(f"{case.name}-{action.pod}", action)
 
-    async def _report(self, pod: str, act: Restarted | Exit | Evict | Stuck | Unschedulable | SidecarDied) -> None:
+    async def _report(self, pod: str, action: PodReport) -> None:
         """What a kubelet or a scheduler has to say of a pod."""
-        match act:
+        match action:
             case Restarted(_, times):
                 await self._kubelet.start(pod, restarts=times)
             case Exit(_, code):
@@ -196,18 +197,18 @@ class Side:
 
 
 Look = tuple[int, dict[str, Snapshot], dict[str, Snapshot]]
-"""The number of the scene, and what each side shows of each case after it."""
+"""The number of the step, and what each side shows of each case after it."""
 
 
-async def live_through(cases: Sequence[Case], one: Side, other: Side) -> AsyncIterator[Look]:
-    """Submits all cases on both sides, plays them scene by scene, and shows both sides after each."""
+async def run_in_lockstep(cases: Sequence[Case], one: Side, other: Side) -> AsyncIterator[Look]:
+    """Submits all cases on both sides, plays them step by step, and shows both sides after each."""
     await asyncio.gather(*(side.submit(case) for case in cases for side in (one, other)))
-    for scene in range(1 + max(len(case.scenes) for case in cases)):
-        alive = [case for case in cases if len(case.scenes) >= scene]
-        if scene:
-            await asyncio.gather(*(side.play(case, case.scenes[scene - 1]) for case in alive for side in (one, other)))
+    for step in range(1 + max(len(case.steps) for case in cases)):
+        alive = [case for case in cases if len(case.steps) >= step]
+        if step:
+            await asyncio.gather(*(side.play(case, case.steps[step - 1]) for case in alive for side in (one, other)))
         await _rest(one, other)
-        yield scene, await one.look(alive), await other.look(alive)
+        yield step, await one.look(alive), await other.look(alive)
 
 
 async def _rest(*sides: Side) -> None:

@@ -14,7 +14,7 @@ TIMES = ("startTime", "completionTime", "lastReconcileTime")
 COMPANIONS = ("HorizontalPodAutoscaler", "PodGroup")
 _BY_SERVER = ("clusterIP", "clusterIPs")
 
-Told = tuple[str, str, str]
+Event = tuple[str, str, str]
 """Type, reason and message of an event."""
 
 
@@ -27,7 +27,7 @@ class Snapshot:
     services: Mapping[str, Object]
     companions: Mapping[str, Object]
     """Autoscaler and PodGroup, by kind."""
-    events: Collection[Told]
+    events: Collection[Event]
     told: int
     """How many events there were, repetitions included."""
 
@@ -37,7 +37,7 @@ class Snapshot:
         return status
 
     @property
-    def conditions(self) -> list[Told]:
+    def conditions(self) -> list[Event]:
         """Those that are true: type, reason and message."""
         return [
             (kind, reason, text) for kind, truth, reason, text in self.status.get("conditions", []) if truth == "True"

@@ -75,7 +75,7 @@ def places(value: object, path: Path = ()) -> Iterator[Path]:
 
 
 @st.composite
-def spoilt_specs(draw: st.DrawFn) -> Any:
+def corrupted_specs(draw: st.DrawFn) -> Any:
     """The whole job's spec with one to three things wrong."""
     holder: Object = {"spec": copy.deepcopy(WHOLE)}
     for _ in range(draw(st.integers(1, 3))):

@@ -35,7 +35,7 @@ class JobBuilder:
 
     def __init__(self, name: str = "digits", *, kind: Kind = PYTORCH, namespace: str = NAMESPACE) -> None:
         self.kind = kind
-        self._object: Object = {
+        self.object: Object = {
             "apiVersion": "kubeflow.org/v1",
             "kind": kind.name,
             "metadata": {
@@ -57,7 +57,7 @@ class JobBuilder:
             spec["replicas"] = count
         if policy is not None:
             spec["restartPolicy"] = policy
-        self._object["spec"][self.kind.replicas_field][role] = spec
+        self.object["spec"][self.kind.replicas_field][role] = spec
         return self
 
     def master(self, *, policy: str | None = None, pod: Object | None = None) -> Self:
@@ -67,31 +67,37 @@ class JobBuilder:
         return self.replica("Worker", count, policy=policy, pod=pod)
 
     def run_policy(self, **fields: Any) -> Self:
-        self._object["spec"].setdefault("runPolicy", {}).update(fields)
+        self.object["spec"].setdefault("runPolicy", {}).update(fields)
         return self
 
     def suspend(self, suspended: bool = True) -> Self:
         return self.run_policy(suspend=suspended)
 
     def spec(self, **fields: Any) -> Self:
-        self._object["spec"].update(fields)
+        self.object["spec"].update(fields)
         return self
 
     def metadata(self, **fields: Any) -> Self:
-        self._object["metadata"].update(fields)
+        self.object["metadata"].update(fields)
         return self
 
     def annotation(self, key: str, value: str) -> Self:
-        self._object["metadata"].setdefault("annotations", {})[key] = value
+        self.object["metadata"].setdefault("annotations", {})[key] = value
         return self
 
     def status(self, status: Object | None) -> Self:
         if status is not None:
-            self._object["status"] = copy.deepcopy(status)
+            self.object["status"] = copy.deepcopy(status)
         return self
 
     def raw(self) -> Object:
-        return copy.deepcopy(self._object)
+        return copy.deepcopy(self.object)
+
+    def manifest(self) -> Object:
+        """The job as a user writes it, without the metadata that the API server sets."""
+        raw = self.raw()
+        written = ("name", "namespace", "labels", "annotations")
+        return {**raw, "metadata": {key: value for key, value in raw["metadata"].items() if key in written}}
 
     def job(self) -> Job:
         return read_job(self.raw(), {self.kind.name: self.kind})
@@ -105,7 +111,7 @@ class PodBuilder:
     ) -> None:
         name = f"{job}-{role.lower()}-{index}"
         self._container = kind.container
-        self._object: Object = {
+        self.object: Object = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {**_child_metadata(name, job, role, index, kind), "uid": uid or f"{name}-uid"},
@@ -128,21 +134,21 @@ class PodBuilder:
         return self._phase("Pending", {"waiting": {"reason": reason, "message": message}}, 0)
 
     def reason(self, reason: str, message: str = "") -> Self:
-        self._object["status"].update(reason=reason, message=message)
+        self.object["status"].update(reason=reason, message=message)
         return self
 
     def condition(self, kind: str, status: str = "True", **fields: str) -> Self:
-        self._object["status"].setdefault("conditions", []).append({"type": kind, "status": status, **fields})
+        self.object["status"].setdefault("conditions", []).append({"type": kind, "status": status, **fields})
         return self
 
     def terminating(self, since: datetime = NOW, *, grace: int = 30) -> Self:
         """Somebody asked for its deletion at `since`; the time stamp says when the grace period ends."""
-        self._object["metadata"]["deletionTimestamp"] = format_time(since + timedelta(seconds=grace))
-        self._object["metadata"]["deletionGracePeriodSeconds"] = grace
+        self.object["metadata"]["deletionTimestamp"] = format_time(since + timedelta(seconds=grace))
+        self.object["metadata"]["deletionGracePeriodSeconds"] = grace
         return self
 
     def spec(self, **fields: Any) -> Self:
-        self._object["spec"].update(fields)
+        self.object["spec"].update(fields)
         return self
 
     def owner(self, uid: str | None) -> Self:
@@ -150,32 +156,32 @@ class PodBuilder:
         return self.metadata(ownerReferences=[] if uid is None else [_owner("digits", PYTORCH, uid)])
 
     def annotation(self, key: str, value: str) -> Self:
-        self._object["metadata"].setdefault("annotations", {})[key] = value
+        self.object["metadata"].setdefault("annotations", {})[key] = value
         return self
 
     def label(self, key: str, value: str) -> Self:
-        self._object["metadata"]["labels"][key] = value
+        self.object["metadata"]["labels"][key] = value
         return self
 
     def metadata(self, **fields: Any) -> Self:
-        self._object["metadata"].update(fields)
+        self.object["metadata"].update(fields)
         return self
 
     def raw(self) -> Object:
-        return copy.deepcopy(self._object)
+        return copy.deepcopy(self.object)
 
     def pod(self) -> Pod:
         return read_pod(self.raw())
 
     def _finished(self, phase: str, exit_code: int | None, restarts: int, finished: datetime) -> Self:
         if exit_code is None:
-            self._object["status"] = {"phase": phase}
+            self.object["status"] = {"phase": phase}
             return self
         return self._phase(phase, _ended(exit_code, finished), restarts)
 
     def _phase(self, phase: str, state: Object, restarts: int) -> Self:
         status = {"name": self._container, "restartCount": restarts, "state": state, "ready": phase == "Running"}
-        self._object["status"] = {"phase": phase, "containerStatuses": [status]}
+        self.object["status"] = {"phase": phase, "containerStatuses": [status]}
         return self
 
 

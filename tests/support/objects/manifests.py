@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.servers.rawapi import RawApi, Reply
+from tests.support.cluster.raw_api import RawApi, Reply
 
 
 def config_map(name: str = "c", data: dict[str, str] | None = None, **metadata: Any) -> dict[str, Any]:

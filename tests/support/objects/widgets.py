@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.servers.rawapi import RawApi
+from tests.support.cluster.raw_api import RawApi
 from tests.support.waiting import eventually
 
 GROUP = "apis/example.com/v1"

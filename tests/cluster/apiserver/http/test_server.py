@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from tests.support.cluster.embedded_apiserver import TOKEN, Embedded, RecordedLogs, running_embedded
+from tests.support.cluster.raw_api import RawApi, raw_api
 from tests.support.objects.manifests import bind, config_map, pod
 from tests.support.objects.widgets import DEFINITIONS, definition, install, widget
-from tests.support.servers.rawapi import RawApi, raw_api
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 

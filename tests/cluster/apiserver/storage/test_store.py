@@ -154,7 +154,7 @@ class TestDurability:
 
     def test_kill_9_loses_nothing_that_was_acknowledged(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
-        command = [sys.executable, "-m", "tests.support.cluster.storewriter", str(path)]
+        command = [sys.executable, "-m", "tests.support.cluster.store_writer", str(path)]
         newest = 0
         for _ in range(2):
             writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.supervising import container
+from tests.support.cluster.supervised_pods import container
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox, SandboxError, choose, find_sandbox
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.supervising import SupervisedPod, container, processes_with, supervised_again
+from tests.support.cluster.supervised_pods import SupervisedPod, container, processes_with, supervised_again
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.cluster.node.supervisor.supervisor import ALREADY_SUPERVISED

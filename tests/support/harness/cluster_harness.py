@@ -1,5 +1,5 @@
 """Two clusters on which the same play is given: the real API server with a played kubelet, and the embedded cluster
-with real processes. A test that knows only `Stage` passes on both, or has found a difference."""
+with real processes. A test that knows only `ClusterHarness` passes on both, or has found a difference."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cluster.embedded_cluster import embedded_cluster
-from tests.support.cluster.operating import running_operator, settled
-from tests.support.cluster.played_kubelet import PlayedKubelet
-from tests.support.differential.scenes import Scene
+from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
+from tests.support.harness.job_harness import JobHarness
+from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import playing
 from trainwright.api.kinds import KINDS
 from trainwright.cli.embedded_operator import settings_for
 from trainwright.kube.client.async_client import Client
@@ -21,11 +20,11 @@ from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, install_crds
 
-# $0 is the directory in which the stage leaves a file with the exit code, named after the rank.
+# $0 is the directory in which the harness leaves a file with the exit code, named after the rank.
 _PROGRAM = 'until [ -e "$0/$RANK" ]; do sleep 0.02; done; read code < "$0/$RANK"; rm "$0/$RANK"; exit "$code"'
 
 
-class Stage(Scene, ABC):
+class ClusterHarness(JobHarness, ABC):
     """A cluster with a running operator, a namespace on it, and power over how the pods' programs end."""
 
     def __init__(self, client: Client, namespace: str, operator: Operator, directory: Path) -> None:
@@ -37,23 +36,23 @@ class Stage(Scene, ABC):
         """Lets the program of this pod, which runs, end."""
 
     def template(self) -> Object:
-        """A pod template for a PyTorchJob whose programs wait for `end`. It is the same on every stage."""
+        """A pod template for a PyTorchJob whose programs wait for `end`. It is the same on every harness."""
         directory = str(self._directory)
         container = {
             "name": "pytorch",
             "image": "trainwright/host",
             "command": ["sh", "-c", _PROGRAM, directory],
-            "volumeMounts": [{"name": "stage", "mountPath": directory}],
+            "volumeMounts": [{"name": "harness", "mountPath": directory}],
         }
-        volume = {"name": "stage", "hostPath": {"path": directory}}
+        volume = {"name": "harness", "hostPath": {"path": directory}}
         return {"spec": {"containers": [container], "volumes": [volume], "terminationGracePeriodSeconds": 1}}
 
 
-class PlayedStage(Stage):
+class RealClusterHarness(ClusterHarness):
     """Nothing runs: a played kubelet reports what the test says."""
 
     def __init__(
-        self, client: Client, namespace: str, operator: Operator, directory: Path, kubelet: PlayedKubelet
+        self, client: Client, namespace: str, operator: Operator, directory: Path, kubelet: FakeKubelet
     ) -> None:
         super().__init__(client, namespace, operator, directory)
         self.kubelet = kubelet
@@ -61,17 +60,17 @@ class PlayedStage(Stage):
     async def end(self, pod: str, *, exit_code: int) -> None:
         await self.kubelet.finish(pod, exit_code=exit_code)
 
-    async def quiet(self) -> None:
+    async def settle(self) -> None:
         """Also waits until the operator has seen every pod as it is now."""
         await self.submit(JobBuilder("marker").master().run_policy(cleanPodPolicy="All"))
-        await self.running("marker")
+        await self.wait_until_running("marker")
         await self.end("marker-master-0", exit_code=0)
-        await self.has("marker", [])
+        await self.wait_for_children("marker", [])
         await self.client.delete(self.kind.resource, "marker", namespace=self.namespace)
         await settled(self.operator, counts=False)
 
 
-class EmbeddedStage(Stage):
+class EmbeddedClusterHarness(ClusterHarness):
     """Real processes, that look for the file which says how to end."""
 
     async def end(self, pod: str, *, exit_code: int) -> None:
@@ -83,24 +82,24 @@ class EmbeddedStage(Stage):
 
 
 @asynccontextmanager
-async def played_stage(
+async def real_cluster_harness(
     config: ClusterConfig, namespace: str, directory: Path, **options: Any
-) -> AsyncIterator[PlayedStage]:
+) -> AsyncIterator[RealClusterHarness]:
     """`options` are the operator's."""
     async with Client(config) as client:
         await install_crds(client, KINDS.values())
         async with (
-            playing(client, namespace) as kubelet,
+            running_kubelet(client, namespace) as kubelet,
             running_operator(client, namespace=namespace, **options) as operator,
         ):
-            yield PlayedStage(client, namespace, operator, directory, kubelet)
+            yield RealClusterHarness(client, namespace, operator, directory, kubelet)
 
 
 @asynccontextmanager
-async def embedded_stage(directory: Path, *, sandbox: str | None = None) -> AsyncIterator[Stage]:
+async def embedded_cluster_harness(directory: Path, *, sandbox: str | None = None) -> AsyncIterator[ClusterHarness]:
     """At the given level of the sandbox; without one at the strongest that works here."""
-    (shared := directory / "stage").mkdir()
+    (shared := directory / "harness").mkdir()
     async with embedded_cluster(directory / "data", sandbox=sandbox) as cluster, Client(cluster.config) as client:
         await install_crds(client, KINDS.values())
         async with running_operator(client, settings=settings_for(cluster.sandbox)) as operator:
-            yield EmbeddedStage(client, "default", operator, shared)
+            yield EmbeddedClusterHarness(client, "default", operator, shared)

@@ -32,12 +32,12 @@ class Place:
         return f"{self.job} {self.role} {self.index}"
 
 
-class PodLives:
+class PodInvariants:
     """`take` is given every event of a watch on pods; `problems` says which rules were broken."""
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
-        self.made: Counter[str] = Counter()
+        self.violations: list[str] = []
+        self.created: Counter[str] = Counter()
         """How many pods there were of each name."""
         self.writes = 0
         """Changes that only the operator makes: pods that come and go, and what jobs say of themselves."""
@@ -51,14 +51,14 @@ class PodLives:
         """The pods that failed, each in its last state."""
         return [(self._place[uid], pod) for uid, pod in self._failed.items()]
 
-    def take(self, kind: str, pod: Object) -> None:
+    def observe(self, kind: str, pod: Object) -> None:
         self.writes += kind != "MODIFIED"
         uid, place = pod["metadata"]["uid"], _place(pod)
         if uid not in self._place:
             self._place[uid] = place
-            self.made[pod["metadata"]["name"]] += 1
+            self.created[pod["metadata"]["name"]] += 1
             if place in self._succeeded:
-                self.problems.append(f"{place} had succeeded and was started again")
+                self.violations.append(f"{place} had succeeded and was started again")
         live = self._live.setdefault(place, set())
         phase = pod["status"]["phase"]
         if kind == "DELETED" or phase in {"Succeeded", "Failed"}:
@@ -66,7 +66,7 @@ class PodLives:
         else:
             live.add(uid)
         if len(live) > 1:
-            self.problems.append(f"{place} has {len(live)} live pods at the same time")
+            self.violations.append(f"{place} has {len(live)} live pods at the same time")
         if phase == "Succeeded":
             self._succeeded.add(place)
         if phase == "Failed":
@@ -74,14 +74,14 @@ class PodLives:
 
 
 @asynccontextmanager
-async def judging(
+async def checking_invariants(
     client: Client, namespace: str, *, then: Callable[[str, Object], None] = lambda kind, pod: None
-) -> AsyncIterator[PodLives]:
+) -> AsyncIterator[PodInvariants]:
     """Within the block every change of a pod is judged, and handed to `then`."""
-    lives = PodLives()
+    lives = PodInvariants()
 
     def pod_changed(kind: str, pod: Object) -> None:
-        lives.take(kind, pod)
+        lives.observe(kind, pod)
         then(kind, pod)
 
     def job_changed(kind: str, job: Object) -> None:

@@ -85,24 +85,25 @@ class Change:
     spec: Object
 
 
-Act = Start | Admit | Restarted | Exit | Evict | Stuck | Unschedulable | SidecarDied | Delete | DeleteService | Change
-Scene = tuple[Act, ...]
+PodReport = Restarted | Exit | Evict | Stuck | Unschedulable | SidecarDied
+Action = Start | Admit | PodReport | Delete | DeleteService | Change
+Step = tuple[Action, ...]
 
 
 @dataclass
 class Case:
-    """One job and its life. Between the scenes both operators come to rest, and are compared."""
+    """One job and its life. Between the steps both operators come to rest, and are compared."""
 
     name: str
     theme: str
     manifest: Object
-    scenes: list[Scene] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
 
     @property
     def run_policy(self) -> Object:
         policy: Object = self.manifest["spec"].get("runPolicy", {})
         return policy
 
-    def does(self, kind: type[Act]) -> bool:
+    def does(self, kind: type[Action]) -> bool:
         """Whether something of this kind happens in its life."""
-        return any(isinstance(act, kind) for scene in self.scenes for act in scene)
+        return any(isinstance(action, kind) for step in self.steps for action in step)

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 
 from tests.support.background import in_background
-from tests.support.cluster.operating import settled
+from tests.support.harness.running_operator import settled
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import submit
+from tests.support.objects.upstream import Condition
 from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.api.labels import JOB_NAME
@@ -20,15 +20,13 @@ from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
 from trainwright.operator import Operator
 
-Condition = tuple[str, str, str, str]
-"""Type, status, reason and message: all but the times."""
-Told = tuple[str, str, str]
+Event = tuple[str, str, str]
 """Type, reason and message of an event."""
 
 _numbers = itertools.count(1)
 
 
-class Scene:
+class JobHarness:
     """One namespace, its operator and its jobs, which are of one kind."""
 
     def __init__(self, client: Client, namespace: str, operator: Operator, *, kind: Kind = PYTORCH) -> None:
@@ -62,7 +60,7 @@ class Scene:
     async def services(self, job: str) -> dict[str, Object]:
         return await self._children(SERVICES, job)
 
-    async def events(self, name: str) -> set[Told]:
+    async def events(self, name: str) -> set[Event]:
         """What was told of the job; every one of them is from the kind's controller."""
         found = await self.client.list(
             EVENTS,
@@ -86,11 +84,11 @@ class Scene:
 
     # What is waited for
 
-    async def shows(self, name: str, *conditions: Condition) -> Object:
+    async def wait_for_conditions(self, name: str, *conditions: Condition) -> Object:
         """The job, once these are its conditions, in this order."""
         return await eventually(lambda: self.job(name), lambda seen: conditions_of(seen) == list(conditions))
 
-    async def ends(self, name: str, verdict: str) -> Object:
+    async def wait_for_end(self, name: str, verdict: str) -> Object:
         """The job, once this type of condition is the last of its list, and true."""
 
         def last_is(seen: Object) -> bool:
@@ -99,7 +97,7 @@ class Scene:
 
         return await eventually(lambda: self.job(name), last_is)
 
-    async def running(self, name: str) -> Object:
+    async def wait_until_running(self, name: str) -> Object:
         """The job, once every one of its pods is counted as active."""
 
         def all_active(seen: Object) -> bool:
@@ -110,12 +108,12 @@ class Scene:
 
         return await eventually(lambda: self.job(name), all_active)
 
-    async def has(self, job: str, names: Collection[str]) -> None:
+    async def wait_for_children(self, job: str, names: Collection[str]) -> None:
         """Waits until the job has these pods, and services of the same names, and no others."""
         await eventually(lambda: self.pods(job), lambda pods: pods.keys() == set(names))
         await eventually(lambda: self.services(job), lambda services: services.keys() == set(names))
 
-    async def counts(self, name: str, role: str, **numbers: int) -> Object:
+    async def wait_for_counts(self, name: str, role: str, **numbers: int) -> Object:
         """The status, once it has these numbers for the role."""
 
         def counted(status: Object) -> bool:
@@ -124,7 +122,7 @@ class Scene:
 
         return await eventually(lambda: self.status(name), counted)
 
-    async def replaced(self, job: str, pod: Object) -> Object:
+    async def wait_for_replacement(self, job: str, pod: Object) -> Object:
         """The pod that has taken this one's name."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         pods = await eventually(
@@ -132,20 +130,20 @@ class Scene:
         )
         return pods[name]
 
-    async def gone(self, name: str) -> None:
+    async def wait_until_deleted(self, name: str) -> None:
         await eventually(lambda: self.exists(name), lambda there: not there)
 
-    async def hears(self, name: str, *events: Told) -> None:
+    async def wait_for_events(self, name: str, *events: Event) -> None:
         """Waits until all of these were told of the job."""
         await eventually(lambda: self.events(name), lambda seen: seen >= set(events))
 
-    async def told(self, name: str, *events: Told) -> None:
+    async def wait_for_only_events(self, name: str, *events: Event) -> None:
         """Waits until all of these were told, and makes sure that nothing else was."""
-        await self.hears(name, *events)
-        await self.quiet()
+        await self.wait_for_events(name, *events)
+        await self.settle()
         assert await self.events(name) == set(events)
 
-    async def quiet(self) -> None:
+    async def settle(self) -> None:
         """Waits until the operator has seen every job as it is now, and has nothing left to do."""
         marker = f"marker-{next(_numbers)}"
         await self.submit(JobBuilder(marker, kind=self.kind).master().suspend())
@@ -182,6 +180,10 @@ class Scene:
     async def _children(self, resource: Resource, job: str) -> dict[str, Object]:
         found = await self.client.list(resource, namespace=self.namespace, label_selector=f"{JOB_NAME}={job}")
         return {item["metadata"]["name"]: item for item in found.items}
+
+
+async def submit(client: Client, builder: JobBuilder) -> Object:
+    return await client.create(builder.kind.resource, builder.manifest())
 
 
 def conditions_of(job: Object) -> list[Condition]:

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from tests.support.cluster.played_kubelet import PlayedKubelet
+from tests.support.cluster.fake_kubelet import FakeKubelet
+from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder
-from tests.support.playing import submit
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
@@ -37,7 +37,7 @@ class End:
 
 
 @dataclass(frozen=True)
-class PlayedJob:
+class ScriptedJob:
     name: str
     policies: dict[str, str]
     workers: int
@@ -65,18 +65,18 @@ def role_of(pod: str) -> str:
     return "Master" if "-master-" in pod else "Worker"
 
 
-def played_jobs(seed: int, count: int, *, steps: range) -> list[PlayedJob]:
+def scripted_jobs(seed: int, count: int, *, steps: range) -> list[ScriptedJob]:
     """Jobs whose pods end somewhere in these steps of the script; about two in five ranks fail at least once."""
     dice = random.Random(f"fleet {seed}")
     return [_played_job(dice, f"job-{seed}-{number:02}", steps) for number in range(count)]
 
 
-def _played_job(dice: random.Random, name: str, steps: range) -> PlayedJob:
+def _played_job(dice: random.Random, name: str, steps: range) -> ScriptedJob:
     policies = {role: dice.choice(("OnFailure", "ExitCode")) for role in ("Master", "Worker")}
     workers = dice.randint(1, 3)
     ends = {f"{name}-worker-{index}": _ends(dice, policies["Worker"], steps) for index in range(workers)}
     ends[f"{name}-master-0"] = _ends(dice, policies["Master"], steps)
-    return PlayedJob(name, policies, workers, ends)
+    return ScriptedJob(name, policies, workers, ends)
 
 
 def _ends(dice: random.Random, policy: str, steps: range) -> tuple[End, ...]:
@@ -92,14 +92,14 @@ def _failure(dice: random.Random, policy: str, moment: int) -> End:
     return End(moment, dice.choice((130, 137, 143)) if policy == "ExitCode" else dice.choice((1, 2, 137)))
 
 
-class Fleet:
+class ScriptedKubelet:
     """Plays the nodes' part. `see` is told of every change of a pod; `advance` moves the script on."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self.jobs: list[PlayedJob] = []
+        self.jobs: list[ScriptedJob] = []
         self._client = client
         self._namespace = namespace
-        self._kubelet = PlayedKubelet(client, namespace=namespace)
+        self._kubelet = FakeKubelet(client, namespace=namespace)
         self._ends: dict[str, tuple[End, ...]] = {}
         self._unfinished_workers: dict[str, int] = {}
         self._lives: Counter[str] = Counter()
@@ -117,7 +117,7 @@ class Fleet:
             for task in self._steps:
                 task.cancel()
 
-    async def submit(self, jobs: list[PlayedJob]) -> None:
+    async def submit(self, jobs: list[ScriptedJob]) -> None:
         for job in jobs:
             self.jobs.append(job)
             self._ends |= job.ends
@@ -130,7 +130,7 @@ class Fleet:
             self._step = max(self._step, step)
             self._moved.notify_all()
 
-    def see(self, kind: str, pod: Object) -> None:
+    def on_pod_event(self, kind: str, pod: Object) -> None:
         metadata = pod["metadata"]
         if kind == "DELETED":
             return

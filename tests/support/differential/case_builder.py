@@ -1,21 +1,21 @@
-"""Writes the manifest and the scenes of a generated case: who writes says what matters, the rest is left to chance."""
+"""Writes the manifest and the steps of a generated case: who writes says what matters, the rest is left to chance."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tests.support.differential.played_cases import Act, Exit, Scene
+from tests.support.differential.cases import Action, Exit, Step
 from tests.support.objects.jobs import template
 from trainwright.objects import Object
 
 
-class CaseWriter:
+class CaseBuilder:
     """A case in the making: the themes say what matters to them, everything else is left to chance."""
 
     def __init__(self, name: str, chance: random.Random) -> None:
         self.name = name
         self.chance = chance
-        self.scenes: list[Scene] = []
+        self.steps: list[Step] = []
         self.spec: Object = {"pytorchReplicaSpecs": {}}
         if chance.random() < 0.4:
             self.spec["nprocPerNode"] = chance.choice(["auto", "cpu", "gpu", "1", "4"])
@@ -56,8 +56,8 @@ class CaseWriter:
         pod: Object = self.spec["pytorchReplicaSpecs"][role]["template"]
         return pod
 
-    def play(self, *acts: Act) -> None:
-        self.scenes.append(acts)
+    def then(self, *actions: Action) -> None:
+        self.steps.append(actions)
 
     def succeed(self) -> None:
         """Everybody who has not yet ended ends well, the master before or after the workers."""
@@ -65,7 +65,7 @@ class CaseWriter:
         if self.chance.random() < 0.5:
             pods.reverse()
         for pod in pods:
-            self.play(Exit(pod))
+            self.then(Exit(pod))
 
     def pods(self) -> Iterator[str]:
         for role, spec in self.spec["pytorchReplicaSpecs"].items():
@@ -107,5 +107,5 @@ class CaseWriter:
         return pod
 
 
-Themes = Mapping[str, Callable[[CaseWriter], None]]
+Themes = Mapping[str, Callable[[CaseBuilder], None]]
 """By name: who writes cases of a theme."""

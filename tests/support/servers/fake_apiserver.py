@@ -16,7 +16,7 @@ Trouble = Response | Exception
 """An answer, or the lack of one, in place of what would have come."""
 
 
-class ModelServer:
+class FakeApiServer:
     def __init__(self, *, namespace: str = "n") -> None:
         self.namespace = namespace
         self.version = 0

@@ -1,6 +1,42 @@
-"""The conditions of a PyTorchJob as the training-operator v1.9 writes them, word for word."""
+"""What a PyTorchJob must show to its users: its children's labels and its conditions, word for word.
 
-from tests.support.differential.scenes import Condition
+The texts are those of training-operator v1.9, written out here once more so that a change of ours cannot go unseen.
+"""
+
+Condition = tuple[str, str, str, str]
+"""Type, status, reason and message: all but the times."""
+
+# Labels
+
+
+def service_labels(job: str, role: str, index: str) -> dict[str, str]:
+    """A Service selects its pod by these too."""
+    return {
+        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/job-name": job,
+        "training.kubeflow.org/replica-type": role,
+        "training.kubeflow.org/replica-index": index,
+    }
+
+
+def pod_labels(job: str, role: str, index: str) -> dict[str, str]:
+    """With those of both earlier generations, which upstream has dropped: a row of docs/compatibility.md."""
+    master = {"training.kubeflow.org/job-role": "master", "job-role": "master", "pytorch-job-role": "master"}
+    return {
+        **service_labels(job, role, index),
+        "group-name": "kubeflow.org",
+        "job-name": job,
+        "replica-type": role,
+        "replica-index": index,
+        "controller-name": "pytorch-operator",
+        "pytorch-job-name": job,
+        "pytorch-replica-type": role,
+        "pytorch-replica-index": index,
+        **(master if role == "master" else {}),
+    }
+
+
+# Conditions
 
 
 def created(job: str) -> Condition:

@@ -6,9 +6,11 @@ an explicit call, or by itself in `run`.
 
 import asyncio
 import itertools
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
+from tests.support.background import in_background
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
@@ -24,7 +26,7 @@ _HANDS = 8
 """How many pods are looked after at the same time."""
 
 
-class PlayedKubelet:
+class FakeKubelet:
     """One node. Pods are named within `namespace`."""
 
     def __init__(self, client: Client, *, namespace: str, node: str = "played") -> None:
@@ -208,6 +210,15 @@ class PlayedKubelet:
         await self._client.patch(
             PODS, name, {**seen, "status": status}, namespace=self._namespace, subresource="status"
         )
+
+
+@asynccontextmanager
+async def running_kubelet(client: Client, namespace: str) -> AsyncIterator[FakeKubelet]:
+    """Within the block every pod of the namespace is bound, started and, once deleted, removed."""
+    kubelet = FakeKubelet(client, namespace=namespace)
+    await kubelet.register()
+    async with in_background(kubelet.run()):
+        yield kubelet
 
 
 def _now() -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cluster.embedded_apiserver import running_embedded
-from tests.support.cluster.supervising import end_supervisors
+from tests.support.cluster.supervised_pods import end_supervisors
 from tests.support.waiting import eventually
 from trainwright.cluster.node.agent import NodeAgent
 from trainwright.cluster.node.container_logs import PodLogs

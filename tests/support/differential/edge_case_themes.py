@@ -1,0 +1,233 @@
+"""Themes of generated cases: manifests and interventions that an operator has to put up with."""
+
+from tests.support.differential.case_builder import CaseBuilder, Themes
+from tests.support.differential.cases import (
+    Change,
+    Delete,
+    DeleteService,
+    Exit,
+    SidecarDied,
+    Start,
+    Stuck,
+    Unschedulable,
+)
+from tests.support.objects.jobs import template
+
+
+def _unnamed_port(case: CaseBuilder) -> None:
+    case.workers(1, ports=[{"containerPort": 8080}])
+    case.then(Start())
+
+
+def _managed_elsewhere(case: CaseBuilder) -> None:
+    case.either_shape()
+    case.run_policy(managedBy="kueue.x-k8s.io/multikueue")
+
+
+def _managed_by_name(case: CaseBuilder) -> None:
+    case.either_shape()
+    case.run_policy(managedBy="kubeflow.org/training-operator")
+    case.then(Start())
+    case.succeed()
+
+
+def _policy_in_template(case: CaseBuilder) -> None:
+    pod = case.either_shape(policy="OnFailure")
+    case.template_of("Worker")["spec"]["restartPolicy"] = "Never"
+    case.then(Start())
+    case.then(Exit(pod, 3))
+    case.then(Start())
+    case.succeed()
+
+
+def _cannot_start(case: CaseBuilder) -> None:
+    case.either_shape()
+    case.then(Stuck("worker-0", "ImagePullBackOff", 'Back-off pulling image "example/train:1"'))
+    case.then(Start())
+    case.succeed()
+
+
+def _restricted(case: CaseBuilder) -> None:
+    """Pods that a namespace of restricted pods would take."""
+    case.master()
+    case.workers(1)
+    for role in ("Master", "Worker"):
+        spec = case.template_of(role)["spec"]
+        spec["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        for container in spec["containers"]:
+            container["securityContext"] = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    case.then(Start())
+    case.succeed()
+
+
+def _own_init_container(case: CaseBuilder) -> None:
+    case.master()
+    case.workers(1)
+    case.template_of("Worker")["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "example/fetch:1"}]
+    case.then(Start())
+
+
+def _no_time_at_all(case: CaseBuilder) -> None:
+    case.either_shape(policy="Never")
+    case.run_policy(activeDeadlineSeconds=0)
+
+
+def _deleted_slowly(case: CaseBuilder) -> None:
+    pod = case.either_shape(policy=case.chance.choice(["Never", "OnFailure"]))
+    case.then(Start())
+    case.then(Delete(pod, slowly=True))
+    case.then(Start())
+
+
+def _removed_after_its_end(case: CaseBuilder) -> None:
+    """A worker has succeeded, and somebody tidies it away while the others go on."""
+    case.master()
+    case.workers(2)
+    case.then(Start())
+    case.then(Exit("worker-1"))
+    case.then(Delete("worker-1"))
+    case.then(Exit("master-0"))
+
+
+def _role_removed(case: CaseBuilder) -> None:
+    case.master()
+    case.workers()
+    case.then(Start())
+    case.then(Change({"pytorchReplicaSpecs": {"Worker": None}}))
+    case.then(Exit("master-0"))
+
+
+def _replicas_left_out(case: CaseBuilder) -> None:
+    case.master()
+    case.workers(1)
+    for spec in case.spec["pytorchReplicaSpecs"].values():
+        del spec["replicas"]
+    case.then(Start())
+    case.then(Exit("worker-0"))
+    case.then(Exit("master-0"))
+
+
+def _elastic_of_old(case: CaseBuilder) -> None:
+    case.workers(2)
+    case.spec.pop("nprocPerNode", None)
+    case.spec["elasticPolicy"] = {"maxReplicas": 2, "nProcPerNode": 2}
+    case.then(Start())
+    case.succeed()
+
+
+def _empty_rendezvous(case: CaseBuilder) -> None:
+    case.workers(2)
+    case.spec["elasticPolicy"] = {"maxReplicas": 2, "rdzvConf": []}
+    case.then(Start())
+
+
+def _no_room(case: CaseBuilder) -> None:
+    case.either_shape()
+    case.then(Unschedulable("worker-0"))
+    case.then(Start())
+    case.succeed()
+
+
+def _sidecar_died(case: CaseBuilder) -> None:
+    case.master()
+    case.workers(1)
+    case.template_of("Worker")["spec"]["containers"][1:] = [{"name": "logs", "image": "example/logs:1"}]
+    case.then(Start())
+    case.then(SidecarDied("worker-0"))
+    case.succeed()
+
+
+def _service_deleted(case: CaseBuilder) -> None:
+    pod = case.either_shape()
+    case.then(Start())
+    case.then(DeleteService(pod))
+    case.succeed()
+
+
+def _changed_while_running(case: CaseBuilder) -> None:
+    """A new template is for new pods, and a finished job no longer listens."""
+    case.workers(2, policy="Never")
+    case.then(Start())
+    template = {"metadata": {"labels": {"generation": "second"}}}
+    case.then(Change({"pytorchReplicaSpecs": {"Worker": {"template": template}}}))
+    case.succeed()
+    case.then(Change({"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}))
+
+
+def _role_added(case: CaseBuilder) -> None:
+    case.master()
+    workers = {"replicas": 2, "template": template(command=["python", "/train.py"])}
+    case.then(Start())
+    case.then(Change({"pytorchReplicaSpecs": {"Worker": workers}}))
+    case.then(Start())
+    case.then(Exit("worker-1"))
+    case.then(Exit("master-0"))
+
+
+def _scaled_while_suspended(case: CaseBuilder) -> None:
+    case.workers(1)
+    case.then(Start())
+    case.then(Change({"runPolicy": {"suspend": True}}))
+    case.then(Change({"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}))
+    case.then(Change({"runPolicy": {"suspend": False}}))
+    case.then(Start())
+    case.succeed()
+
+
+def _long_name(case: CaseBuilder) -> None:
+    case.name += "-" + "x" * 48
+    case.workers(1)
+    case.then(Start())
+
+
+def _no_gang(case: CaseBuilder) -> None:
+    case.either_shape()
+    case.run_policy(schedulingPolicy={"minAvailable": 1, "queue": "research"})
+    case.then(Start())
+    case.succeed()
+
+
+def _other_letter_case(case: CaseBuilder) -> None:
+    case.master()
+    case.workers()
+    case.then(Start())
+    case.succeed()
+    specs = case.spec["pytorchReplicaSpecs"]
+    specs["worker"] = specs.pop("Worker")
+
+
+def _old_places(case: CaseBuilder) -> None:
+    """Where the first operators had these fields; Go drops them."""
+    case.workers(1, policy="Never")
+    case.spec.get("runPolicy", {}).pop("cleanPodPolicy", None)
+    case.spec["cleanPodPolicy"] = "All"
+    case.then(Start())
+    case.succeed()
+
+
+EDGE_CASES: Themes = {
+    "unnamed port": _unnamed_port,
+    "managed elsewhere": _managed_elsewhere,
+    "managed by name": _managed_by_name,
+    "restart policy in the template": _policy_in_template,
+    "cannot start": _cannot_start,
+    "restricted": _restricted,
+    "own init container of the same name": _own_init_container,
+    "no time at all": _no_time_at_all,
+    "deleted slowly": _deleted_slowly,
+    "removed after its end": _removed_after_its_end,
+    "role removed": _role_removed,
+    "replicas left out": _replicas_left_out,
+    "elastic with the deprecated number of processes": _elastic_of_old,
+    "empty rendezvous configuration": _empty_rendezvous,
+    "no room": _no_room,
+    "sidecar died": _sidecar_died,
+    "service deleted": _service_deleted,
+    "changed while running": _changed_while_running,
+    "role added": _role_added,
+    "scaled while suspended": _scaled_while_suspended,
+    "long name": _long_name,
+    "scheduling policy without a gang": _no_gang,
+    "keys in another letter case": _other_letter_case,
+    "fields in their old places": _old_places,
+}

@@ -1,0 +1,231 @@
+"""Themes of generated cases: how jobs live and end."""
+
+from tests.support.differential.case_builder import CaseBuilder, Themes
+from tests.support.differential.cases import Change, Delete, Evict, Exit, Restarted, Start
+from trainwright.objects import Object
+
+
+def _success(case: CaseBuilder) -> None:
+    case.master()
+    if case.chance.random() < 0.7:
+        case.workers()
+    case.then(Start())
+    case.succeed()
+
+
+def _workers_alone(case: CaseBuilder) -> None:
+    case.workers()
+    case.then(Start())
+    case.succeed()
+
+
+def _replaced(case: CaseBuilder) -> None:
+    failing = case.either_shape(policy=case.chance.choice(["OnFailure", "Always"]))
+    case.run_policy(backoffLimit=6)
+    case.then(Start())
+    case.then(Exit(failing, case.chance.choice([1, 2, 127, 137])))
+    case.then(Start())
+    case.succeed()
+
+
+def _retryable(case: CaseBuilder) -> None:
+    failing = case.either_shape(policy="ExitCode")
+    case.then(Start())
+    case.then(Exit(failing, case.chance.choice([128, 130, 137, 143, 255])))
+    case.then(Start())
+    case.succeed()
+
+
+def _permanent(case: CaseBuilder) -> None:
+    failing = case.either_shape(policy="ExitCode")
+    case.then(Start())
+    case.then(Exit(failing, case.chance.choice([1, 2, 127])))
+
+
+def _never(case: CaseBuilder) -> None:
+    failing = case.either_shape(policy="Never")
+    case.then(Start())
+    case.then(Exit(failing, case.chance.choice([1, 137])))
+
+
+def _suspended(case: CaseBuilder) -> None:
+    case.either_shape()
+    case.then(Start())
+    case.then(Change({"runPolicy": {"suspend": True}}))
+    case.then(Change({"runPolicy": {"suspend": False}}))
+    case.then(Start())
+    case.succeed()
+
+
+def _elastic(case: CaseBuilder) -> None:
+    case.workers(case.chance.randint(2, 3))
+    policy: Object = {"minReplicas": 1, "maxReplicas": 4}
+    policy |= case.chance.choice(
+        [
+            {},
+            {"rdzvBackend": "etcd", "rdzvHost": "etcd.example", "rdzvPort": 2379},
+            {
+                "maxRestarts": 7,
+                "rdzvId": "digits",
+                "rdzvConf": [{"key": "a", "value": "1"}, {"key": "b", "value": "2"}],
+            },
+            {"standalone": True},
+        ]
+    )
+    case.spec["elasticPolicy"] = policy
+    case.then(Start())
+    case.then(Exit(f"worker-{case.chance.randrange(2)}"))
+
+
+def _restarted_in_place(case: CaseBuilder) -> None:
+    pod = case.either_shape(policy="OnFailure")
+    limit = case.chance.randint(1, 4)
+    case.run_policy(backoffLimit=limit)
+    case.then(Start())
+    if limit > 1:
+        case.then(Restarted(pod, limit - 1))
+    case.then(Restarted(pod, limit))
+
+
+def _evicted(case: CaseBuilder) -> None:
+    pod = case.either_shape(policy=case.chance.choice(["OnFailure", "ExitCode"]))
+    case.then(Start())
+    case.then(Evict(pod))
+    case.then(Start())
+    case.succeed()
+
+
+def _scaled(case: CaseBuilder) -> None:
+    if case.chance.random() < 0.4:
+        case.master()
+    case.workers(2)
+    case.then(Start())
+    case.then(Change({"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}}))
+    case.then(Start())
+    case.then(Change({"pytorchReplicaSpecs": {"Worker": {"replicas": 1}}}))
+    if "Master" in case.spec["pytorchReplicaSpecs"]:
+        case.then(Exit("master-0"))
+    case.then(Exit("worker-0"))
+
+
+def _named_ports(case: CaseBuilder) -> None:
+    ports = [{"name": "metrics", "containerPort": 9000}, {"name": "debug", "containerPort": 5678, "protocol": "UDP"}]
+    case.master(ports=ports)
+    case.workers(ports=ports)
+    case.then(Start())
+    case.succeed()
+
+
+def _born_suspended(case: CaseBuilder) -> None:
+    case.either_shape()
+    case.run_policy(suspend=True)
+    case.then(Change({"runPolicy": {"suspend": False}}))
+    case.then(Start())
+    case.succeed()
+
+
+def _deleted_by_hand(case: CaseBuilder) -> None:
+    """In one blow: with a grace period the terminating pod is seen, which is a theme of its own."""
+    pod = case.either_shape(policy="OnFailure")
+    case.then(Start())
+    case.then(Delete(pod))
+    case.then(Start())
+    case.succeed()
+
+
+def _autoscaled(case: CaseBuilder) -> None:
+    case.workers(2)
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+    }
+    case.spec["elasticPolicy"] = {"minReplicas": 1, "maxReplicas": 3, "metrics": [metric]}
+    case.then(Start())
+    case.then(Change({"elasticPolicy": {"maxReplicas": 5}}))
+    case.then(Change({"runPolicy": {"suspend": True}}))
+    case.then(Change({"runPolicy": {"suspend": False}}))
+    case.then(Start())
+    case.succeed()
+
+
+def _forgotten(case: CaseBuilder) -> None:
+    """A time to live of nothing: the job goes when it has ended."""
+    case.either_shape(policy="Never")
+    case.run_policy(ttlSecondsAfterFinished=0)
+    case.then(Start())
+    case.succeed()
+
+
+def _no_second_chance(case: CaseBuilder) -> None:
+    failing = case.either_shape(policy=case.chance.choice(["OnFailure", "ExitCode"]))
+    case.run_policy(backoffLimit=0)
+    case.then(Start())
+    case.then(Exit(failing, 137))
+
+
+def _replaced_too_often(case: CaseBuilder) -> None:
+    failing = case.either_shape(policy="OnFailure")
+    case.run_policy(backoffLimit=2)
+    case.then(Start())
+    for _ in range(2):
+        case.then(Exit(failing, 1))
+        case.then(Start())
+
+
+def _late(case: CaseBuilder) -> None:
+    case.either_shape(policy="Never")
+    case.run_policy(activeDeadlineSeconds=4)
+    case.then(Start())
+    case.then(Exit("worker-0"))
+
+
+def _plenty_of_time(case: CaseBuilder) -> None:
+    case.either_shape()
+    case.run_policy(activeDeadlineSeconds=3600, backoffLimit=3)
+    case.then(Start())
+    case.succeed()
+
+
+def _elastic_with_master(case: CaseBuilder) -> None:
+    case.master()
+    case.workers(2)
+    case.spec["elasticPolicy"] = case.chance.choice([{}, {"minReplicas": 1}, {"maxReplicas": 3}])
+    case.then(Start())
+    case.succeed()
+
+
+def _failed_twice(case: CaseBuilder) -> None:
+    """Two roles, two policies, no limit."""
+    case.master(policy="OnFailure")
+    case.workers(2, policy="ExitCode")
+    case.then(Start())
+    for failing in (Exit("master-0", 1), Exit("worker-1", 143)):
+        case.then(failing)
+        case.then(Start())
+    case.succeed()
+
+
+LIFECYCLES: Themes = {
+    "success": _success,
+    "workers alone": _workers_alone,
+    "replaced after a failure": _replaced,
+    "retryable exit code": _retryable,
+    "permanent exit code": _permanent,
+    "never restarted": _never,
+    "suspended and resumed": _suspended,
+    "elastic": _elastic,
+    "restarted in place": _restarted_in_place,
+    "evicted": _evicted,
+    "scaled": _scaled,
+    "named ports": _named_ports,
+    "born suspended": _born_suspended,
+    "deleted by hand": _deleted_by_hand,
+    "autoscaled": _autoscaled,
+    "forgotten at its end": _forgotten,
+    "no second chance": _no_second_chance,
+    "replaced too often": _replaced_too_often,
+    "past its deadline": _late,
+    "plenty of time": _plenty_of_time,
+    "elastic with master": _elastic_with_master,
+    "failed twice": _failed_twice,
+}
