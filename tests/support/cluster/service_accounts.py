@@ -7,12 +7,17 @@ from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.resources import ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
+from trainwright.objects.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
 from trainwright.operator.setup.permissions import is_allowed
 
 _GROUP = "rbac.authorization.k8s.io"
-_CLUSTER_ROLES = Resource(_GROUP, "v1", "clusterroles", "ClusterRole", namespaced=False)
-_CLUSTER_ROLE_BINDINGS = Resource(_GROUP, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 
 
 def rule(group: str, resources: str, verbs: str) -> Object:
@@ -28,8 +33,8 @@ async def account(
     # Names in the cluster scope outlive the namespace of a test, and the namespace's own name is never used twice.
     role = f"{namespace}-{name}"
     await client.create(SERVICE_ACCOUNTS, _named("ServiceAccount", "v1", name, namespace=namespace))
-    await client.create(_CLUSTER_ROLES, _role("ClusterRole", role, rules))
-    await client.create(_CLUSTER_ROLE_BINDINGS, _binding("ClusterRole", role, name, namespace))
+    await client.create(CLUSTER_ROLES, _role("ClusterRole", role, rules))
+    await client.create(CLUSTER_ROLE_BINDINGS, _binding("ClusterRole", role, name, namespace))
     if own_rules:
         await client.create(ROLES, _role("Role", name, own_rules), namespace=namespace)
         await client.create(ROLE_BINDINGS, _binding("Role", name, name, namespace), namespace=namespace)
