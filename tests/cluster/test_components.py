@@ -9,7 +9,7 @@ from trainwright.cluster.components import Supervisor
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
 
-async def test_a_part_that_crashes_is_started_again_and_shown_until_it_is_well(
+async def test_a_crashed_component_is_restarted_and_shown_until_it_is_healthy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     starts: list[float] = []
@@ -32,7 +32,7 @@ async def test_a_part_that_crashes_is_started_again_and_shown_until_it_is_well(
     await supervisor.stop()
 
 
-async def test_pauses_grow_while_a_part_keeps_crashing() -> None:
+async def test_back_off_grows_while_a_component_keeps_crashing() -> None:
     starts: list[float] = []
     loop = asyncio.get_running_loop()
 
@@ -48,7 +48,7 @@ async def test_pauses_grow_while_a_part_keeps_crashing() -> None:
     assert max(after - before for before, after in itertools.pairwise(starts)) <= 30
 
 
-async def test_a_part_that_returns_counts_as_crashed() -> None:
+async def test_a_component_that_returns_counts_as_crashed() -> None:
     async def brief() -> None:
         return
 
@@ -59,7 +59,7 @@ async def test_a_part_that_returns_counts_as_crashed() -> None:
     await supervisor.stop()
 
 
-async def test_parts_stop_in_the_reverse_order_of_their_start() -> None:
+async def test_components_stop_in_the_reverse_order_of_their_start() -> None:
     stopped: list[str] = []
 
     async def part(name: str) -> None:
@@ -77,7 +77,7 @@ async def test_parts_stop_in_the_reverse_order_of_their_start() -> None:
     assert stopped == ["third", "second", "first"]
 
 
-async def test_of_a_group_of_tasks_the_one_that_failed_is_named() -> None:
+async def test_the_failed_task_of_a_group_is_named() -> None:
     async def disk() -> None:
         raise OSError("disk on fire")
 

@@ -50,7 +50,7 @@ def test_the_default_is_the_xdg_data_directory() -> None:
     assert DataDir.default({"XDG_DATA_HOME": "relative"}).path == Path.home() / ".local/share/trainwright"
 
 
-def test_only_the_owner_can_look_inside(tmp_path: Path) -> None:
+def test_only_the_owner_has_access(tmp_path: Path) -> None:
     open_to_all = tmp_path / "data"
     open_to_all.mkdir(mode=0o755)
     data = DataDir(open_to_all)
@@ -74,7 +74,7 @@ def test_a_directory_of_a_newer_version_is_refused_untouched(data: DataDir) -> N
     assert (data.path / "format").read_text() == "2\n"
 
 
-def test_a_directory_with_other_things_in_it_is_neither_filled_nor_closed(tmp_path: Path) -> None:
+def test_a_directory_with_other_files_is_left_unchanged(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
     (home / "thesis.tex").write_text("")
@@ -84,13 +84,13 @@ def test_a_directory_with_other_things_in_it_is_neither_filled_nor_closed(tmp_pa
     assert mode(home) == 0o755
 
 
-def test_a_first_start_that_was_killed_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_killed_first_start_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / ".format.abc").write_text("")
     DataDir(tmp_path).create()
     assert (tmp_path / "format").read_text() == "1\n"
 
 
-def test_somebody_elses_directory_is_refused(data: DataDir) -> None:
+def test_a_directory_that_trainwright_did_not_write_is_refused(data: DataDir) -> None:
     (data.path / "format").write_text("ext4\n")
     with pytest.raises(DataDirError, match=r"says 'ext4', not a number: .*--data-dir"):
         data.create()
@@ -108,7 +108,7 @@ def test_a_path_below_a_file_is_named(tmp_path: Path) -> None:
         DataDir(tmp_path / "file" / "data").create()
 
 
-def test_the_second_owner_is_told_who_the_first_is(data: DataDir) -> None:
+def test_the_error_of_a_second_owner_names_the_first(data: DataDir) -> None:
     lock = data.lock()
     with pytest.raises(AlreadyRunning) as refusal:
         data.lock()
@@ -138,7 +138,7 @@ def test_a_killed_owner_does_not_keep_the_lock(data: DataDir) -> None:
     data.lock().release()
 
 
-def test_the_record_counts_only_while_its_process_runs(data: DataDir) -> None:
+def test_the_record_is_valid_only_while_its_process_runs(data: DataDir) -> None:
     assert data.running() is None
     data.write_record(record())
     assert data.running() == record()
@@ -156,7 +156,7 @@ def test_the_record_counts_only_while_its_process_runs(data: DataDir) -> None:
     data.remove_record(record())  # not there any more: fine
 
 
-def test_whoever_has_the_lock_owns_the_directory_ready_or_not(data: DataDir) -> None:
+def test_the_process_with_the_lock_owns_the_directory_ready_or_not(data: DataDir) -> None:
     assert data.owner() is None
     lock = data.lock()
     assert data.owner() == identify(os.getpid())
@@ -177,7 +177,7 @@ def test_a_lock_is_lost_with_its_file(data: DataDir) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "one"}', "\udcff"])
-def test_a_broken_record_is_no_record(data: DataDir, text: str) -> None:
+def test_a_broken_record_is_ignored(data: DataDir, text: str) -> None:
     (data.path / "cluster.json").write_bytes(text.encode(errors="surrogateescape"))
     assert data.running() is None
 
@@ -193,7 +193,7 @@ def test_token_and_port_are_kept(data: DataDir) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "port", "0", "70000", "-1"])
-def test_a_broken_port_or_token_file_is_replaced_not_believed(data: DataDir, text: str) -> None:
+def test_a_broken_port_or_token_file_is_replaced(data: DataDir, text: str) -> None:
     (data.path / "port").write_text(text)
     (data.path / "token").write_text(text)
     assert data.remembered_port() is None

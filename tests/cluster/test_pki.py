@@ -36,7 +36,7 @@ def test_a_client_with_the_authority_trusts_the_server_under_its_loopback_names(
     assert shake_hands(context, authority, name) == "TLSv1.3"
 
 
-def test_the_pair_is_kept_private_and_is_the_same_next_time(tmp_path: Path) -> None:
+def test_certificates_are_private_and_kept(tmp_path: Path) -> None:
     _, authority = pki.server_context(tmp_path / "pki")
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "pki").iterdir()} == {
         "ca.pem": 0o600,
@@ -47,7 +47,7 @@ def test_the_pair_is_kept_private_and_is_the_same_next_time(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", ["ca.pem", "server.pem"])
 @pytest.mark.parametrize("content", [None, b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"])
-def test_what_is_missing_or_broken_is_made_anew(tmp_path: Path, name: str, content: bytes | None) -> None:
+def test_missing_or_broken_files_are_created_again(tmp_path: Path, name: str, content: bytes | None) -> None:
     directory = tmp_path / "pki"
     _, before = pki.server_context(directory)
     (directory / name).unlink()
@@ -58,7 +58,7 @@ def test_what_is_missing_or_broken_is_made_anew(tmp_path: Path, name: str, conte
     assert shake_hands(context, after, "127.0.0.1") == "TLSv1.3"
 
 
-def test_a_pair_near_its_end_is_renewed(tmp_path: Path) -> None:
+def test_certificates_near_their_expiry_are_renewed(tmp_path: Path) -> None:
     directory = tmp_path / "pki"
     directory.mkdir()
     authority, server = pki._issue(datetime.now(UTC) - pki.LIFETIME + timedelta(days=29))
@@ -67,7 +67,7 @@ def test_a_pair_near_its_end_is_renewed(tmp_path: Path) -> None:
     assert pki.server_context(directory)[1] != authority
 
 
-def test_what_a_crash_left_half_made_is_no_obstacle(tmp_path: Path) -> None:
+def test_files_that_a_crash_left_are_replaced(tmp_path: Path) -> None:
     half = tmp_path / "pki.new"
     half.mkdir()
     (half / "ca.pem").write_bytes(b"half")
@@ -76,7 +76,7 @@ def test_what_a_crash_left_half_made_is_no_obstacle(tmp_path: Path) -> None:
     assert not half.exists()
 
 
-def test_a_start_with_a_kept_pair_does_not_load_cryptography(tmp_path: Path) -> None:
+def test_a_start_with_existing_certificates_does_not_load_cryptography(tmp_path: Path) -> None:
     pki.server_context(tmp_path / "pki")
     program = (
         "import sys; from pathlib import Path; from trainwright.cluster import pki\n"

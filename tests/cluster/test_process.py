@@ -32,7 +32,7 @@ def port_of(cluster: EmbeddedCluster) -> int:
     return int(cluster.config.server.rpartition(":")[2])
 
 
-async def test_a_fresh_cluster_has_what_every_cluster_has(tmp_path: Path) -> None:
+async def test_a_new_cluster_has_the_default_objects(tmp_path: Path) -> None:
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
         namespaces = {one["metadata"]["name"] for one in (await client.list(NAMESPACES)).items}
         assert namespaces == {"default", "kube-system", "kube-public", "kube-node-lease"}
@@ -46,7 +46,7 @@ async def test_a_fresh_cluster_has_what_every_cluster_has(tmp_path: Path) -> Non
         assert storage_class["metadata"]["annotations"] == {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
-async def test_a_namespace_that_appears_gets_its_account_again_and_again(tmp_path: Path) -> None:
+async def test_a_new_namespace_gets_its_service_account_each_time(tmp_path: Path) -> None:
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
         first = await appearing_account(client, "team")
@@ -70,7 +70,7 @@ async def test_with_its_node_it_is_ready_for_pods_when_started(tmp_path: Path) -
         assert cluster.notes == [] or "listens on" in cluster.notes[0]
 
 
-async def test_what_a_pod_leaves_in_its_claim_outlives_the_pod_and_the_cluster(tmp_path: Path) -> None:
+async def test_files_in_a_claim_outlive_the_pod_and_the_cluster(tmp_path: Path) -> None:
     claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -119,7 +119,7 @@ async def test_a_restart_keeps_objects_address_and_credentials(tmp_path: Path) -
             assert await client.get(CONFIG_MAPS, "kept") == kept
 
 
-async def test_only_the_token_opens_the_door(tmp_path: Path) -> None:
+async def test_requests_without_the_token_are_refused(tmp_path: Path) -> None:
     async with embedded_cluster(tmp_path, with_node=False) as cluster:
         stranger = type(cluster.config)(server=cluster.config.server, ca_data=cluster.config.ca_data, token="guess")
         async with Client(stranger) as client:
@@ -148,7 +148,7 @@ async def test_two_clusters_side_by_side_get_a_port_each(tmp_path: Path) -> None
         )
 
 
-async def test_a_port_that_was_asked_for_is_that_one_or_none(tmp_path: Path) -> None:
+async def test_a_requested_port_has_no_substitute(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         taken = holder.getsockname()[1]
         with pytest.raises(ClusterError, match=rf"port {taken} is taken by process \d+ .*--port"):
@@ -160,7 +160,7 @@ async def test_a_port_that_was_asked_for_is_that_one_or_none(tmp_path: Path) -> 
         await EmbeddedCluster(tmp_path, with_node=False).start()
 
 
-async def test_a_port_nobody_asked_for_is_left_with_a_note_when_it_is_taken(tmp_path: Path) -> None:
+async def test_a_default_port_in_use_is_replaced_with_a_note(tmp_path: Path) -> None:
     data = DataDir(tmp_path)
     data.create()
     with socket.create_server(("127.0.0.1", 0)) as holder:
@@ -210,7 +210,7 @@ def ask_readiness(cluster: EmbeddedCluster) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-async def test_a_part_that_crashes_shows_in_readiness_and_comes_back(
+async def test_a_crashed_component_is_shown_in_readiness_and_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     healthy, crashes = Namespaces.run, 0

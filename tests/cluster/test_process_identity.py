@@ -5,7 +5,7 @@ import sys
 from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 
-def test_a_process_is_alive_until_it_ends_even_before_anybody_has_waited_for_it() -> None:
+def test_a_zombie_is_not_alive() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     identity = identify(child.pid)
     assert identity is not None
@@ -19,7 +19,7 @@ def test_a_process_is_alive_until_it_ends_even_before_anybody_has_waited_for_it(
     assert identify(child.pid) is None
 
 
-def test_a_recycled_pid_or_another_boot_is_another_process() -> None:
+def test_a_reused_pid_or_another_boot_is_another_process() -> None:
     me = identify(os.getpid())
     assert me is not None
     assert me.alive

@@ -33,7 +33,7 @@ from trainwright.cluster.datadir import (
 )
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.container_logs import PodLogs
-from trainwright.cluster.node.supervisor.ports import why_taken
+from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
@@ -259,4 +259,4 @@ async def _node_ready(client: Client, *, since: datetime) -> None:
 
 
 def _taken(port: int) -> str:
-    return why_taken(port) or f"port {port} is taken"
+    return port_conflict(port) or f"port {port} is taken"

@@ -50,7 +50,7 @@ def supervision_of(node: Node, pod: Object) -> Supervision:
     return supervision
 
 
-async def test_a_pod_runs_and_its_status_tells(node: Node) -> None:
+async def test_a_pod_runs_and_its_status_shows_it(node: Node) -> None:
     await node.create("p", container("echo hello; echo $HOSTNAME"))
     pod = await node.until_phase("p", "Succeeded")
     assert main_status(pod)["state"]["terminated"]["exitCode"] == 0
@@ -100,14 +100,14 @@ async def test_deletion_gives_the_program_time_and_then_removes_everything(node:
     assert created["metadata"]["uid"] not in pod_directories(node.directory)
 
 
-async def test_a_pod_that_ignores_its_end_is_killed_after_the_grace_period(node: Node) -> None:
+async def test_a_pod_that_ignores_sigterm_is_killed_after_the_grace_period(node: Node) -> None:
     await node.create("p", container("trap '' TERM; while :; do sleep 0.01; done"))
     await node.until_phase("p", "Running")
     await node.delete("p", grace_period_seconds=1)
     await node.until_gone("p")
 
 
-async def test_a_pod_whose_end_was_written_down_but_not_told_ends_all_the_same(node: Node) -> None:
+async def test_a_stop_request_whose_signal_was_never_sent_is_carried_out(node: Node) -> None:
     """The agent was killed between the two."""
     await node.create("p", container("sleep 600"))
     pod = await node.until_phase("p", "Running")
@@ -133,7 +133,7 @@ async def test_a_supervisor_of_an_earlier_agent_in_this_process_is_reaped(node: 
     await eventually(_coroutine(entry.exists), lambda there: not there)
 
 
-async def test_a_supervisor_that_breaks_at_once_is_told_of(tmp_path: Path) -> None:
+async def test_a_supervisor_that_fails_at_once_is_reported_as_an_event(tmp_path: Path) -> None:
     async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=Path("/bin/false")) as node:
         await node.create("p", container("echo never"))
         event = await node.event("FailedCreatePodSandBox")
@@ -141,7 +141,7 @@ async def test_a_supervisor_that_breaks_at_once_is_told_of(tmp_path: Path) -> No
         assert event["involvedObject"]["name"] == "p"
 
 
-async def test_a_supervisor_that_cannot_be_started_is_told_of(tmp_path: Path) -> None:
+async def test_a_supervisor_that_cannot_be_started_is_reported_as_an_event(tmp_path: Path) -> None:
     missing = tmp_path / "no-python"
     async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=missing) as node:
         await node.create("p", container("echo never"))
@@ -150,7 +150,7 @@ async def test_a_supervisor_that_cannot_be_started_is_told_of(tmp_path: Path) ->
         assert "No such file or directory" in waiting["message"]
 
 
-async def test_a_pod_that_is_deleted_at_once_does_not_go_on(node: Node) -> None:
+async def test_a_pod_that_is_deleted_at_once_is_stopped(node: Node) -> None:
     await node.create("p", container("sleep 600"))
     pod = await node.until_phase("p", "Running")
     supervision = supervision_of(node, pod)
@@ -220,7 +220,7 @@ async def test_a_pod_whose_supervisor_was_killed_ends_or_starts_again_by_its_pol
     assert (ended["reason"], ended["exitCode"]) == ("ContainerStatusUnknown", 137)
 
 
-async def test_no_process_of_a_pod_outlives_its_loss(node: Node) -> None:
+async def test_no_process_outlives_a_pod_whose_supervisor_was_killed(node: Node) -> None:
     marker = f"{1000 + os.getpid()}.{time.monotonic_ns()}"
     await node.create("p", container(f"sleep {marker} & wait"))
     pod = await node.until_phase("p", "Running")
@@ -232,7 +232,7 @@ async def test_no_process_of_a_pod_outlives_its_loss(node: Node) -> None:
     await eventually(_coroutine(lambda: processes_with(marker)), lambda found: not found)
 
 
-async def test_a_pod_that_vanished_while_no_agent_ran_is_ended(node: Node) -> None:
+async def test_a_pod_that_was_deleted_while_no_agent_ran_is_stopped(node: Node) -> None:
     assert node.agent is not None
     level = node.agent.sandbox
     await node.create("p", container("sleep 600"))
@@ -244,7 +244,7 @@ async def test_a_pod_that_vanished_while_no_agent_ran_is_ended(node: Node) -> No
     assert pod["metadata"]["uid"] not in pod_directories(node.directory)
 
 
-async def test_a_taken_port_fails_the_pod_and_names_the_holder(node: Node) -> None:
+async def test_a_port_in_use_fails_the_pod_and_names_the_process(node: Node) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         await node.create("p", container("echo never"), annotations={"listen-ports": str(port)})
@@ -252,7 +252,7 @@ async def test_a_taken_port_fails_the_pod_and_names_the_holder(node: Node) -> No
     assert pod["status"]["reason"] == "PortTaken"
     # From inside a user namespace, which an ordinary user's overlay is, nobody outside can be looked at.
     visible = os.getuid() == 0 or pod["metadata"]["annotations"]["node.trainwright.dev/sandbox"] == "plain"
-    holder = f"process {os.getpid()}" if visible else "a process that cannot be looked at from here"
+    holder = f"process {os.getpid()}" if visible else "a process that this user cannot inspect"
     assert f"port {port} is taken by {holder}" in pod["status"]["message"]
 
 
@@ -264,7 +264,7 @@ async def test_a_pod_without_a_command_waits_and_says_what_to_do(node: Node) -> 
     assert (await node.event("ImageHasNoCommand"))["type"] == "Warning"
 
 
-async def test_what_is_not_honoured_becomes_a_warning(node: Node) -> None:
+async def test_unsupported_fields_are_reported_as_warning_events(node: Node) -> None:
     await node.create("p", container("sleep 5", image="pytorch:2", resources={"limits": {"cpu": "1"}}))
     assert "pytorch:2" in (await node.event("UnknownImage"))["message"]
     assert "resources" in (await node.event("FieldNotHonoured"))["message"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.node.container_logs import PodLogs, Renderer, _close, _line_starts, _open_all, _tail_offset
 from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.cri_log import ROTATED, LogFile
+from trainwright.cluster.node.supervisor.cri_log import MAX_ROTATED_FILES, LogFile
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
@@ -98,13 +98,13 @@ async def test_following_ends_when_the_container_was_started_again(container: Co
     assert await read(container, previous=True) == "one\n"
 
 
-async def test_in_back_off_the_last_run_is_both_the_present_and_the_previous(container: Container) -> None:
+async def test_in_back_off_the_last_run_is_both_the_current_and_the_previous(container: Container) -> None:
     container.wrote(line(1, "crash"), run=1)
     container.stands(container_status.waiting("CrashLoopBackOff"), restarts=1, last=ENDED)
     assert await read(container) == await read(container, previous=True) == "crash\n"
 
 
-async def test_what_is_not_there_is_refused_in_the_kubelets_words(container: Container) -> None:
+async def test_a_missing_log_is_refused_in_the_kubelets_words(container: Container) -> None:
     with pytest.raises(LogUnavailable, match='container "main" in pod "p1" is waiting to start: ContainerCreating'):
         await read(container)
     container.stands(container_status.waiting("PodInitializing"))
@@ -136,7 +136,7 @@ async def test_rotated_files_are_one_log(container: Container) -> None:
     assert await read(container, since=since, timestamps=True) == stamped
 
 
-async def test_a_log_is_read_although_its_rotation_was_cut_off(container: Container) -> None:
+async def test_a_log_is_read_after_an_interrupted_rotation(container: Container) -> None:
     container.stands(ENDED)
     log = container.rotates(1)
     log.write(encoded(line(1, "one"), line(2, "two")))
@@ -146,14 +146,14 @@ async def test_a_log_is_read_although_its_rotation_was_cut_off(container: Contai
     assert await read(container) == "one\ntwo\n"
 
 
-async def test_a_follower_goes_on_in_the_next_file(container: Container) -> None:
+async def test_a_follower_continues_in_the_next_file(container: Container) -> None:
     container.stands(RUNNING)
     log = container.rotates(1)
     log.write(encoded(line(0, "0")))
     reading = PodLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True))
     seen = await anext(reading)
-    for first in range(1, 40, ROTATED):  # so many files are kept while it does not look
-        batch = range(first, first + ROTATED)
+    for first in range(1, 40, MAX_ROTATED_FILES):  # so many files are kept while it does not look
+        batch = range(first, first + MAX_ROTATED_FILES)
         log.write(encoded(*(line(1, str(number)) for number in batch)))
         for _ in batch:
             seen += await anext(reading)
@@ -167,7 +167,7 @@ async def test_a_follower_that_keeps_up_with_a_busy_writer_sees_every_line_once(
     container.stands(RUNNING)
     total, limit = 60_000, 200_000
     room = threading.Semaphore(limit // 100)  # lines that the writer may be ahead, less than the files that are kept
-    log = container.rotates(limit // ROTATED)
+    log = container.rotates(limit // MAX_ROTATED_FILES)
 
     def write() -> None:
         for first in range(0, total, 100):
@@ -184,7 +184,7 @@ async def test_a_follower_that_keeps_up_with_a_busy_writer_sees_every_line_once(
     await writing
     log.close()
     assert seen.decode().split() == [f"{number:050}" for number in range(total)]
-    assert (container.directory / f"logs/main/0.log.{ROTATED}").exists()
+    assert (container.directory / f"logs/main/0.log.{MAX_ROTATED_FILES}").exists()
 
 
 @given(

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainwright.cluster.node.pods.pod_directory import pod_directories
 from trainwright.cluster.node.supervisor.files import read_json
-from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM, Sandbox, find_sandbox
+from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM, Sandbox, detect_sandbox
 
 NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
@@ -48,11 +48,11 @@ class User:
     def sandbox(self, directory: Path) -> Sandbox:
         """The strongest level for this user, found as the agent finds it."""
         if not self.prefix:
-            return find_sandbox(str(directory), forced=None, python=self.python)
-        probe = self.run(self.python, "-I", "-S", PROGRAM, "--probe", str(directory))
-        output, _ = probe.communicate(timeout=_PATIENCE)
-        assert probe.returncode == 0, output
-        return Sandbox("overlay", own_users=True) if '"works": true' in output else Sandbox("plain", reason=output)
+            return detect_sandbox(str(directory), forced=None, python=self.python)
+        detection = self.run(self.python, "-I", "-S", PROGRAM, "--detect-sandbox", str(directory))
+        output, _ = detection.communicate(timeout=_PATIENCE)
+        assert detection.returncode == 0, output
+        return Sandbox("overlay", user_namespace=True) if '"works": true' in output else Sandbox("plain", reason=output)
 
 
 def users() -> list[User]:
@@ -66,7 +66,7 @@ def _python_for_all() -> str:
     """A Python that an ordinary user may run even if that of the tests lies in root's home."""
     for candidate in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin")):
         if candidate:
-            command = [*AS_NOBODY, candidate, "-I", "-S", PROGRAM, "--probe", "/nonexistent"]
+            command = [*AS_NOBODY, candidate, "-I", "-S", PROGRAM, "--detect-sandbox", "/nonexistent"]
             if subprocess.run(command, capture_output=True, check=False).returncode == 0:
                 return candidate
     raise AssertionError("no Python 3.11 or later that an ordinary user may run: install one in /usr/bin")
@@ -153,7 +153,7 @@ def supervised(
         "name": "pod",
         "address": "127.64.0.1",
         "sandbox": sandbox.level,
-        "ownUsers": sandbox.own_users,
+        "ownUsers": sandbox.user_namespace,
         "hostname": "pod",
         "grace": 10,
         "restartPolicy": "Never",

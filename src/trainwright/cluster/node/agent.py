@@ -26,7 +26,7 @@ from trainwright.cluster.node.node_status import (
     reported_ports,
 )
 from trainwright.cluster.node.pods.pod_workers import Place, PodKeeper
-from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, find_sandbox
+from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, detect_sandbox
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from trainwright.kube.controller.event_recorder import EventRecorder
@@ -69,7 +69,7 @@ class NodeAgent:
         self._place = Place(
             node_name=name,
             directory=directory.absolute(),
-            sandbox=find_sandbox(str(directory.absolute()), forced=sandbox, python=own_python),
+            sandbox=detect_sandbox(str(directory.absolute()), forced=sandbox, python=own_python),
             python=str(python or sys.executable),
             supervisor_python=own_python,
             machine=read_machine(directory),

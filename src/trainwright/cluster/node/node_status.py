@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from trainwright import __version__
-from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening
+from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening_ports
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX
@@ -130,7 +130,7 @@ def lease(name: str, *, now: datetime) -> Object:
 def reported_ports() -> frozenset[int]:
     """TCP ports in use that a job could want: those that the kernel gives out by itself come and go."""
     limit = first_ephemeral_port()
-    return frozenset(port for port in read_listening() if port < limit)
+    return frozenset(port for port in read_listening_ports() if port < limit)
 
 
 def format_ports(ports: Iterable[int]) -> str:

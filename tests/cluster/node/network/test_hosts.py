@@ -26,7 +26,7 @@ SERVICES = [
 ]
 
 
-def test_the_file_names_pods_and_services_of_the_own_namespace_shortly_and_others_in_full() -> None:
+def test_short_names_are_those_of_the_own_namespace() -> None:
     names = names_seen_from("default", [MASTER, WORKER, OTHER], SERVICES)
     assert render_hosts(names) == (
         "127.0.0.1 localhost\n"
@@ -37,7 +37,7 @@ def test_the_file_names_pods_and_services_of_the_own_namespace_shortly_and_other
     )
 
 
-def test_names_of_the_machine_itself_stay_known() -> None:
+def test_names_of_the_machine_are_kept() -> None:
     machine = "# comment\n127.0.0.1 localhost\n127.0.1.1 workstation\n\n10.0.0.5 nas\n"
     assert render_hosts({}, machine).splitlines()[2:] == ["127.0.1.1 workstation", "10.0.0.5 nas"]
 
@@ -101,7 +101,7 @@ def test_names_in_values_become_addresses() -> None:
     assert replace_names(config, known) == expected
 
 
-def test_peers_that_are_not_there_yet_are_found_in_the_environment() -> None:
+def test_names_of_missing_peers_are_found_in_the_environment() -> None:
     variables = {
         "MASTER_ADDR": "job-master-0",
         "PET_RDZV_ENDPOINT": "job-worker-0:23456",

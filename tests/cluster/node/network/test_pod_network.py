@@ -47,7 +47,7 @@ def test_an_address_stays_while_the_pod_lives_and_after_the_agent(tmp_path: Path
     assert later.enter(pod("p", uid="old")) == address
 
 
-def test_names_of_a_namespace_for_those_who_have_no_file(tmp_path: Path) -> None:
+def test_names_of_a_namespace_for_pods_without_hosts_file(tmp_path: Path) -> None:
     names = book(tmp_path)
     address = names.enter(pod("p"))
     assert names.addresses_in("default") == {"p": address}

@@ -56,7 +56,7 @@ def status_of(subject: Object, found: dict[str, Any] | None, **arguments: Any) -
     ],
 )
 def test_the_phase(policy: str, main: dict[str, Any], finished: bool, expected: str) -> None:
-    assert phase(policy, [], [main], ended=finished) == expected
+    assert phase(policy, [], [main], finished=finished) == expected
 
 
 @pytest.mark.parametrize(
@@ -65,16 +65,16 @@ def test_the_phase(policy: str, main: dict[str, Any], finished: bool, expected: 
 )
 def test_the_phase_before_initialization(policy: str, init: dict[str, Any], expected: str) -> None:
     waiting = record(container_status.waiting("PodInitializing"))
-    assert phase(policy, [record(init, "init")], [waiting], ended=False) == expected
+    assert phase(policy, [record(init, "init")], [waiting], finished=False) == expected
 
 
 @given(found=STATE, policy=POLICIES)
-def test_a_finished_pod_is_in_a_final_phase_and_no_other_is_by_its_policy(found: dict[str, Any], policy: str) -> None:
+def test_only_finished_pods_are_in_a_final_phase(found: dict[str, Any], policy: str) -> None:
     inits, mains = found["initContainers"], found["containers"]
     if not any("running" in one["state"] for one in mains):
-        assert phase(policy, inits, mains, ended=True) in {"Succeeded", "Failed"}
-    if policy == "Always" and container_status.initialized(inits):
-        assert phase(policy, inits, mains, ended=False) in {"Pending", "Running"}
+        assert phase(policy, inits, mains, finished=True) in {"Succeeded", "Failed"}
+    if policy == "Always" and container_status.is_initialized(inits):
+        assert phase(policy, inits, mains, finished=False) in {"Pending", "Running"}
 
 
 def conditions(status: Object) -> dict[str, tuple[str, str | None]]:
@@ -100,7 +100,7 @@ def test_a_running_pod_is_ready() -> None:
     assert status["initContainerStatuses"][0]["ready"]
 
 
-def test_a_pod_in_initialization_says_what_it_waits_for() -> None:
+def test_a_pod_in_initialization_names_the_incomplete_containers() -> None:
     status = status_of(pod(init=True), None)
     assert status["phase"] == "Pending"
     by_type = {one["type"]: one for one in status["conditions"]}
@@ -110,7 +110,7 @@ def test_a_pod_in_initialization_says_what_it_waits_for() -> None:
     assert "containerID" not in status["containerStatuses"][0]
 
 
-def test_a_problem_is_shown_on_its_container() -> None:
+def test_a_waiting_reason_is_shown_on_its_container() -> None:
     problem = Problem(reason="ImageHasNoCommand", message="add `command:`", container="main")
     status = status_of(pod(init=True), None, problems=[problem])
     assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImageHasNoCommand"
@@ -122,7 +122,7 @@ def test_finished_pods_give_the_reason_for_not_being_ready() -> None:
     assert conditions(status_of(pod(), state(record(ended(1)), finished=True)))["Ready"] == ("False", "PodFailed")
 
 
-def test_a_taken_port_fails_the_pod_with_its_reason() -> None:
+def test_a_port_in_use_fails_the_pod_with_its_reason() -> None:
     found = state(record(CREATING), finished=True, reason="PortTaken", message="port 23456 is taken")
     status = status_of(pod(), found)
     assert (status["phase"], status["reason"], status["message"]) == ("Failed", "PortTaken", "port 23456 is taken")
@@ -143,7 +143,7 @@ def test_a_condition_keeps_the_time_of_its_last_change_and_foreign_ones_stay() -
 
 
 @given(found=STATE, policy=POLICIES)
-def test_mirroring_twice_changes_nothing(found: dict[str, Any], policy: str) -> None:
+def test_the_status_of_a_reported_status_is_the_same(found: dict[str, Any], policy: str) -> None:
     subject = pod(policy=policy)
     subject["spec"]["containers"] = [{"name": "c"}]
     first = status_of(subject, found)
@@ -167,7 +167,7 @@ def test_starts_and_back_offs_become_events() -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.none() | st.just({}) | st.just("x")))
-def test_nulls_and_empty_parts_make_no_difference(value: dict[str, Any]) -> None:
+def test_nulls_and_empty_values_make_no_difference(value: dict[str, Any]) -> None:
     kept = {key: part for key, part in value.items() if part}
     assert same_status({"list": [value]}, {"list": [kept]})
     assert not same_status({"list": [value], "phase": "Running"}, {"list": [kept], "phase": "Failed"})

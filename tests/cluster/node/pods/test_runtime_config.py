@@ -74,7 +74,7 @@ def targets(found: dict[str, Any]) -> dict[str, tuple[str, bool]]:
 # Command and environment
 
 
-def test_the_environment_is_that_of_the_pod_and_of_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_caller_does_not_reach_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_CALLER", "x")
     assert main(pod())["env"] == {
         "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -86,7 +86,7 @@ def test_the_environment_is_that_of_the_pod_and_of_nobody_else(monkeypatch: pyte
     }
 
 
-def test_the_pod_has_the_last_word_on_its_environment() -> None:
+def test_variables_of_the_pod_override_those_of_the_node() -> None:
     variables = [{"name": "OMP_NUM_THREADS", "value": "4"}, {"name": "PATH", "value": "/mine"}]
     env = main(pod(container(env=variables)))["env"]
     assert (env["OMP_NUM_THREADS"], env["PATH"]) == ("4", "/mine")
@@ -161,7 +161,7 @@ def test_values_come_from_other_objects() -> None:
         ({"fieldRef": {"fieldPath": "spec.nowhere"}}, "fieldRef spec.nowhere is not supported on this node"),
     ],
 )
-def test_a_pod_waits_for_what_does_not_exist(variable: Object, message: str) -> None:
+def test_a_pod_waits_for_missing_objects(variable: Object, message: str) -> None:
     subject = pod(container(env=[{"name": "A", "valueFrom": variable}]))
     (problem,) = problems(subject, config_maps={"c": {"data": {}}})
     assert problem == Problem(reason="CreateContainerConfigError", message=message, container="main")
@@ -277,7 +277,7 @@ def test_volumes_of_every_supported_kind() -> None:
          'persistentvolume "nfs" of claim "nfs": spec.nfs: this node mounts hostPath and local'),
     ],
 )  # fmt: skip
-def test_a_volume_that_cannot_be_had_is_named(volume: Object, reason: str, message: str) -> None:
+def test_a_missing_or_unsupported_volume_is_named(volume: Object, reason: str, message: str) -> None:
     sources = {
         "config_maps": SOURCES["config_maps"],
         "claims": {
@@ -300,7 +300,7 @@ def test_a_mount_path_counts_from_the_root() -> None:
     assert "/data" in targets(found)
 
 
-def test_nothing_is_mounted_over_everything() -> None:
+def test_a_mount_at_the_root_is_refused() -> None:
     mounts = [{"name": "v", "mountPath": "/"}]
     (problem,) = problems(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
     assert "mountPath /" in problem.message
@@ -321,7 +321,7 @@ def test_a_sub_path_stays_in_its_volume() -> None:
 # The sandbox `plain`
 
 
-def test_at_plain_values_carry_addresses_and_real_paths() -> None:
+def test_at_plain_values_have_addresses_and_host_paths() -> None:
     subject = pod(
         container(
             command=["python", "train.py", "--out=/mnt/model/run", "/mnt/models", "$(OUT)"],
@@ -344,7 +344,7 @@ def test_at_plain_values_carry_addresses_and_real_paths() -> None:
     assert "MountPathNotHonoured" not in notices(subject, PLAIN)
 
 
-def test_at_plain_a_path_that_is_written_nowhere_is_warned_about() -> None:
+def test_at_plain_a_mount_path_that_no_value_names_is_a_warning() -> None:
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "same", "hostPath": {"path": "/srv/x"}}]
     mounts = [{"name": "v", "mountPath": "/mnt/model"}, {"name": "same", "mountPath": "/srv/x"}]
     subject = pod(container(volumeMounts=mounts), volumes=volumes)
@@ -358,7 +358,7 @@ def test_at_plain_a_path_that_is_written_nowhere_is_warned_about() -> None:
 # What cannot be honoured
 
 
-def test_fields_without_effect_are_listed_once() -> None:
+def test_unsupported_fields_are_listed_once() -> None:
     subject = pod(
         container(
             livenessProbe={"exec": {}},
@@ -383,14 +383,14 @@ def test_fields_without_effect_are_listed_once() -> None:
     assert notices(subject)["FieldNotHonoured"].startswith("without effect on this node: spec.hostPID, ")
 
 
-def test_a_field_of_the_future_is_not_passed_over() -> None:
+def test_an_unknown_field_is_listed_as_unsupported() -> None:
     assert not_honoured(pod(container(quantumLevel=3), newField={"a": 1}), "overlay") == (
         "spec.newField",
         "spec.containers[0].quantumLevel",
     )
 
 
-def test_an_ordinary_pod_is_honoured_in_full() -> None:
+def test_an_ordinary_pod_has_no_unsupported_fields() -> None:
     defaults: dict[str, Any] = {
         "dnsPolicy": "ClusterFirst",
         "restartPolicy": "Always",
@@ -403,7 +403,7 @@ def test_an_ordinary_pod_is_honoured_in_full() -> None:
     assert run(pod(one, **defaults)).notices == ()
 
 
-def test_what_only_a_stronger_sandbox_can_do_is_listed_at_plain() -> None:
+def test_fields_that_need_a_stronger_sandbox_are_listed_at_plain() -> None:
     volumes = [{"name": "v", "emptyDir": {"medium": "Memory"}}]
     one = container(volumeMounts=[{"name": "v", "mountPath": "/v", "readOnly": True}], args=["/v"])
     assert not_honoured(pod(one, volumes=volumes), "overlay") == ()
@@ -426,14 +426,14 @@ def test_sidecars_are_refused_by_name() -> None:
     "annotations",
     [{"listen-ports": "http"}, {"listen-ports": "70000"}, {"python": "venv/bin/python"}, {"directory": "/"}],
 )
-def test_an_annotation_that_makes_no_sense_is_quoted(annotations: dict[str, str]) -> None:
+def test_an_invalid_annotation_is_quoted(annotations: dict[str, str]) -> None:
     (problem,) = problems(pod(annotations=annotations))
     ((name, value),) = annotations.items()
     assert problem.reason == "InvalidAnnotation"
     assert f"node.trainwright.dev/{name}: {value!r}" in problem.message
 
 
-def test_ports_grace_policy_and_name_are_handed_on() -> None:
+def test_ports_grace_period_policy_and_name_are_in_the_config() -> None:
     subject = pod(
         annotations={"listen-ports": "23456, 80"},
         terminationGracePeriodSeconds=0,

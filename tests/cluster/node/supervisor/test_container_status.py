@@ -1,4 +1,4 @@
-"""Restarts, back-off and the loss of a supervisor, decided without any process."""
+"""Restart policy, back-off and pods whose supervisor ended, without any process."""
 
 from typing import Any
 
@@ -21,21 +21,21 @@ STATES = st.one_of(
     st.just(container_status.running(NOW)),
     st.integers(0, 2).map(ended),
 )
-RECORDS = st.builds(
+STATUSES = st.builds(
     lambda state, last: {"name": "c", "restarts": 1 if last else 0, "state": state, "last": last},
     STATES,
     st.sampled_from([{}, ended(1)]),
 )
 
 
-def named(prefix: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{**record, "name": f"{prefix}{index}"} for index, record in enumerate(records)]
+def named(prefix: str, statuses: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**status, "name": f"{prefix}{index}"} for index, status in enumerate(statuses)]
 
 
 STATE = st.fixed_dictionaries(
     {
-        "initContainers": st.lists(RECORDS, max_size=2).map(lambda records: named("init", records)),
-        "containers": st.lists(RECORDS, min_size=1, max_size=3).map(lambda records: named("main", records)),
+        "initContainers": st.lists(STATUSES, max_size=2).map(lambda statuses: named("init", statuses)),
+        "containers": st.lists(STATUSES, min_size=1, max_size=3).map(lambda statuses: named("main", statuses)),
         "finished": st.just(False),
         "reason": st.just(""),
         "message": st.just(""),
@@ -47,63 +47,67 @@ def test_delays_double_from_ten_seconds_to_five_minutes() -> None:
     delays: list[float] = []
     for _ in range(8):
         last = delays[-1] if delays else None
-        delays.append(container_status.next_delay(last, ran=1, backoff=container_status.BACKOFF))
+        delays.append(container_status.next_backoff(last, ran=1, backoff=container_status.BACKOFF))
     assert delays == [0, 10, 20, 40, 80, 160, 300, 300]
 
 
-def test_a_container_that_ran_for_ten_minutes_starts_over() -> None:
-    assert container_status.next_delay(300, ran=600, backoff=container_status.BACKOFF) == 0
-    assert container_status.next_delay(300, ran=599, backoff=container_status.BACKOFF) == 300
+def test_back_off_is_reset_after_ten_minutes() -> None:
+    assert container_status.next_backoff(300, ran=600, backoff=container_status.BACKOFF) == 0
+    assert container_status.next_backoff(300, ran=599, backoff=container_status.BACKOFF) == 300
 
 
 def test_exit_codes_are_those_of_a_shell() -> None:
-    assert container_status.exit_of(7 << 8) == (7, 0)
-    assert container_status.exit_of(9) == (137, 9)
-    assert container_status.exit_of(15 | 0x80) == (143, 15)  # with a core dump
+    assert container_status.decode_wait_status(7 << 8) == (7, 0)
+    assert container_status.decode_wait_status(9) == (137, 9)
+    assert container_status.decode_wait_status(15 | 0x80) == (143, 15)  # with a core dump
 
 
-def test_policies_decide_who_is_restarted() -> None:
+def test_the_restart_policy_decides_whether_a_container_restarts() -> None:
     table = {
-        (p, c): container_status.restarts(p, c, init=False) for p in ("Always", "OnFailure", "Never") for c in (0, 1)
+        (p, c): container_status.should_restart(p, c, init=False)
+        for p in ("Always", "OnFailure", "Never")
+        for c in (0, 1)
     }
     assert [key for key, again in table.items() if again] == [("Always", 0), ("Always", 1), ("OnFailure", 1)]
-    assert not container_status.restarts("Always", 0, init=True)
-    assert container_status.restarts("Always", 1, init=True)
-    assert not container_status.restarts("Never", 1, init=True)
+    assert not container_status.should_restart("Always", 0, init=True)
+    assert container_status.should_restart("Always", 1, init=True)
+    assert not container_status.should_restart("Never", 1, init=True)
 
 
 @given(state=STATE, policy=POLICIES)
-def test_a_lost_pod_runs_nothing_and_either_ends_or_starts_again(state: dict[str, Any], policy: str) -> None:
-    lost = container_status.lost(state, policy, NOW)
-    everybody = lost["initContainers"] + lost["containers"]
-    assert not any("running" in record["state"] for record in everybody)
+def test_a_pod_without_supervisor_runs_nothing_and_is_finished_or_restarted(state: dict[str, Any], policy: str) -> None:
+    after = container_status.without_supervisor(state, policy, NOW)
+    statuses = after["initContainers"] + after["containers"]
+    assert not any("running" in status["state"] for status in statuses)
     if policy == "Never":
-        assert lost["finished"]
-    if lost["finished"]:
-        assert phase(policy, lost["initContainers"], lost["containers"], ended=True) in {"Succeeded", "Failed"}
-        assert all("terminated" in record["state"] for record in lost["containers"])
+        assert after["finished"]
+    if after["finished"]:
+        assert phase(policy, after["initContainers"], after["containers"], finished=True) in {"Succeeded", "Failed"}
+        assert all("terminated" in status["state"] for status in after["containers"])
     else:
-        assert not container_status.settled(policy, lost["initContainers"], lost["containers"])
+        assert not container_status.is_finished(policy, after["initContainers"], after["containers"])
 
 
 @given(state=STATE, policy=POLICIES)
-def test_what_had_ended_before_the_loss_is_not_changed_by_it(state: dict[str, Any], policy: str) -> None:
-    lost = container_status.lost(state, policy, NOW)
-    for before, after in zip(state["containers"], lost["containers"], strict=True):
+def test_containers_that_had_terminated_before_the_supervisor_ended_keep_their_status(
+    state: dict[str, Any], policy: str
+) -> None:
+    after = container_status.without_supervisor(state, policy, NOW)
+    for before, now in zip(state["containers"], after["containers"], strict=True):
         if "terminated" in before["state"]:
-            assert after == before
+            assert now == before
         if "running" in before["state"]:
-            found = after["state"]["terminated"]
+            found = now["state"]["terminated"]
             assert (found["reason"], found["exitCode"]) == ("ContainerStatusUnknown", 137)
 
 
 @given(state=STATE, policy=POLICIES)
-def test_a_settled_pod_has_nothing_left_to_restart(state: dict[str, Any], policy: str) -> None:
-    if container_status.settled(policy, state["initContainers"], state["containers"]):
-        for init, records in ((True, state["initContainers"]), (False, state["containers"])):
-            codes = [code for record in records if (code := container_status.exit_code_of(record)) is not None]
-            if container_status.initialized(state["initContainers"]):
-                assert not any(container_status.restarts(policy, code, init=init) for code in codes)
+def test_a_finished_pod_has_no_container_to_restart(state: dict[str, Any], policy: str) -> None:
+    if container_status.is_finished(policy, state["initContainers"], state["containers"]):
+        for init, statuses in ((True, state["initContainers"]), (False, state["containers"])):
+            codes = [code for status in statuses if (code := container_status.exit_code(status)) is not None]
+            if container_status.is_initialized(state["initContainers"]):
+                assert not any(container_status.should_restart(policy, code, init=init) for code in codes)
 
 
 def test_timestamps_have_nanoseconds() -> None:

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.node.container_logs import Renderer
 from trainwright.cluster.node.supervisor.cri_log import (
-    LONGEST_PIECE,
-    ROTATED,
-    Lines,
+    MAX_LINE_BYTES,
+    MAX_ROTATED_FILES,
+    LineFormatter,
     LogFile,
-    Pipe,
+    LogPipe,
     remove_log,
     rotated_names,
 )
@@ -22,7 +22,7 @@ STAMP = "2026-11-15T04:05:06.123456789Z"
 
 
 def test_lines_are_stamped_and_named() -> None:
-    lines = Lines("stdout")
+    lines = LineFormatter("stdout")
     assert lines.feed(b"one\ntw", STAMP) == f"{STAMP} stdout F one\n".encode()
     assert lines.feed(b"o\n\n", STAMP) == f"{STAMP} stdout F two\n{STAMP} stdout F \n".encode()
     assert lines.feed(b"rest", STAMP) == b""
@@ -30,25 +30,25 @@ def test_lines_are_stamped_and_named() -> None:
     assert lines.finish(STAMP) == b""
 
 
-def test_a_long_line_is_cut_into_pieces() -> None:
-    lines = Lines("stderr")
-    written = lines.feed(b"x" * (LONGEST_PIECE + 5), STAMP) + lines.feed(b"y\n", STAMP)
+def test_a_long_line_is_written_as_partial_lines() -> None:
+    lines = LineFormatter("stderr")
+    written = lines.feed(b"x" * (MAX_LINE_BYTES + 5), STAMP) + lines.feed(b"y\n", STAMP)
     first, second = written.splitlines()
-    assert first == f"{STAMP} stderr P ".encode() + b"x" * LONGEST_PIECE
+    assert first == f"{STAMP} stderr P ".encode() + b"x" * MAX_LINE_BYTES
     assert second == f"{STAMP} stderr F xxxxxy".encode()
 
 
-def test_a_full_disk_costs_the_log_some_lines_and_the_program_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_drops_log_lines_and_does_not_block_the_program(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     log = LogFile("/dev/full")
-    pipe = Pipe(reader, log, "stdout")
+    pipe = LogPipe(reader, log, "stdout")
     os.write(writer, b"one\n")
-    assert pipe.pump(STAMP)
+    assert pipe.copy(STAMP)
     room = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
     os.dup2(room, log.descriptor)
     for text in (b"two\n", b"three\n"):
         os.write(writer, text)
-        assert pipe.pump(STAMP)
+        assert pipe.copy(STAMP)
     os.close(writer)
     pipe.close(STAMP)
     log.close()
@@ -79,11 +79,11 @@ def test_a_log_keeps_its_end_in_files_of_bounded_size(writes: list[list[bytes]],
     everything = b"".join(text for lines in texts for text in lines)
     assert everything.endswith(kept)
     assert all(len(part) < limit + longest and part[-1:] in (b"", b"\n") for part in found.values() if part)
-    assert kept == everything or len(found) == ROTATED + 1
+    assert kept == everything or len(found) == MAX_ROTATED_FILES + 1
     assert all(limit <= len(part) for name, part in found.items() if name != path)
 
 
-def test_a_log_that_is_opened_again_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_reopened_log_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     for text in (b"one\n", b"two\n", b"three\n"):
         log = LogFile(str(path), limit=8)
@@ -92,7 +92,7 @@ def test_a_log_that_is_opened_again_goes_on_where_it_was(tmp_path: Path) -> None
     assert (path.read_bytes(), (tmp_path / "0.log.1").read_bytes()) == (b"three\n", b"one\ntwo\n")
 
 
-def test_what_fits_on_the_disk_is_not_said_to_be_missing(tmp_path: Path) -> None:
+def test_lines_that_fit_on_the_disk_are_not_reported_as_missing(tmp_path: Path) -> None:
     """The first file takes a line; for the second there is no room."""
     path = tmp_path / "0.log"
     (tmp_path / "0.log.new").symlink_to("/dev/full")
@@ -102,12 +102,12 @@ def test_what_fits_on_the_disk_is_not_said_to_be_missing(tmp_path: Path) -> None
     assert (tmp_path / "0.log.1").read_bytes() == b"one\n"
 
 
-BYTES = st.binary(max_size=40) | st.sampled_from([b"\n", b"x" * LONGEST_PIECE, b"\n\n", b"P F stdout \n"])
+BYTES = st.binary(max_size=40) | st.sampled_from([b"\n", b"x" * MAX_LINE_BYTES, b"\n\n", b"P F stdout \n"])
 
 
 @given(chunks=st.lists(BYTES, max_size=12), cut=st.integers(1, 50))
-def test_what_a_container_wrote_is_read_back_byte_by_byte(chunks: list[bytes], cut: int) -> None:
-    lines = Lines("stdout")
+def test_the_output_of_a_container_is_read_back_byte_by_byte(chunks: list[bytes], cut: int) -> None:
+    lines = LineFormatter("stdout")
     log = b"".join(lines.feed(chunk, STAMP) for chunk in chunks) + lines.finish(STAMP)
     renderer = Renderer(timestamps=False, since=None)
     read = b"".join(renderer.feed(log[start : start + cut]) for start in range(0, len(log), cut))

@@ -4,7 +4,7 @@ import os
 import socket
 
 from trainwright.cluster.node.node_status import format_ports
-from trainwright.cluster.node.supervisor.ports import listening, read_listening, why_taken
+from trainwright.cluster.node.supervisor.ports import parse_listening_ports, port_conflict, read_listening_ports
 
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -15,17 +15,17 @@ TABLE = """\
 
 
 def test_only_sockets_that_listen_count() -> None:
-    assert listening(TABLE) == {23456: "4242", 8080: "4244"}
+    assert parse_listening_ports(TABLE) == {23456: "4242", 8080: "4244"}
 
 
 def test_a_listener_is_found_and_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert port in read_listening()
-        why = why_taken(port)
+        assert port in read_listening_ports()
+        why = port_conflict(port)
     assert why is not None
     assert why.startswith(f"port {port} is taken by process {os.getpid()} (")
-    assert why_taken(port) is None
+    assert port_conflict(port) is None
 
 
 def test_ports_are_reported_in_order() -> None:

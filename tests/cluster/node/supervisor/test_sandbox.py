@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import container
-from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox, SandboxError, choose, find_sandbox
+from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox, SandboxError, choose_sandbox, detect_sandbox
 
 
 def mount(source: Path, target: str, *, read_only: bool = False) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_a_read_only_volume_cannot_be_written(overlay: Any) -> None:
     assert list(overlay.shared.iterdir()) == []
 
 
-def test_what_is_written_outside_volumes_stays_inside(overlay: Any) -> None:
+def test_writes_outside_of_volumes_do_not_reach_the_host(overlay: Any) -> None:
     paths = ["/etc/trainwright-test", "/trainwright-test", "/tmp/trainwright-test"]
     with overlay.run(container("; ".join(f"echo mine > {path}; cat {path}" for path in paths))) as pod:
         pod.wait()
@@ -87,7 +87,7 @@ def test_a_hosts_file_that_is_rewritten_in_place_is_seen_by_running_pods(overlay
     assert pod.output()[1].split() == ["127.64.0.10", "late"]
 
 
-def test_volumes_in_memory_are_shared_and_gone_with_the_pod(overlay: Any) -> None:
+def test_volumes_of_medium_memory_are_shared_and_end_with_the_pod(overlay: Any) -> None:
     path = overlay.node / "memory"
     path.mkdir()
     overlay.user.own(path)
@@ -102,7 +102,7 @@ def test_volumes_in_memory_are_shared_and_gone_with_the_pod(overlay: Any) -> Non
 
 
 @pytest.mark.parametrize("cwd", ["/usr/share/trainwright-test/work", "/usr/share/volume/deep/below"])
-def test_a_working_directory_is_made_beside_volumes_and_in_them(overlay: Any, cwd: str) -> None:
+def test_a_missing_working_directory_is_created_in_and_outside_of_volumes(overlay: Any, cwd: str) -> None:
     (overlay.shared / "data").write_text("seen")
     mounts = [mount(overlay.shared, "/usr/share/volume")]
     with overlay.run(container("pwd; cat /usr/share/volume/data", cwd=cwd, mounts=mounts)) as pod:
@@ -140,26 +140,26 @@ def test_plain_names_a_working_directory_that_is_missing(plain: Any) -> None:
     assert ended["message"] == "working directory /no/such/directory: no such file or directory"
 
 
-WORKS = {"works": True, "ownUsers": True}
+WORKS = {"works": True, "userNamespace": True}
 FAILS = {"works": False, "reason": "directly: no; in a user namespace: no either"}
 
 
-def test_the_strongest_level_that_works_is_taken() -> None:
-    assert choose(None, WORKS) == Sandbox("overlay", own_users=True)
-    assert choose(None, FAILS) == Sandbox("plain", reason=str(FAILS["reason"]))
-    assert choose("plain", WORKS) == Sandbox("plain")
+def test_the_strongest_level_that_works_is_chosen() -> None:
+    assert choose_sandbox(None, WORKS) == Sandbox("overlay", user_namespace=True)
+    assert choose_sandbox(None, FAILS) == Sandbox("plain", reason=str(FAILS["reason"]))
+    assert choose_sandbox("plain", WORKS) == Sandbox("plain")
 
 
 def test_a_forced_level_that_does_not_work_is_an_error_with_the_reason() -> None:
     with pytest.raises(SandboxError, match=r"overlay does not work on this machine: directly: no.*or use plain"):
-        choose("overlay", FAILS)
+        choose_sandbox("overlay", FAILS)
 
 
 def test_a_python_that_cannot_be_run_is_named(tmp_path: Path) -> None:
-    found = find_sandbox(str(tmp_path), forced=None, python="/no/such/python")
+    found = detect_sandbox(str(tmp_path), forced=None, python="/no/such/python")
     assert found == Sandbox("plain", reason="/no/such/python cannot be run: No such file or directory")
 
 
 def test_an_unknown_level_is_named() -> None:
     with pytest.raises(SandboxError, match="unknown sandbox 'mounts': choose one of overlay, plain"):
-        choose("mounts", WORKS)
+        choose_sandbox("mounts", WORKS)

@@ -15,7 +15,7 @@ import pytest
 from tests.support.cluster.supervised_pods import SupervisedPod, container, processes_with, supervised_again
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.files import read_json, write_json
-from trainwright.cluster.node.supervisor.supervisor import ALREADY_SUPERVISED
+from trainwright.cluster.node.supervisor.supervisor import EXIT_ALREADY_SUPERVISED
 
 
 def until_gone(marker: str) -> None:
@@ -49,14 +49,16 @@ def test_a_container_that_succeeds_completes_the_pod(ground: Any) -> None:
 
 
 @pytest.mark.parametrize(("script", "code", "number"), [("exit 7", 7, None), ("kill -9 $$", 137, signal.SIGKILL)])
-def test_how_a_container_failed_is_recorded(ground: Any, script: str, code: int, number: int | None) -> None:
+def test_exit_code_and_signal_of_a_container_are_recorded(
+    ground: Any, script: str, code: int, number: int | None
+) -> None:
     with ground.run(container(script)) as pod:
         pod.wait()
     ended = terminated(pod)
     assert (ended["exitCode"], ended.get("signal"), ended["reason"]) == (code, number, "Error")
 
 
-def test_a_program_that_does_not_exist_is_named(ground: Any) -> None:
+def test_a_missing_program_is_named(ground: Any) -> None:
     with ground.run({**container(""), "argv": ["no-such-program"]}) as pod:
         pod.wait()
     ended = terminated(pod)
@@ -64,14 +66,14 @@ def test_a_program_that_does_not_exist_is_named(ground: Any) -> None:
     assert ended["message"] == 'exec: "no-such-program": executable file not found in $PATH'
 
 
-def test_an_argument_that_no_program_can_get_is_a_failure_to_start(ground: Any) -> None:
+def test_an_argument_with_a_zero_byte_is_a_start_error(ground: Any) -> None:
     with ground.run({**container(""), "argv": ["echo", "a\0b"]}) as pod:
         pod.wait()
     ended = terminated(pod)
     assert (ended["exitCode"], ended["reason"], ended["message"]) == (128, "StartError", "embedded null byte")
 
 
-def test_what_a_busy_agent_could_not_take_is_said_again(ground: Any) -> None:
+def test_a_notification_that_a_busy_agent_refused_is_repeated(ground: Any) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
         agent.bind(str(ground.node / "agent.sock"))
         (ground.node / "agent.sock").chmod(0o777)
@@ -165,7 +167,7 @@ def test_a_container_that_fails_again_and_again_waits_in_back_off(ground: Any) -
     assert terminated(pod)["exitCode"] == 1
 
 
-def test_stopping_passes_on_the_signal_and_waits_for_the_program(ground: Any) -> None:
+def test_stopping_forwards_the_signal_and_waits_for_the_program(ground: Any) -> None:
     script = "trap 'echo saved; exit 4' TERM; echo ready; while :; do sleep 0.01; done"
     with ground.run(container(script)) as pod:
         pod.until(lambda pod: "ready" in pod.output())
@@ -196,7 +198,7 @@ def test_a_second_stop_can_shorten_the_grace_period(ground: Any) -> None:
     assert terminated(pod)["exitCode"] == 137
 
 
-def test_a_pod_that_is_to_stop_before_it_started_never_starts(ground: Any) -> None:
+def test_a_pod_that_is_stopped_before_its_start_never_starts(ground: Any) -> None:
     with ground.run(container("echo never; exec sleep 600"), files={"stop.json": {"grace": 0}}) as pod:
         pod.wait()
     assert terminated(pod)["exitCode"] == 137
@@ -212,12 +214,12 @@ def test_orphans_are_reaped_and_end_with_the_container(ground: Any, marker: str)
     assert pod.output() == ["done"]
 
 
-def test_what_a_container_leaves_behind_ends_although_another_goes_on(ground: Any, marker: str) -> None:
+def test_processes_of_an_ended_container_are_killed_while_another_runs(ground: Any, marker: str) -> None:
     mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
     script = f"(sleep {marker} &); while test ! -e {ground.shared}/flag; do sleep 0.01; done"
     short = container(script, name="short", mounts=mounts)
     with ground.run(short, container("trap 'exit 0' TERM; while :; do sleep 0.01; done", name="long")) as pod:
-        pod.until(lambda pod: processes_with(marker))
+        pod.until(lambda pod: processes_with(marker) and "running" in pod.container("long")["state"])
         (ground.shared / "flag").touch()
         pod.until(lambda pod: "terminated" in pod.container("short")["state"])
         until_gone(marker)
@@ -231,7 +233,7 @@ def test_a_pod_dies_with_its_supervisor(ground: Any, marker: str) -> None:
         until_gone(marker)
 
 
-def test_a_pod_ends_when_its_directory_is_gone(ground: Any, marker: str) -> None:
+def test_a_pod_ends_when_its_directory_is_removed(ground: Any, marker: str) -> None:
     script = f"sleep {marker} & while test ! -e {ground.shared}/flag; do sleep 0.01; done"
     mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
     with ground.run(container(script, mounts=mounts), container("exec sleep 600", name="other")) as pod:
@@ -242,12 +244,12 @@ def test_a_pod_ends_when_its_directory_is_gone(ground: Any, marker: str) -> None
         until_gone(marker)
 
 
-def test_a_lost_pod_is_taken_up_again_by_its_restart_policy(ground: Any, marker: str) -> None:
+def test_a_pod_whose_supervisor_was_killed_is_restarted_by_its_policy(ground: Any, marker: str) -> None:
     with ground.run(container(f"exec sleep {marker}"), restartPolicy="OnFailure") as pod:
         pod.until(lambda pod: pod.state["containers"])
         pod.kill()
         until_gone(marker)
-    lost = container_status.lost(pod.state, "OnFailure", container_status.timestamp(time.time_ns()))
+    lost = container_status.without_supervisor(pod.state, "OnFailure", container_status.timestamp(time.time_ns()))
     assert not lost["finished"]
     write_json(str(pod.directory / "state.json"), lost)
     ground.user.own(pod.directory / "state.json")
@@ -263,11 +265,11 @@ def test_one_pod_has_one_supervisor(ground: Any) -> None:
     with ground.run(container("exec sleep 600")) as pod:
         pod.until(lambda pod: pod.state["containers"])
         with supervised_again(ground.user, pod.directory) as second:
-            assert second.process.wait(10) == ALREADY_SUPERVISED
+            assert second.process.wait(10) == EXIT_ALREADY_SUPERVISED
         assert "running" in pod.container()["state"]
 
 
-def test_a_port_that_is_taken_when_a_program_starts_again_fails_the_pod(ground: Any) -> None:
+def test_a_port_in_use_at_a_restart_fails_the_pod(ground: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free_for_now:
         port = free_for_now.getsockname()[1]
     gate = ground.shared / "gate"
@@ -281,7 +283,7 @@ def test_a_port_that_is_taken_when_a_program_starts_again_fails_the_pod(ground: 
     assert state["reason"] == "PortTaken"
 
 
-def test_a_taken_port_fails_the_pod_before_its_program_runs(ground: Any) -> None:
+def test_a_port_in_use_fails_the_pod_before_its_program_runs(ground: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         init = container("echo init", name="init")
@@ -295,14 +297,14 @@ def test_a_taken_port_fails_the_pod_before_its_program_runs(ground: Any) -> None
     assert pod.output() == []
 
 
-def test_a_free_port_is_no_obstacle(ground: Any) -> None:
+def test_a_pod_with_a_free_port_starts(ground: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
     with ground.run(container("echo ran"), listenPorts=[port]) as pod:
         assert pod.wait()["reason"] == ""
 
 
-def test_the_agent_is_told_of_every_change(ground: Any) -> None:
+def test_the_agent_is_notified_of_every_change(ground: Any) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as agent:
         agent.bind(str(ground.node / "agent.sock"))
         ground.user.own(ground.node / "agent.sock")

@@ -1,4 +1,4 @@
-"""The status of a pod as the kubelet would report it, from what its supervisor recorded. Pure."""
+"""The status of a pod as the kubelet would report it, from the state that its supervisor recorded. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import Any
 
 from trainwright.cluster.node.pods.runtime_config import Problem
 from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.container_status import Record
+from trainwright.cluster.node.supervisor.container_status import ContainerState, ContainerStatus
 from trainwright.objects import Object
 from trainwright.objects.times import format_time, parse_time
 
@@ -22,126 +22,128 @@ def pod_status(
     problems: Sequence[Problem] = (),
     now: datetime,
 ) -> Object:
-    """`state` is the supervisor's state.json, None before there is one; `problems` say why there is none."""
-    inits, mains = _records(pod, state, problems)
+    """`state` is the supervisor's state.json; None before it is written, then `problems` say why containers wait."""
+    inits, mains = _container_statuses(pod, state, problems)
     policy = pod["spec"].get("restartPolicy") or container_status.ALWAYS
     failure = str((state or {}).get("reason", ""))
-    ended = bool((state or {}).get("finished"))
-    found_phase = "Failed" if failure else phase(policy, inits, mains, ended=ended)
+    finished = bool((state or {}).get("finished"))
+    pod_phase = "Failed" if failure else phase(policy, inits, mains, finished=finished)
     reported = {key: value for key, value in (pod.get("status") or {}).items() if key not in {"reason", "message"}}
     status: Object = {
         **reported,
-        "phase": found_phase,
-        "conditions": _conditions(pod, found_phase, inits, mains, begun=state is not None and not ended, now=now),
+        "phase": pod_phase,
+        "conditions": _conditions(pod, pod_phase, inits, mains, started=state is not None and not finished, now=now),
         "hostIP": host_address,
         "hostIPs": [{"ip": host_address}],
         "podIP": address,
         "podIPs": [{"ip": address}],
         "startTime": reported.get("startTime") or format_time(now),
-        "containerStatuses": _statuses(pod, "containers", mains),
+        "containerStatuses": _render_statuses(pod, "containers", mains),
     }
     if inits:
-        status["initContainerStatuses"] = _statuses(pod, "initContainers", inits)
+        status["initContainerStatuses"] = _render_statuses(pod, "initContainers", inits)
     if failure:
         status |= {"reason": failure, "message": (state or {}).get("message", "")}
     return status
 
 
 def transitions(before: Object, after: Object) -> list[tuple[str, str, str]]:
-    """Events (type, reason, message) of what happened to containers between two statuses of a pod."""
+    """Events (type, reason, message) for the changes of containers between two statuses of a pod."""
     events = []
     for kind in ("initContainerStatuses", "containerStatuses"):
         known = {status["name"]: status for status in before.get(kind) or []}
         for status in after.get(kind) or []:
             old = known.get(status["name"], {"state": {}, "restartCount": 0})
-            again = status["restartCount"] != old["restartCount"]
-            if "running" in status["state"] and ("running" not in old["state"] or again):
+            restarted = status["restartCount"] != old["restartCount"]
+            if "running" in status["state"] and ("running" not in old["state"] or restarted):
                 events.append(("Normal", "Started", f"Started container {status['name']}"))
             waiting = status["state"].get("waiting", {})
-            if waiting.get("reason") == container_status.CRASH_LOOP and old["state"].get("waiting") != waiting:
+            if waiting.get("reason") == container_status.CRASH_LOOP_BACK_OFF and old["state"].get("waiting") != waiting:
                 events.append(("Warning", "BackOff", waiting["message"]))
     return events
 
 
 def empty_state(pod: Object, *, problems: Sequence[Problem] = ()) -> dict[str, Any]:
-    """The records of a pod of which nothing ran yet."""
-    inits, mains = _records(pod, None, problems)
+    """The state of a pod before its first container has started."""
+    inits, mains = _container_statuses(pod, None, problems)
     return {"finished": False, "reason": "", "message": "", "initContainers": inits, "containers": mains}
 
 
-def phase(policy: str, inits: Sequence[Record], mains: Sequence[Record], *, ended: bool) -> str:
-    """The kubelet's rules. `ended`: nothing of the pod will run again, whatever its policy says."""
-    failed_init = any(container_status.exit_code_of(record) not in {None, 0} for record in inits)
-    if not container_status.initialized(list(inits)):
-        return "Failed" if ended or (failed_init and policy == container_status.NEVER) else "Pending"
-    if any("waiting" in record["state"] and not record["last"] for record in mains):
-        return "Failed" if ended else "Pending"
-    if any("running" in record["state"] for record in mains):
+def phase(policy: str, inits: Sequence[ContainerStatus], mains: Sequence[ContainerStatus], *, finished: bool) -> str:
+    """By the kubelet's rules. `finished`: no container will run again, whatever the restart policy says."""
+    failed_init = any(container_status.exit_code(status) not in {None, 0} for status in inits)
+    if not container_status.is_initialized(list(inits)):
+        return "Failed" if finished or (failed_init and policy == container_status.NEVER) else "Pending"
+    if any("waiting" in status["state"] and not status["last"] for status in mains):
+        return "Failed" if finished else "Pending"
+    if any("running" in status["state"] for status in mains):
         return "Running"
-    codes = [container_status.exit_code_of(record) for record in mains]
-    if all(code == 0 for code in codes) and (ended or policy != container_status.ALWAYS):
+    codes = [container_status.exit_code(status) for status in mains]
+    if all(code == 0 for code in codes) and (finished or policy != container_status.ALWAYS):
         return "Succeeded"
-    if ended or policy == container_status.NEVER:
+    if finished or policy == container_status.NEVER:
         return "Failed"
     return "Running"
 
 
 def same_status(one: Any, other: Any) -> bool:
-    """Equal but for what servers add or drop: nulls and empty parts."""
-    return bool(_substance(one) == _substance(other))
+    """Equal except for nulls and empty values, which servers add or drop."""
+    return bool(_without_empty_values(one) == _without_empty_values(other))
 
 
-def _substance(value: Any) -> Any:
+def _without_empty_values(value: Any) -> Any:
     if isinstance(value, dict):
-        parts = {key: _substance(part) for key, part in value.items()}
-        return {key: part for key, part in parts.items() if part not in (None, {}, [], "")}
-    return [_substance(part) for part in value] if isinstance(value, list) else value
+        fields = {key: _without_empty_values(field) for key, field in value.items()}
+        return {key: field for key, field in fields.items() if field not in (None, {}, [], "")}
+    return [_without_empty_values(item) for item in value] if isinstance(value, list) else value
 
 
-def _records(
+def _container_statuses(
     pod: Object, state: Mapping[str, Any] | None, problems: Sequence[Problem]
-) -> tuple[list[Record], list[Record]]:
+) -> tuple[list[ContainerStatus], list[ContainerStatus]]:
     if state is not None:
         return list(state["initContainers"]), list(state["containers"])
     spec = pod["spec"]
     has_inits = bool(spec.get("initContainers"))
-    inits = [container_status.new_record(one["name"], initialized=True) for one in spec.get("initContainers") or []]
-    mains = [container_status.new_record(one["name"], initialized=not has_inits) for one in spec["containers"]]
-    for record in [*inits, *mains]:
+    inits = [container_status.new_status(one["name"], initialized=True) for one in spec.get("initContainers") or []]
+    mains = [container_status.new_status(one["name"], initialized=not has_inits) for one in spec["containers"]]
+    for status in [*inits, *mains]:
         for problem in problems:
-            if problem.container in {None, record["name"]}:
-                record["state"] = container_status.waiting(problem.reason, problem.message)
+            if problem.container in {None, status["name"]}:
+                status["state"] = container_status.waiting(problem.reason, problem.message)
                 break
     return inits, mains
 
 
-def _statuses(pod: Object, kind: str, records: Sequence[Record]) -> list[Object]:
+def _render_statuses(pod: Object, kind: str, statuses: Sequence[ContainerStatus]) -> list[Object]:
     images = {spec["name"]: spec.get("image", "") for spec in pod["spec"].get(kind) or []}
-    statuses = []
-    for record in records:
-        state = record["state"]
+    rendered = []
+    for status in statuses:
+        state = status["state"]
         is_running = "running" in state
-        has_run = is_running or "terminated" in state or bool(record["last"])
-        ready = container_status.exit_code_of(record) == 0 if kind == "initContainers" else is_running
-        container = f"trainwright://{pod['metadata']['uid']}/{record['name']}/{record['restarts']}" if has_run else ""
-        statuses.append(
+        has_run = is_running or "terminated" in state or bool(status["last"])
+        ready = container_status.exit_code(status) == 0 if kind == "initContainers" else is_running
+        container_id = (
+            f"trainwright://{pod['metadata']['uid']}/{status['name']}/{status['restarts']}" if has_run else ""
+        )
+        rendered.append(
             {
-                "name": record["name"],
+                "name": status["name"],
                 "state": _in_seconds(state),
-                "lastState": _in_seconds(record["last"]),
+                "lastState": _in_seconds(status["last"]),
                 "ready": ready,
                 "started": is_running,
-                "restartCount": record["restarts"],
-                "image": images.get(record["name"], ""),
+                "restartCount": status["restarts"],
+                "image": images.get(status["name"], ""),
                 "imageID": "",
-                **({"containerID": container} if container else {}),
+                **({"containerID": container_id} if container_id else {}),
             }
         )
-    return statuses
+    return rendered
 
 
-def _in_seconds(state: Record) -> Record:
-    """The API's times have no fractions."""
+def _in_seconds(state: ContainerState) -> ContainerState:
+    """Times of the API have no fractions of a second."""
     return {
         kind: {key: format_time(parse_time(value)) if key in _TIMES else value for key, value in fields.items()}
         for kind, fields in state.items()
@@ -149,20 +151,26 @@ def _in_seconds(state: Record) -> Record:
 
 
 def _conditions(
-    pod: Object, found_phase: str, inits: Sequence[Record], mains: Sequence[Record], *, begun: bool, now: datetime
+    pod: Object,
+    pod_phase: str,
+    inits: Sequence[ContainerStatus],
+    mains: Sequence[ContainerStatus],
+    *,
+    started: bool,
+    now: datetime,
 ) -> list[Object]:
     before = {condition["type"]: condition for condition in (pod.get("status") or {}).get("conditions") or []}
-    unfinished = [record["name"] for record in inits if container_status.exit_code_of(record) != 0]
-    unready = [record["name"] for record in mains if "running" not in record["state"]]
-    ready = _readiness(found_phase, unready)
+    unfinished = [status["name"] for status in inits if container_status.exit_code(status) != 0]
+    unready = [status["name"] for status in mains if "running" not in status["state"]]
+    ready = _readiness(pod_phase, unready)
     initialized: Object = {"status": "True"}
-    if found_phase == "Succeeded":
+    if pod_phase == "Succeeded":
         initialized["reason"] = "PodCompleted"
     elif unfinished:
         message = f"containers with incomplete status: [{' '.join(unfinished)}]"
         initialized = {"status": "False", "reason": "ContainersNotInitialized", "message": message}
     wanted = {
-        "PodReadyToStartContainers": {"status": "True" if begun else "False"},
+        "PodReadyToStartContainers": {"status": "True" if started else "False"},
         "Initialized": initialized,
         "Ready": ready,
         "ContainersReady": ready,
@@ -172,9 +180,9 @@ def _conditions(
     return ours + [condition for kind, condition in before.items() if kind not in wanted]
 
 
-def _readiness(found_phase: str, unready: Sequence[str]) -> Object:
-    if found_phase in {"Succeeded", "Failed"}:
-        return {"status": "False", "reason": "PodCompleted" if found_phase == "Succeeded" else "PodFailed"}
+def _readiness(pod_phase: str, unready: Sequence[str]) -> Object:
+    if pod_phase in {"Succeeded", "Failed"}:
+        return {"status": "False", "reason": "PodCompleted" if pod_phase == "Succeeded" else "PodFailed"}
     if unready:
         message = f"containers with unready status: [{' '.join(unready)}]"
         return {"status": "False", "reason": "ContainersNotReady", "message": message}

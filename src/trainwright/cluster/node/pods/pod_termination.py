@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, pod_directories
-from trainwright.cluster.node.supervisor.processes import descendants, kill, listed
+from trainwright.cluster.node.supervisor.processes import descendants, kill, list_processes
 from trainwright.cluster.process_identity import ProcessIdentity
 
 _EXIT_SECONDS = 5.0
@@ -27,7 +27,7 @@ def kill_pods(node: Path) -> int:
 
 def kill_orphaned_pods(node: Path) -> int:
     """Kills the pods whose directories have been removed. Their supervisors are found by their command lines."""
-    processes = listed("/proc")
+    processes = list_processes("/proc")
     supervisors = {pid for pid in processes if _is_supervisor(pid, node)}
     for pid in supervisors:
         _kill_tree(pid, partial(kill, pid, signal.SIGKILL))
@@ -54,13 +54,13 @@ def _kill(pod: PodDirectory) -> ProcessIdentity | None:
 
 def _kill_tree(supervisor: int, kill_supervisor: Callable[[], None]) -> None:
     """Kills the supervisor first: it would restart a container that ends before it."""
-    before = listed("/proc")
+    before = list_processes("/proc")
     below = descendants(before, supervisor)
     kill_supervisor()
     for pid in below:
         kill(pid, signal.SIGKILL)
     # Processes that were forked meanwhile are in a session of the pod.
     sessions = {before[pid][1] for pid in below}
-    for pid, (_, session) in listed("/proc").items():
+    for pid, (_, session) in list_processes("/proc").items():
         if session in sessions:
             kill(pid, signal.SIGKILL)

@@ -24,7 +24,7 @@ from trainwright.cluster.node.pods.pod_status import empty_state, pod_status, sa
 from trainwright.cluster.node.pods.runtime_config import Facts, Notice, Problem, Resolved, resolve
 from trainwright.cluster.node.referenced_objects import ReferencedObjects, referenced_names
 from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.processes import end_orphans
+from trainwright.cluster.node.supervisor.processes import kill_orphans
 from trainwright.cluster.node.supervisor.sandbox import PLAIN
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 from trainwright.kube.client.async_client import Client
@@ -230,9 +230,9 @@ class PodKeeper:
         state = directory.state or empty_state(pod)
         for record in [*state["initContainers"], *state["containers"]] if started else []:
             if "running" in record["state"] and record.get("process"):
-                end_orphans(record["process"], variable=f"HOSTNAME={hostname(pod)}")
+                kill_orphans(record["process"], variable=f"HOSTNAME={hostname(pod)}")
         now = container_status.timestamp(time.time_ns())
-        state = container_status.lost(state, policy if started else container_status.NEVER, now)
+        state = container_status.without_supervisor(state, policy if started else container_status.NEVER, now)
         directory.write_state(state)
         if not state["finished"]:
             self._supervise(pod["metadata"]["uid"], directory)
@@ -262,7 +262,7 @@ class PodKeeper:
             directory=str(directory.path),
             hosts_file=str(hosts_file),
             level=self._place.sandbox.level,
-            own_users=self._place.sandbox.own_users,
+            user_namespace=self._place.sandbox.user_namespace,
             python=self._place.python,
             home=self._place.home,
             allocatable=self._place.machine.amounts,
@@ -296,7 +296,7 @@ class PodKeeper:
         if time.monotonic() - self._first_seen[uid] < _SECONDS_FOR_NAMES:
             self._waiting_for_names.add(uid)
             return (
-                Problem(reason=container_status.STILL_STARTING, message=""),
+                Problem(reason=container_status.CONTAINER_CREATING, message=""),
             )  # usual among peers that start together
         text = f"started although nothing has the name {names}; at sandbox plain it will not be known later either"
         self._tell_once(pod, [Notice("UnresolvedName", text)])

@@ -34,7 +34,7 @@ class Facts:
     directory: str
     hosts_file: str
     level: str
-    own_users: bool = False
+    user_namespace: bool = False
     python: str
     home: str
     allocatable: Mapping[str, Fraction] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def resolve(pod: Object, facts: Facts, sources: ReferencedObjects) -> Resolved |
             "name": pod["metadata"]["name"],
             "address": facts.address,
             "sandbox": facts.level,
-            "ownUsers": facts.own_users,
+            "ownUsers": facts.user_namespace,
             "hostname": hostname(pod),
             "grace": pod["spec"].get("terminationGracePeriodSeconds", 30),
             "restartPolicy": pod["spec"].get("restartPolicy") or container_status.ALWAYS,

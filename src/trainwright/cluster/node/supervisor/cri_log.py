@@ -1,27 +1,28 @@
-"""Container output in the line format of the Container Runtime Interface, written by supervisors and read by `logs`.
+"""Container logs in the format of the Container Runtime Interface (CRI); supervisors write them.
 
-`2026-11-15T04:05:06.123456789Z stdout F text`: F ends a line, P is a piece of one. Standard library only.
+`2026-11-15T04:05:06.123456789Z stdout F text`: F tags a full line or the end of one, P a partial line.
+Standard library only.
 """
 
 import os
 
-from trainwright.cluster.node.supervisor.files import NO_ROOM
+from trainwright.cluster.node.supervisor.files import DISK_FULL
 
-LONGEST_PIECE = 16 * 1024
-"""A line is cut into pieces of this size, as container runtimes do."""
+MAX_LINE_BYTES = 16 * 1024
+"""A longer line is written as several partial ones, as container runtimes do."""
 
-LIMIT = 10 * 1024 * 1024
-"""Bytes after which a log goes on in a fresh file, as of the kubelet (containerLogMaxSize)."""
+MAX_LOG_BYTES = 10 * 1024 * 1024
+"""A log file of this size is rotated (the kubelet's containerLogMaxSize)."""
 
-ROTATED = 4
-"""How many full files are kept besides the one that is written (the kubelet's containerLogMaxFiles is 5)."""
+MAX_ROTATED_FILES = 4
+"""Rotated files that are kept besides the current one (the kubelet's containerLogMaxFiles is 5)."""
 
 _CHUNK = 64 * 1024
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
-class Lines:
-    """Cuts a stream of bytes into log lines; what has no line end yet is kept back until it has, or is too long."""
+class LineFormatter:
+    """Cuts a stream of bytes into log lines; keeps an incomplete line back until it ends or is too long."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream.encode()
@@ -35,28 +36,28 @@ class Lines:
             *pieces, last = _pieces(line)
             written += [b"%b P %b\n" % (head, piece) for piece in pieces]
             written.append(b"%b F %b\n" % (head, last))
-        while len(self._rest) >= LONGEST_PIECE:
-            written.append(b"%b P %b\n" % (head, self._rest[:LONGEST_PIECE]))
-            self._rest = self._rest[LONGEST_PIECE:]
+        while len(self._rest) >= MAX_LINE_BYTES:
+            written.append(b"%b P %b\n" % (head, self._rest[:MAX_LINE_BYTES]))
+            self._rest = self._rest[MAX_LINE_BYTES:]
         return b"".join(written)
 
     def finish(self, stamp: str) -> bytes:
-        """What is left at the end of the stream: a last line without its end."""
+        """At the end of the stream: the last line, if it has no line end."""
         rest, self._rest = self._rest, b""
         return b"%b %b P %b\n" % (stamp.encode(), self._stream, rest) if rest else b""
 
 
 class LogFile:
-    """The log of one run of a container. A full file becomes `PATH.1`, the one before it `PATH.2`, and so on."""
+    """The log of one run of a container. Rotation renames it to `PATH.1`, `PATH.1` to `PATH.2`, and so on."""
 
-    def __init__(self, path: str, *, limit: int = LIMIT) -> None:
+    def __init__(self, path: str, *, limit: int = MAX_LOG_BYTES) -> None:
         self._path = path
         self._limit = limit
         self.descriptor = os.open(path, _APPEND, 0o600)
         self._size = os.fstat(self.descriptor).st_size
 
     def write(self, lines: bytes) -> int:
-        """How many bytes of these lines are in the log: all, or as many whole lines as the disk had room for."""
+        """Returns how many bytes were written: all, or as many whole lines as fit on the disk."""
         written = 0
         try:
             while written < len(lines):
@@ -68,7 +69,7 @@ class LogFile:
                 self._size += len(part)
                 written += len(part)
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in DISK_FULL:
                 raise
         return written
 
@@ -76,7 +77,7 @@ class LogFile:
         os.close(self.descriptor)
 
     def _rotate(self) -> None:
-        # First what may fail for want of room: then nothing has moved, and the next write tries again.
+        # First what may fail on a full disk: nothing has been renamed then, and the next write tries again.
         fresh = os.open(f"{self._path}.new", _APPEND | os.O_TRUNC, 0o600)
         try:
             self._shift()
@@ -89,16 +90,16 @@ class LogFile:
 
     def _shift(self) -> None:
         names = [self._path, *rotated_names(self._path)]
-        for age in range(ROTATED, 0, -1):
+        for age in range(MAX_ROTATED_FILES, 0, -1):
             try:
                 os.rename(names[age - 1], names[age])
             except FileNotFoundError:
-                pass  # there are not that many yet
+                pass  # not that many rotations yet
 
 
 def rotated_names(path: str) -> list[str]:
-    """Where the full files of a log are, the newest first."""
-    return [f"{path}.{age}" for age in range(1, ROTATED + 1)]
+    """Paths of the rotated files, newest first."""
+    return [f"{path}.{age}" for age in range(1, MAX_ROTATED_FILES + 1)]
 
 
 def remove_log(path: str) -> None:
@@ -109,19 +110,19 @@ def remove_log(path: str) -> None:
             pass
 
 
-class Pipe:
-    """One of a container's two streams: the end that the supervisor reads, and the log that it goes to."""
+class LogPipe:
+    """Copies one output stream of a container from its pipe into the log."""
 
     def __init__(self, reader: int, log: LogFile, stream: str) -> None:
         os.set_blocking(reader, False)
         self.reader = reader
         self._log = log
         self._stream = stream
-        self._lines = Lines(stream)
-        self._lost = 0
+        self._lines = LineFormatter(stream)
+        self._missing = 0
 
-    def pump(self, stamp: str) -> bool:
-        """Moves what has come; False when the stream has ended."""
+    def copy(self, stamp: str) -> bool:
+        """Copies the available output; False at the end of the stream."""
         try:
             data = os.read(self.reader, _CHUNK)
         except BlockingIOError:
@@ -132,7 +133,7 @@ class Pipe:
         return True
 
     def close(self, stamp: str) -> None:
-        """Takes what is still in the pipe, then closes it."""
+        """Copies what is left in the pipe, then closes it."""
         while True:
             try:
                 data = os.read(self.reader, _CHUNK)
@@ -145,17 +146,17 @@ class Pipe:
         os.close(self.reader)
 
     def _write(self, data: bytes, stamp: str) -> None:
-        """A full disk costs the log some lines, which it says as soon as it can; the program goes on."""
+        """A full disk never blocks the program: lines are dropped, and the log says so as soon as it can."""
         if not data:
             return
-        note = f"[{self._lost} bytes of the log are missing here: the disk was full]"
-        told = f"{stamp} {self._stream} F {note}\n".encode() if self._lost else b""
-        missing = len(told + data) - self._log.write(told + data)
-        self._lost = missing if missing <= len(data) else self._lost + len(data)
+        text = f"[{self._missing} bytes of the log are missing here: the disk was full]"
+        gap = f"{stamp} {self._stream} F {text}\n".encode() if self._missing else b""
+        missing = len(gap + data) - self._log.write(gap + data)
+        self._missing = missing if missing <= len(data) else self._missing + len(data)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """All of it, or nothing of it and an OSError: half a line would spoil the next."""
+    """Writes all or nothing (OSError): half a line would corrupt the next one."""
     view, written = memoryview(data), 0
     try:
         while view[written:]:
@@ -167,4 +168,4 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    return [line[start : start + LONGEST_PIECE] for start in range(0, max(len(line), 1), LONGEST_PIECE)]
+    return [line[start : start + MAX_LINE_BYTES] for start in range(0, max(len(line), 1), MAX_LINE_BYTES)]

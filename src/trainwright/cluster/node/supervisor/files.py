@@ -1,4 +1,4 @@
-"""How agent and supervisor speak to each other: by small files, each whole or not at all, and a word that there is one.
+"""How agent and supervisor communicate: small files that are written atomically, and a datagram that says so.
 
 Standard library only.
 """
@@ -9,14 +9,14 @@ import errno
 import json
 import os
 
-TYPE_CHECKING = False  # typing itself would cost every pod four milliseconds
+TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from typing import Any
 
 _REQUIRED: Any = object()
 
-NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""What a full disk answers: a reason to wait, none to end a pod."""
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a full disk: a reason to try again, not to end a pod."""
 
 
 def read_json(path: str, default: Any = _REQUIRED) -> Any:
@@ -30,7 +30,7 @@ def read_json(path: str, default: Any = _REQUIRED) -> Any:
 
 
 def write_json(path: str, value: dict[str, Any], *, durable: bool = True) -> None:
-    """`durable`: on the disk on return. What means nothing after a loss of power need not be, and is quicker so."""
+    """Atomic. `durable`: on the disk on return, which takes time; not needed for what a reboot makes meaningless."""
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         json.dump(value, file)
         if durable:
@@ -40,7 +40,7 @@ def write_json(path: str, value: dict[str, Any], *, durable: bool = True) -> Non
 
 
 def own_identity() -> dict[str, Any]:
-    """By what the agent finds this process again: its number, and since when it has it."""
+    """How the agent identifies this process later: a pid alone may be reused."""
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         text = file.read()
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -48,19 +48,19 @@ def own_identity() -> dict[str, Any]:
     return {"pid": os.getpid(), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
 
 
-def poke(node_directory: str, uid: str) -> bool:
-    """Tells the agent to look at the pod; False if so many others do at this moment that it has to be told again.
+def notify_agent(node_directory: str, uid: str) -> bool:
+    """Asks the agent to sync the pod; False if its queue of datagrams is full and the caller has to try again.
 
-    If nobody listens, the agent will look when it comes back.
+    An agent that is not running syncs every pod when it starts.
     """
-    import socket  # late: by now the pod's first container runs
+    import socket  # late, because the first container is running by now
 
-    # The directory's descriptor, because the path of a socket may not be longer than 107 characters.
+    # By the directory's descriptor, because the path of a socket is limited to 107 characters.
     node = os.open(node_directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
             agent.sendto(uid.encode(), f"/proc/self/fd/{node}/agent.sock")
-    except BlockingIOError:  # the kernel keeps but ten such messages by default
+    except BlockingIOError:  # by default the kernel queues ten
         return False
     except OSError:
         pass
@@ -70,7 +70,7 @@ def poke(node_directory: str, uid: str) -> bool:
 
 
 def remove_tree(path: str) -> None:
-    """Removes a directory of a pod as far as possible; what an overlay worked in has no permissions at all."""
+    """Removes a directory of a pod as far as possible. The work directories of overlays have mode 000."""
     for parent, directories, _ in os.walk(path):
         for name in directories:
             _try(lambda inner: None if os.path.islink(inner) else os.chmod(inner, 0o700), os.path.join(parent, name))
@@ -87,4 +87,4 @@ def _try(change: Any, path: str) -> None:
     try:
         change(path)
     except OSError:
-        pass  # a file of another user in a volume, or gone meanwhile; the rest goes all the same
+        pass  # another user's file in a volume, or removed meanwhile; the others are removed all the same

@@ -1,4 +1,4 @@
-"""Who listens on the ports of this machine: the agent reports it on the Node, the supervisor looks before it starts.
+"""TCP ports in use on this machine: the agent reports them on the Node, the supervisor checks them before a start.
 
 Standard library only, because supervisors import it.
 """
@@ -9,8 +9,8 @@ import os
 _LISTEN = "0A"
 
 
-def listening(tables: str) -> dict[int, str]:
-    """Port -> inode of the sockets that listen, from the text of /proc/net/tcp and /proc/net/tcp6."""
+def parse_listening_ports(tables: str) -> dict[int, str]:
+    """Port -> inode of each listening socket, from the text of /proc/net/tcp and /proc/net/tcp6."""
     found = {}
     for line in tables.splitlines():
         fields = line.split()
@@ -19,21 +19,21 @@ def listening(tables: str) -> dict[int, str]:
     return found
 
 
-def read_listening() -> dict[int, str]:
-    return listening("".join(_read(f"/proc/net/{name}") for name in ("tcp", "tcp6")))
+def read_listening_ports() -> dict[int, str]:
+    return parse_listening_ports("".join(_read(f"/proc/net/{name}") for name in ("tcp", "tcp6")))
 
 
 def first_ephemeral_port() -> int:
-    """Ports from here on are given out by the kernel to whoever asks for none in particular."""
+    """The kernel assigns ports from here on to sockets that bind to port 0."""
     text = _read("/proc/sys/net/ipv4/ip_local_port_range")
     return int(text.split()[0]) if text else 32768
 
 
-def why_taken(port: int) -> str | None:
-    """Binds the port once, on all addresses; says who has it if that fails."""
-    import socket  # late: costs milliseconds, and most pods need no port
+def port_conflict(port: int) -> str | None:
+    """Binds the port once, on all addresses; if that fails, names the process that uses it."""
+    import socket  # late, because it takes milliseconds and most pods need no port
 
-    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - as programs will
+    for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - as programs do
         try:
             with socket.socket(family, socket.SOCK_STREAM) as trial:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -42,23 +42,23 @@ def why_taken(port: int) -> str | None:
                 trial.bind((address, port))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return f"port {port} is taken{_by_whom(port)}"
+                return f"port {port} is taken{_used_by(port)}"
     return None
 
 
-def _by_whom(port: int) -> str:
-    inode = read_listening().get(port)
+def _used_by(port: int) -> str:
+    inode = read_listening_ports().get(port)
     if inode is None:
         return " by a process that has bound it"
     for pid in filter(str.isdigit, os.listdir("/proc")):
         if f"socket:[{inode}]" in _open_files(pid):
             command = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip()
             return f" by process {pid} ({command[:200]})"
-    return " by a process that cannot be looked at from here"  # of another user, or outside the user namespace
+    return " by a process that this user cannot inspect"  # of another user, or outside the user namespace
 
 
 def _open_files(pid: str) -> list[str]:
-    """What the process has open; nothing if it is another user's."""
+    """The open files of a process; none if it is another user's."""
     try:
         numbers = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -67,7 +67,7 @@ def _open_files(pid: str) -> list[str]:
 
 
 def _link(path: str) -> str:
-    """Empty if it was closed meanwhile, as the listing of our own files always is."""
+    """Empty if the file was closed meanwhile, as for our own process the directory that was listed."""
     try:
         return os.readlink(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""The processes below a supervisor: which there are, ending them, and what the kernel says about their end.
+"""The processes below a supervisor: listing them, killing them, finding out whether the kernel killed them.
 
 Standard library only.
 """
@@ -11,8 +11,8 @@ import time
 _ALL = -1
 
 
-def listed(proc: str) -> dict[int, tuple[int, int]]:
-    """pid -> (parent, session) of every process that this /proc shows, ended ones excepted."""
+def list_processes(proc: str) -> dict[int, tuple[int, int]]:
+    """pid -> (parent, session) of every process in this /proc, without zombies."""
     found = {}
     for entry in os.listdir(proc):
         if entry.isdigit():
@@ -31,27 +31,27 @@ def descendants(processes: dict[int, tuple[int, int]], ancestor: int) -> list[in
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in processes.items():
         children.setdefault(parent, []).append(pid)
-    found, todo = [], [ancestor]
-    while todo:
-        below = children.get(todo.pop(), [])
+    found, pending = [], [ancestor]
+    while pending:
+        below = children.get(pending.pop(), [])
         found += below
-        todo += below
+        pending += below
     return found
 
 
-def end_session(session: int, proc: str) -> None:
-    """Kills what a container leaves behind when its first process has ended."""
-    for pid, (_, its_session) in listed(proc).items():
+def kill_session(session: int, proc: str) -> None:
+    """Kills the processes that a container leaves behind when its first process has ended."""
+    for pid, (_, its_session) in list_processes(proc).items():
         if its_session == session:
             kill(pid, signal.SIGKILL)
 
 
-def end_orphans(session: int, *, variable: str) -> None:
-    """Kills what is left of a container whose supervisor is gone, as only at `plain` something can be.
+def kill_orphans(session: int, *, variable: str) -> None:
+    """Kills the processes that are left of a container without supervisor, which is possible only at `plain`.
 
-    A number may be in use again: only processes that have this variable of the container are meant.
+    A session id may be reused, so only processes that have this variable of the container are killed.
     """
-    for pid, (_, its_session) in listed("/proc").items():
+    for pid, (_, its_session) in list_processes("/proc").items():
         if its_session == session and variable.encode() in _environment(pid):
             kill(pid, signal.SIGKILL)
 
@@ -64,13 +64,13 @@ def _environment(pid: int) -> list[bytes]:
         return []
 
 
-def end_all_below(*, process_one: bool) -> None:
-    """Kills every process below this one, and reaps them."""
+def kill_descendants(*, is_pid_1: bool) -> None:
+    """Kills and reaps every process below this one."""
     while True:
-        if process_one:
+        if is_pid_1:
             kill(_ALL, signal.SIGKILL)
         else:
-            for pid in descendants(listed("/proc"), os.getpid()):
+            for pid in descendants(list_processes("/proc"), os.getpid()):
                 kill(pid, signal.SIGKILL)
         try:
             while os.waitpid(_ALL, os.WNOHANG)[0]:
@@ -87,8 +87,8 @@ def kill(pid: int, number: int) -> None:
         pass
 
 
-def killed_for_memory(pid: int) -> bool:
-    """Whether the kernel's log, where it may be read, says that it killed this process for want of memory."""
+def was_oom_killed(pid: int) -> bool:
+    """True if the kernel's log can be read and says that the OOM killer ended this process."""
     try:
         log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -99,7 +99,7 @@ def killed_for_memory(pid: int) -> bool:
             try:
                 if killed.search(os.read(log, 8192)):
                     return True
-            except BrokenPipeError:  # the oldest records went while we read
+            except BrokenPipeError:  # the oldest records were overwritten meanwhile
                 continue
     except OSError:
         return False  # no more records

@@ -1,6 +1,6 @@
-"""Which sandbox this machine allows: tried for real at the start of the agent, in a child, because no setting tells.
+"""Sandbox detection: finds the strongest sandbox level that works on this machine by trying it in a child process.
 
-Standard library only: the trial runs in the program that supervises pods.
+No kernel setting says it reliably. Standard library only, because the child is the program of supervisors.
 """
 
 import json
@@ -15,92 +15,94 @@ PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervise.py
 
 
 class SandboxError(Exception):
-    """The level that was asked for does not work here; the message says why and what to do."""
+    """The requested level does not work on this machine; the message names the cause and the fix."""
 
 
 class Sandbox(NamedTuple):
     level: str
-    own_users: bool = False
-    """Whether it takes a user namespace: an ordinary user's way, and that of a root with few rights."""
+    user_namespace: bool = False
+    """True if it needs a user namespace: for an unprivileged user, or a root user without capabilities."""
     reason: str = ""
-    """Why no stronger level works."""
+    """Why no stronger level works; empty at the strongest."""
 
 
-def find_sandbox(directory: str, *, forced: str | None, python: str) -> Sandbox:
-    """The strongest level that works, or the forced one; `python` is the interpreter of supervisors."""
+def detect_sandbox(directory: str, *, forced: str | None, python: str) -> Sandbox:
+    """The strongest level that works, or the forced one; `python` runs supervisors."""
     if forced == sandbox.PLAIN:
         return Sandbox(sandbox.PLAIN)
-    return choose(forced, _ask_child(directory, python))
+    return choose_sandbox(forced, _detect_in_child(directory, python))
 
 
-def choose(forced: str | None, finding: dict[str, Any]) -> Sandbox:
+def choose_sandbox(forced: str | None, result: dict[str, Any]) -> Sandbox:
     if forced not in {None, *sandbox.LEVELS}:
         raise SandboxError(f"unknown sandbox {forced!r}: choose one of {', '.join(sandbox.LEVELS)}")
     if forced == sandbox.PLAIN:
         return Sandbox(sandbox.PLAIN)
-    if finding["works"]:
-        return Sandbox(sandbox.OVERLAY, bool(finding["ownUsers"]))
+    if result["works"]:
+        return Sandbox(sandbox.OVERLAY, bool(result["userNamespace"]))
     if forced == sandbox.OVERLAY:
         raise SandboxError(
-            f"sandbox overlay does not work on this machine: {finding['reason']}. Run as root, allow unprivileged "
+            f"sandbox overlay does not work on this machine: {result['reason']}. Run as root, allow unprivileged "
             "user namespaces (on Ubuntu: sysctl kernel.apparmor_restrict_unprivileged_userns=0), or use plain"
         )
-    return Sandbox(sandbox.PLAIN, reason=str(finding["reason"]))
+    return Sandbox(sandbox.PLAIN, reason=str(result["reason"]))
 
 
 def try_overlay(directory: str) -> dict[str, Any]:
-    """The trial itself, in the child: first without a user namespace, then with one."""
+    """In the child: tries `overlay` without a user namespace, then with one."""
     reasons = []
-    for own_users in (False, True):
-        trial = os.path.join(directory, f"probe-{os.getpid()}-{int(own_users)}")
-        reason = _attempt(lambda trial=trial, own_users=own_users: _run_trial(trial, own_users))  # type: ignore[misc]  # mypy does not infer defaults of lambdas
+    for user_namespace in (False, True):
+        trial = os.path.join(directory, f"sandbox-detection-{os.getpid()}-{int(user_namespace)}")
+        reason = _run_in_child(lambda trial=trial, user_namespace=user_namespace: _run_trial(trial, user_namespace))  # type: ignore[misc]  # mypy does not infer defaults of lambdas
         remove_tree(trial)
         if reason is None:
-            return {"works": True, "ownUsers": own_users}
-        reasons.append(f"{'in a user namespace' if own_users else 'directly'}: {reason}")
+            return {"works": True, "userNamespace": user_namespace}
+        reasons.append(f"{'in a user namespace' if user_namespace else 'directly'}: {reason}")
     return {"works": False, "reason": "; ".join(reasons)}
 
 
-def _ask_child(directory: str, python: str) -> dict[str, Any]:
-    import subprocess  # late: the child itself does without
+def _detect_in_child(directory: str, python: str) -> dict[str, Any]:
+    import subprocess  # late, because the child does not need it
 
-    command = [python, "-I", "-S", PROGRAM, "--probe", directory]
+    command = [python, "-I", "-S", PROGRAM, "--detect-sandbox", directory]
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
         )
     except OSError as error:
         return {"works": False, "reason": f"{python} cannot be run: {error.strerror}"}
     try:
-        finding: dict[str, Any] = json.loads(done.stdout)
+        result: dict[str, Any] = json.loads(completed.stdout)
     except ValueError:
-        last = done.stderr.strip().splitlines()[-1:]
-        return {"works": False, "reason": f"the trial ended with status {done.returncode}: {' '.join(last)}"}
-    return finding
+        last = completed.stderr.strip().splitlines()[-1:]
+        return {"works": False, "reason": f"the trial ended with status {completed.returncode}: {' '.join(last)}"}
+    return result
 
 
-def _run_trial(directory: str, own_users: bool) -> None:
+def _run_trial(directory: str, user_namespace: bool) -> None:
     volume, scratch = os.path.join(directory, "volume"), os.path.join(directory, "scratch")
     os.makedirs(volume)
     os.makedirs(scratch)
-    sandbox.enter_pod(directory, hostname="probe", own_users=own_users, memory_volumes=[])
-    target = "/usr/share/trainwright-probe/volume"
+    sandbox.enter_pod(directory, hostname="sandbox-detection", user_namespace=user_namespace, memory_volumes=[])
+    target = "/usr/share/trainwright-sandbox-detection/volume"
 
     def inside() -> None:
         mounts: list[dict[str, object]] = [{"source": volume, "target": target, "readOnly": False}]
-        sandbox.enter_container(directory, scratch=scratch, mounts=mounts, working_directory="/", own_users=own_users)
+        sandbox.enter_container(
+            directory, scratch=scratch, mounts=mounts, working_directory="/", user_namespace=user_namespace
+        )
         with open(f"{target}/written", "xb"):
             pass
 
-    reason = _attempt(inside)
+    reason = _run_in_child(inside)
     if reason is None and not os.path.exists(f"{volume}/written"):
-        reason = "a volume did not arrive where it was mounted"
+        reason = "a volume did not appear at its mount path"
     if reason is not None:
         raise OSError(0, reason)
 
 
-def _attempt(step: Callable[[], None]) -> str | None:
-    """Runs one step in a child process; None if it worked, else why not."""
+def _run_in_child(step: Callable[[], None]) -> str | None:
+    """Runs one step in a child process; None if it worked, else the reason."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""What the agent runs, as `python -I -S supervise.py …`: finds the supervisor without any installed package."""
+"""The program that the agent starts for a pod, as `python -I -S supervise.py DIRECTORY`; needs no installed package."""
 
 import os
 import sys

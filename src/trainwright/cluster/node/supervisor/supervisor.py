@@ -1,9 +1,9 @@
-"""The init of one pod: starts its containers in their sandbox, passes on signals, reaps, restarts, records.
+"""The init process of one pod: starts containers in their sandbox, forwards signals, reaps, restarts, writes status.
 
-It is a process of its own in a session of its own, so pods outlive the agent; the two share the pod's directory:
-`pod.json` (what to run, written by the agent), `stop.json` (end it, and how long that may take), `state.json` (how
-things stand), `supervisor.json` (who supervises) and `logs/`. Standard library only, and little of it: there is one
-such process per pod, and its start is part of every pod's start.
+It runs in a session of its own, so pods outlive the agent. Both share the pod's directory: `pod.json` (the runtime
+config, written by the agent), `stop.json` (stop the pod, and its grace period), `state.json` (status of the
+containers), `supervisor.json` (identity of this process) and `logs/`. Standard library only, and little of it:
+every pod has such a process, and its start-up is part of the pod's.
 """
 
 from __future__ import annotations
@@ -17,24 +17,31 @@ import sys
 import time
 
 from trainwright.cluster.node.supervisor import container_status, ports, processes, sandbox
-from trainwright.cluster.node.supervisor.cri_log import LIMIT, LogFile, Pipe, remove_log
-from trainwright.cluster.node.supervisor.files import NO_ROOM, own_identity, poke, read_json, remove_tree, write_json
+from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, LogPipe, remove_log
+from trainwright.cluster.node.supervisor.files import (
+    DISK_FULL,
+    notify_agent,
+    own_identity,
+    read_json,
+    remove_tree,
+    write_json,
+)
 
-TYPE_CHECKING = False  # typing itself would cost every pod four milliseconds
+TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
     from typing import Any
 
-ALREADY_SUPERVISED = 75
-"""Exit status of a supervisor that found another one on the same pod."""
+EXIT_ALREADY_SUPERVISED = 75
+"""Exit status if another supervisor of the same pod is running."""
 
-_START_FAILED = 128
-_HANDLED = {signal.SIGTERM, signal.SIGCHLD}
-_SECONDS_TO_TELL_AGAIN = 0.1
+_EXIT_START_FAILED = 128
+_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
+_RETRY_SECONDS = 0.1
 
 
 def main(arguments: list[str]) -> None:
-    if arguments[0] == "--probe":
-        from trainwright.cluster.node.supervisor import sandbox_detection  # late: pods have no use for it
+    if arguments[0] == "--detect-sandbox":
+        from trainwright.cluster.node.supervisor import sandbox_detection  # late, because pods do not need it
 
         sys.stdout.write(json.dumps(sandbox_detection.try_overlay(arguments[1])))
         return
@@ -42,58 +49,58 @@ def main(arguments: list[str]) -> None:
     pod = read_json(os.path.join(directory, "pod.json"))
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this process and the pod's first have ended
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this process and pid 1 of the pod have ended
     except BlockingIOError:
-        sys.exit(ALREADY_SUPERVISED)
-    write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # ends with the boot anyway
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+        sys.exit(EXIT_ALREADY_SUPERVISED)
+    write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # meaningless after a reboot
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if pod["sandbox"] == sandbox.PLAIN:
-        sandbox.adopt_orphans()
-        Supervisor(directory, pod, process_one=False).run()
+        sandbox.become_subreaper()
+        Supervisor(directory, pod, is_pid_1=False).run()
         return
     try:
         sandbox.enter_pod(
-            directory, hostname=pod["hostname"], own_users=pod["ownUsers"], memory_volumes=pod["memoryVolumes"]
+            directory, hostname=pod["hostname"], user_namespace=pod["ownUsers"], memory_volumes=pod["memoryVolumes"]
         )
     except OSError as error:
-        Supervisor(directory, pod, process_one=False).give_up("SandboxFailed", error.strerror or str(error))
+        Supervisor(directory, pod, is_pid_1=False).fail("SandboxFailed", error.strerror or str(error))
         return
-    _watch_over_process_one(directory, pod)
+    _wait_for_pid_1(directory, pod)
 
 
-def _watch_over_process_one(directory: str, pod: dict[str, Any]) -> None:
-    """Stays outside the pod's process namespace, where the agent can signal it; if it dies, the pod dies."""
+def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
+    """Forks pid 1 of the pod and stays outside its pid namespace, where the agent can signal it; pid 1 dies with it."""
     child = os.fork()
     if child == 0:
         sandbox.die_with_parent(signal.SIGKILL)
-        Supervisor(directory, pod, process_one=True).run()
+        Supervisor(directory, pod, is_pid_1=True).run()
         os._exit(0)
     while True:
-        if signal.sigwait(_HANDLED) == signal.SIGTERM:
+        if signal.sigwait(_SIGNALS) == signal.SIGTERM:
             processes.kill(child, signal.SIGTERM)
         elif os.waitpid(child, os.WNOHANG)[0]:
             return
 
 
 class Container:
-    """One container: what to run, how it stands, and its process while it has one."""
+    """One container: its config, its status, and its process while it runs."""
 
-    def __init__(self, spec: dict[str, Any], record: container_status.Record, *, init: bool) -> None:
+    def __init__(self, spec: dict[str, Any], status: container_status.ContainerStatus, *, init: bool) -> None:
         self.spec = spec
-        self.record = record
+        self.status = status
         self.init = init
         self.process: int | None = None
         self.host_process = 0
-        self.report: int | None = None
-        self.report_text = b""
-        self.pipes: list[Pipe] = []
+        self.start_pipe: int | None = None
+        self.start_report = b""
+        self.pipes: list[LogPipe] = []
         self.log: LogFile | None = None
         self.scratch: str | None = None
         self.started = 0.0
         self.started_at = ""
-        self.delay: float | None = None
-        self.due: float | None = 0.0
-        """When to start, in monotonic seconds; None: not by time."""
+        self.backoff: float | None = None
+        self.start_at: float | None = 0.0
+        """In monotonic seconds; None if no start is due."""
 
     @property
     def name(self) -> str:
@@ -101,55 +108,57 @@ class Container:
 
     @property
     def exit_code(self) -> int | None:
-        return container_status.exit_code_of(self.record)
+        return container_status.exit_code(self.status)
 
 
 class Supervisor:
-    def __init__(self, directory: str, pod: dict[str, Any], *, process_one: bool) -> None:
+    def __init__(self, directory: str, pod: dict[str, Any], *, is_pid_1: bool) -> None:
         self._directory = directory
         self._pod = pod
-        self._process_one = process_one
+        self._is_pid_1 = is_pid_1
         self._policy = str(pod["restartPolicy"])
-        before = read_json(os.path.join(directory, "state.json"), default=None)
-        self._inits = self._containers("initContainers", before, init=True)
-        self._mains = self._containers("containers", before, init=False)
+        last = read_json(os.path.join(directory, "state.json"), default=None)
+        self._inits = self._containers("initContainers", last, init=True)
+        self._mains = self._containers("containers", last, init=False)
         self._all = self._inits + self._mains
         self._reason = self._message = ""
         self._kill_at: float | None = None
         self._finished = False
         self._stopping = False
         self._changed = False
-        self._tell_at: float | None = None
-        """When to write or tell again what could not be, in monotonic seconds."""
+        self._retry_at: float | None = None
+        """When to repeat a failed write or notification, in monotonic seconds."""
         self._proc: str | None = "/proc"
         self._poll = select.poll()
 
-    def _containers(self, field: str, before: dict[str, Any] | None, *, init: bool) -> list[Container]:
+    def _containers(self, field: str, last: dict[str, Any] | None, *, init: bool) -> list[Container]:
         specs = self._pod[field]
-        if before is None:
+        if last is None:
             first = init or not self._pod["initContainers"]
-            records = [container_status.new_record(spec["name"], initialized=first) for spec in specs]
+            statuses = [container_status.new_status(spec["name"], initialized=first) for spec in specs]
         else:
-            records = [container_status.resumed(record, init=init, policy=self._policy) for record in before[field]]
-        return [Container(spec, record, init=init) for spec, record in zip(specs, records, strict=True)]
+            statuses = [
+                container_status.reset_for_restart(status, init=init, policy=self._policy) for status in last[field]
+            ]
+        return [Container(spec, status, init=init) for spec, status in zip(specs, statuses, strict=True)]
 
     def run(self) -> None:
-        """Until nothing of the pod is left to run. Whatever goes wrong here, no process is left without supervision."""
+        """Runs the pod to its end. If the supervisor itself fails, it leaves no process behind."""
         try:
             self._run()
         except BaseException:
-            processes.end_all_below(process_one=self._process_one)
+            processes.kill_descendants(is_pid_1=self._is_pid_1)
             raise
 
     def _run(self) -> None:
-        if self._process_one:
-            self._proc = sandbox.own_processes(self._directory)
-        wakeup = self._listen_to_signals()
-        self._look_for_stop()
+        if self._is_pid_1:
+            self._proc = sandbox.mount_proc(self._directory)
+        wakeup = self._install_signal_handlers()
+        self._check_stop_request()
         while True:
-            self._advance()
-            if self._changed or self._tell_at is not None:
-                self._record()
+            self._sync()
+            if self._changed or self._retry_at is not None:
+                self._publish_status()
             if self._finished and not self._changed:
                 return
             for descriptor, _ in self._poll.poll(self._timeout()):
@@ -158,15 +167,15 @@ class Supervisor:
                 else:
                     self._on_output(descriptor)
 
-    def give_up(self, reason: str, message: str) -> None:
-        """Ends the pod before anything of it ran."""
+    def fail(self, reason: str, message: str) -> None:
+        """Ends the pod before a container has started."""
         self._reason, self._message = reason, message
-        self._end()
-        self._record()
+        self._finish()
+        self._publish_status()
 
-    # What should happen next, given how things stand
+    # From status to actions
 
-    def _advance(self) -> None:
+    def _sync(self) -> None:
         now = time.monotonic()
         if self._stopping:
             if self._kill_at is not None and now >= self._kill_at:
@@ -175,114 +184,115 @@ class Supervisor:
                     if container.process:
                         processes.kill(container.process, signal.SIGKILL)
             if not any(container.process for container in self._all):
-                self._end()
+                self._finish()
             return
-        records = [[container.record for container in group] for group in (self._inits, self._mains)]
-        if container_status.settled(self._policy, *records):
-            self._end()
+        statuses = [[container.status for container in group] for group in (self._inits, self._mains)]
+        if container_status.is_finished(self._policy, *statuses):
+            self._finish()
             return
         current = next((container for container in self._inits if container.exit_code != 0), None)
         if current is not None:
             self._start_if_due(current, now)
             return
-        if self._pod["listenPorts"] and self._about_to_start(now):
-            taken = [why for port in self._pod["listenPorts"] if (why := ports.why_taken(port))]
-            if taken:
-                self.give_up("PortTaken", "; ".join(taken))
+        if self._pod["listenPorts"] and self._first_start_is_due(now):
+            conflicts = [conflict for port in self._pod["listenPorts"] if (conflict := ports.port_conflict(port))]
+            if conflicts:
+                self.fail("PortTaken", "; ".join(conflicts))
                 return
         for container in self._mains:
             self._start_if_due(container, now)
 
-    def _about_to_start(self, now: float) -> bool:
-        """Whether a program is due while none runs: whoever has the pod's ports then is somebody else. A restart counts
-        as well, because a program may have died of a port that was taken after the first look."""
+    def _first_start_is_due(self, now: float) -> bool:
+        """True if a container is due while none runs, so that another process must have a port that is in use.
+
+        Restarts are checked too: a program may have failed because its port was taken after the first check.
+        """
         return not any(container.process for container in self._mains) and any(
             _is_due(container, now) for container in self._mains
         )
 
     def _start_if_due(self, container: Container, now: float) -> None:
         if _is_due(container, now):
-            container.due = None
+            container.start_at = None
             self._start(container)
 
     def _timeout(self) -> float | None:
-        """Milliseconds until time alone changes something."""
-        moments = [self._tell_at, self._kill_at if self._stopping else self._next_due()]
-        known = [moment for moment in moments if moment is not None]
-        return max(0.0, min(known) - time.monotonic()) * 1000 + 1 if known else None
+        """Milliseconds until the next timer."""
+        timers = [self._retry_at, self._kill_at if self._stopping else self._next_start()]
+        pending = [timer for timer in timers if timer is not None]
+        return max(0.0, min(pending) - time.monotonic()) * 1000 + 1 if pending else None
 
-    def _next_due(self) -> float | None:
-        waiting = [container.due for container in self._all if container.due]
-        return min(waiting, default=None)
+    def _next_start(self) -> float | None:
+        return min((container.start_at for container in self._all if container.start_at), default=None)
 
-    def _end(self) -> None:
-        processes.end_all_below(process_one=self._process_one)
+    def _finish(self) -> None:
+        processes.kill_descendants(is_pid_1=self._is_pid_1)
         for container in self._mains:
             if self._reason:
-                container.record = {
-                    **container.record,
+                container.status = {
+                    **container.status,
                     "state": container_status.waiting(self._reason, self._message),
                 }
             elif self._stopping:
-                container.record = container_status.closed(container.record, _now())
+                container.status = container_status.terminated_with_pod(container.status, _now())
         self._finished = self._changed = True
 
     # Starting a container
 
     def _start(self, container: Container) -> None:
         if container.exit_code is not None:
-            container.record = {**container.record, "last": container.record["state"]}
-        if container.record["last"]:
-            container.record = {**container.record, "restarts": container.record["restarts"] + 1}
-        restart = int(container.record["restarts"])
+            container.status = {**container.status, "last": container.status["state"]}
+        if container.status["last"]:
+            container.status = {**container.status, "restarts": container.status["restarts"] + 1}
+        restart = int(container.status["restarts"])
         logs = os.path.join(self._directory, "logs", container.name)
         os.makedirs(logs, exist_ok=True)
-        limit = int(self._pod.get("logLimit", LIMIT))  # a test says less, the agent nothing
+        limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # set by tests only
         container.log = LogFile(os.path.join(logs, f"{restart}.log"), limit=limit)
-        remove_log(os.path.join(logs, f"{restart - 2}.log"))  # as the kubelet: this run's and the previous one's
+        remove_log(os.path.join(logs, f"{restart - 2}.log"))  # as the kubelet, keep the last two runs
         container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{restart}")
         if self._pod["sandbox"] == sandbox.OVERLAY:
             os.makedirs(container.scratch)
-        (out, out_end), (err, err_end), (report, report_end) = os.pipe(), os.pipe(), os.pipe()
+        (out, out_end), (err, err_end), (start_pipe, start_end) = os.pipe(), os.pipe(), os.pipe()
         container.started, container.started_at = time.monotonic(), _now()
-        container.report_text = b""
-        # Until the child has no handlers of ours any more: it would take a signal that is meant for the program.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+        container.start_report = b""
+        # Blocked until the child has reset the handlers: it would swallow a signal for the program.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         container.process = os.fork()
         if container.process == 0:
-            self._become(container, out_end, err_end, report_end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
-        for descriptor in (out_end, err_end, report_end):
+            self._exec_container(container, out_end, err_end, start_end)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        for descriptor in (out_end, err_end, start_end):
             os.close(descriptor)
-        container.pipes = [Pipe(out, container.log, "stdout"), Pipe(err, container.log, "stderr")]
-        container.report = report
-        for descriptor in (out, err, report):
+        container.pipes = [LogPipe(out, container.log, "stdout"), LogPipe(err, container.log, "stderr")]
+        container.start_pipe = start_pipe
+        for descriptor in (out, err, start_pipe):
             self._poll.register(descriptor, select.POLLIN)
 
-    def _become(self, container: Container, out: int, err: int, report: int) -> None:
-        """In the child: turns it into the container's program. What goes wrong is reported, in one line."""
+    def _exec_container(self, container: Container, out: int, err: int, start_pipe: int) -> None:
+        """In the child: executes the container's program. Reports its pid on the host and, if it fails, the error."""
         try:
             os.setsid()
             sandbox.die_with_parent(signal.SIGKILL)
-            # /proc is still the host's here, and so is the number; the log of the kernel speaks of that one.
-            os.write(report, f"{os.readlink('/proc/self')}\n".encode())
+            # /proc is still the host's here, and so is this pid; the kernel's log uses it.
+            os.write(start_pipe, f"{os.readlink('/proc/self')}\n".encode())
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGCHLD):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((nothing, 0), (out, 1), (err, 2)):
+            devnull = os.open(os.devnull, os.O_RDONLY)
+            for source, target in ((devnull, 0), (out, 1), (err, 2)):
                 os.dup2(source, target)
             os.umask(0o022)
-            self._enter(container)
+            self._enter_sandbox(container)
             _execute(container.spec["argv"], container.spec["env"])
         except OSError as error:
-            os.write(report, (error.strerror or str(error)).encode())
+            os.write(start_pipe, (error.strerror or str(error)).encode())
         except ValueError as error:  # a zero byte in an argument or variable
-            os.write(report, str(error).encode())
+            os.write(start_pipe, str(error).encode())
         finally:
-            os._exit(_START_FAILED)
+            os._exit(_EXIT_START_FAILED)
 
-    def _enter(self, container: Container) -> None:
+    def _enter_sandbox(self, container: Container) -> None:
         cwd = container.spec["cwd"]
         if self._pod["sandbox"] == sandbox.OVERLAY:
             sandbox.enter_container(
@@ -290,28 +300,28 @@ class Supervisor:
                 scratch=str(container.scratch),
                 mounts=container.spec["mounts"],
                 working_directory=cwd,
-                own_users=self._pod["ownUsers"],
+                user_namespace=self._pod["ownUsers"],
             )
         try:
             os.chdir(cwd)
         except OSError as error:
             raise OSError(error.errno, f"working directory {cwd}: {_lower(error)}") from error
 
-    # What happened
+    # Signals, output and exits
 
-    def _listen_to_signals(self) -> int:
+    def _install_signal_handlers(self) -> int:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in _HANDLED:
+        for number in _SIGNALS:
             signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         self._poll.register(reader, select.POLLIN)
         return reader
 
     def _on_signals(self, numbers: bytes) -> None:
         if signal.SIGTERM in numbers:
-            self._look_for_stop(asked=True)
+            self._check_stop_request(signalled=True)
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -323,10 +333,10 @@ class Supervisor:
                 if container.process == process:
                     self._on_exit(container, status)
 
-    def _look_for_stop(self, *, asked: bool = False) -> None:
-        """The agent writes how long the end may take, then signals; without the file the pod's own time counts."""
+    def _check_stop_request(self, *, signalled: bool = False) -> None:
+        """The agent writes the grace period to stop.json, then sends SIGTERM. Its default is the pod's own."""
         stop = read_json(os.path.join(self._directory, "stop.json"), default={"grace": self._pod["grace"]})
-        if not asked and not os.path.exists(os.path.join(self._directory, "stop.json")):
+        if not signalled and not os.path.exists(os.path.join(self._directory, "stop.json")):
             return
         kill_at = time.monotonic() + float(stop["grace"])
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
@@ -334,88 +344,88 @@ class Supervisor:
             return
         self._stopping = True
         for container in self._all:
-            container.due = None
+            container.start_at = None
             if container.process:
                 processes.kill(container.process, signal.SIGTERM)
 
     def _on_output(self, descriptor: int) -> None:
         for container in self._all:
-            if descriptor == container.report:
-                self._on_report(container)
+            if descriptor == container.start_pipe:
+                self._on_start_report(container)
                 return
             for pipe in container.pipes:
                 if pipe.reader == descriptor:
-                    if not pipe.pump(_now()):
+                    if not pipe.copy(_now()):
                         self._poll.unregister(descriptor)
                     return
 
-    def _on_report(self, container: Container) -> None:
-        """The child says who it is, then closes by running its program; anything more is why it could not."""
-        assert container.report is not None  # noqa: S101 - the caller found it by this descriptor
-        data = os.read(container.report, 4096)
-        container.report_text += data
+    def _on_start_report(self, container: Container) -> None:
+        """The child writes its pid; exec closes the pipe. Anything after the pid is the error of a failed start."""
+        assert container.start_pipe is not None  # noqa: S101 - the caller found it by this descriptor
+        data = os.read(container.start_pipe, 4096)
+        container.start_report += data
         if data:
             return
-        self._close_report(container)
-        if not container.report_text.partition(b"\n")[2]:
+        self._close_start_pipe(container)
+        if not container.start_report.partition(b"\n")[2]:
             state = container_status.running(container.started_at)
-            container.record = {**container.record, "state": state, "process": container.host_process}
+            container.status = {**container.status, "state": state, "process": container.host_process}
             self._changed = True
 
-    def _close_report(self, container: Container) -> None:
-        if container.report is not None:
-            self._poll.unregister(container.report)
-            os.close(container.report)
-            container.report = None
-        host_process = container.report_text.partition(b"\n")[0]
+    def _close_start_pipe(self, container: Container) -> None:
+        if container.start_pipe is not None:
+            self._poll.unregister(container.start_pipe)
+            os.close(container.start_pipe)
+            container.start_pipe = None
+        host_process = container.start_report.partition(b"\n")[0]
         container.host_process = int(host_process) if host_process else 0
 
     def _on_exit(self, container: Container, status: int) -> None:
         process, container.process = container.process, None
         assert process is not None  # noqa: S101 - the caller found it by this process
         if not any(other.process for other in self._all):
-            processes.end_all_below(process_one=self._process_one)
+            processes.kill_descendants(is_pid_1=self._is_pid_1)
         elif self._proc:
-            processes.end_session(process, self._proc)
+            processes.kill_session(process, self._proc)
         self._collect_output(container)
-        code, number = container_status.exit_of(status)
-        trouble = container.report_text.partition(b"\n")[2].decode(errors="replace")
-        reason = "StartError" if trouble else "Error" if code else "Completed"
-        if number == signal.SIGKILL and not self._stopping and processes.killed_for_memory(container.host_process):
+        code, number = container_status.decode_wait_status(status)
+        error = container.start_report.partition(b"\n")[2].decode(errors="replace")
+        reason = "StartError" if error else "Error" if code else "Completed"
+        if number == signal.SIGKILL and not self._stopping and processes.was_oom_killed(container.host_process):
             reason = "OOMKilled"
-        ended = container_status.terminated(
+        state = container_status.terminated(
             exit_code=code,
             signal=number,
             reason=reason,
-            message=trouble,
+            message=error,
             started_at=container.started_at,
             finished_at=_now(),
         )
-        container.record = {**container.record, "state": ended}
+        container.status = {**container.status, "state": state}
         self._changed = True
-        if not self._stopping and container_status.restarts(self._policy, code, init=container.init):
-            self._schedule_restart(container, ended)
+        if not self._stopping and container_status.should_restart(self._policy, code, init=container.init):
+            self._schedule_restart(container, state)
 
-    def _schedule_restart(self, container: Container, ended: container_status.Record) -> None:
+    def _schedule_restart(self, container: Container, last: container_status.ContainerState) -> None:
         ran = time.monotonic() - container.started
-        container.delay = container_status.next_delay(container.delay, ran=ran, backoff=self._pod["backoff"])
-        container.due = time.monotonic() + container.delay
-        if container.delay == 0:
+        container.backoff = container_status.next_backoff(container.backoff, ran=ran, backoff=self._pod["backoff"])
+        container.start_at = time.monotonic() + container.backoff
+        if container.backoff == 0:
             return
         pod = f"{self._pod['name']}_{self._pod['namespace']}"
-        message = f"back-off {container.delay:g}s restarting failed container={container.name} pod={pod}"
-        state = container_status.waiting(container_status.CRASH_LOOP, message)
-        container.record = {**container.record, "last": ended, "state": state}
+        message = f"back-off {container.backoff:g}s restarting failed container={container.name} pod={pod}"
+        state = container_status.waiting(container_status.CRASH_LOOP_BACK_OFF, message)
+        container.status = {**container.status, "last": last, "state": state}
 
     def _collect_output(self, container: Container) -> None:
-        if container.report is not None:
-            container.report_text += os.read(container.report, 4096)
-        self._close_report(container)
+        if container.start_pipe is not None:
+            container.start_report += os.read(container.start_pipe, 4096)
+        self._close_start_pipe(container)
         for pipe in container.pipes:
             try:
                 self._poll.unregister(pipe.reader)
             except KeyError:
-                pass  # it had ended before the process did
+                pass  # closed before the process ended
             pipe.close(_now())
         container.pipes = []
         if container.log is not None:
@@ -424,24 +434,24 @@ class Supervisor:
         if container.scratch is not None:
             remove_tree(container.scratch)
 
-    # Telling it
+    # Status
 
-    def _record(self) -> None:
-        """Nothing of it gets lost: what a full disk or a busy agent does not take is tried again."""
+    def _publish_status(self) -> None:
+        """Writes state.json and notifies the agent; tries again if the disk is full or the agent busy."""
         now = time.monotonic()
-        if self._tell_at is not None and now < self._tell_at:
+        if self._retry_at is not None and now < self._retry_at:
             return
         if self._changed:
             try:
                 self._write_state()
             except OSError as error:
-                if error.errno not in NO_ROOM:
+                if error.errno not in DISK_FULL:
                     raise
-                self._tell_at = now + _SECONDS_TO_TELL_AGAIN
+                self._retry_at = now + _RETRY_SECONDS
                 return
         self._changed = False
-        told = poke(os.path.dirname(os.path.dirname(self._directory)), str(self._pod["uid"]))
-        self._tell_at = None if told else now + _SECONDS_TO_TELL_AGAIN
+        notified = notify_agent(os.path.dirname(os.path.dirname(self._directory)), str(self._pod["uid"]))
+        self._retry_at = None if notified else now + _RETRY_SECONDS
 
     def _write_state(self) -> None:
         state = {
@@ -449,15 +459,15 @@ class Supervisor:
             "finished": self._finished,
             "reason": self._reason,
             "message": self._message,
-            "initContainers": [container.record for container in self._inits],
-            "containers": [container.record for container in self._mains],
+            "initContainers": [container.status for container in self._inits],
+            "containers": [container.status for container in self._mains],
         }
         write_json(os.path.join(self._directory, "state.json"), state)
 
 
 def _execute(argv: list[str], env: dict[str, str]) -> None:
     try:
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is the point
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - deliberately without a shell
     except FileNotFoundError as error:
         found = "no such file or directory, or its interpreter is missing"
         missing = found if "/" in argv[0] else "executable file not found in $PATH"
@@ -467,7 +477,7 @@ def _execute(argv: list[str], env: dict[str, str]) -> None:
 
 
 def _is_due(container: Container, now: float) -> bool:
-    return container.process is None and container.due is not None and now >= container.due
+    return container.process is None and container.start_at is not None and now >= container.start_at
 
 
 def _now() -> str:
