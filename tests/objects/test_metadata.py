@@ -2,7 +2,7 @@
 
 import msgspec
 
-from trainwright.objects.metadata import ObjectMeta, controller_reference, object_key
+from trainwright.objects.metadata import ObjectMeta, controller_reference, namespaced_name
 
 JOB = {
     "apiVersion": "kubeflow.org/v1",
@@ -12,8 +12,8 @@ JOB = {
 
 
 def test_keys_have_a_namespace_only_where_objects_have_one() -> None:
-    assert object_key(JOB) == "train/mnist"
-    assert object_key({"metadata": {"name": "local"}}) == "local"
+    assert namespaced_name(JOB) == "train/mnist"
+    assert namespaced_name({"metadata": {"name": "local"}}) == "local"
 
 
 def test_the_controller_is_the_owner_that_manages() -> None:

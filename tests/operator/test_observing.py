@@ -13,10 +13,10 @@ from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
 from trainwright.engine import Transition
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.controller.outcome import Outcome
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator
-from trainwright.operator.reconcile.outcome import Outcome
 from trainwright.operator.serving.observer import Observer
 
 pytestmark = pytest.mark.apiserver

@@ -25,6 +25,7 @@ from trainwright.engine.rendering.addressing import Addresses
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.requests import Request, Response
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.resources import EVENTS, NAMESPACES, PODS
@@ -216,7 +217,7 @@ async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client:
     ):
         operator._on_child_change(None, child.pod())
     woken = [await operator._queue.get() for _ in range(3)]
-    assert woken == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
+    assert [*map(str, woken)] == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
 
 
 async def test_a_job_that_nobody_has_looked_at_goes_ahead_of_the_news_of_others(client: Client) -> None:
@@ -224,7 +225,7 @@ async def test_a_job_that_nobody_has_looked_at_goes_ahead_of_the_news_of_others(
     operator.ready.set()
     for job in (JobBuilder("old").master().status(STARTED), JobBuilder("new").master()):
         operator._on_job_change(None, job.raw())
-    assert [await operator._queue.get() for _ in range(2)] == ["PyTorchJob/team/new", "PyTorchJob/team/old"]
+    assert [str(await operator._queue.get()) for _ in range(2)] == ["PyTorchJob/team/new", "PyTorchJob/team/old"]
 
 
 async def test_what_concerns_no_job_that_is_known_wakes_none(client: Client) -> None:
@@ -242,7 +243,7 @@ async def test_a_job_that_is_gone_leaves_nothing_behind_in_memory(client: Client
     async with running_operator(client, namespace=real_namespace) as operator:
         builder = JobBuilder("patient", namespace=real_namespace).master()
         await submit(client, builder.run_policy(activeDeadlineSeconds=10**6))
-        key = f"PyTorchJob/{real_namespace}/patient"
+        key = ObjectKey("PyTorchJob", real_namespace, "patient")
         await eventually(lambda: remembered(operator), lambda keys: keys == {key})
         operator._applier._notices.news(key, "uid", [JobEvent("Warning", "Trouble", "of some kind")])
         await client.delete(PYTORCH.resource, "patient", namespace=real_namespace)
@@ -361,7 +362,7 @@ async def touched(operator: Operator) -> int:
     return sum(bool(pod.metadata.annotations) for pod in operator._caches.pods.store.all())
 
 
-async def remembered(operator: Operator) -> set[str]:
+async def remembered(operator: Operator) -> set[ObjectKey]:
     """The jobs that have a timer, or of which something was told."""
     return {*operator._queue._timers, *operator._applier._notices._last}
 

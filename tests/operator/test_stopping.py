@@ -14,6 +14,7 @@ from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.controller import controller
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, operator
 
@@ -35,8 +36,8 @@ def frozen(plane: ControlPlane) -> Iterator[None]:
 async def test_a_stop_does_not_wait_for_a_server_that_is_silent(
     control_plane: ControlPlane, real_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(operator, "_FINISH_SECONDS", 0.2)
-    monkeypatch.setattr(operator, "_FAREWELL_SECONDS", 0.1)
+    monkeypatch.setattr(controller, "DRAIN_SECONDS", 0.2)
+    monkeypatch.setattr(operator, "_EVENT_SECONDS", 0.1)
     async with Client(control_plane.config) as client, Client(control_plane.config) as other:
         ours = Operator(client, namespace=real_namespace, parallel_writes=2)
         working = asyncio.create_task(ours.run())

@@ -43,12 +43,17 @@ class ObjectMeta(View, frozen=True):
         return None
 
     @property
+    def namespaced_name(self) -> str:
+        """`NAMESPACE/NAME`, or `NAME` for a cluster-scoped object: the key of a store."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
     def terminating(self) -> bool:
         return self.deletion_timestamp is not None
 
 
-def object_key(obj: Object) -> str:
-    """`NAMESPACE/NAME`, or `NAME` for an object of the whole cluster: what stores and queues are keyed by."""
+def namespaced_name(obj: Object) -> str:
+    """`NAMESPACE/NAME`, or `NAME` for a cluster-scoped object: the key of a store."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])

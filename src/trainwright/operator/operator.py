@@ -17,18 +17,19 @@ from trainwright.engine import Addressing, Companion, JobEvent, ServiceView, Set
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Outcome
 from trainwright.kube.controller.reflector import Reflector
-from trainwright.kube.controller.workqueue import QueueShutDown, WorkQueue
+from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.metadata import object_key
 from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views
 from trainwright.operator.reconcile.event_buffer import Announcer
-from trainwright.operator.reconcile.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.reconcile.reconciler import Reconciler
 from trainwright.operator.serving.observer import Observer
 
@@ -36,9 +37,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_FINISH_SECONDS, _FAREWELL_SECONDS = 4.0, 2.0
-"""How long a stop waits for writes, and then for events: together less than the grace of a pod, which is 10 seconds in
-upstream's manifests."""
+_EVENT_SECONDS = 2.0
+"""How long a stop waits for events after `DRAIN_SECONDS` for writes: together less than the grace period of a pod,
+which is 10 seconds in upstream's manifests."""
 
 
 class Operator:
@@ -62,22 +63,18 @@ class Operator:
         namespace: str | None = None,
         outlook: Sequence[Resource] = (),
         observer: Observer | None = None,
-        queue: WorkQueue | None = None,
+        queue: WorkQueue[ObjectKey] | None = None,
         lead: Callable[[], Awaitable[None]] | None = None,
         forgetful: Iterable[str] = (),
         controller_threads: int = 64,
         parallel_writes: int = 32,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.synced = asyncio.Event()
         self.ready = asyncio.Event()
         self._client = client
         self._kinds = kinds
         self._settings = settings or Settings()
         self._namespace = namespace
-        self._threads = controller_threads
-        self._stopping = asyncio.Event()
-        self._watches: Sequence[Reflector[Any]] = ()
         self._lead = lead
         self._observer = observer or Observer()
         if queue is None:
@@ -104,6 +101,17 @@ class Operator:
             applier=self._applier,
             clock=clock,
         )
+        self._controller = Controller(
+            self._reconciler.reconcile,
+            log=log,
+            reflectors=self._reflectors(),
+            queue=queue,
+            workers=controller_threads,
+            before_work=self._before_work,
+            on_reconciled=self._on_reconciled,
+            on_error=self._on_error,
+        )
+        self.synced = self._controller.synced
 
     @property
     def forgetful(self) -> frozenset[str]:
@@ -113,95 +121,36 @@ class Operator:
     @property
     def missing(self) -> tuple[str, ...]:
         """What must be known before the work begins and is not, each with what is in the way."""
-        return tuple(missing for reflector in self._watches if (missing := reflector.missing))
+        return tuple(missing for reflector in self._controller.reflectors if (missing := reflector.missing))
 
     def stop(self) -> None:
-        """Ends `run` once the writes under way are done and their events are sent, as far as that is quickly done:
-        whatever is left is planned again by the next one."""
-        self._stopping.set()
+        """Ends `run` once the writes in progress are done and their events are recorded, within a bounded time. The
+        next operator plans the rest again."""
+        self._controller.stop()
 
     async def run(self) -> None:
-        """Works until `stop` is called. Trouble with the cluster is waited out, never raised."""
-        reflectors = self._watches = self._reflectors()
+        """Runs until `stop` is called. Errors of the cluster are retried, never raised."""
         try:
-            async with asyncio.TaskGroup() as group:
-                watching = [group.create_task(reflector.run()) for reflector in reflectors]
-                starting = group.create_task(self._start(reflectors))
-                stopping = group.create_task(self._stopping.wait())
-                await asyncio.wait({stopping, starting}, return_when=asyncio.FIRST_COMPLETED)
-                if starting.done():
-                    starting.result()
-                    await self._work_until_stopped()
-                for task in (starting, *watching):
-                    task.cancel()
+            await self._controller.run()
         finally:
             self._announcer.flush()
-            await asyncio.gather(*(recorder.close(_FAREWELL_SECONDS) for recorder in self._recorders.values()))
+            await asyncio.gather(*(recorder.close(_EVENT_SECONDS) for recorder in self._recorders.values()))
 
-    async def _start(self, reflectors: Sequence[Reflector[Any]]) -> None:
-        """Returns when we know the cluster and may write there."""
-        for reflector in reflectors:
-            await reflector.synced()
-        self.synced.set()
+    async def _before_work(self) -> None:
         if self._lead is not None:
             await self._lead()
-            # What the leader before us wrote may not have reached our watches yet, and what it counted must not be
-            # counted again.
-            await asyncio.gather(*(reflector.refresh() for reflector in reflectors))
+            # Our watches may lag behind the writes of the previous leader. Without a fresh list we would count the
+            # failures again that it has counted.
+            await self._controller.refresh()
+        self.ready.set()
+        for job in self._caches.all_jobs():
+            self._enqueue_job(job)
 
-    async def _work_until_stopped(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            workers = [group.create_task(self._work()) for _ in range(self._threads)]
-            self.ready.set()
-            for job in self._caches.all_jobs():
-                self._look_at_job(job)
-            await self._stopping.wait()
-            self._queue.shut_down()
-            _, late = await asyncio.wait(workers, timeout=_FINISH_SECONDS)
-            for worker in late:
-                worker.cancel()
+    def _on_reconciled(self, key: ObjectKey, outcome: Outcome, seconds: float) -> None:
+        self._observer.reconciled(self._kinds[key.kind], outcome, seconds)
 
-    async def _work(self) -> None:
-        clock = asyncio.get_running_loop().time
-        while True:
-            try:
-                key = await self._queue.get()
-            except QueueShutDown:
-                return
-            began = clock()
-            try:
-                outcome = await self._reconcile(key)
-                self._observer.reconciled(self._kinds[key.partition("/")[0]], outcome, clock() - began)
-                self._settle(key, outcome)
-            finally:
-                self._queue.done(key)
-
-    async def _reconcile(self, key: str) -> Outcome:
-        kind, _, job = key.partition("/")
-        try:
-            return await self._reconciler.reconcile(kind, job)
-        except Exception as error:
-            # Whatever is wrong with one job, the others must not wait for it.
-            log.exception("%s: unexpected error", key)
-            self._observer.crashed(self._kinds[kind])
-            return Retry(f"unexpected error: {error}")
-
-    def _settle(self, key: str, outcome: Outcome) -> None:
-        match outcome:
-            case Retry(reason, seconds):
-                pause = self._queue.retry(key, at_least=seconds)
-                log.warning("%s: %s; trying again in %.3g s", key, reason, pause)
-                return
-            case Again(0):
-                self._queue.add_rested(key)  # together with the news that what was written brings back
-            case Again(seconds):
-                self._queue.add_after(key, seconds)
-            case GiveUp(reason):
-                log.warning("%s: giving up: %s", key, reason)
-                self._queue.cancel(key)
-            case Done():
-                self._queue.cancel(key)  # the deadline of a job that is gone may be months away
-        self._queue.forget(key)
+    def _on_error(self, key: ObjectKey, _error: Exception) -> None:
+        self._observer.crashed(self._kinds[key.kind])
 
     def _record(self, job: Object, event: JobEvent, at: datetime) -> None:
         recorder = self._recorders[job["kind"]]
@@ -238,31 +187,31 @@ class Operator:
             on_change=on_change,
         )
 
-    def _look_at_job(self, job: Object) -> None:
-        """One that nobody has looked at goes first: its pods are worth more than the news of those that have theirs."""
+    def _enqueue_job(self, job: Object) -> None:
+        """New jobs come first: creating their pods matters more than updating the status of running ones."""
         if self.ready.is_set() and not job.get("status"):
-            self._queue.add_new(_key(job))
+            self._queue.add_new(ObjectKey.of(job))
         else:
-            self._look_at(_key(job))
+            self._enqueue(ObjectKey.of(job))
 
-    def _look_at(self, key: str) -> None:
-        """What a watch tells comes in storms: the pods of a job start and end together, and every write of ours comes
-        back. A look for each would write a status for each.
+    def _enqueue(self, key: ObjectKey) -> None:
+        """Watch events come in bursts: the pods of a job start and end together, and every write of ours comes back.
+        Coalescing them saves a status write for each.
 
-        Before there are workers nothing lines up: a standby may see jobs come and go for months."""
+        A standby enqueues nothing: jobs may be created and deleted for months before it becomes the leader."""
         if self.ready.is_set():
             self._queue.add_rested(key)
 
-    def _look_at_known(self, kind: str, job: str) -> None:
-        """For news of others. A job that is not known is looked at when it comes; most may never: every autoscaler of
-        the cluster has a name that a job could have."""
-        if self._caches.jobs[kind].store.get(job) is not None:
-            self._look_at(f"{kind}/{job}")
+    def _enqueue_if_known(self, key: ObjectKey) -> None:
+        """For events of other objects. An unknown job is reconciled when it is created. Most never are: every
+        autoscaler of the cluster has a name that a job could have."""
+        if self._caches.jobs[key.kind].store.get(key.namespaced_name) is not None:
+            self._enqueue(key)
 
     def _on_job_change(self, before: Object | None, after: Object | None) -> None:
         job = after or before
         if job is not None:
-            self._look_at_job(job)
+            self._enqueue_job(job)
         if before is not None and self.ready.is_set() and _has_gone(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
 
@@ -273,11 +222,11 @@ class Operator:
         metadata = child.metadata
         owner = metadata.controller
         if owner and owner.kind in self._kinds:
-            self._look_at_known(owner.kind, f"{metadata.namespace}/{owner.name}")
+            self._enqueue_if_known(ObjectKey(owner.kind, metadata.namespace, owner.name))
             return
         # An object of somebody else may hold a name that a job of any kind waits for.
         for kind in self._kinds:
-            self._look_at_known(kind, f"{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}")
+            self._enqueue_if_known(ObjectKey(kind, metadata.namespace, metadata.labels.get(JOB_NAME, "")))
 
     def _on_companion_change(self, before: Companion | None, after: Companion | None) -> None:
         companion = after or before
@@ -285,7 +234,7 @@ class Operator:
             return
         # Whoever controls it: its name is the one that a job of any kind would use.
         for kind in self._kinds:
-            self._look_at_known(kind, f"{companion.metadata.namespace}/{companion.metadata.name}")
+            self._enqueue_if_known(ObjectKey(kind, companion.metadata.namespace, companion.metadata.name))
 
     def _on_node_change(self, before: Node | None, after: Node | None) -> None:
         """A node that went or came back matters to the jobs that have pods there; its other news to none."""
@@ -296,10 +245,6 @@ class Operator:
         for pod in self._caches.pods.store.all():
             if pod.spec.node_name == node.metadata.name:
                 self._on_child_change(pod, pod)
-
-
-def _key(job: Object) -> str:
-    return f"{job['kind']}/{object_key(job)}"
 
 
 def _has_gone(before: Object, after: Object | None) -> bool:

@@ -16,6 +16,7 @@ from trainwright.cluster.controllers.scheduler_filters import (
     place,
     requested,
 )
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects.quantities import add_amounts
 
 NOT_HELPFUL = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
@@ -56,8 +57,12 @@ def decide(
 ) -> Bind | Wait:
     occupancy = Occupancy()
     for other in others:
-        occupancy.put(other.metadata.name, "local", other)
+        occupancy.put(key(other.metadata.name), "local", other)
     return place(wanted, nodes=[on or node()], used=occupancy.totals, claims=claims or {})
+
+
+def key(name: str) -> ObjectKey:
+    return ObjectKey("Pod", "default", name)
 
 
 def message(decision: Bind | Wait) -> str:
@@ -265,14 +270,14 @@ STEPS = st.lists(
 def test_sums_stay_those_of_the_pods_that_are_there(steps: list[tuple[str, str, int]]) -> None:
     occupancy = Occupancy()
     there: dict[str, tuple[str, SchedulablePod]] = {}
-    for key, where, amount in steps:
+    for name, where, amount in steps:
         if where:
-            there[key] = (where, pod(key, requests={"cpu": f"{amount}00m"}))
-            occupancy.put(key, *there[key])
+            there[name] = (where, pod(name, requests={"cpu": f"{amount}00m"}))
+            occupancy.put(key(name), *there[name])
         else:
-            there.pop(key, None)
-            occupancy.drop(key)
-    assert all(key in occupancy for key in there)
+            there.pop(name, None)
+            occupancy.drop(key(name))
+    assert all(key(name) in occupancy for name in there)
     for where in ("n1", "n2"):
         expected = add_amounts(occupied(one) for at, one in there.values() if at == where)
         found = occupancy.totals.get(where, {})

@@ -17,13 +17,13 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def next_key(queue: WorkQueue) -> str:
+async def next_key(queue: WorkQueue[str]) -> str:
     key = await queue.get()
     queue.done(key)
     return key
 
 
-async def nothing_now(queue: WorkQueue) -> bool:
+async def nothing_now(queue: WorkQueue[str]) -> bool:
     getting = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -33,7 +33,7 @@ async def nothing_now(queue: WorkQueue) -> bool:
 
 
 async def test_keys_come_in_the_order_in_which_they_were_added() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     for key in "abca":
         queue.add(key)
     assert [await next_key(queue) for _ in range(3)] == ["a", "b", "c"]
@@ -41,7 +41,7 @@ async def test_keys_come_in_the_order_in_which_they_were_added() -> None:
 
 
 async def test_a_key_is_never_worked_on_twice_at_once() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     queue.add("a")
     assert await queue.get() == "a"
     queue.add("a")
@@ -53,7 +53,7 @@ async def test_a_key_is_never_worked_on_twice_at_once() -> None:
 
 
 async def test_new_keys_go_ahead_of_the_others() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     queue.add("a")
     queue.add("b")
     for key in "xyx":
@@ -63,7 +63,7 @@ async def test_new_keys_go_ahead_of_the_others() -> None:
 
 
 async def test_however_many_keys_are_new_the_others_get_on() -> None:
-    queue = WorkQueue(clock=now)
+    queue = WorkQueue[str](clock=now)
     queue.add("a")
     await asyncio.sleep(HEAD_START - 1)
     queue.add("b")
@@ -74,7 +74,7 @@ async def test_however_many_keys_are_new_the_others_get_on() -> None:
 
 
 async def test_a_key_is_new_or_not_as_it_was_first_added() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     queue.add_new("a")
     queue.add("a")
     queue.add("b")
@@ -84,7 +84,7 @@ async def test_a_key_is_new_or_not_as_it_was_first_added() -> None:
 
 
 async def test_getting_waits_for_a_key() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     getting = [asyncio.create_task(queue.get()) for _ in range(2)]
     await asyncio.sleep(1)
     queue.add("a")
@@ -93,7 +93,7 @@ async def test_getting_waits_for_a_key() -> None:
 
 
 async def test_a_key_for_later_comes_at_its_time() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     started = now()
     queue.add_after("late", 10)
     queue.add_after("soon", 2)
@@ -102,7 +102,7 @@ async def test_a_key_for_later_comes_at_its_time() -> None:
 
 
 async def test_of_several_times_the_earliest_counts() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     started = now()
     for seconds in (10, 3, 7):
         queue.add_after("a", seconds)
@@ -112,7 +112,7 @@ async def test_of_several_times_the_earliest_counts() -> None:
 
 
 async def test_adding_a_key_at_once_does_not_cancel_its_later_time() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     queue.add_after("a", 5)
     queue.add("a")
     started = now()
@@ -121,7 +121,7 @@ async def test_adding_a_key_at_once_does_not_cancel_its_later_time() -> None:
 
 
 async def test_a_later_time_can_be_taken_back() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     queue.add_after("a", 5)
     queue.add_after("b", 6)
     queue.cancel("a")
@@ -132,13 +132,13 @@ async def test_a_later_time_can_be_taken_back() -> None:
 
 
 async def test_a_time_that_has_passed_is_now() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     queue.add_after("a", -1)
     assert await next_key(queue) == "a"
 
 
 async def test_retries_pause_longer_and_longer_until_they_are_forgotten() -> None:
-    queue = WorkQueue(jitter=lambda: 1.0, longest_delay=1.0)
+    queue = WorkQueue[str](jitter=lambda: 1.0, longest_delay=1.0)
     pauses = []
     for _ in range(10):
         started = now()
@@ -152,14 +152,14 @@ async def test_retries_pause_longer_and_longer_until_they_are_forgotten() -> Non
 
 
 async def test_a_retry_does_not_come_before_the_server_wants_it_but_within_the_longest_pause() -> None:
-    queue = WorkQueue(jitter=lambda: 1.0, longest_delay=40.0)
+    queue = WorkQueue[str](jitter=lambda: 1.0, longest_delay=40.0)
     assert queue.retry("a", at_least=10.0) == 10.005
     assert queue.retry("a", at_least=10.0) == 10.01
     assert queue.retry("b", at_least=10**9) == 40.005
 
 
 async def test_however_long_a_server_was_away_the_next_try_comes_within_a_minute() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     began, failures = now(), 0
     while now() - began < 600:
         queue.retry("a")
@@ -171,7 +171,7 @@ async def test_however_long_a_server_was_away_the_next_try_comes_within_a_minute
 
 
 async def test_the_first_of_a_storm_comes_at_once_and_the_rest_together_after_a_rest() -> None:
-    queue = WorkQueue(rest=0.5)
+    queue = WorkQueue[str](rest=0.5)
     started = now()
     queue.add_rested("a")
     assert [await next_key(queue), now() - started] == ["a", 0]
@@ -187,7 +187,7 @@ async def test_the_first_of_a_storm_comes_at_once_and_the_rest_together_after_a_
 
 
 async def test_what_happens_while_a_key_is_worked_on_brings_it_back_after_its_rest() -> None:
-    queue = WorkQueue(rest=0.5)
+    queue = WorkQueue[str](rest=0.5)
     queue.add("a")
     await queue.get()
     queue.add_rested("a")
@@ -199,7 +199,7 @@ async def test_what_happens_while_a_key_is_worked_on_brings_it_back_after_its_re
 
 
 async def test_a_key_that_is_urgent_does_not_rest_and_is_not_handed_out_twice() -> None:
-    queue = WorkQueue(rest=0.5)
+    queue = WorkQueue[str](rest=0.5)
     queue.add("a")
     await queue.get()
     queue.add_rested("a")
@@ -215,7 +215,7 @@ async def test_a_key_that_is_urgent_does_not_rest_and_is_not_handed_out_twice() 
 
 
 async def test_keys_that_rest_are_dropped_at_shut_down() -> None:
-    queue = WorkQueue(rest=0.5)
+    queue = WorkQueue[str](rest=0.5)
     queue.add("a")
     await next_key(queue)
     queue.add_rested("a")
@@ -226,7 +226,7 @@ async def test_keys_that_rest_are_dropped_at_shut_down() -> None:
 
 
 async def test_shutting_down_sends_everybody_home() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     queue.add_after("later", 5)
     waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
     await asyncio.sleep(1)
@@ -241,7 +241,7 @@ async def test_shutting_down_sends_everybody_home() -> None:
 
 
 async def test_what_is_worked_on_at_shut_down_can_be_finished() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     queue.add("a")
     await queue.get()
     queue.add("a")
@@ -252,7 +252,7 @@ async def test_what_is_worked_on_at_shut_down_can_be_finished() -> None:
 
 
 async def test_a_worker_that_is_cancelled_while_it_wakes_up_loses_no_key() -> None:
-    queue = WorkQueue()
+    queue = WorkQueue[str]()
     first = asyncio.create_task(queue.get())
     second = asyncio.create_task(queue.get())
     await asyncio.sleep(0)
@@ -268,7 +268,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = WorkQueue(rest=0)
+        self.queue = WorkQueue[str](rest=0)
         self.due: set[str] = set()
         self.working: set[str] = set()
 

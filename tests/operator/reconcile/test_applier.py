@@ -18,6 +18,7 @@ from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.requests import Request, Response
 from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.outcome import Retry
 from trainwright.kube.controller.store import raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
@@ -25,7 +26,6 @@ from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS,
 from trainwright.operator.reconcile.applier import Applier, Unacceptable
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
-from trainwright.operator.reconcile.outcome import Retry
 from trainwright.operator.serving.observer import Observer
 from trainwright.operator.setup.crds import install_crds
 

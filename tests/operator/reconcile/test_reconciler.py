@@ -12,12 +12,13 @@ from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Addressing, JobEvent, Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS, SERVICES
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
-from trainwright.operator.reconcile.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.reconcile.reconciler import Reconciler
 
 pytestmark = pytest.mark.apiserver
@@ -48,12 +49,11 @@ class Bench:
         return job
 
     async def look(self, job: Object) -> Outcome:
-        return await self._reconciler.reconcile(
-            PYTORCH.name, f"{job['metadata']['namespace']}/{job['metadata']['name']}"
-        )
+        metadata = job["metadata"]
+        return await self._reconciler.reconcile(ObjectKey(PYTORCH.name, metadata["namespace"], metadata["name"]))
 
     async def look_until_settled(self, job: Object) -> Outcome:
-        while (outcome := await self.look(job)) == Again(0):
+        while (outcome := await self.look(job)) == RequeueAfter(0):
             pass
         return outcome
 
@@ -90,10 +90,10 @@ async def test_a_deadline_asks_for_another_look_in_time(client: Client, real_nam
     bench = Bench(client)
     builder = JobBuilder("due", namespace=real_namespace).master().run_policy(activeDeadlineSeconds=60)
     job = await bench.submit(builder)
-    assert await bench.look_until_settled(job) == Again(60)
+    assert await bench.look_until_settled(job) == RequeueAfter(60)
 
     bench.now += timedelta(seconds=45)
-    assert await bench.look(job) == Again(15)
+    assert await bench.look(job) == RequeueAfter(15)
 
     bench.now += timedelta(seconds=15)
     await bench.look_until_settled(job)
@@ -108,10 +108,10 @@ async def test_a_job_that_changed_in_the_meantime_is_looked_at_again_when_the_wa
 ) -> None:
     bench = Bench(client)
     job = await bench.submit(JobBuilder("busy", namespace=real_namespace).master())
-    assert await bench.look(job) == Again(0), "the pods of a new job do not wait for its status"
+    assert await bench.look(job) == RequeueAfter(0), "the pods of a new job do not wait for its status"
     newer = await client.patch(PYTORCH.resource, "busy", {"metadata": {"labels": {"a": "b"}}}, namespace=real_namespace)
 
-    assert await bench.look(job) == Again(1.0)
+    assert await bench.look(job) == RequeueAfter(1.0)
     assert "status" not in await client.get(PYTORCH.resource, "busy", namespace=real_namespace)
 
     bench.caches.jobs[PYTORCH.name].store.remember(newer)
@@ -122,12 +122,12 @@ async def test_a_job_that_cannot_run_is_given_up_and_says_why_once(client: Clien
     bench = Bench(client)
     job = await bench.submit(JobBuilder("bad", namespace=real_namespace).workers(1, pod=template(name="other")))
 
-    assert isinstance(await bench.look_until_settled(job), GiveUp)
+    assert isinstance(await bench.look_until_settled(job), Terminal)
     refused = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
     assert refused["status"]["conditions"][-1]["type"] == "Failed"
 
     outcome = await bench.look(job)
-    assert isinstance(outcome, GiveUp)
+    assert isinstance(outcome, Terminal)
     assert "spec.pytorchReplicaSpecs[Worker].template.spec.containers" in outcome.reason
     again = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
     assert again["metadata"]["resourceVersion"] == refused["metadata"]["resourceVersion"]

@@ -13,11 +13,12 @@ from trainwright.engine import JobEvent, Plan, Transition
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, Unreachable
 from trainwright.kube.client.requests import Request, Response
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
-from trainwright.operator.reconcile.outcome import Retry
 from trainwright.operator.reconcile.unconfirmed_writes import carried_out
 from trainwright.operator.serving.observer import Observer
 
@@ -66,8 +67,8 @@ class Witness(Observer):
         self.counted.append(step)
 
     @property
-    def key(self) -> str:
-        return f"{self.job['metadata']['namespace']}/{self.job['metadata']['name']}"
+    def key(self) -> ObjectKey:
+        return ObjectKey.of(self.job)
 
     async def apply(self) -> tuple[Retry, ...]:
         plan = Plan(status=STATUS, transitions=(Transition.CREATED,), events=(NEWS,))
@@ -85,7 +86,7 @@ async def witness(client: Client, control_plane: ControlPlane, real_namespace: s
 async def test_a_write_that_was_carried_out_counts_though_its_answer_is_lost(witness: Witness) -> None:
     assert await witness.apply() == ()
     assert (witness.counted, witness.told) == ([Transition.CREATED], [NEWS])
-    known = witness.caches.jobs["PyTorchJob"].store.get(witness.key)
+    known = witness.caches.jobs["PyTorchJob"].store.get(witness.key.namespaced_name)
     assert known
     assert known["status"] == STATUS
 

@@ -12,8 +12,9 @@ from trainwright.engine.conditions import RESTARTING, RUNNING, SUSPENDED, set_co
 from trainwright.engine.plan import Transition
 from trainwright.kube.client.request_metrics import RequestSeen
 from trainwright.kube.client.requests import Request
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
-from trainwright.operator.reconcile.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.serving.http_server import Call
 from trainwright.operator.serving.metrics import Metrics
 
@@ -53,10 +54,10 @@ def test_every_deleted_job_counts(metrics: Metrics) -> None:
     ("outcome", "result", "errors", "terminal"),
     [
         (Done(), "success", 0, 0),
-        (Again(0), "requeue", 0, 0),
-        (Again(7), "requeue_after", 0, 0),
+        (RequeueAfter(0), "requeue", 0, 0),
+        (RequeueAfter(7), "requeue_after", 0, 0),
         (Retry("quota"), "error", 1, 0),
-        (GiveUp("invalid"), "error", 1, 1),
+        (Terminal("invalid"), "error", 1, 1),
     ],
 )
 def test_a_look_at_a_job_counts_by_its_outcome(
@@ -135,8 +136,8 @@ def test_reviews_and_leadership_are_shown(metrics: Metrics) -> None:
 
 async def test_the_queue_is_measured_as_one_for_each_kind(metrics: Metrics) -> None:
     name = {**CONTROLLER, "name": "pytorchjob-controller"}
-    metrics.queue.add("PyTorchJob/here/a")
-    metrics.queue.add("PyTorchJob/here/b")
+    metrics.queue.add(ObjectKey("PyTorchJob", "here", "a"))
+    metrics.queue.add(ObjectKey("PyTorchJob", "here", "b"))
     assert value(metrics, "workqueue_depth", **name) == 2
     await metrics.queue.get()
     assert value(metrics, "workqueue_depth", **name) == 1

@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.workqueue import QueueShutDown
 from trainwright.operator.serving.workqueue_metrics import MeasuredQueue
 
-KEY = "PyTorchJob/here/job"
+KEY = ObjectKey("PyTorchJob", "here", "job")
 
 
 class Stopwatch:
@@ -60,7 +61,7 @@ async def test_what_waits_already_is_not_added_again() -> None:
 async def test_retries_are_counted() -> None:
     watch = Stopwatch()
     assert watch.queue.retry(KEY) > 0
-    assert watch.queue.retry("PyTorchJob/here/other", at_least=9) > 9
+    assert watch.queue.retry(ObjectKey("PyTorchJob", "here", "other"), at_least=9) > 9
     assert watch.told["retried"] == [1, 1]
     assert await watch.queue.get() == KEY
 
@@ -68,7 +69,7 @@ async def test_retries_are_counted() -> None:
 async def test_the_state_shows_who_waits_and_who_is_at_it_for_how_long() -> None:
     watch = Stopwatch()
     for name in ("a", "b", "c"):
-        watch.queue.add(f"PyTorchJob/here/{name}")
+        watch.queue.add(ObjectKey("PyTorchJob", "here", name))
     await watch.queue.get()
     watch.now += 10
     await watch.queue.get()

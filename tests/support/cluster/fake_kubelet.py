@@ -18,7 +18,7 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.metadata import object_key
+from trainwright.objects.metadata import namespaced_name
 from trainwright.objects.resources import NODES, PODS
 from trainwright.objects.times import format_time
 
@@ -130,10 +130,10 @@ class FakeKubelet:
     async def run(self) -> None:
         """Until cancelled: binds new pods, starts them, completes the deletion of terminating ones."""
         store: Store[Object] = Store(metadata=raw_metadata)
-        queue = WorkQueue()
+        queue = WorkQueue[str]()
 
         def changed(before: Object | None, after: Object | None) -> None:
-            queue.add(object_key(after or before or {}))
+            queue.add(namespaced_name(after or before or {}))
 
         reflector = Reflector(
             self._client, PODS, store, convert=lambda pod: pod, namespace=self._namespace, on_change=changed
@@ -143,7 +143,7 @@ class FakeKubelet:
             for _ in range(_HANDS):
                 group.create_task(self._work(store, queue))
 
-    async def _work(self, store: Store[Object], queue: WorkQueue) -> None:
+    async def _work(self, store: Store[Object], queue: WorkQueue[str]) -> None:
         while True:
             key = await queue.get()
             try:

@@ -13,9 +13,11 @@ from enum import Enum
 import msgspec
 
 from trainwright.cluster.controllers.discovery import discover
-from trainwright.cluster.controllers.loop import NotYet, work
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
+from trainwright.kube.controller.controller import Controller
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Retry
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
@@ -93,15 +95,19 @@ def blockers(owner: ObjectMeta, dependents: Iterable[ObjectMeta]) -> list[Object
     ]
 
 
+class _OwnerKindNotServed(Exception):  # noqa: N818 (its CRD may follow)
+    pass
+
+
 class GarbageCollector:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._queue = WorkQueue(longest_delay=_LONGEST_PAUSE)
+        self._queue = WorkQueue[ObjectKey](longest_delay=_LONGEST_PAUSE)
         self._kinds_changed = asyncio.Event()
         self._stores: dict[Resource, Store[Entry]] = {}
         self._watching: dict[Resource, asyncio.Task[None]] = {}
-        self._places: dict[str, str] = {}
-        """Where the object with a uid is: its key in the queue."""
+        self._keys: dict[str, ObjectKey] = {}
+        """The key of each known object by its uid. Its kind is the qualified plural: groups share names of kinds."""
 
     async def run(self) -> None:
         definitions = Reflector(
@@ -112,13 +118,22 @@ class GarbageCollector:
             on_change=lambda _before, _after: self._kinds_changed.set(),
         )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(definitions.run())
-            await definitions.synced()
-            self._kinds_changed.clear()
-            await self._watch_all_kinds(tasks)
-            tasks.create_task(self._follow_kinds(tasks))
-            for _ in range(_WORKERS):
-                tasks.create_task(work("garbage", self._queue, self._collect))
+
+            async def watch_all_kinds() -> None:
+                self._kinds_changed.clear()
+                await self._watch_all_kinds(tasks)
+                tasks.create_task(self._follow_kinds(tasks))
+
+            controller = Controller(
+                self._collect,
+                log=log,
+                reflectors=[definitions],
+                queue=self._queue,
+                workers=_WORKERS,
+                before_work=watch_all_kinds,
+                retry_log_level=logging.DEBUG,
+            )
+            await controller.run()
 
     async def _follow_kinds(self, tasks: asyncio.TaskGroup) -> None:
         while True:
@@ -167,21 +182,21 @@ class GarbageCollector:
         if before is not None:
             self._went(before.metadata, replaced=after is None or after.metadata.uid != before.metadata.uid)
         if after is not None:
-            place = _place(resource, after.metadata)
-            self._places[after.metadata.uid] = place
+            key = _key(resource, after.metadata)
+            self._keys[after.metadata.uid] = key
             if after.metadata.owner_references or _deletes_specially(after.metadata):
-                self._queue.add(place)
+                self._queue.add(key)
 
     def _went(self, metadata: ObjectMeta, *, replaced: bool) -> None:
         """Takes up those whom the end of this state concerns: its dependents, and owners that wait for it."""
         if replaced:
-            self._places.pop(metadata.uid, None)
-            for place in self._dependent_places(metadata.uid):
-                self._queue.add(place)
+            self._keys.pop(metadata.uid, None)
+            for resource, dependent in self._dependents(metadata.uid):
+                self._queue.add(_key(resource, dependent))
         for reference in metadata.owner_references:
             owner = self._cached(reference.uid)
             if owner is not None and owner.terminating:
-                self._queue.add(self._places[reference.uid])
+                self._queue.add(self._keys[reference.uid])
 
     def _dependents(self, uid: str) -> list[tuple[Resource, ObjectMeta]]:
         return [
@@ -190,41 +205,38 @@ class GarbageCollector:
             for entry in store.by_index(_OWNER, uid)
         ]
 
-    def _dependent_places(self, uid: str) -> list[str]:
-        return [_place(resource, metadata) for resource, metadata in self._dependents(uid)]
-
-    async def _collect(self, place: str) -> None:
-        resource, namespace, name = self._locate(place)
-        if resource is None or self._plainly_owned(place):
-            return
+    async def _collect(self, key: ObjectKey) -> Retry | None:
+        resource = self._resource(key)
+        if resource is None or self._plainly_owned(key):
+            return None
         try:
-            live = await self._client.get(resource, name, namespace=namespace)
+            live = await self._client.get(resource, key.name, namespace=key.namespace or None)
         except NotFound:
-            return
+            return None
         metadata = msgspec.convert(live["metadata"], ObjectMeta)
-        if metadata.terminating:
-            await self._finish(resource, metadata)
-        elif metadata.owner_references:
-            await self._judge(resource, metadata)
+        try:
+            if metadata.terminating:
+                await self._finish(resource, metadata)
+            elif metadata.owner_references:
+                await self._judge(resource, metadata)
+        except _OwnerKindNotServed as error:
+            return Retry(str(error))
+        return None
 
-    def _plainly_owned(self, place: str) -> bool:
+    def _plainly_owned(self, key: ObjectKey) -> bool:
         """Whether all is well by what we know: then there is no need to ask. An owner's end brings us back."""
-        plural, _, key = place.partition("|")
-        entry = self._store(plural).get(key)
+        entry = self._entry(key)
         if entry is None or entry.metadata.terminating:
             return False
         owners = [self._cached(reference.uid) for reference in entry.metadata.owner_references]
         return all(owner is not None and not owner.terminating for owner in owners)
 
-    def _store(self, plural: str) -> Store[Entry]:
-        found = next((store for resource, store in self._stores.items() if resource.qualified_plural == plural), None)
-        return found if found is not None else Store[Entry](metadata=_metadata)
+    def _resource(self, key: ObjectKey) -> Resource | None:
+        return next((one for one in self._stores if one.qualified_plural == key.kind), None)
 
-    def _locate(self, place: str) -> tuple[Resource | None, str | None, str]:
-        plural, _, key = place.partition("|")
-        resource = next((one for one in self._stores if one.qualified_plural == plural), None)
-        namespace, _, name = key.rpartition("/")
-        return resource, namespace or None, name
+    def _entry(self, key: ObjectKey) -> Entry | None:
+        resource = self._resource(key)
+        return self._stores[resource].get(key.namespaced_name) if resource is not None else None
 
     async def _judge(self, resource: Resource, metadata: ObjectMeta) -> None:
         states = [await self._state(resource, metadata, reference) for reference in metadata.owner_references]
@@ -248,10 +260,9 @@ class GarbageCollector:
         return OwnerState.WAITING if waiting else OwnerState.SOLID
 
     def _cached(self, uid: str) -> ObjectMeta | None:
-        if uid not in self._places:
+        if uid not in self._keys:
             return None
-        plural, _, key = self._places[uid].partition("|")
-        entry = self._store(plural).get(key)
+        entry = self._entry(self._keys[uid])
         return entry.metadata if entry is not None and entry.metadata.uid == uid else None
 
     async def _live_owner(
@@ -263,7 +274,9 @@ class GarbageCollector:
         if kind is None:
             # Perhaps its CRD is on its way. What cannot be looked up is never taken for gone.
             self._kinds_changed.set()
-            raise NotYet(f"{about} is owned by a {reference.api_version} {reference.kind}, which is not served")
+            raise _OwnerKindNotServed(
+                f"{about} is owned by a {reference.api_version} {reference.kind}, which is not served"
+            )
         if kind.namespaced and not metadata.namespace:
             log.warning("%s has no namespace, its owner %s %s must: it stays", about, reference.kind, reference.name)
             return metadata
@@ -282,7 +295,7 @@ class GarbageCollector:
             dependents = self._dependents(metadata.uid)
             if blockers(metadata, (one for _, one in dependents)):
                 for kind, dependent in dependents:
-                    self._queue.add(_place(kind, dependent))
+                    self._queue.add(_key(kind, dependent))
             else:
                 await self._remove_finalizer(resource, metadata, FOREGROUND)
 
@@ -334,9 +347,8 @@ def _metadata(entry: Entry) -> ObjectMeta:
     return entry.metadata
 
 
-def _place(resource: Resource, metadata: ObjectMeta) -> str:
-    key = f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
-    return f"{resource.qualified_plural}|{key}"
+def _key(resource: Resource, metadata: ObjectMeta) -> ObjectKey:
+    return ObjectKey(resource.qualified_plural, metadata.namespace, metadata.name)
 
 
 def _matters(metadata: ObjectMeta) -> object:

@@ -1,15 +1,18 @@
 """Ends deleted namespaces: everything inside is deleted first, then the namespace itself is let go."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from trainwright.cluster.controllers.discovery import discover
-from trainwright.cluster.controllers.loop import NotYet, run_controller
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
+from trainwright.kube.controller.controller import Controller
+from trainwright.kube.controller.outcome import Done, Outcome, Retry
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
@@ -17,6 +20,8 @@ from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.resources import NAMESPACES, Resource
 from trainwright.objects.times import format_time
+
+log = logging.getLogger(__name__)
 
 _FINALIZER = "kubernetes"
 _LONGEST_PAUSE = 2.0
@@ -30,25 +35,30 @@ class Namespaces:
     def __init__(self, client: Client, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._client = client
         self._now = now
-        self._queue = WorkQueue(longest_delay=_LONGEST_PAUSE)
-        self._store = Store[_Namespace](metadata=lambda one: one.metadata)
+        store = Store[_Namespace](metadata=lambda one: one.metadata)
+        self._controller: Controller[str] = Controller(
+            self._end,
+            log=log,
+            reflectors=[Reflector(client, NAMESPACES, store, convert=_Namespace, on_change=self._changed)],
+            queue=WorkQueue(longest_delay=_LONGEST_PAUSE),
+            retry_log_level=logging.DEBUG,
+        )
 
     async def run(self) -> None:
-        watch = Reflector(self._client, NAMESPACES, self._store, convert=_Namespace, on_change=self._changed)
-        await run_controller("namespaces", watches=[watch], queue=self._queue, reconcile=self._end)
+        await self._controller.run()
 
     def _changed(self, _before: _Namespace | None, after: _Namespace | None) -> None:
         if after is not None and after.metadata.terminating:
-            self._queue.add(after.metadata.name)
+            self._controller.queue.add(after.metadata.name)
 
-    async def _end(self, name: str) -> None:
+    async def _end(self, name: str) -> Outcome:
         try:
             namespace = await self._client.get(NAMESPACES, name)
         except NotFound:
-            return
+            return Done()
         finalizers = namespace.get("spec", {}).get("finalizers") or []
         if "deletionTimestamp" not in namespace["metadata"] or _FINALIZER not in finalizers:
-            return
+            return Done()
         resources = [
             served.resource
             for served in await discover(self._client)
@@ -58,12 +68,11 @@ class Namespaces:
         remaining = {resource: objects for resource, objects in zip(resources, left, strict=True) if objects}
         if remaining:
             await self._explain(namespace, remaining)
-            raise NotYet(f"{sum(map(len, remaining.values()))} objects are still there")
+            return Retry(f"{sum(map(len, remaining.values()))} objects are still there")
         kept = {**namespace, "spec": {"finalizers": [one for one in finalizers if one != _FINALIZER]}}
-        try:
+        with suppress(NotFound):
             await self._client.replace(NAMESPACES, kept, subresource="finalize")
-        except NotFound:
-            return
+        return Done()
 
     async def _empty(self, resource: Resource, namespace: str) -> list[Object]:
         """Deletes what is there of one kind; answers with what it found, which may still be going away."""

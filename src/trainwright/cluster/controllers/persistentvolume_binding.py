@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import QuantityError, parse_quantity
+from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from trainwright.objects.selectors import LabelSelector, read_label_selector
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -28,8 +30,8 @@ class ClaimReference(View, frozen=True):
     uid: str = ""
 
     @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+    def key(self) -> ObjectKey:
+        return ObjectKey(PERSISTENT_VOLUME_CLAIMS.kind, self.namespace, self.name)
 
 
 class HostPath(View, frozen=True):
@@ -58,6 +60,10 @@ class PersistentVolume(View, frozen=True):
     @property
     def name(self) -> str:
         return self.metadata.name
+
+    @property
+    def key(self) -> ObjectKey:
+        return ObjectKey(PERSISTENT_VOLUMES.kind, "", self.metadata.name)
 
     @property
     def storage_class(self) -> str:
@@ -97,8 +103,8 @@ class PersistentVolumeClaim(View, frozen=True):
     status: ClaimStatus = ClaimStatus()
 
     @property
-    def key(self) -> str:
-        return f"{self.metadata.namespace}/{self.metadata.name}"
+    def key(self) -> ObjectKey:
+        return ObjectKey(PERSISTENT_VOLUME_CLAIMS.kind, self.metadata.namespace, self.metadata.name)
 
     @property
     def storage_class(self) -> str | None:

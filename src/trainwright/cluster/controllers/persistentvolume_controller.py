@@ -4,14 +4,13 @@ One worker does it all, so that two claims never reach for the same volume at on
 """
 
 import asyncio
+import logging
 import shutil
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from trainwright.cluster.controllers import persistentvolume_binding as binding
-from trainwright.cluster.controllers.loop import run_controller
 from trainwright.cluster.controllers.persistentvolume_binding import (
     PersistentVolume,
     PersistentVolumeClaim,
@@ -20,7 +19,9 @@ from trainwright.cluster.controllers.persistentvolume_binding import (
 from trainwright.cluster.controllers.pod_claims import PodVolume, claim_names
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
+from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.kube.controller.workqueue import WorkQueue
@@ -28,7 +29,8 @@ from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, STORAGE_CLASSES
 
-_CLAIM, _VOLUME = "claim|", "volume|"
+log = logging.getLogger(__name__)
+
 _BY_CLAIM = "claim"
 
 
@@ -49,10 +51,10 @@ class ClaimingPod(View, frozen=True):
     status: _PodStatus = _PodStatus()
 
     @property
-    def claims(self) -> list[str]:
+    def claims(self) -> list[ObjectKey]:
         """Keys of the claims that it uses."""
         names = claim_names(self.metadata.name, self.spec.volumes)
-        return [f"{self.metadata.namespace}/{name}" for name in names]
+        return [ObjectKey(PERSISTENT_VOLUME_CLAIMS.kind, self.metadata.namespace, name) for name in names]
 
     @property
     def uses(self) -> bool:
@@ -67,35 +69,33 @@ class Volumes:
         self._client = client
         self._recorder = recorder
         self._directory = directory
-        self._queue = WorkQueue(longest_delay=30.0)
         self._volumes = Store[PersistentVolume](metadata=lambda one: one.metadata)
         self._claims = Store[PersistentVolumeClaim](metadata=lambda one: one.metadata)
         self._classes = Store[StorageClass](metadata=lambda one: one.metadata)
-        self._pods = Store[ClaimingPod](metadata=lambda one: one.metadata, indexes={_BY_CLAIM: lambda pod: pod.claims})
+        self._pods = Store[ClaimingPod](
+            metadata=lambda one: one.metadata, indexes={_BY_CLAIM: lambda pod: map(str, pod.claims)}
+        )
         self._said: dict[str, str] = {}
         """The last event of each pending claim, by uid: it is told once, not with every change elsewhere."""
 
+        volumes, claims = PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS
+        self._queue = WorkQueue[ObjectKey](longest_delay=30.0)
+        self._controller = Controller(
+            self._reconcile,
+            log=log,
+            reflectors=[
+                Reflector(client, volumes, self._volumes, convert=PersistentVolume, on_change=self._volume_changed),
+                Reflector(client, claims, self._claims, convert=PersistentVolumeClaim, on_change=self._claim_changed),
+                Reflector(client, STORAGE_CLASSES, self._classes, convert=StorageClass, on_change=self._class_changed),
+                Reflector(client, PODS, self._pods, convert=ClaimingPod, on_change=self._pod_changed),
+            ],
+            queue=self._queue,
+            workers=1,
+            retry_log_level=logging.DEBUG,
+        )
+
     async def run(self) -> None:
-        client = self._client
-        watches: list[Reflector[Any]] = [
-            Reflector(
-                client,
-                PERSISTENT_VOLUMES,
-                self._volumes,
-                convert=PersistentVolume,
-                on_change=self._volume_changed,
-            ),
-            Reflector(
-                client,
-                PERSISTENT_VOLUME_CLAIMS,
-                self._claims,
-                convert=PersistentVolumeClaim,
-                on_change=self._claim_changed,
-            ),
-            Reflector(client, STORAGE_CLASSES, self._classes, convert=StorageClass, on_change=self._class_changed),
-            Reflector(client, PODS, self._pods, convert=ClaimingPod, on_change=self._pod_changed),
-        ]
-        await run_controller("volumes", watches=watches, queue=self._queue, reconcile=self._reconcile, workers=1)
+        await self._controller.run()
 
     # What is looked at again
 
@@ -103,10 +103,10 @@ class Volumes:
         volume = after or before
         if volume is None:
             return
-        self._queue.add(_VOLUME + volume.name)
+        self._queue.add(volume.key)
         for claim in self._claims.all():
             if claim.spec.volume_name == volume.name or claim.status.phase != "Bound":
-                self._queue.add(_CLAIM + claim.key)
+                self._queue.add(claim.key)
 
     def _claim_changed(self, before: PersistentVolumeClaim | None, after: PersistentVolumeClaim | None) -> None:
         claim = after or before
@@ -114,42 +114,42 @@ class Volumes:
             return
         if after is None:
             self._said.pop(claim.metadata.uid, None)
-        self._queue.add(_CLAIM + claim.key)
+        self._queue.add(claim.key)
         for volume in self._volumes.all():
             if volume.spec.claim_ref is not None and volume.spec.claim_ref.key == claim.key:
-                self._queue.add(_VOLUME + volume.name)
+                self._queue.add(volume.key)
 
     def _class_changed(self, _before: StorageClass | None, _after: StorageClass | None) -> None:
         for claim in self._claims.all():
             if claim.status.phase != "Bound":
-                self._queue.add(_CLAIM + claim.key)
+                self._queue.add(claim.key)
 
     def _pod_changed(self, before: ClaimingPod | None, after: ClaimingPod | None) -> None:
         if before is None or after is None or before.uses != after.uses:
             for pod in (before, after):
                 for key in pod.claims if pod is not None else ():
-                    self._queue.add(_CLAIM + key)
+                    self._queue.add(key)
 
     # What is done
 
-    async def _reconcile(self, key: str) -> None:
+    async def _reconcile(self, key: ObjectKey) -> None:
         try:
-            if key.startswith(_CLAIM):
-                await self._reconcile_claim(key.removeprefix(_CLAIM))
+            if key.kind == PERSISTENT_VOLUMES.kind:
+                await self._reconcile_volume(key.name)
             else:
-                await self._reconcile_volume(key.removeprefix(_VOLUME))
+                await self._reconcile_claim(key)
         except NotFound:
             return  # deleted under our hands; its event brings whatever is left to do
 
-    async def _reconcile_claim(self, key: str) -> None:
-        claim = self._claims.get(key)
+    async def _reconcile_claim(self, key: ObjectKey) -> None:
+        claim = self._claims.get(key.namespaced_name)
         if claim is None or (claim := await self._protect_claim(claim)) is None:
             return
         step = binding.decide_claim(
             claim,
             volumes={volume.name: volume for volume in self._volumes.all()},
             classes={one.name: one for one in self._classes.all()},
-            has_consumer=bool(self._pods.by_index(_BY_CLAIM, key)),
+            has_consumer=bool(self._pods.by_index(_BY_CLAIM, str(key))),
         )
         match step:
             case binding.AssignClass(name):
@@ -181,14 +181,14 @@ class Volumes:
             case binding.Keep():
                 pass
         if claim is None and volume.spec.claim_ref is not None:
-            self._queue.add(_CLAIM + volume.spec.claim_ref.key)
+            self._queue.add(volume.spec.claim_ref.key)
 
     async def _live_claim(self, volume: PersistentVolume) -> PersistentVolumeClaim | None:
         """A volume is never given up because a watch is late: a claim that is not known is asked for."""
         reference = volume.spec.claim_ref
         if reference is None or not reference.uid:
             return None
-        known = self._claims.get(reference.key)
+        known = self._claims.get(reference.key.namespaced_name)
         if known is not None and known.metadata.uid == reference.uid:
             return known
         try:
@@ -289,7 +289,7 @@ class Volumes:
         return None
 
     async def _in_use(self, claim: PersistentVolumeClaim) -> bool:
-        if any(pod.uses for pod in self._pods.by_index(_BY_CLAIM, claim.key)):
+        if any(pod.uses for pod in self._pods.by_index(_BY_CLAIM, str(claim.key))):
             return True
         live = await self._client.list(PODS, namespace=claim.metadata.namespace)
         pods = (msgspec.convert(one, ClaimingPod) for one in live.items)

@@ -1,11 +1,10 @@
 """The scheduler: gives each pending pod its node through the binding subresource, or says on the pod why it waits."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
-from trainwright.cluster.controllers.loop import run_controller
 from trainwright.cluster.controllers.scheduler_filters import (
     SCHEDULING_GATED,
     Bind,
@@ -18,13 +17,17 @@ from trainwright.cluster.controllers.scheduler_filters import (
 )
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
+from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import RequeueAfter
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
-from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from trainwright.objects.times import format_time
+
+log = logging.getLogger(__name__)
 
 _BY_NODE, _BY_NAMESPACE = "node", "namespace"
 _WITHOUT_NODE = ""
@@ -41,7 +44,6 @@ class Scheduler:
         self._client = client
         self._recorder = recorder
         self._now = now
-        self._queue = WorkQueue()
         self._pods = Store[SchedulablePod](metadata=lambda pod: pod.metadata, indexes={_BY_NODE: _node_of})
         self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
         self._claims = Store[Claim](
@@ -52,14 +54,20 @@ class Scheduler:
         self._waiting_since: dict[str, float] = {}
         """Of pods that had no place yet, by uid, in the event loop's time."""
 
+        claims = PERSISTENT_VOLUME_CLAIMS
+        self._controller = Controller(
+            self._schedule,
+            log=log,
+            reflectors=[
+                Reflector(client, PODS, self._pods, convert=SchedulablePod, on_change=self._pod_changed),
+                Reflector(client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed),
+                Reflector(client, claims, self._claims, convert=Claim, on_change=self._claim_changed),
+            ],
+            retry_log_level=logging.DEBUG,
+        )
+
     async def run(self) -> None:
-        client, claims = self._client, PERSISTENT_VOLUME_CLAIMS
-        watches: list[Reflector[Any]] = [
-            Reflector(client, PODS, self._pods, convert=SchedulablePod, on_change=self._pod_changed),
-            Reflector(client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed),
-            Reflector(client, claims, self._claims, convert=Claim, on_change=self._claim_changed),
-        ]
-        await run_controller("scheduling", watches=watches, queue=self._queue, reconcile=self._schedule)
+        await self._controller.run()
 
     def _pod_changed(self, before: SchedulablePod | None, after: SchedulablePod | None) -> None:
         pod = after or before
@@ -71,7 +79,7 @@ class Scheduler:
         ):
             self._waiting_since.pop(before.metadata.uid, None)
         if after is not None and after.waits_for_a_node:
-            self._queue.add(key)
+            self._controller.queue.add(key)
         elif after is not None and after.spec.node_name and not after.finished:
             self._occupancy.put(key, after.spec.node_name, after)
         elif key in self._occupancy:
@@ -90,21 +98,22 @@ class Scheduler:
     def _try_all_again(self) -> None:
         for pod in self._pods.by_index(_BY_NODE, _WITHOUT_NODE):
             if pod.waits_for_a_node:
-                self._queue.add(_key(pod))
+                self._controller.queue.add(_key(pod))
 
-    async def _schedule(self, key: str) -> None:
-        pod = self._pods.get(key)
+    async def _schedule(self, key: ObjectKey) -> RequeueAfter | None:
+        pod = self._pods.get(key.namespaced_name)
         if pod is None or not pod.waits_for_a_node or key in self._occupancy:
-            return
+            return None
         decision = place(
             pod, nodes=self._nodes.all(), used=self._occupancy.totals, claims=self._claims_in(pod.metadata.namespace)
         )
         if isinstance(decision, Bind):
             await self._bind(pod, decision)
         elif (patience := self._patience(pod, decision)) > 0:
-            self._queue.add_after(key, patience)
+            return RequeueAfter(patience)
         else:
             await self._explain(pod, decision)
+        return None
 
     def _patience(self, pod: SchedulablePod, decision: Wait) -> float:
         """For how many seconds the pod's author need not be told yet."""
@@ -175,8 +184,8 @@ def _matters(node: SchedulableNode) -> object:
     return node.spec, node.status, node.metadata.labels
 
 
-def _key(pod: SchedulablePod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+def _key(pod: SchedulablePod) -> ObjectKey:
+    return ObjectKey(PODS.kind, pod.metadata.namespace, pod.metadata.name)
 
 
 def _reference(pod: SchedulablePod) -> Object:

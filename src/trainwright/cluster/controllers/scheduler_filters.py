@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from trainwright.cluster.controllers.pod_claims import PodVolume, claim_names
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import (
     QuantityError,
@@ -158,7 +159,7 @@ class Occupancy:
     """What the pods of each node occupy: kept as sums, because every placement asks for them."""
 
     def __init__(self) -> None:
-        self._shares: dict[str, tuple[str, Amounts]] = {}
+        self._shares: dict[ObjectKey, tuple[str, Amounts]] = {}
         self._totals: dict[str, dict[str, Fraction]] = {}
 
     @property
@@ -166,10 +167,10 @@ class Occupancy:
         """By node."""
         return self._totals
 
-    def __contains__(self, key: str) -> bool:
+    def __contains__(self, key: ObjectKey) -> bool:
         return key in self._shares
 
-    def put(self, key: str, node: str, pod: SchedulablePod) -> None:
+    def put(self, key: ObjectKey, node: str, pod: SchedulablePod) -> None:
         """The pod of this key occupies its share of the node, and of no other."""
         self.drop(key)
         try:
@@ -180,7 +181,7 @@ class Occupancy:
         self._shares[key] = (node, amounts)
         self._totals[node] = add_amounts([self._totals.get(node, {}), amounts])
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: ObjectKey) -> None:
         node, amounts = self._shares.pop(key, ("", {}))
         if amounts:
             released = {name: -amount for name, amount in amounts.items()}

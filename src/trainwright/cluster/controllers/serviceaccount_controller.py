@@ -1,14 +1,17 @@
 """Gives each namespace its ServiceAccount `default`, which pods and tools expect to find there."""
 
-from trainwright.cluster.controllers.loop import run_controller
+import logging
+
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
+from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
-from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
+
+log = logging.getLogger(__name__)
 
 _DEFAULT = "default"
 
@@ -20,15 +23,13 @@ class _Named(View, frozen=True):
 class ServiceAccounts:
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._queue = WorkQueue()
         self._namespaces = Store[_Named](metadata=lambda one: one.metadata)
         self._accounts = Store[_Named](metadata=lambda one: one.metadata)
 
-    async def run(self) -> None:
-        watches = [
-            Reflector(self._client, NAMESPACES, self._namespaces, convert=_Named, on_change=self._namespace_changed),
+        reflectors = [
+            Reflector(client, NAMESPACES, self._namespaces, convert=_Named, on_change=self._namespace_changed),
             Reflector(
-                self._client,
+                client,
                 SERVICE_ACCOUNTS,
                 self._accounts,
                 convert=_Named,
@@ -36,15 +37,20 @@ class ServiceAccounts:
                 on_change=self._account_changed,
             ),
         ]
-        await run_controller("serviceaccounts", watches=watches, queue=self._queue, reconcile=self._ensure, workers=2)
+        self._controller: Controller[str] = Controller(
+            self._ensure, log=log, reflectors=reflectors, workers=2, retry_log_level=logging.DEBUG
+        )
+
+    async def run(self) -> None:
+        await self._controller.run()
 
     def _namespace_changed(self, _before: _Named | None, after: _Named | None) -> None:
         if after is not None:
-            self._queue.add(after.metadata.name)
+            self._controller.queue.add(after.metadata.name)
 
     def _account_changed(self, before: _Named | None, after: _Named | None) -> None:
         if after is None and before is not None:
-            self._queue.add(before.metadata.namespace)
+            self._controller.queue.add(before.metadata.namespace)
 
     async def _ensure(self, name: str) -> None:
         namespace = self._namespaces.get(name)

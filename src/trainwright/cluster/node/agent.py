@@ -29,6 +29,7 @@ from trainwright.cluster.node.pods.pod_workers import Place, PodKeeper
 from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, detect_sandbox
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
@@ -40,6 +41,7 @@ __all__ = ["NodeAgent", "SandboxError"]
 
 log = logging.getLogger(__name__)
 
+_POD_WORKERS = 16
 _LEASE_PERIOD = 10.0
 _STATUS_PERIOD = 300.0
 _PORTS_PERIOD = 2.0
@@ -106,18 +108,24 @@ class NodeAgent:
 
         services: Store[Object] = Store(metadata=raw_metadata)
         bound_here = f"spec.nodeName={self._name}"
-        pod_watch = Reflector(
-            self._client, PODS, keeper.store, convert=_whole, field_selector=bound_here, on_change=on_pod
+        controller = Controller(
+            keeper.sync,
+            log=log,
+            reflectors=[
+                Reflector(self._client, SERVICES, services, convert=_whole, on_change=on_service),
+                Reflector(
+                    self._client, PODS, keeper.store, convert=_whole, field_selector=bound_here, on_change=on_pod
+                ),
+            ],
+            queue=keeper.queue,
+            workers=_POD_WORKERS,
+            on_error=keeper.on_error,
         )
-        service_watch = Reflector(self._client, SERVICES, services, convert=_whole, on_change=on_service)
         listener = self._listen(keeper)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(service_watch.run())
-                tasks.create_task(pod_watch.run())
-                await service_watch.synced()
-                await pod_watch.synced()
-                keeper.start()
+                tasks.create_task(controller.run())
+                await controller.synced.wait()
                 await self._register()
                 tasks.create_task(self._keep_lease())
                 tasks.create_task(self._keep_status())
@@ -125,7 +133,7 @@ class NodeAgent:
         finally:
             loop.remove_reader(listener)
             listener.close()
-            await keeper.stop()
+            keeper.close()
             await recorder.close()
             self._running = None
 

@@ -50,7 +50,7 @@ class EventRecorder:
         self._waiting: dict[str, dict[Tally, None]] = {}
         self._outstanding = 0
         self._idle = asyncio.Event()
-        self._queue = WorkQueue()
+        self._queue = WorkQueue[str]()
         self._senders: list[asyncio.Task[None]] = []
         self._closing, self._closed = False, False
         self._dropped = 0

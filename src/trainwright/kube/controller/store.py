@@ -78,7 +78,7 @@ class Store(Generic[T]):
         Only for objects that the watch's selectors match: no event would ever take another one out again.
         """
         metadata = self._metadata(item)
-        key, version = _key(metadata), _number(metadata.resource_version)
+        key, version = metadata.namespaced_name, _number(metadata.resource_version)
         held = self._held.get(key)
         known = max(self._position, held.version if held else 0, self._floor.get(key, 0))
         if version <= known or metadata.uid in self._gone:
@@ -112,7 +112,7 @@ class Store(Generic[T]):
         keys, uids = set(), set()
         for item in items:
             metadata = self._metadata(item)
-            keys.add(_key(metadata))
+            keys.add(metadata.namespaced_name)
             uids.add(metadata.uid)
             changes += self._take(item, metadata)
         for key in (self._held.keys() | self._told.keys()) - keys:
@@ -136,7 +136,7 @@ class Store(Generic[T]):
         if not self._pass(metadata.resource_version):
             return []
         self._gone.pop(metadata.uid, None)
-        key = _key(metadata)
+        key = metadata.namespaced_name
         held = self._held.get(key)
         if held and held.version > self._position:
             return []
@@ -161,7 +161,7 @@ class Store(Generic[T]):
             self._floor = {key: version for key, version in self._floor.items() if version > self._position}
 
     def _take(self, item: T, metadata: ObjectMeta) -> list[Change[T]]:
-        key, version = _key(metadata), _number(metadata.resource_version)
+        key, version = metadata.namespaced_name, _number(metadata.resource_version)
         held = self._held.get(key)
         if metadata.uid in self._gone or max(held.version if held else 0, self._floor.get(key, 0)) > version:
             return []
@@ -208,10 +208,6 @@ class _Held(NamedTuple, Generic[T]):
 
 
 _NOTHING: dict[str, None] = {}
-
-
-def _key(metadata: ObjectMeta) -> str:
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 def _number(version: str) -> int:

@@ -5,9 +5,12 @@ import math
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 from trainwright.kube.client.retries import backoff
+
+K = TypeVar("K", bound=Hashable)
 
 HEAD_START = 15.0
 """Seconds by which a new key is ahead of the others: so long these wait for new ones at most, however many come."""
@@ -17,7 +20,7 @@ class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)
     """There is nothing more to get."""
 
 
-class WorkQueue:
+class WorkQueue(Generic[K]):
     """A key that is added while it waits is handed out once; while it is worked on, once more after `done`.
 
     Keys come in the order in which they were added, new ones as if that had been a while ago. `rest` is how many
@@ -39,16 +42,16 @@ class WorkQueue:
         self._jitter = jitter
         self._clock = clock
         # By key, first in line first: since when it waits.
-        self._waiting: dict[str, float] = {}
-        self._new: dict[str, float] = {}
-        self._working: set[str] = set()
-        self._again: set[str] = set()
-        self._again_rested: set[str] = set()
+        self._waiting: dict[K, float] = {}
+        self._new: dict[K, float] = {}
+        self._working: set[K] = set()
+        self._again: set[K] = set()
+        self._again_rested: set[K] = set()
         # By key, oldest first: when it was last done, as long as it may rest from that.
-        self._done_at: dict[str, float] = {}
-        self._resting: dict[str, asyncio.TimerHandle] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._failures: dict[str, int] = {}
+        self._done_at: dict[K, float] = {}
+        self._resting: dict[K, asyncio.TimerHandle] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
 
@@ -56,14 +59,14 @@ class WorkQueue:
         """Keys that are waiting for a worker now."""
         return len(self._waiting) + len(self._new)
 
-    def add(self, key: str) -> None:
+    def add(self, key: K) -> None:
         self._line_up(key, self._waiting)
 
-    def add_new(self, key: str) -> None:
+    def add_new(self, key: K) -> None:
         """Adds a key that nobody has worked on yet: it comes before all others but those that have waited long."""
         self._line_up(key, self._new)
 
-    def add_rested(self, key: str) -> None:
+    def add_rested(self, key: K) -> None:
         """Adds the key, but not before it has rested since it was last done: of a storm of news the first is worked on
         at once and the rest together."""
         if self._shut_down or key in self._resting:
@@ -78,7 +81,7 @@ class WorkQueue:
         else:
             self._resting[key] = loop.call_at(rested, self._rested, key)
 
-    def add_after(self, key: str, seconds: float) -> None:
+    def add_after(self, key: K, seconds: float) -> None:
         """Adds the key later. Of several times for one key the earliest counts."""
         if self._shut_down:
             return
@@ -92,7 +95,7 @@ class WorkQueue:
             self._cancel_timer(key)
             self._timers[key] = loop.call_at(due, self._due, key)
 
-    def retry(self, key: str, *, at_least: float = 0.0) -> float:
+    def retry(self, key: K, *, at_least: float = 0.0) -> float:
         """Adds the key after a pause that doubles with every retry until `forget`, on top of what somebody asked us to
         wait; returns the pause."""
         failures = self._failures.get(key, 0)
@@ -102,15 +105,15 @@ class WorkQueue:
         self.add_after(key, pause)
         return pause
 
-    def cancel(self, key: str) -> None:
+    def cancel(self, key: K) -> None:
         """Takes back the later time that the key was to be added at, if there is one."""
         self._cancel_timer(key)
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: K) -> None:
         """The key has been worked on with success: its next retry starts with the shortest pause."""
         self._failures.pop(key, None)
 
-    async def get(self) -> str:
+    async def get(self) -> K:
         """The next key; `done` must follow. Raises QueueShutDown after `shut_down`."""
         while not len(self):
             if self._shut_down:
@@ -122,7 +125,7 @@ class WorkQueue:
             timer.cancel()  # whatever it was to be added for is known now
         return key
 
-    def done(self, key: str) -> None:
+    def done(self, key: K) -> None:
         self._working.discard(key)
         if self._rest:
             self._note_done(key)
@@ -150,7 +153,7 @@ class WorkQueue:
             if not getter.done():
                 getter.set_result(None)
 
-    def _line_up(self, key: str, line: dict[str, float]) -> None:
+    def _line_up(self, key: K, line: dict[K, float]) -> None:
         if self._shut_down:
             return
         if key in self._working:
@@ -159,7 +162,7 @@ class WorkQueue:
             line[key] = self._clock()
             self._wake_one()
 
-    def _first(self) -> str:
+    def _first(self) -> K:
         """Takes the key out that is next."""
         since_new = next(iter(self._new.values()), math.inf) - HEAD_START
         since = next(iter(self._waiting.values()), math.inf)
@@ -168,15 +171,15 @@ class WorkQueue:
         del line[key]
         return key
 
-    def _due(self, key: str) -> None:
+    def _due(self, key: K) -> None:
         del self._timers[key]
         self.add(key)
 
-    def _rested(self, key: str) -> None:
+    def _rested(self, key: K) -> None:
         del self._resting[key]
         self.add(key)
 
-    def _note_done(self, key: str) -> None:
+    def _note_done(self, key: K) -> None:
         now = asyncio.get_running_loop().time()
         self._done_at.pop(key, None)
         self._done_at[key] = now
@@ -204,7 +207,7 @@ class WorkQueue:
                 getter.set_result(None)
                 return
 
-    def _cancel_timer(self, key: str) -> None:
+    def _cancel_timer(self, key: K) -> None:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()

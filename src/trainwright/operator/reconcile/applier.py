@@ -16,13 +16,14 @@ from trainwright.engine.policies.name_conflicts import goes_by_itself, taken
 from trainwright.engine.rendering.labels import modern_labels
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta, object_key
+from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.resources import AUTOSCALERS, PODS
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import final_refusal
 from trainwright.operator.reconcile.event_buffer import Announcer
-from trainwright.operator.reconcile.outcome import Retry
 from trainwright.operator.reconcile.results import Result
 from trainwright.operator.reconcile.standing_events import Notices
 from trainwright.operator.reconcile.status_writer import StatusWriter
@@ -55,10 +56,10 @@ class Applier:
         self._notices = Notices()
         self.statuses = StatusWriter(client, caches, announcer, self._observer, self._slots, forgetful=forgetful)
 
-    def forget(self, kind: str, job_key: str) -> None:
+    def forget(self, key: ObjectKey) -> None:
         """The job is gone, and with it all that was to be told about it."""
-        self._notices.forget(f"{kind}/{job_key}")
-        self.statuses.forget(f"{kind}/{job_key}")
+        self._notices.forget(key)
+        self.statuses.forget(key)
 
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[Retry, ...]:
         """Answers with what failed. Raises, with nothing else done but the children of a new job, if the status cannot
@@ -74,7 +75,7 @@ class Applier:
                 results += self._told(job, await self._write_children(kind, job, plan))
             if plan.delete_job:
                 results += self._told(job, [await self._delete_job(kind, job)])
-        news = self._notices.news(f"{kind.name}/{object_key(job)}", job["metadata"]["uid"], plan.notices)
+        news = self._notices.news(ObjectKey.of(job), job["metadata"]["uid"], plan.notices)
         for event in (*plan.events, *news):
             self._announcer.announce(job, event)
         if refused := next((result.final for result in results if result.final), None):

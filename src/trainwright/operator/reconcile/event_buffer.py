@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 from trainwright.engine import JobEvent
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects import Object
-from trainwright.objects.metadata import object_key
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Announcer:
 
     def announce(self, about: Object, event: JobEvent) -> None:
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s/%s: %s %s: %s", about["kind"], object_key(about), event.type, event.reason, event.message)
+            log.debug("%s: %s %s: %s", ObjectKey.of(about), event.type, event.reason, event.message)
         loop = asyncio.get_running_loop()
         self._waiting.append((loop.time() + LONGEST_WAIT, about, event, self._clock()))
         if not self._writing:

@@ -11,11 +11,11 @@ from trainwright.engine import Addressing, Plan, Settings, plan
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
-from trainwright.objects.metadata import object_key
 from trainwright.operator.reconcile.applier import Applier, Unacceptable
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.reconcile.port_ledger import PortReservations, listening_ports, ports_of_others
 
 CATCH_UP_SECONDS = 1.0
@@ -43,14 +43,14 @@ class Reconciler:
         self._clock = clock
         self._reservations = PortReservations()
 
-    async def reconcile(self, kind_name: str, job_key: str) -> Outcome:
-        """`job_key` is NAMESPACE/NAME. Never raises for what a cluster or a user can do."""
-        kind = self._kinds[kind_name]
-        if trouble := await self._clear_doubt(kind, job_key):
+    async def reconcile(self, key: ObjectKey) -> Outcome:
+        """Never raises for what a cluster or a user can do."""
+        kind = self._kinds[key.kind]
+        if trouble := await self._clear_doubt(kind, key):
             return trouble
-        job = self._caches.jobs[kind_name].store.get(job_key)
+        job = self._caches.jobs[key.kind].store.get(key.namespaced_name)
         if job is None:
-            self._applier.forget(kind_name, job_key)
+            self._applier.forget(key)
             return Done()
         if job["metadata"].get("deletionTimestamp"):
             return Done()  # its children go by garbage collection
@@ -59,7 +59,7 @@ class Reconciler:
         try:
             return await self._pursue(kind, job, self._read(job, kind))
         except Unacceptable as refused:
-            return await self._refuse(kind, job, str(refused))
+            return await self._refuse(kind, key, job, str(refused))
 
     async def _pursue(self, kind: Kind, job: Object, typed: Job) -> Outcome:
         now = self._clock()
@@ -67,22 +67,22 @@ class Reconciler:
         if trouble := await self._carry_out(kind, job, decided):
             return trouble
         if decided.status is not None or decided.creates or decided.deletes or decided.patches:
-            return Again(0)  # what comes next follows from what has just been done
+            return RequeueAfter(0)  # what comes next follows from what has just been done
         if decided.wake_at is not None:
-            return Again(max(0.0, (decided.wake_at - now).total_seconds()))
-        return GiveUp(typed.problem) if typed.problem else Done()
+            return RequeueAfter(max(0.0, (decided.wake_at - now).total_seconds()))
+        return Terminal(typed.problem) if typed.problem else Done()
 
-    async def _refuse(self, kind: Kind, job: Object, problem: str) -> Outcome:
+    async def _refuse(self, kind: Kind, key: ObjectKey, job: Object, problem: str) -> Outcome:
         """What the server says about the job's children is the job's end, as if its own schema had said it."""
-        present = self._caches.jobs[kind.name].store.get(object_key(job))
+        present = self._caches.jobs[kind.name].store.get(key.namespaced_name)
         if present is None or present["metadata"].get("generation") != job["metadata"].get("generation"):
-            return Again(0)  # it was about a job that is another one now
+            return RequeueAfter(0)  # it was about a job that is another one now
         return await self._pursue(kind, present, replace(self._read(present, kind), problem=problem))
 
-    async def _clear_doubt(self, kind: Kind, job_key: str) -> Outcome | None:
+    async def _clear_doubt(self, kind: Kind, key: ObjectKey) -> Outcome | None:
         """None if it is known what became of the last status that was written."""
         try:
-            await self._applier.statuses.clear_doubt(kind, job_key)
+            await self._applier.statuses.clear_doubt(kind, key)
         except (ApiError, Unreachable) as error:
             return Retry.after(error, f"looking at the status that was written: {error}")
         return None
@@ -91,12 +91,12 @@ class Reconciler:
         try:
             await self._applier.statuses.move_memory(kind, job)
         except Conflict:
-            return Again(CATCH_UP_SECONDS)
+            return RequeueAfter(CATCH_UP_SECONDS)
         except NotFound:
             return Done()
         except (ApiError, Unreachable) as error:
             return Retry.after(error, f"moving the memory into the status: {error}")
-        return Again(0)
+        return RequeueAfter(0)
 
     def _read(self, job: Object, kind: Kind) -> Job:
         try:
@@ -117,7 +117,7 @@ class Reconciler:
         try:
             failures = await self._applier.apply(kind, job, decided)
         except Conflict:
-            return Again(CATCH_UP_SECONDS)
+            return RequeueAfter(CATCH_UP_SECONDS)
         except NotFound:
             return Done()  # deleted a moment ago
         except (ApiError, Unreachable) as error:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainwright.engine import JobEvent
-from trainwright.operator.reconcile.outcome import Retry
+from trainwright.kube.controller.outcome import Retry
 
 
 @dataclass(frozen=True)

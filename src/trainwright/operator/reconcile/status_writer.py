@@ -12,11 +12,11 @@ from trainwright.api.pruned_status import ANNOTATION, FIELDS, lost, remembered
 from trainwright.engine import JobEvent, Plan
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, ServerError, Unreachable
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
-from trainwright.objects.metadata import object_key
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
-from trainwright.operator.reconcile.outcome import Retry
 from trainwright.operator.reconcile.results import Result
 from trainwright.operator.reconcile.unconfirmed_writes import Doubt, carried_out
 from trainwright.operator.serving.observer import Observer
@@ -44,9 +44,9 @@ class StatusWriter:
         self._announcer = announcer
         self._observer = observer
         self._slots = slots
-        self._doubts: dict[str, Doubt] = {}
+        self._doubts: dict[ObjectKey, Doubt] = {}
 
-    def forget(self, key: str) -> None:
+    def forget(self, key: ObjectKey) -> None:
         self._doubts.pop(key, None)
 
     async def write(self, kind: Kind, job: Object, status: Object, plan: Plan) -> Result:
@@ -74,13 +74,13 @@ class StatusWriter:
             )
         )
 
-    async def clear_doubt(self, kind: Kind, job_key: str) -> None:
+    async def clear_doubt(self, kind: Kind, key: ObjectKey) -> None:
         """Finds out what became of a status write whose answer was lost. Raises as long as nobody says."""
-        doubt = self._doubts.get(f"{kind.name}/{job_key}")
+        doubt = self._doubts.get(key)
         if doubt is None:
             return
         found = await self._look_for(kind, doubt)
-        self._doubts.pop(f"{kind.name}/{job_key}", None)
+        self._doubts.pop(key, None)
         if found is not None:
             self._take_in(kind, doubt.job, found, doubt.plan)
             for event in doubt.plan.events:
@@ -111,7 +111,7 @@ class StatusWriter:
             try:
                 found = await self._look_for(kind, doubt)
             except (ApiError, Unreachable):
-                self._doubts[f"{kind.name}/{object_key(job)}"] = doubt
+                self._doubts[ObjectKey.of(job)] = doubt
                 found = None
             if found is None:
                 raise

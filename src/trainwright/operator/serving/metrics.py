@@ -25,8 +25,8 @@ from prometheus_client.registry import Collector
 from trainwright.api.kinds import Kind
 from trainwright.engine import Transition
 from trainwright.kube.client.request_metrics import RequestSeen
+from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
-from trainwright.operator.reconcile.outcome import Again, Done, GiveUp, Outcome, Retry
 from trainwright.operator.serving.http_server import Call, Reply
 from trainwright.operator.serving.launch_times import first_running, is_launching, launch_began
 from trainwright.operator.serving.observer import Observer
@@ -170,9 +170,9 @@ class Metrics(Observer):
         controller = kind.controller
         self._reconcile_seconds.labels(controller).observe(seconds)
         self._reconciles.labels(controller, _result(outcome)).inc()
-        if isinstance(outcome, Retry | GiveUp):
+        if isinstance(outcome, Retry | Terminal):
             self._reconcile_errors.labels(controller).inc()
-        if isinstance(outcome, GiveUp):
+        if isinstance(outcome, Terminal):
             self._terminal_errors.labels(controller).inc()
 
     def crashed(self, kind: Kind) -> None:
@@ -303,9 +303,9 @@ def _result(outcome: Outcome) -> str:
     match outcome:
         case Done():
             return "success"
-        case Again(seconds):
+        case RequeueAfter(seconds):
             return "requeue_after" if seconds > 0 else "requeue"
-        case Retry() | GiveUp():
+        case Retry() | Terminal():
             return "error"
 
 

@@ -2,8 +2,8 @@
 
 from trainwright.api.kinds import Kind
 from trainwright.engine import Transition
+from trainwright.kube.controller.outcome import Outcome
 from trainwright.objects import Object
-from trainwright.operator.reconcile.outcome import Outcome
 
 
 class Observer:

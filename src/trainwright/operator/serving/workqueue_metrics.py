@@ -1,6 +1,6 @@
 """The operator's work queue with a stopwatch: how long each job waited, and how long a worker was busy with it.
 
-Keys are KIND/NAMESPACE/NAME, and what is measured is told apart by kind, as if each kind had a queue of its own.
+What is measured is told apart by kind, as if each kind had a queue of its own.
 """
 
 import time
@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.workqueue import WorkQueue
 
 Hear = Mapping[str, Callable[[float], None]]
@@ -28,7 +29,7 @@ class QueueState:
     longest_seconds: dict[str, float] = field(default_factory=_numbers)
 
 
-class MeasuredQueue(WorkQueue):
+class MeasuredQueue(WorkQueue[ObjectKey]):
     """`waited`, `worked`, `added` and `retried` are told, each by kind, as things happen."""
 
     def __init__(
@@ -42,30 +43,30 @@ class MeasuredQueue(WorkQueue):
     ) -> None:
         super().__init__(clock=clock)
         self._waited, self._worked, self._added, self._retried = waited, worked, added, retried
-        self._added_at: dict[str, float] = {}
-        self._started_at: dict[str, float] = {}
+        self._added_at: dict[ObjectKey, float] = {}
+        self._started_at: dict[ObjectKey, float] = {}
 
-    def _line_up(self, key: str, line: dict[str, float]) -> None:
+    def _line_up(self, key: ObjectKey, line: dict[ObjectKey, float]) -> None:
         before = len(self)
         super()._line_up(key, line)
         if len(self) > before:
             self._added_at[key] = self._clock()
-            self._added[_kind(key)]()
+            self._added[key.kind]()
 
-    def retry(self, key: str, *, at_least: float = 0.0) -> float:
-        self._retried[_kind(key)]()
+    def retry(self, key: ObjectKey, *, at_least: float = 0.0) -> float:
+        self._retried[key.kind]()
         return super().retry(key, at_least=at_least)
 
-    async def get(self) -> str:
+    async def get(self) -> ObjectKey:
         key = await super().get()
         now = self._clock()
         self._started_at[key] = now
-        self._waited[_kind(key)](now - self._added_at.pop(key, now))
+        self._waited[key.kind](now - self._added_at.pop(key, now))
         return key
 
-    def done(self, key: str) -> None:
+    def done(self, key: ObjectKey) -> None:
         now = self._clock()
-        self._worked[_kind(key)](now - self._started_at.pop(key, now))
+        self._worked[key.kind](now - self._started_at.pop(key, now))
         super().done(key)
 
     def shut_down(self) -> None:
@@ -75,14 +76,10 @@ class MeasuredQueue(WorkQueue):
     def state(self) -> QueueState:
         state, now = QueueState(), self._clock()
         for key in self._added_at:
-            state.waiting[_kind(key)] += 1
+            state.waiting[key.kind] += 1
         for key, started in self._started_at.items():
-            kind = _kind(key)
+            kind = key.kind
             state.working[kind] += 1
             state.unfinished_seconds[kind] += now - started
             state.longest_seconds[kind] = max(state.longest_seconds[kind], now - started)
         return state
-
-
-def _kind(key: str) -> str:
-    return key.partition("/")[0]

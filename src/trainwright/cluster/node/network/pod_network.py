@@ -13,7 +13,7 @@ from trainwright.cluster.node.network.hosts import (
     render_hosts,
 )
 from trainwright.objects import Object
-from trainwright.objects.metadata import object_key
+from trainwright.objects.metadata import namespaced_name
 
 
 class NameBook:
@@ -38,7 +38,7 @@ class NameBook:
         before = self._peers.get(uid)
         address = self._given.get(uid)
         if address is None:
-            address = self._given[uid] = choose_address(object_key(pod), self._given.values())
+            address = self._given[uid] = choose_address(namespaced_name(pod), self._given.values())
         peer = Peer(
             namespace=pod["metadata"]["namespace"],
             name=pod["metadata"]["name"],
@@ -59,11 +59,11 @@ class NameBook:
 
     def take_service(self, before: Object | None, after: Object | None) -> None:
         if before is not None:
-            self._services.pop(object_key(before), None)
+            self._services.pop(namespaced_name(before), None)
         if after is not None:
             metadata, selector = after["metadata"], after["spec"].get("selector") or {}
             service = ServiceName(namespace=metadata["namespace"], name=metadata["name"], selector=selector)
-            self._services[object_key(after)] = service
+            self._services[namespaced_name(after)] = service
         self._dirty = True
 
     def file(self, namespace: str) -> Path:

@@ -28,10 +28,11 @@ from trainwright.cluster.node.supervisor.processes import kill_orphans
 from trainwright.cluster.node.supervisor.sandbox import PLAIN
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.store import Store, raw_metadata
-from trainwright.kube.controller.workqueue import QueueShutDown, WorkQueue
+from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import SANDBOX
 from trainwright.objects.resources import (
@@ -45,7 +46,6 @@ from trainwright.objects.resources import (
 
 log = logging.getLogger(__name__)
 
-_WORKERS = 16
 _SECONDS_TO_FIRST_WORD = 0.3
 """A supervisor speaks when its first container runs; a pod that takes longer is shown as being created."""
 _SECONDS_BETWEEN_TRIES = 1.0
@@ -80,34 +80,25 @@ class PodKeeper:
         self._names = names
         self._recorder = recorder
         self._clock = clock
-        self._queue = WorkQueue(longest_delay=10.0)
+        self.queue = WorkQueue[str](longest_delay=10.0)
         self._supervisions: dict[str, Supervision] = {}
         self._first_seen: dict[str, float] = {}
         self._waiting_for_names: set[str] = set()
         self._noticed: dict[str, set[Notice]] = {}
-        self._workers: list[asyncio.Task[None]] = []
         self.store: Store[Object] = Store(
             metadata=raw_metadata, indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])]}
         )
 
     def load(self) -> None:
-        """Before anything is seen: the addresses of pods that an earlier agent started stay theirs."""
+        """Before anything is seen: the addresses of pods that an earlier agent started stay theirs. Workers start when
+        the store is complete, so pods that are not in it then are gone."""
         for uid, directory in pod_directories(self._place.directory).items():
+            self.queue.add(uid)
             if (pod := directory.pod) is not None:
                 self._names.reserve(uid, str(pod["address"]))
 
-    def start(self) -> None:
-        """To be called when the store is complete: pods that are in no list are gone."""
-        for uid in pod_directories(self._place.directory):
-            self._queue.add(uid)
-        self._workers = [asyncio.create_task(self._work()) for _ in range(_WORKERS)]
-
-    async def stop(self) -> None:
+    def close(self) -> None:
         """The pods go on running."""
-        self._queue.shut_down()
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
         loop = asyncio.get_running_loop()
         for supervision in self._supervisions.values():
             loop.remove_reader(supervision.descriptor)
@@ -117,7 +108,7 @@ class PodKeeper:
     def on_change(self, before: Object | None, after: Object | None) -> None:
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             self._names.leave(before["metadata"]["uid"])
-            self._queue.add(before["metadata"]["uid"])
+            self.queue.add(before["metadata"]["uid"])
         if after is not None:
             uid = after["metadata"]["uid"]
             self._first_seen.setdefault(uid, time.monotonic())
@@ -125,44 +116,29 @@ class PodKeeper:
                 self._names.leave(uid)
             else:
                 self._names.enter(after)
-            self._queue.add(uid)
+            self.queue.add(uid)
 
     def on_names_changed(self) -> None:
         for uid in self._waiting_for_names:
-            self._queue.add(uid)
+            self.queue.add(uid)
 
     def poke(self, uid: str) -> None:
         """A word from the supervisor of this pod; of a pod that is not known here it would name a directory."""
         if self.store.by_index("uid", uid):
-            self._queue.add(uid)
+            self.queue.add(uid)
 
-    async def _work(self) -> None:
-        while True:
-            try:
-                uid = await self._queue.get()
-            except QueueShutDown:
-                return
-            try:
-                await self._sync(uid)
-                self._queue.forget(uid)
-            except (ApiError, Unreachable) as error:
-                pause = self._queue.retry(uid)
-                log.warning("pod %s: %s; again in %.1f s", uid, error, pause)
-            except Exception as error:
-                log.exception("pod %s", uid)
-                self._queue.retry(uid)
-                for pod in self.store.by_index("uid", uid):
-                    self._tell_once(pod, [Notice("NodeError", f"{type(error).__name__}: {error}")])
-            finally:
-                self._queue.done(uid)
+    def on_error(self, uid: str, error: Exception) -> None:
+        for pod in self.store.by_index("uid", uid):
+            self._tell_once(pod, [Notice("NodeError", f"{type(error).__name__}: {error}")])
 
-    async def _sync(self, uid: str) -> None:
+    async def sync(self, uid: str) -> Outcome:
+        outcome: Outcome = Done()
         pods = self.store.by_index("uid", uid)
         directory = self._directory_of(uid)
         supervision = self._supervisions.get(uid) or self._adopt(uid, directory)
         if not pods:
             await self._clear(uid, directory, supervision)
-            return
+            return outcome
         pod = pods[0]
         deleting = pod["metadata"].get("deletionTimestamp") is not None
         problems: tuple[Problem, ...] = ()
@@ -180,9 +156,8 @@ class PodKeeper:
                     problems = (Problem(reason="FailedCreatePodSandBox", message=text),)
                     self._tell_problems(pod, problems)
                 if not problems:
-                    self._queue.add_after(uid, _SECONDS_TO_FIRST_WORD)
-                    return
-                self._queue.add_after(uid, _SECONDS_BETWEEN_TRIES)
+                    return RequeueAfter(_SECONDS_TO_FIRST_WORD)
+                outcome = RequeueAfter(_SECONDS_BETWEEN_TRIES)
         elif supervision is not None and deleting:
             self._stop_pod(pod, directory, supervision)
         state = directory.state
@@ -190,6 +165,7 @@ class PodKeeper:
             pod = await self._mirror(pod, state, problems)
         if deleting and uid not in self._supervisions:
             await self._confirm_deletion(pod)
+        return outcome
 
     def _directory_of(self, uid: str) -> PodDirectory:
         return PodDirectory(self._place.directory / "pods" / uid)
@@ -218,7 +194,7 @@ class PodKeeper:
         finished = bool((directory.state or {}).get("finished"))
         # One that broke at once would be followed by others that do.
         pause = 0.0 if finished else _SECONDS_BETWEEN_TRIES - (time.monotonic() - supervision.since)
-        self._queue.add_after(uid, pause)
+        self.queue.add_after(uid, pause)
 
     def _supervise(self, uid: str, directory: PodDirectory) -> None:
         self._watch(uid, directory.supervise(self._place.supervisor_python))
