@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.objects.widgets import definition as crd
-from trainwright.cluster.apiserver.resources.resource_type import ObjectSchema
 from trainwright.cluster.apiserver.schema.builtin import definition
-from trainwright.cluster.apiserver.schema.go_decoding import BadFieldType
-from trainwright.cluster.apiserver.schema.structural import Findings, compile_schema, rules_not_enforced
+from trainwright.cluster.apiserver.schema.decoding import DecodeError, ObjectSchema
+from trainwright.cluster.apiserver.schema.structural import Findings, compile_schema, unenforced_rules
 
 WIDGET = crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
@@ -26,7 +25,7 @@ specs = st.dictionaries(st.sampled_from([*fields, "other"]), anything, max_size=
 
 def admitted(spec: Any) -> tuple[Any, Findings]:
     obj = {"metadata": {"name": "w"}, "spec": copy.deepcopy(spec)}
-    return obj["spec"], ObjectSchema(WIDGET, definition).admit(obj)
+    return obj["spec"], ObjectSchema(WIDGET, definition).decode(obj)
 
 
 @given(specs)
@@ -54,8 +53,8 @@ def test_pods_of_any_shape_are_decoded_or_refused(value: Any) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": copy.deepcopy(value)}
     refused = ""
     try:
-        ObjectSchema(definition("Pod"), definition, builtin="Pod").admit(pod)
-    except BadFieldType as error:
+        ObjectSchema(definition("Pod"), definition, builtin="Pod").decode(pod)
+    except DecodeError as error:
         refused = str(error)
     if isinstance(value, dict):
         assert refused or pod["spec"].keys() <= definition("PodSpec")["properties"].keys()
@@ -83,4 +82,4 @@ def test_rules_inside_lists_and_other_rules_are_listed() -> None:
         "additionalProperties": {"type": "string", "x-kubernetes-validations": [{"rule": "size(self) > 1"}]},
     }
     expected = {("<root>", "has(self.a)"), ("b[*]", "self == oldSelf"), ("[*]", "size(self) > 1")}
-    assert set(rules_not_enforced(schema)) == expected
+    assert set(unenforced_rules(schema)) == expected

@@ -18,7 +18,7 @@ from trainwright.cluster.apiserver.http.calls import Answer, Call, status_answer
 from trainwright.cluster.apiserver.http.listing import list_answer
 from trainwright.cluster.apiserver.http.requests import Target, read_selection
 from trainwright.cluster.apiserver.http.tables import encode, in_version, object_body
-from trainwright.cluster.apiserver.resources.crds import CLEANUP_FINALIZER, rule_warnings
+from trainwright.cluster.apiserver.resources.crds import CLEANUP_FINALIZER, unenforced_rule_warnings
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import Decide, ObjectStore, Removed, Stored
@@ -150,7 +150,7 @@ class ObjectApi:
         options = read_delete_options(raw, dict(call.query))
         stored, gone = await self._delete(call.target, options, call)
         kind = call.target.kind
-        if not gone or kind.returns_deleted:
+        if not gone or kind.returns_deleted_object:
             return Answer(200, object_body(kind, stored, call.form, call.now))
         details = {
             "name": call.target.name,
@@ -235,7 +235,7 @@ class ObjectApi:
         return crd | {"metadata": crd["metadata"] | {"finalizers": finalizers}}
 
     async def _delete_objects_of(self, name: str, call: Call) -> None:
-        types = self._registry.defined_by(name)
+        types = self._registry.of_crd(name)
         if not types:
             return
         for stored in self._store.list(types[0].key):
@@ -285,7 +285,7 @@ class ObjectApi:
                 return _or_removed(old | {"spec": (old.get("spec") or {}) | {"finalizers": finalizers}})
             updated = updated_object(kind, draft, old, call.author, patch=patch)
             if kind.resource == CUSTOM_RESOURCE_DEFINITIONS:
-                call.warnings.extend(rule_warnings(updated))
+                call.warnings.extend(unenforced_rule_warnings(updated))
             return _or_removed(updated)
 
         return decide
@@ -313,7 +313,7 @@ class ObjectApi:
         kind = call.target.kind
         obj = new_object(kind, draft, namespace=call.target.scope, uid=uid, author=author or call.author)
         if kind.resource == CUSTOM_RESOURCE_DEFINITIONS:
-            call.warnings.extend(rule_warnings(obj))
+            call.warnings.extend(unenforced_rule_warnings(obj))
         return obj
 
     def _answer(self, call: Call, code: int, stored: Stored) -> Answer:

@@ -80,7 +80,7 @@ def read_selection(query: Mapping[str, str], kind: ResourceType) -> Selection:
         terms = parse_field_selector(query.get("fieldSelector", ""))
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
-    known = {"metadata.name": "", "metadata.namespace": ""} | dict(kind.selectable)
+    known = {"metadata.name": "", "metadata.namespace": ""} | dict(kind.selectable_fields)
     tests = []
     name = ""
     for term in terms:

@@ -82,7 +82,7 @@ class Routes:
         self._openapi = OpenApi(self._registry)
         self._watches: set[Watch] = set()
         for stored in store.list(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural):
-            self._registry.define(stored.obj)
+            self._registry.install(stored.obj)
         store.subscribe(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural, self._definition_changed)
 
     def target(self, path: str) -> Target | None:
@@ -252,9 +252,9 @@ class Routes:
 
     def _definition_changed(self, change: Change) -> None:
         if change.removed:
-            self._registry.forget(change.new.key[1])
+            self._registry.uninstall(change.new.key[1])
         else:
-            self._registry.define(change.new.obj)
+            self._registry.install(change.new.obj)
 
 
 def _event_time(stored: Stored) -> datetime:

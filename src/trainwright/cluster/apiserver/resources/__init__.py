@@ -1,1 +1,1 @@
-"""What is served: one row per resource with its defaults, validation and printer columns."""
+"""The served resources: names, strategies (defaults and validation) and printer columns."""

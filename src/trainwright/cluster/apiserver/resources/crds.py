@@ -1,20 +1,21 @@
-"""CustomResourceDefinitions: their own rules, and the resource types that an established one adds to the registry."""
+"""CustomResourceDefinitions: their strategy, and the resource types of the custom resources that they define."""
 
 import re
 from typing import Any
 
 from trainwright.cluster.apiserver.resources.jsonpath import JsonPathError, compile_path
 from trainwright.cluster.apiserver.resources.printer_columns import custom_columns
-from trainwright.cluster.apiserver.resources.resource_type import ObjectSchema, ResourceType, Rules, ScalePaths
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType, ScalePaths, Strategy
 from trainwright.cluster.apiserver.schema.builtin import definition
-from trainwright.cluster.apiserver.schema.structural import Schema, rules_not_enforced
+from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
+from trainwright.cluster.apiserver.schema.structural import Schema, unenforced_rules
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, invalid, not_supported, required
 from trainwright.objects.names import dns_subdomain_problem
 from trainwright.objects.resources import Resource
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-"""Keeps a deleted CRD until its last object is gone."""
+"""Keeps a deleted CRD until its last custom resource is removed."""
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 
@@ -47,13 +48,13 @@ def types_of(crd: Object) -> list[ResourceType]:
     ]
 
 
-def rule_warnings(crd: Object) -> list[str]:
-    """One line per CEL rule that is stored but not evaluated here."""
+def unenforced_rule_warnings(crd: Object) -> list[str]:
+    """One warning per CEL rule that this server does not evaluate."""
     return [
         f"spec.versions[{index}]: the validation rule {rule!r} at {path} is not enforced by this server "
         "(it evaluates only self == oldSelf outside lists); the rest of the schema is"
         for index, version in enumerate(crd["spec"].get("versions") or ())
-        for path, rule in rules_not_enforced(_root_schema(version))
+        for path, rule in unenforced_rules(_root_schema(version))
     ]
 
 
@@ -83,7 +84,7 @@ def _deprecation(group: str, kind: str, version: Object) -> str:
     return str(version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated")
 
 
-def _default(crd: Object) -> None:
+def _set_defaults(crd: Object) -> None:
     spec = crd.setdefault("spec", {})
     names = spec.setdefault("names", {})
     if kind := names.get("kind"):
@@ -96,8 +97,8 @@ def _default(crd: Object) -> None:
                 del column["priority"]
 
 
-def _on_create(crd: Object) -> None:
-    """Established at once: whoever waits for the condition right after creation finds it."""
+def _prepare_for_create(crd: Object) -> None:
+    """Sets the conditions at once, because clients wait for Established right after creation."""
     moment = crd["metadata"]["creationTimestamp"]
     crd["status"] = {
         "conditions": [
@@ -121,7 +122,7 @@ def _on_create(crd: Object) -> None:
     }
 
 
-def _on_update(new: Object, old: Object) -> None:
+def _prepare_for_update(new: Object, old: Object) -> None:
     status = dict(old.get("status") or {})
     status["acceptedNames"] = new["spec"].get("names", {})
     stored = [one.get("name") for one in new["spec"].get("versions") or () if one.get("storage")]
@@ -168,7 +169,7 @@ def _name_errors(crd: Object) -> list[FieldError]:
 
 def _version_errors(version: Object, path: str) -> list[FieldError]:
     found = [required(f"{path}.name")] if not version.get("name") else []
-    # Both are booleans that Go reads as false when they are missing; here that is made visible in the object.
+    # Go reads a missing boolean as false and writes it out.
     version.setdefault("served", False)
     version.setdefault("storage", False)
     schema = _root_schema(version)
@@ -198,7 +199,7 @@ def _column_errors(column: Object, path: str) -> list[FieldError]:
 
 
 def _structural_errors(schema: Any, path: str) -> list[FieldError]:
-    """Every field needs a type, unless the schema says that it may be anything; patterns must compile."""
+    """Every field needs a type or a marker that it may have any; patterns must compile."""
     if not isinstance(schema, dict):
         return []
     found = []
@@ -217,4 +218,9 @@ def _structural_errors(schema: Any, path: str) -> list[FieldError]:
     return found
 
 
-CRD_RULES = Rules(default=_default, on_create=_on_create, on_update=_on_update, validate=_validate)
+CRD_STRATEGY = Strategy(
+    set_defaults=_set_defaults,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
+    validate=_validate,
+)

@@ -22,7 +22,7 @@ Step = Callable[[Any], Iterable[Any]]
 
 
 class JsonPathError(ValueError):
-    """The path uses something that is not supported; the message shows where."""
+    """The path has a step that is not supported; the message shows it."""
 
 
 def compile_path(text: str) -> Callable[[Any], list[Any]]:

@@ -1,4 +1,4 @@
-"""The columns that `kubectl get` shows for Kubernetes' own kinds other than pods, and for custom resources."""
+"""The printer columns of built-in kinds other than pods, and of custom resources."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -48,7 +48,7 @@ SECRET = (NAME, Column("Type", _at("type")), Column("Data", _size("data"), "stri
 LEASE = (NAME, Column("Holder", _at("spec", "holderIdentity", default="")), AGE)
 NAMESPACE = (NAME, Column("Status", _at("status", "phase")), AGE)
 CREATED_AT = (NAME, Column("Created At", _at("metadata", "creationTimestamp"), type="date"))
-"""What the real server shows of kinds without columns of their own."""
+"""The real server's columns for kinds without a printer."""
 
 
 def _service_address(service: Object, _now: datetime) -> str:
@@ -133,9 +133,9 @@ def _first_seen(event: Object, now: datetime) -> str:
     return age(event.get("firstTimestamp") or event.get("eventTime"), now)
 
 
-def _event_about(event: Object, _now: datetime) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}"
+def _event_object(event: Object, _now: datetime) -> str:
+    involved = event.get("involvedObject") or {}
+    return f"{str(involved.get('kind', '')).lower()}/{involved.get('name', '')}"
 
 
 def _event_source(event: Object, _now: datetime) -> str:
@@ -149,7 +149,7 @@ EVENT = (
     Column("Last Seen", _last_seen),
     Column("Type", _at("type", default="")),
     Column("Reason", _at("reason", default="")),
-    Column("Object", _event_about),
+    Column("Object", _event_object),
     Column("Subobject", _at("involvedObject", "fieldPath", default=""), priority=1),
     Column("Source", _event_source, priority=1),
     Column("Message", lambda obj, _now: str(obj.get("message", "")).strip()),
@@ -163,7 +163,7 @@ def _modes(modes: list[str] | None) -> str:
     return ",".join(_ACCESS_MODES.get(mode, mode) for mode in modes or ())
 
 
-def _volume_status(volume: Object, _now: datetime) -> str:
+def _phase(volume: Object, _now: datetime) -> str:
     return (
         "Terminating"
         if value_at(volume, "metadata", "deletionTimestamp")
@@ -179,12 +179,12 @@ def _volume_claim(volume: Object, _now: datetime) -> str:
 _VOLUME_CLASS = Column("VolumeAttributesClass", _at("spec", "volumeAttributesClassName", default="<unset>"))
 _VOLUME_MODE = Column("VolumeMode", _at("spec", "volumeMode", default="<unset>"), priority=1)
 
-VOLUME = (
+PERSISTENT_VOLUME = (
     NAME,
     Column("Capacity", _at("spec", "capacity", "storage", default="")),
     Column("Access Modes", lambda obj, _now: _modes(value_at(obj, "spec", "accessModes"))),
     Column("Reclaim Policy", _at("spec", "persistentVolumeReclaimPolicy", default="")),
-    Column("Status", _volume_status),
+    Column("Status", _phase),
     Column("Claim", _volume_claim),
     Column("StorageClass", _at("spec", "storageClassName", default="")),
     _VOLUME_CLASS,
@@ -193,9 +193,9 @@ VOLUME = (
     _VOLUME_MODE,
 )
 
-CLAIM = (
+PERSISTENT_VOLUME_CLAIM = (
     NAME,
-    Column("Status", _volume_status),
+    Column("Status", _phase),
     Column("Volume", _at("spec", "volumeName", default="")),
     Column("Capacity", lambda obj, _now: value_at(obj, "status", "capacity", "storage", default="")),
     Column(

@@ -1,6 +1,6 @@
-"""What is served right now: Kubernetes' own resources and those of the installed CRDs."""
+"""The resources that are served: the built-in ones and those of the installed CRDs."""
 
-from trainwright.cluster.apiserver.resources.builtins import builtin_types
+from trainwright.cluster.apiserver.resources.builtin_types import builtin_types
 from trainwright.cluster.apiserver.resources.crds import types_of
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.objects import Object
@@ -8,11 +8,11 @@ from trainwright.objects.resources import Resource
 
 
 class Registry:
-    """Finds resource types by the parts of a path. `generation` rises whenever what is served changes."""
+    """Resource types by group, version and plural. `generation` increases with every change."""
 
     def __init__(self) -> None:
         self._types = {_key(one.resource): one for one in builtin_types()}
-        self._by_definition: dict[str, tuple[Object, list[ResourceType]]] = {}
+        self._by_crd: dict[str, tuple[Object, list[ResourceType]]] = {}
         self.generation = 1
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
@@ -33,27 +33,27 @@ class Registry:
                 versions.append(one.resource.version)
         return groups
 
-    def define(self, crd: Object) -> None:
-        """Adds or replaces what a CRD serves; a change of anything but its spec costs nothing."""
+    def install(self, crd: Object) -> None:
+        """Adds or replaces the resource types of a CRD; does nothing if its spec has not changed."""
         name = crd["metadata"]["name"]
-        known = self._by_definition.get(name)
+        known = self._by_crd.get(name)
         if known and known[0] == crd["spec"]:
             return
-        self.forget(name)
+        self.uninstall(name)
         types = types_of(crd)
-        self._by_definition[name] = (crd["spec"], types)
+        self._by_crd[name] = (crd["spec"], types)
         self._types |= {_key(one.resource): one for one in types}
         self.generation += 1
 
-    def forget(self, name: str) -> None:
-        _, types = self._by_definition.pop(name, ({}, []))
+    def uninstall(self, name: str) -> None:
+        _, types = self._by_crd.pop(name, ({}, []))
         for one in types:
             del self._types[_key(one.resource)]
         self.generation += bool(types)
 
-    def defined_by(self, name: str) -> list[ResourceType]:
-        """The types that the CRD of that name serves."""
-        return self._by_definition.get(name, ({}, []))[1]
+    def of_crd(self, name: str) -> list[ResourceType]:
+        """The resource types of the CRD of that name."""
+        return self._by_crd.get(name, ({}, []))[1]
 
 
 def _key(resource: Resource) -> tuple[str, str, str]:

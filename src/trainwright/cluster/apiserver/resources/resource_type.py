@@ -1,20 +1,11 @@
-"""One served resource as a value: names, schema, rules, columns. Everything that serves requests is generic over it."""
+"""A served resource as a value: names, schema, strategy, printer columns. The handlers are generic over it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from trainwright.cluster.apiserver.schema.go_decoding import BadFieldType
-from trainwright.cluster.apiserver.schema.structural import (
-    Findings,
-    Lookup,
-    Schema,
-    Transition,
-    Walk,
-    compile_schema,
-    compile_transitions,
-)
+from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError
 from trainwright.objects.names import dns_subdomain_problem
@@ -50,72 +41,29 @@ def _no_update_errors(_new: Object, _old: Object) -> list[FieldError]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What is particular to a kind. `default` and `on_create` complete the object in place; the rest judges it."""
+class Strategy:
+    """What is specific to a kind. `set_defaults` and `prepare_for_…` change the object in place."""
 
-    default: Callable[[Object], None] = _nothing
-    on_create: Callable[[Object], None] = _nothing
-    on_update: Callable[[Object, Object], None] = _nothing_changes
-    on_status_update: Callable[[Object, Object], None] = _nothing_changes
+    set_defaults: Callable[[Object], None] = _nothing
+    prepare_for_create: Callable[[Object], None] = _nothing
+    prepare_for_update: Callable[[Object, Object], None] = _nothing_changes
+    prepare_for_status_update: Callable[[Object, Object], None] = _nothing_changes
     validate: Callable[[Object], list[FieldError]] = _no_errors
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_update_errors
 
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a custom resource keeps what `autoscaling/v1 Scale` shows, as dotted paths."""
+    """The fields of a custom resource that its `autoscaling/v1 Scale` shows."""
 
     replicas: tuple[str, ...]
     status_replicas: tuple[str, ...]
     selector: tuple[str, ...] | None
 
 
-class ObjectSchema:
-    """A kind's schema, compiled when the first object of it arrives."""
-
-    def __init__(self, root: Schema, lookup: Lookup, *, builtin: str = "") -> None:
-        """`builtin` names the definition of one of Kubernetes' own kinds."""
-        self.root = root
-        self.lookup = lookup
-        self.custom = not builtin
-        self._builtin = builtin
-        self._walk: Walk | None = None
-        self._metadata: Walk | None = None
-        self._transitions: Transition | None = None
-
-    def admit(self, obj: Object) -> Findings:
-        """Prunes and defaults `obj` in place; what it contains that the schema does not allow is in the findings."""
-        if self._walk is None:
-            self._walk = compile_schema(self.root, None if self.custom else self.lookup, root=self.custom)
-            self._metadata = compile_schema({"$ref": "ObjectMeta"}, self.lookup)
-            self._transitions = compile_transitions(self.root) if self.custom else None
-        metadata = Findings()
-        if self._metadata is not None and self.custom:
-            self._metadata(obj["metadata"], "metadata", metadata)
-        if metadata.errors:
-            wrong = metadata.errors[0]
-            below = replace(wrong, path=wrong.path.removeprefix("metadata."))
-            raise BadFieldType("ObjectMeta", below, self.lookup)
-        found = Findings()
-        self._walk(obj, "", found)
-        if not self.custom and found.errors:
-            raise BadFieldType(self._builtin, found.errors[0], self.lookup)
-        if self.custom:
-            found.unknown = sorted([*metadata.unknown, *found.unknown])
-        return found
-
-    @property
-    def has_rules(self) -> bool:
-        """The schema carries CEL rules, which are checked only after everything else."""
-        return self._transitions is not None
-
-    def transition_errors(self, new: Object, old: Object) -> list[FieldError]:
-        return self._transitions(new, old, "") if self._transitions else []
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceType:
-    """One row of the registry."""
+    """One resource in one version."""
 
     resource: Resource
     singular: str
@@ -125,24 +73,24 @@ class ResourceType:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: frozenset[str] = frozenset()
-    rules: Rules = Rules()
-    name_problem: Callable[[str], str | None] = dns_subdomain_problem
-    selectable: Mapping[str, str] = field(default_factory=dict)
-    """Field selectors beyond metadata.name and metadata.namespace, each with the value that an absent field has."""
+    strategy: Strategy = Strategy()
+    validate_name: Callable[[str], str | None] = dns_subdomain_problem
+    selectable_fields: Mapping[str, str] = field(default_factory=dict)
+    """Fields for field selectors besides metadata.name and metadata.namespace, each with its value if it is absent."""
     custom: bool = False
     storage_version: str = ""
     scale: ScalePaths | None = None
     counts_generation: bool = False
-    graceful: bool = False
-    """DELETE waits for a kubelet."""
-    returns_deleted: bool = False
-    """DELETE answers with the object, where other kinds answer with a Status."""
+    graceful_deletion: bool = False
+    """DELETE waits for the kubelet."""
+    returns_deleted_object: bool = False
+    """DELETE returns the object; for other kinds it returns a Status."""
     warning: str = ""
-    """Shown with every answer: a deprecated version of a custom resource."""
+    """Sent with every response: the version of the custom resource is deprecated."""
 
     @property
     def key(self) -> str:
-        """The name that the store knows it by: all versions of a resource share their objects."""
+        """The resource's name in the store. All versions of a resource share their objects."""
         return self.resource.qualified_plural
 
     @property

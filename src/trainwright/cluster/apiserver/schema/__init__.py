@@ -1,1 +1,1 @@
-"""Schemas: structural validation, pruning and defaulting, and the OpenAPI documents."""
+"""Schemas of objects: decoding, pruning, defaulting and validation."""

@@ -1,4 +1,4 @@
-"""The field tables of Kubernetes' own kinds, read once from the file that `tools/builtin-schemas` writes."""
+"""The schemas of built-in kinds, read once from the file that `tools/builtin-schemas` writes."""
 
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,9 @@ def definition(name: str) -> Schema:
 def _definitions() -> dict[str, Schema]:
     text = Path(__file__).with_suffix(".json").read_bytes()
     definitions: dict[str, Schema] = msgspec.json.decode(text)
-    # Written as string or number, kept as string.
+    # Clients send strings or numbers; strings are stored.
     definitions["Quantity"] = {"type": "string", "format": "quantity"}
-    # OpenAPI cannot say these two; without them a CRD's `items` could hold anything.
+    # OpenAPI cannot express these two; without them a CRD's `items` could have any value.
     definitions["JSONSchemaPropsOrArray"] = {"$ref": "JSONSchemaProps"}
     definitions["JSONSchemaPropsOrBool"] = {"format": "schema-or-boolean", "schema": {"$ref": "JSONSchemaProps"}}
     return definitions

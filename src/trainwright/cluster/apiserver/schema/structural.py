@@ -1,6 +1,6 @@
-"""What an object may contain: a schema compiled once to closures that prune, default and validate in a single walk.
+"""Structural schemas, compiled once to closures that prune, default and validate an object in a single walk.
 
-Custom resources bring an OpenAPI v3 structural schema; Kubernetes' own kinds use tables of fields.
+Custom resources have the OpenAPI v3 schema of their CRD, built-in kinds the one that the real server publishes.
 """
 
 import copy
@@ -19,7 +19,7 @@ Lookup = Callable[[str], Schema]
 
 @dataclass(slots=True)
 class Findings:
-    """What a walk over an object has found. Unknown fields are already removed from the object."""
+    """Unknown fields, which are already removed from the object, and violations of the schema."""
 
     unknown: list[str] = field(default_factory=list)
     errors: list[FieldError] = field(default_factory=list)
@@ -40,11 +40,11 @@ _NO_DEFAULT = object()
 
 
 def compile_schema(schema: Schema, lookup: Lookup | None = None, *, root: bool = False) -> Walk:
-    """The walk for values of `schema`. At the `root` of an object apiVersion, kind and metadata are left alone."""
+    """The walk for values of `schema`. At the `root` of an object it skips apiVersion, kind and metadata."""
     if "$ref" in schema:
         return _reference(schema["$ref"], lookup)
     own = _own_walk(schema, lookup, root=root)
-    # Kubernetes' own kinds are decoded here; what their values may be is for their rules to say.
+    # The strategies of built-in kinds validate their values.
     checks = value_checks(schema) if lookup is None else text_checks(schema)
     if not checks:
         return own
@@ -61,7 +61,7 @@ def compile_schema(schema: Schema, lookup: Lookup | None = None, *, root: bool =
 
 
 def _reference(name: str, lookup: Lookup | None) -> Walk:
-    """Definitions refer to each other in circles, so each is compiled when first walked."""
+    """Definitions may refer to each other in circles, so each is compiled at its first use."""
     if lookup is None:
         raise ValueError(f"$ref {name!r} in a schema without definitions")
     compiled: list[Walk] = []
@@ -127,7 +127,7 @@ def _or_boolean(walk: Walk) -> Walk:
 
 
 def _quantity(value: Any, path: str, found: Findings) -> Any:
-    """Manifests write quantities as numbers, too; they are kept as text."""
+    """Manifests may have numbers here; strings are stored."""
     try:
         parse_quantity(value)
     except QuantityError as error:
@@ -159,7 +159,7 @@ def _array(schema: Schema, lookup: Lookup | None) -> Walk:
 
 @dataclass(frozen=True, slots=True)
 class _ObjectWalk:
-    """The walk over an object with known fields; `others` is for maps."""
+    """The walk over an object with known fields; `others` are the values of a map."""
 
     fields: dict[str, _Field]
     others: _Field | None
@@ -203,7 +203,7 @@ def _object(schema: Schema, lookup: Lookup | None, *, root: bool) -> Walk:
         fields=fields,
         others=_field(additional, lookup) if isinstance(additional, dict) else None,
         defaults={name: sub.default for name, sub in fields.items() if sub.default is not _NO_DEFAULT},
-        # Kubernetes' own kinds list required fields too, but each kind's validation words what is missing.
+        # The strategies of built-in kinds report their missing fields.
         required=required if lookup is None else (),
         ignored=frozenset({"apiVersion", "kind", "metadata"}) if root or embedded else frozenset(),
         keeps_unknown=_keeps_unknown(schema, builtin=lookup is not None),
@@ -211,7 +211,7 @@ def _object(schema: Schema, lookup: Lookup | None, *, root: bool) -> Walk:
 
 
 def _keeps_unknown(schema: Schema, *, builtin: bool) -> bool:
-    """A bare `type: object` of Kubernetes' own kinds (FieldsV1, for one) holds anything."""
+    """A bare `type: object` of a built-in kind, such as FieldsV1, has any fields."""
     if schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("additionalProperties") is True:
         return True
     return builtin and "properties" not in schema and "additionalProperties" not in schema
@@ -226,21 +226,21 @@ Transition = Callable[[Any, Any, str], list[FieldError]]
 
 
 def compile_transitions(schema: Schema) -> Transition | None:
-    """The walk over new and old value that enforces `self == oldSelf`, or None where the schema has no such rule."""
+    """The walk over new and old value that enforces `self == oldSelf`; None if the schema has no such rule."""
     rules = [rule for rule in schema.get("x-kubernetes-validations", ()) if is_enforced(rule)]
-    parts = {name: part for name, sub in schema.get("properties", {}).items() if (part := compile_transitions(sub))}
+    fields = {name: below for name, sub in schema.get("properties", {}).items() if (below := compile_transitions(sub))}
     additional = schema.get("additionalProperties")
     others = compile_transitions(additional) if isinstance(additional, dict) else None
-    if not rules and not parts and others is None:
+    if not rules and not fields and others is None:
         return None
 
     def walk(new: Any, old: Any, path: str) -> list[FieldError]:
         found = [field_errors.invalid(path, new, message_of(rule)) for rule in rules] if new != old else []
         if isinstance(new, dict) and isinstance(old, dict):
             for name in new.keys() & old.keys():
-                part = parts.get(name, others)
-                if part is not None:
-                    found += part(new[name], old[name], f"{path}.{name}" if path else name)
+                below = fields.get(name, others)
+                if below is not None:
+                    found += below(new[name], old[name], f"{path}.{name}" if path else name)
         return found
 
     return walk
@@ -254,18 +254,18 @@ def message_of(rule: Object) -> str:
     return str(rule.get("message") or f"failed rule: {rule['rule']}")
 
 
-def rules_not_enforced(schema: Schema, path: str = "") -> list[tuple[str, str]]:
-    """Path and text of each CEL rule that this server accepts but does not evaluate."""
+def unenforced_rules(schema: Schema, path: str = "") -> list[tuple[str, str]]:
+    """Path and text of each CEL rule that this server does not evaluate."""
     found = [
         (path or "<root>", str(r.get("rule"))) for r in schema.get("x-kubernetes-validations", ()) if not is_enforced(r)
     ]
     for name, sub in schema.get("properties", {}).items():
-        found += rules_not_enforced(sub, f"{path}.{name}" if path else name)
+        found += unenforced_rules(sub, f"{path}.{name}" if path else name)
     if isinstance(additional := schema.get("additionalProperties"), dict):
-        found += rules_not_enforced(additional, f"{path}[*]")
+        found += unenforced_rules(additional, f"{path}[*]")
     if isinstance(items := schema.get("items"), dict):
-        # Elements of a list are not paired with their old selves, so inside lists no rule is evaluated.
-        inside = rules_not_enforced(items, f"{path}[*]")
+        # No rule is evaluated inside a list, because its elements are not matched with the old ones.
+        inside = unenforced_rules(items, f"{path}[*]")
         found += inside + [(f"{path}[*]", text) for text in _enforced_below(items)]
     return found
 

@@ -1,4 +1,4 @@
-"""The value checks of an OpenAPI schema (enum, bounds, pattern, format, combinations) with the real server's texts."""
+"""Value validation of OpenAPI schemas (enum, bounds, pattern, format, combinations) with the real server's messages."""
 
 import base64
 import binascii
@@ -57,18 +57,13 @@ def json_type(value: Any) -> str:
             return "object"
 
 
-def text_checks(schema: dict[str, Any]) -> list[Check]:
-    """What decoding alone demands of a text: times and base64 are read while the object is."""
-    return _text_checks(schema)
-
-
 def value_checks(schema: dict[str, Any]) -> list[Check]:
-    """The checks that `schema` itself asks for, beyond its type and its fields."""
+    """The checks of `schema` itself, without its type and its fields."""
     checks: list[Check] = []
     if "enum" in schema:
         checks.append(_enum(schema["enum"]))
     checks += _bounds(schema)
-    checks += _text_checks(schema)
+    checks += text_checks(schema)
     checks += _size_checks(schema)
     checks += _list_checks(schema)
     checks += _combinations(schema)
@@ -99,7 +94,8 @@ def _bound(holds: Callable[[Any, Any], bool], text: str, limit: float) -> Check:
     return check
 
 
-def _text_checks(schema: dict[str, Any]) -> list[Check]:
+def text_checks(schema: dict[str, Any]) -> list[Check]:
+    """Checks of strings; built-in kinds have times and base64, which Go reads while it decodes."""
     checks: list[Check] = []
     if (shortest := schema.get("minLength")) is not None:
         checks.append(_text(lambda text: len(text) >= shortest, f"should be at least {shortest} chars long"))
@@ -192,14 +188,14 @@ def _no_duplicates(identity: Callable[[Any], Any]) -> Check:
 
 
 def _combinations(schema: dict[str, Any]) -> list[Check]:
-    """allOf, anyOf, oneOf and not. In a structural schema their parts only check; they never prune or default."""
-    checks: list[Check] = [_part(part) for part in schema.get("allOf", ())]
-    if options := [_part(part) for part in schema.get("anyOf", ())]:
+    """allOf, anyOf, oneOf and not. In a structural schema they only validate; they never prune or default."""
+    checks: list[Check] = [_subschema(sub) for sub in schema.get("allOf", ())]
+    if options := [_subschema(sub) for sub in schema.get("anyOf", ())]:
         checks.append(_count(options, lambda valid: valid >= 1, "at least one schema (anyOf)"))
-    if options := [_part(part) for part in schema.get("oneOf", ())]:
+    if options := [_subschema(sub) for sub in schema.get("oneOf", ())]:
         checks.append(_count(options, lambda valid: valid == 1, "one and only one schema (oneOf)"))
     if "not" in schema:
-        refused = _part(schema["not"])
+        refused = _subschema(schema["not"])
         checks.append(
             lambda value, path: (
                 [] if refused(value, path) else [invalid("<nil>", "", f'"{path}" must not validate the schema (not)')]
@@ -221,12 +217,12 @@ def _count(options: list[Check], enough: Callable[[int], bool], wanted: str) -> 
     return check
 
 
-def _part(schema: dict[str, Any]) -> Check:
-    """The checks of a part of a combination: types and required fields count here like any other check."""
+def _subschema(schema: dict[str, Any]) -> Check:
+    """The check of one schema of a combination, with types and required fields."""
     own = value_checks(schema)
     wanted = JSON_TYPES.get(schema.get("type", ""))
-    fields = {name: _part(sub) for name, sub in schema.get("properties", {}).items()}
-    items = _part(schema["items"]) if isinstance(schema.get("items"), dict) else None
+    fields = {name: _subschema(sub) for name, sub in schema.get("properties", {}).items()}
+    items = _subschema(schema["items"]) if isinstance(schema.get("items"), dict) else None
     needed = schema.get("required", ())
 
     def check(value: Any, path: str) -> list[FieldError]:

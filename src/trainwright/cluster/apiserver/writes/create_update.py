@@ -6,7 +6,7 @@ from typing import Any
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.schema.go_decoding import BadFieldType
+from trainwright.cluster.apiserver.schema.decoding import DecodeError
 from trainwright.cluster.apiserver.schema.structural import Findings
 from trainwright.cluster.apiserver.writes.managed_fields import Author, record_update
 from trainwright.cluster.apiserver.writes.metadata import drop_server_owned, keep_server_owned, metadata_errors
@@ -66,8 +66,8 @@ def admitted(kind: ResourceType, body: Any) -> Draft:
     if not isinstance(body["metadata"], dict):
         raise errors.undecodable(resource, "metadata: must be of type object")
     try:
-        return Draft(body, kind.schema.admit(body))
-    except BadFieldType as error:
+        return Draft(body, kind.schema.decode(body))
+    except DecodeError as error:
         raise errors.undecodable(resource, str(error)) from error
 
 
@@ -88,10 +88,10 @@ def new_object(kind: ResourceType, draft: Draft, *, namespace: str, uid: str, au
         metadata["generation"] = 1
     if kind.custom and kind.has_status:
         obj.pop("status", None)
-    kind.rules.default(obj)
-    _refuse_invalid(kind, obj, _shape_errors(kind, obj, draft) + kind.rules.validate(obj))
+    kind.strategy.set_defaults(obj)
+    _refuse_invalid(kind, obj, _shape_errors(kind, obj, draft) + kind.strategy.validate(obj))
     record_update(kind, None, obj, author)
-    kind.rules.on_create(obj)
+    kind.strategy.prepare_for_create(obj)
     return obj
 
 
@@ -107,19 +107,19 @@ def updated_object(kind: ResourceType, draft: Draft, old: Object, author: Author
     if author.subresource == "status":
         _take_status_alone(kind, draft, old)
         new = draft.obj
-        kind.rules.on_status_update(new, old)
+        kind.strategy.prepare_for_status_update(new, old)
     else:
         if kind.has_status:
             _keep(new, old, "status")
-        kind.rules.default(new)
-        kind.rules.on_update(new, old)
+        kind.strategy.set_defaults(new)
+        kind.strategy.prepare_for_update(new, old)
     if kind.counts_generation and _content(kind, new) != _content(kind, old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     if _comparable(new) == _comparable(old):
         return old
     _refuse_invalid(kind, new, _shape_errors(kind, new, draft, author.subresource) + _new_finalizers(new, old))
     if author.subresource != "status":
-        _refuse_invalid(kind, new, [*kind.rules.validate(new), *kind.rules.validate_update(new, old)])
+        _refuse_invalid(kind, new, [*kind.strategy.validate(new), *kind.strategy.validate_update(new, old)])
     _refuse_invalid(kind, new, kind.schema.transition_errors(new, old))
     record_update(kind, old, new, author)
     return old if without_version(new) == without_version(old) else new
@@ -194,7 +194,7 @@ def _shape_errors(kind: ResourceType, obj: Object, draft: Draft, subresource: st
         in_status = subresource == "status"
         written = [one for one in written if bool(_STATUS_PATH.match(one.path)) is in_status]
     found = [*metadata_errors(obj, kind), *written]
-    blocked = kind.schema.has_rules and any(one.type in _BLOCKS_RULES for one in found)
+    blocked = kind.schema.has_validation_rules and any(one.type in _BLOCKS_RULES for one in found)
     return [*found, *_scale_errors(kind, obj), *([_UNCHECKED] if blocked else [])]
 
 

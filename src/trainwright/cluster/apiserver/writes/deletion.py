@@ -104,7 +104,7 @@ def _marked(kind: ResourceType, obj: Object, options: DeleteOptions, now: dateti
 def _grace(kind: ResourceType, obj: Object, options: DeleteOptions) -> int:
     """Only a pod that a node may be running waits for its kubelet."""
     spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
-    if not kind.graceful or not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
+    if not kind.graceful_deletion or not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
         return 0
     wanted = options.grace_seconds
     seconds = wanted if wanted is not None else int(spec.get("terminationGracePeriodSeconds", 30))

@@ -58,7 +58,7 @@ def metadata_errors(obj: Object, kind: ResourceType) -> list[FieldError]:
     found: list[FieldError] = []
     if not name:
         found.append(required("metadata.name", "name or generateName is required"))
-    elif problem := kind.name_problem(name):
+    elif problem := kind.validate_name(name):
         found.append(invalid("metadata.name", name, problem))
     for key, value in (metadata.get("labels") or {}).items():
         found += _label_errors(key, value)

@@ -1,4 +1,4 @@
-"""The columns of `kubectl get pods`; STATUS is computed from what the pod's containers are doing."""
+"""The printer columns of pods. STATUS is computed from the states of the containers."""
 
 from datetime import datetime
 
@@ -11,9 +11,9 @@ from trainwright.objects.times import parse_time
 
 
 def pod_status(pod: Object) -> str:
-    """The one word (or `Init:1/2`) by which users know how a pod is doing."""
+    """The column STATUS: a phase, a container's reason, or `Init:1/2`."""
     status = pod.get("status") or {}
-    shown = _initialising(pod) or _main_reason(status)
+    shown = _init_status(pod) or _container_status(status)
     if value_at(pod, "metadata", "deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
@@ -22,8 +22,8 @@ def pod_status(pod: Object) -> str:
     return shown
 
 
-def _initialising(pod: Object) -> str:
-    """The status while init containers run or have failed; empty once they are done."""
+def _init_status(pod: Object) -> str:
+    """The status while init containers run or after one has failed; empty once they have succeeded."""
     declared = value_at(pod, "spec", "initContainers", default=[])
     always = {one.get("name") for one in declared if one.get("restartPolicy") == "Always"}
     for index, container in enumerate(value_at(pod, "status", "initContainerStatuses", default=[])):
@@ -34,14 +34,14 @@ def _initialising(pod: Object) -> str:
         if container.get("name") in always and container.get("started"):
             continue
         if terminated is not None:
-            return f"Init:{_ended(terminated)}"
+            return f"Init:{_terminated_reason(terminated)}"
         if waiting.get("reason") and waiting["reason"] != "PodInitializing":
             return f"Init:{waiting['reason']}"
         return f"Init:{index}/{len(declared)}"
     return ""
 
 
-def _main_reason(status: Object) -> str:
+def _container_status(status: Object) -> str:
     shown = status.get("reason") or status.get("phase") or "Unknown"
     running = False
     for container in reversed(status.get("containerStatuses") or []):
@@ -50,7 +50,7 @@ def _main_reason(status: Object) -> str:
         if waiting.get("reason"):
             shown = waiting["reason"]
         elif terminated is not None:
-            shown = _ended(terminated)
+            shown = _terminated_reason(terminated)
         elif container.get("ready") and state.get("running") is not None:
             running = True
     if shown == "Completed" and running:
@@ -58,7 +58,7 @@ def _main_reason(status: Object) -> str:
     return str(shown)
 
 
-def _ended(terminated: Object) -> str:
+def _terminated_reason(terminated: Object) -> str:
     if reason := terminated.get("reason"):
         return str(reason)
     if signal := terminated.get("signal"):
@@ -74,7 +74,7 @@ def _ready(pod: Object, _now: datetime) -> str:
 
 def _restarts(pod: Object, now: datetime) -> str:
     statuses = value_at(pod, "status", "containerStatuses", default=[])
-    if _initialising(pod):
+    if _init_status(pod):
         statuses = value_at(pod, "status", "initContainerStatuses", default=[])
     count = sum(one.get("restartCount", 0) for one in statuses)
     ends = [value_at(one, "lastState", "terminated", "finishedAt") for one in statuses if one.get("restartCount")]

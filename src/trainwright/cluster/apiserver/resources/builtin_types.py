@@ -1,14 +1,14 @@
-"""The table of Kubernetes' own resources that the embedded server serves. A new one is a row here, not a handler."""
+"""The built-in resources that the embedded server serves. A new one is a row here, not a handler."""
 
 from collections.abc import Callable, Mapping
 
-from trainwright.cluster.apiserver.resources import builtin_rules as rules
-from trainwright.cluster.apiserver.resources import printer_columns, rbac_rules
-from trainwright.cluster.apiserver.resources.crds import CRD_RULES
-from trainwright.cluster.apiserver.resources.pod_columns import POD
-from trainwright.cluster.apiserver.resources.pod_rules import POD_RULES
-from trainwright.cluster.apiserver.resources.resource_type import Column, ObjectSchema, ResourceType, Rules
+from trainwright.cluster.apiserver.resources import printer_columns, rbac_strategies, strategies
+from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
+from trainwright.cluster.apiserver.resources.pod_printer_columns import POD
+from trainwright.cluster.apiserver.resources.pod_strategy import POD_STRATEGY
+from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, Strategy
 from trainwright.cluster.apiserver.schema.builtin import definition
+from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.objects import resources
 from trainwright.objects.names import (
     dns_1035_label_problem,
@@ -39,14 +39,14 @@ def _row(
     resource: Resource,
     *short_names: str,
     columns: tuple[Column, ...] = printer_columns.DEFAULT,
-    rules: Rules = Rules(),  # noqa: B008  # frozen
+    strategy: Strategy = Strategy(),  # noqa: B008  # frozen
     subresources: tuple[str, ...] = (),
     categories: tuple[str, ...] = (),
-    selectable: Mapping[str, str] | None = None,
-    name_problem: Callable[[str], str | None] = dns_subdomain_problem,
+    selectable_fields: Mapping[str, str] | None = None,
+    validate_name: Callable[[str], str | None] = dns_subdomain_problem,
     counts_generation: bool = False,
-    graceful: bool = False,
-    returns_deleted: bool = False,
+    graceful_deletion: bool = False,
+    returns_deleted_object: bool = False,
 ) -> ResourceType:
     return ResourceType(
         resource=resource,
@@ -56,85 +56,96 @@ def _row(
         short_names=short_names,
         categories=categories,
         subresources=frozenset(subresources),
-        rules=rules,
-        name_problem=name_problem,
-        selectable=selectable or {},
+        strategy=strategy,
+        validate_name=validate_name,
+        selectable_fields=selectable_fields or {},
         storage_version=resource.version,
         counts_generation=counts_generation,
-        graceful=graceful,
-        returns_deleted=returns_deleted,
+        graceful_deletion=graceful_deletion,
+        returns_deleted_object=returns_deleted_object,
     )
 
 
 def builtin_types() -> list[ResourceType]:
     """One row per resource, in the order of `kubectl api-resources`."""
     return [
-        _row(resources.CONFIG_MAPS, "cm", columns=printer_columns.CONFIG_MAP, rules=rules.CONFIG_MAP_RULES),
-        _row(resources.EVENTS, "ev", columns=printer_columns.EVENT, rules=rules.EVENT_RULES, selectable=_EVENT_FIELDS),
+        _row(resources.CONFIG_MAPS, "cm", columns=printer_columns.CONFIG_MAP, strategy=strategies.CONFIG_MAP),
+        _row(
+            resources.EVENTS,
+            "ev",
+            columns=printer_columns.EVENT,
+            strategy=strategies.EVENT,
+            selectable_fields=_EVENT_FIELDS,
+        ),
         _row(
             resources.NAMESPACES,
             "ns",
             columns=printer_columns.NAMESPACE,
-            rules=rules.NAMESPACE_RULES,
+            strategy=strategies.NAMESPACE,
             subresources=("status", "finalize"),
-            selectable={"status.phase": ""},
-            name_problem=dns_label_problem,
+            selectable_fields={"status.phase": ""},
+            validate_name=dns_label_problem,
         ),
         _row(
             resources.NODES,
             "no",
             columns=printer_columns.NODE,
-            rules=rules.NODE_RULES,
+            strategy=strategies.NODE,
             subresources=("status",),
-            selectable={"spec.unschedulable": "false"},
+            selectable_fields={"spec.unschedulable": "false"},
         ),
         _row(
             resources.PERSISTENT_VOLUME_CLAIMS,
             "pvc",
-            columns=printer_columns.CLAIM,
-            rules=rules.CLAIM_RULES,
+            columns=printer_columns.PERSISTENT_VOLUME_CLAIM,
+            strategy=strategies.PERSISTENT_VOLUME_CLAIM,
             subresources=("status",),
-            returns_deleted=True,
+            returns_deleted_object=True,
         ),
         _row(
             resources.PERSISTENT_VOLUMES,
             "pv",
-            columns=printer_columns.VOLUME,
-            rules=rules.VOLUME_RULES,
+            columns=printer_columns.PERSISTENT_VOLUME,
+            strategy=strategies.PERSISTENT_VOLUME,
             subresources=("status",),
-            returns_deleted=True,
+            returns_deleted_object=True,
         ),
         _row(
             resources.PODS,
             "po",
             columns=POD,
-            rules=POD_RULES,
+            strategy=POD_STRATEGY,
             subresources=("status", "log", "binding", "eviction", "exec", "attach", "portforward"),
             categories=("all",),
-            selectable=_POD_FIELDS,
+            selectable_fields=_POD_FIELDS,
             counts_generation=True,
-            graceful=True,
-            returns_deleted=True,
+            graceful_deletion=True,
+            returns_deleted_object=True,
         ),
-        _row(resources.SECRETS, columns=printer_columns.SECRET, rules=rules.SECRET_RULES, selectable={"type": ""}),
-        _row(resources.SERVICE_ACCOUNTS, "sa", returns_deleted=True),
+        _row(
+            resources.SECRETS,
+            columns=printer_columns.SECRET,
+            strategy=strategies.SECRET,
+            selectable_fields={"type": ""},
+        ),
+        _row(resources.SERVICE_ACCOUNTS, "sa", returns_deleted_object=True),
         _row(
             resources.SERVICES,
             "svc",
             columns=printer_columns.SERVICE,
-            rules=rules.SERVICE_RULES,
+            strategy=strategies.SERVICE,
             subresources=("status",),
             categories=("all",),
-            selectable={"spec.clusterIP": "", "spec.type": ""},
-            name_problem=dns_1035_label_problem,
-            returns_deleted=True,
+            selectable_fields={"spec.clusterIP": "", "spec.type": ""},
+            validate_name=dns_1035_label_problem,
+            returns_deleted_object=True,
         ),
         _row(
             resources.CUSTOM_RESOURCE_DEFINITIONS,
             "crd",
             "crds",
             columns=printer_columns.CREATED_AT,
-            rules=CRD_RULES,
+            strategy=CRD_STRATEGY,
             subresources=("status",),
             categories=("api-extensions",),
             counts_generation=True,
@@ -143,26 +154,26 @@ def builtin_types() -> list[ResourceType]:
         _row(
             resources.CLUSTER_ROLE_BINDINGS,
             columns=printer_columns.ROLE_BINDING,
-            rules=rbac_rules.CLUSTER_ROLE_BINDING_RULES,
-            name_problem=path_segment_problem,
+            strategy=rbac_strategies.CLUSTER_ROLE_BINDING,
+            validate_name=path_segment_problem,
         ),
         _row(
             resources.CLUSTER_ROLES,
             columns=printer_columns.CREATED_AT,
-            rules=rbac_rules.CLUSTER_ROLE_RULES,
-            name_problem=path_segment_problem,
+            strategy=rbac_strategies.CLUSTER_ROLE,
+            validate_name=path_segment_problem,
         ),
         _row(
             resources.ROLE_BINDINGS,
             columns=printer_columns.ROLE_BINDING,
-            rules=rbac_rules.ROLE_BINDING_RULES,
-            name_problem=path_segment_problem,
+            strategy=rbac_strategies.ROLE_BINDING,
+            validate_name=path_segment_problem,
         ),
         _row(
             resources.ROLES,
             columns=printer_columns.CREATED_AT,
-            rules=rbac_rules.ROLE_RULES,
-            name_problem=path_segment_problem,
+            strategy=rbac_strategies.ROLE,
+            validate_name=path_segment_problem,
         ),
-        _row(resources.STORAGE_CLASSES, "sc", columns=printer_columns.STORAGE_CLASS, rules=rules.STORAGE_CLASS_RULES),
+        _row(resources.STORAGE_CLASSES, "sc", columns=printer_columns.STORAGE_CLASS, strategy=strategies.STORAGE_CLASS),
     ]

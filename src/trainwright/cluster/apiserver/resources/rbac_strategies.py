@@ -1,8 +1,8 @@
-"""Defaults and checks of the RBAC kinds. The embedded server stores them and does not enforce them yet."""
+"""Strategies of the RBAC kinds. The embedded server stores these objects and does not enforce them yet."""
 
 from collections.abc import Iterator
 
-from trainwright.cluster.apiserver.resources.resource_type import Rules
+from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, invalid, not_supported, required
 from trainwright.objects.names import dns_subdomain_problem, path_segment_problem
@@ -13,13 +13,13 @@ _ROLE_REF_FIELDS = {"APIGroup": "apiGroup", "Kind": "kind", "Name": "name"}
 """Go's field names, which the real server's message shows, and those of the API."""
 
 
-def _new_role(role: Object) -> None:
-    """The real server writes a missing list of rules as null."""
+def _prepare_role(role: Object) -> None:
+    """The real server returns `rules: null` where there are none."""
     role.setdefault("rules", None)
 
 
-def _update_role(new: Object, _old: Object) -> None:
-    _new_role(new)
+def _prepare_role_for_update(new: Object, _old: Object) -> None:
+    _prepare_role(new)
 
 
 def _validate_role(role: Object) -> list[FieldError]:
@@ -109,11 +109,13 @@ def _validate_binding_update(new: Object, old: Object) -> list[FieldError]:
     return [invalid("roleRef", reference, "cannot change roleRef")]
 
 
-ROLE_RULES = Rules(on_create=_new_role, on_update=_update_role, validate=_validate_role)
-CLUSTER_ROLE_RULES = Rules(on_create=_new_role, on_update=_update_role, validate=_validate_cluster_role)
-ROLE_BINDING_RULES = Rules(
-    default=_default_binding, validate=_validate_role_binding, validate_update=_validate_binding_update
+ROLE = Strategy(prepare_for_create=_prepare_role, prepare_for_update=_prepare_role_for_update, validate=_validate_role)
+CLUSTER_ROLE = Strategy(
+    prepare_for_create=_prepare_role, prepare_for_update=_prepare_role_for_update, validate=_validate_cluster_role
 )
-CLUSTER_ROLE_BINDING_RULES = Rules(
-    default=_default_binding, validate=_validate_cluster_role_binding, validate_update=_validate_binding_update
+ROLE_BINDING = Strategy(
+    set_defaults=_default_binding, validate=_validate_role_binding, validate_update=_validate_binding_update
+)
+CLUSTER_ROLE_BINDING = Strategy(
+    set_defaults=_default_binding, validate=_validate_cluster_role_binding, validate_update=_validate_binding_update
 )

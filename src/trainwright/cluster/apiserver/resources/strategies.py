@@ -1,9 +1,9 @@
-"""Defaults and checks of Kubernetes' other own kinds: services, volumes, configuration, namespaces, events."""
+"""Strategies of built-in kinds: namespaces, nodes, services, config maps, secrets, events, volumes, storage classes."""
 
 import base64
 import re
 
-from trainwright.cluster.apiserver.resources.resource_type import Rules
+from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 
@@ -27,25 +27,27 @@ def _default_namespace(namespace: Object) -> None:
     labels["kubernetes.io/metadata.name"] = namespace["metadata"].get("name", "")
 
 
-def _new_namespace(namespace: Object) -> None:
+def _prepare_new_namespace(namespace: Object) -> None:
     namespace["spec"] = {"finalizers": ["kubernetes"]}
     namespace["status"] = {"phase": "Active"}
 
 
-def _update_namespace(new: Object, old: Object) -> None:
-    """What finalizes a namespace changes through its own subresource alone."""
+def _keep_namespace_spec(new: Object, old: Object) -> None:
+    """The finalizers in `spec` change only through the subresource `finalize`."""
     new["spec"] = old.get("spec", {})
 
 
-NAMESPACE_RULES = Rules(default=_default_namespace, on_create=_new_namespace, on_update=_update_namespace)
+NAMESPACE = Strategy(
+    set_defaults=_default_namespace, prepare_for_create=_prepare_new_namespace, prepare_for_update=_keep_namespace_spec
+)
 
 
-def _new_node(node: Object) -> None:
+def _prepare_new_node(node: Object) -> None:
     node.setdefault("spec", {})
     node.setdefault("status", {})
 
 
-NODE_RULES = Rules(on_create=_new_node)
+NODE = Strategy(prepare_for_create=_prepare_new_node)
 
 
 def _default_service(service: Object) -> None:
@@ -62,7 +64,7 @@ def _default_service(service: Object) -> None:
             port["targetPort"] = port.get("port")
 
 
-def _new_service(service: Object) -> None:
+def _prepare_new_service(service: Object) -> None:
     service["status"] = {"loadBalancer": {}}
 
 
@@ -96,9 +98,9 @@ def _validate_service_update(new: Object, old: Object) -> list[FieldError]:
     return []
 
 
-SERVICE_RULES = Rules(
-    default=_default_service,
-    on_create=_new_service,
+SERVICE = Strategy(
+    set_defaults=_default_service,
+    prepare_for_create=_prepare_new_service,
     validate=_validate_service,
     validate_update=_validate_service_update,
 )
@@ -129,7 +131,7 @@ def _validate_config_update(new: Object, old: Object) -> list[FieldError]:
     return found + [forbidden(field, _IMMUTABLE) for field in changed]
 
 
-CONFIG_MAP_RULES = Rules(validate=_validate_config_map, validate_update=_validate_config_update)
+CONFIG_MAP = Strategy(validate=_validate_config_map, validate_update=_validate_config_update)
 
 
 def _default_secret(secret: Object) -> None:
@@ -150,7 +152,7 @@ def _validate_secret_update(new: Object, old: Object) -> list[FieldError]:
     return found
 
 
-SECRET_RULES = Rules(default=_default_secret, validate=_validate_secret, validate_update=_validate_secret_update)
+SECRET = Strategy(set_defaults=_default_secret, validate=_validate_secret, validate_update=_validate_secret_update)
 
 
 def _validate_event(event: Object) -> list[FieldError]:
@@ -161,7 +163,7 @@ def _validate_event(event: Object) -> list[FieldError]:
     return []
 
 
-EVENT_RULES = Rules(validate=_validate_event)
+EVENT = Strategy(validate=_validate_event)
 
 
 def _default_volume(volume: Object) -> None:
@@ -172,7 +174,7 @@ def _default_volume(volume: Object) -> None:
         spec["hostPath"].setdefault("type", "")
 
 
-def _new_volume(volume: Object) -> None:
+def _prepare_new_volume(volume: Object) -> None:
     volume["status"] = {"phase": "Pending"}
 
 
@@ -194,14 +196,16 @@ def _validate_volume(volume: Object) -> list[FieldError]:
     return found
 
 
-VOLUME_RULES = Rules(default=_default_volume, on_create=_new_volume, validate=_validate_volume)
+PERSISTENT_VOLUME = Strategy(
+    set_defaults=_default_volume, prepare_for_create=_prepare_new_volume, validate=_validate_volume
+)
 
 
 def _default_claim(claim: Object) -> None:
     claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
 
 
-def _new_claim(claim: Object) -> None:
+def _prepare_new_claim(claim: Object) -> None:
     claim["status"] = {"phase": "Pending"}
 
 
@@ -214,7 +218,7 @@ def _validate_claim(claim: Object) -> list[FieldError]:
 
 
 def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
-    """Size and class may change; what nobody has said yet may be said: volumeName by binding, the class by default."""
+    """Size and attributes class may change; volumeName and storageClassName may be set once."""
     free = {"resources", "volumeAttributesClassName"}
     free |= {key for key in ("volumeName", "storageClassName") if not old["spec"].get(key)}
     before = {key: value for key, value in old["spec"].items() if key not in free}
@@ -225,8 +229,11 @@ def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:
     return [forbidden("spec", detail)]
 
 
-CLAIM_RULES = Rules(
-    default=_default_claim, on_create=_new_claim, validate=_validate_claim, validate_update=_validate_claim_update
+PERSISTENT_VOLUME_CLAIM = Strategy(
+    set_defaults=_default_claim,
+    prepare_for_create=_prepare_new_claim,
+    validate=_validate_claim,
+    validate_update=_validate_claim_update,
 )
 
 
@@ -247,4 +254,4 @@ def _validate_storage_class(storage_class: Object) -> list[FieldError]:
     return [] if storage_class.get("provisioner") else [required("provisioner")]
 
 
-STORAGE_CLASS_RULES = Rules(default=_default_storage_class, validate=_validate_storage_class)
+STORAGE_CLASS = Strategy(set_defaults=_default_storage_class, validate=_validate_storage_class)

@@ -1,9 +1,9 @@
-"""What the API server itself knows about pods: defaults, the checks that users meet, which fields may change."""
+"""The strategy of pods: defaults, the checks that users meet, which fields may change."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from trainwright.cluster.apiserver.resources.resource_type import Rules
+from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.objects import Object
 from trainwright.objects.field_errors import (
     FieldError,
@@ -32,7 +32,7 @@ _MUTABLE_ONLY = (
 )
 
 
-def _default(pod: Object) -> None:
+def _set_defaults(pod: Object) -> None:
     spec = pod.setdefault("spec", {})
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -96,18 +96,18 @@ def _pull_policy(image: str) -> str:
     return "Always" if tag in {"", "latest"} and "@" not in image else "IfNotPresent"
 
 
-def _on_create(pod: Object) -> None:
-    pod["status"] = {"phase": "Pending", "qosClass": _quality_of_service(pod["spec"])}
+def _prepare_for_create(pod: Object) -> None:
+    pod["status"] = {"phase": "Pending", "qosClass": _qos_class(pod["spec"])}
 
 
-def _on_status_update(new: Object, old: Object) -> None:
-    """A kubelet that does not say the class does not take it away."""
-    quality = (old.get("status") or {}).get("qosClass")
-    if quality:
-        new["status"] = {"qosClass": quality} | (new.get("status") or {})
+def _prepare_for_status_update(new: Object, old: Object) -> None:
+    """Keeps the QoS class if the kubelet's status does not have it."""
+    qos_class = (old.get("status") or {}).get("qosClass")
+    if qos_class:
+        new["status"] = {"qosClass": qos_class} | (new.get("status") or {})
 
 
-def _quality_of_service(spec: Object) -> str:
+def _qos_class(spec: Object) -> str:
     wanted = [container.get("resources") or {} for _, container in _containers(spec)]
     if not any(one.get("requests") or one.get("limits") for one in wanted):
         return "BestEffort"
@@ -159,7 +159,7 @@ def _container_errors(container: Object, path: str, names: set[str]) -> Iterator
 
 
 def _name_errors(named: Object, path: str, names: set[str]) -> Iterator[FieldError]:
-    """`names` are those of the siblings so far."""
+    """`names` are those of the preceding siblings."""
     name = named.get("name", "")
     if not name:
         yield required(f"{path}.name")
@@ -207,24 +207,24 @@ def _env_errors(variable: Object, path: str) -> Iterator[FieldError]:
 def _mount_errors(container: Object, path: str, volumes: set[Any]) -> Iterator[FieldError]:
     paths: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):
-        here = f"{path}.volumeMounts[{index}]"
+        mount_path = f"{path}.volumeMounts[{index}]"
         name = mount.get("name", "")
         if not name:
-            yield required(f"{here}.name")
+            yield required(f"{mount_path}.name")
         elif name not in volumes:
-            yield not_found(f"{here}.name", name)
+            yield not_found(f"{mount_path}.name", name)
         target = mount.get("mountPath", "")
         if not target:
-            yield required(f"{here}.mountPath")
+            yield required(f"{mount_path}.mountPath")
         elif target in paths:
-            yield invalid(f"{here}.mountPath", target, "must be unique")
+            yield invalid(f"{mount_path}.mountPath", target, "must be unique")
         paths.add(target)
         for field in ("subPath", "subPathExpr"):
             # Upstream leaves out the index of the mount here, and here alone.
             yield from _path_errors(mount.get(field) or "", f"{path}.volumeMounts.{field}")
         if mount.get("subPath") and (expression := mount.get("subPathExpr")):
             detail = "subPathExpr and subPath are mutually exclusive"
-            yield invalid(f"{here}.subPathExpr", expression, detail)
+            yield invalid(f"{mount_path}.subPathExpr", expression, detail)
 
 
 def _path_errors(path: str, field: str) -> Iterator[FieldError]:
@@ -281,15 +281,15 @@ def _validate_update(new: Object, old: Object) -> list[FieldError]:
     found = []
     changed = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     kept = old["spec"].get("tolerations") or []
-    lost_toleration = any(one not in (new["spec"].get("tolerations") or []) for one in kept)
-    if changed or lost_toleration:
-        names = ", ".join([*changed, *(["tolerations"] if lost_toleration else [])])
+    removed_toleration = any(one not in (new["spec"].get("tolerations") or []) for one in kept)
+    if changed or removed_toleration:
+        names = ", ".join([*changed, *(["tolerations"] if removed_toleration else [])])
         found.append(forbidden("spec", f"{_MUTABLE_ONLY}\nchanged: {names}"))
     return found
 
 
 def _comparable(spec: Object) -> Object:
-    """The spec without what may change."""
+    """The spec without its mutable fields."""
     fixed = {key: value for key, value in spec.items() if key not in {"activeDeadlineSeconds", "tolerations"}}
     for group in ("containers", "initContainers"):
         if group in fixed:
@@ -303,10 +303,10 @@ def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
             yield f"spec.{group}[{index}]", container
 
 
-POD_RULES = Rules(
-    default=_default,
-    on_create=_on_create,
-    on_status_update=_on_status_update,
+POD_STRATEGY = Strategy(
+    set_defaults=_set_defaults,
+    prepare_for_create=_prepare_for_create,
+    prepare_for_status_update=_prepare_for_status_update,
     validate=_validate,
     validate_update=_validate_update,
 )
