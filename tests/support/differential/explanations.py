@@ -142,7 +142,7 @@ _DEADLINE = "longer than specified deadline"
 
 DIVERGENCES = (
     Divergence(
-        "`activeDeadlineSeconds` is looked at only when something else happens",
+        "`activeDeadlineSeconds` is checked only when another event triggers a reconcile",
         lambda of: of.failed(of.ours, _DEADLINE) and not of.failed(of.go, _DEADLINE),
     ),
     Divergence(
@@ -150,7 +150,7 @@ DIVERGENCES = (
         lambda of: of.case.run_policy.get("activeDeadlineSeconds") == 0 and not of.ours.pods,
     ),
     Divergence(
-        "`backoffLimit` counts only restarts by the kubelet of pods that live now",
+        "`backoffLimit` counts only container restarts of pods that exist now",
         lambda of: of.failed(of.ours, _BACKOFF) and not of.failed(of.go, _BACKOFF),
     ),
     Divergence(
@@ -158,7 +158,7 @@ DIVERGENCES = (
         lambda of: "cleanPodPolicy" in of.case.manifest["spec"],
     ),
     Divergence(
-        "An unnamed container port makes the API server refuse the service",
+        "An unnamed container port makes the API server reject the service",
         lambda of: any("ports[0].name: Required value" in message for _, _, message in of.go.events),
     ),
     Divergence(
@@ -170,7 +170,7 @@ DIVERGENCES = (
         lambda of: any("must be no more than 63 characters" in message for _, _, message in of.go.events),
     ),
     Divergence(
-        "An init container of the user that is called `init-pytorch` collides",
+        "A user's init container with the name `init-pytorch` makes the pod invalid",
         lambda of: any('Duplicate value: "init-pytorch"' in message for _, _, message in of.go.events),
     ),
     Divergence(
@@ -180,9 +180,9 @@ DIVERGENCES = (
         ),
         chance=True,
     ),
-    Divergence("A pod that finished and was removed by somebody is started again", _work_done_twice),
+    Divergence("A pod that has succeeded and is then deleted is started again", _work_done_twice),
     Divergence(
-        "Removing a role from a live job leaves its pods, services and numbers",
+        "Removing a role from a live job leaves its pods, services and replica status",
         lambda of: of.ours.job and of.go.counted_roles - of.ours.job["spec"]["pytorchReplicaSpecs"].keys(),
     ),
 )
@@ -190,7 +190,7 @@ DIVERGENCES = (
 
 EXPLANATIONS = (
     Explanation("Fields of our own", lambda found, _: _only_ours(found, *_OWN_FIELDS)),
-    Explanation("Pods carry the labels of today's generation alone", _earlier_label),
+    Explanation("Pods have only the labels of version 1.6 and later", _earlier_label),
     Explanation("The init container needs an `nslookup`", _getent_for_nslookup),
     Explanation(
         "The init container has no `securityContext`",
@@ -202,7 +202,7 @@ EXPLANATIONS = (
     ),
     Explanation("Ports of a service come in random order and lose their protocol", _ports_shuffled),
     Explanation(
-        "The selector of the other role is lost when the master succeeds first",
+        "The selector of the other role is lost if the master succeeds first",
         lambda found, of: (
             of.succeeded(of.go)
             and "Master" in of.case.manifest["spec"]["pytorchReplicaSpecs"]
@@ -230,26 +230,26 @@ EXPLANATIONS = (
         chance=True,
     ),
     Explanation(
-        "When a limit fails the job, the numbers of the pass before stay",
+        "When a limit fails the job, the replica status of the previous reconcile stays",
         lambda found, of: (
             of.failed(of.go, _BACKOFF)
             and re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.(active|failed)", found.path)
         ),
     ),
     Explanation(
-        "When a limit fails the job, the exit code that led to it is not told",
+        "When a limit fails the job, the exit code that led to it is not recorded",
         lambda found, of: (
             of.failed(of.go, _BACKOFF) and found.path == "events" and found.ours and found.ours[1] == "ExitedWithCode"
         ),
     ),
     Explanation(
-        "The autoscaler of a finished job stays",
+        "The HorizontalPodAutoscaler of a finished job stays",
         lambda found, of: (
             found.path == "companions.HorizontalPodAutoscaler" and found.ours is None and of.succeeded(of.ours)
         ),
     ),
     Explanation(
-        "A job whose time to live is over may be deleted twice",
+        "A job whose TTL has expired may be deleted twice",
         lambda found, of: of.go.job is None and found.go == _deleted_twice(of.case.name),
         chance=True,
     ),
@@ -257,14 +257,14 @@ EXPLANATIONS = (
         "`schedulingPolicy` without a gang scheduler is ignored silently",
         lambda found, _: found.path == "events" and found.ours and found.ours[1] == "FieldWithoutEffect",
     ),
-    Explanation("Services whose pods vanished stay after the job has ended", _service_left, chance=True),
+    Explanation("Services whose pods no longer exist stay after the job has finished", _service_left, chance=True),
     Explanation(
-        "A job that has just failed may be announced as restarting",
+        "A job that has just failed may get an event that it is restarting",
         lambda found, of: "Failed" in of.go.states and "Failed" in of.ours.states and _restart_told(found, of),
         chance=True,
     ),
     Explanation(
-        "`elasticPolicy.nProcPerNode` is warned about in admission", lambda found, _: _deprecated(found, "nProcPerNode")
+        "`elasticPolicy.nProcPerNode` causes an admission warning", lambda found, _: _deprecated(found, "nProcPerNode")
     ),
     Explanation(
         "Replica keys in another letter case", lambda found, _: _deprecated(found, "spec.pytorchReplicaSpecs[worker]")
@@ -275,7 +275,7 @@ EXPLANATIONS = (
 
 GANG_DIVERGENCES = (
     Divergence(
-        "A job that races with its own PodGroup waits one more pass, or for ever",
+        "A job whose PodGroup is not in the cache yet waits for one more reconcile, or without end",
         lambda of: of.ours.pods and not of.go.pods and not of.go.status.get("startTime"),
         chance=True,
     ),
@@ -283,7 +283,7 @@ GANG_DIVERGENCES = (
 
 GANG_EXPLANATIONS = (
     Explanation(
-        "`JobTerminated` and `SuccessfulDeletePodGroup` come with every look",
+        "`JobTerminated` and `SuccessfulDeletePodGroup` are recorded with every reconcile",
         lambda found, _: (
             found.path == "events" and found.go and found.go[1] in ("JobTerminated", "SuccessfulDeletePodGroup")
         ),
@@ -294,15 +294,15 @@ GANG_EXPLANATIONS = (
         chance=True,
     ),
     Explanation(
-        "While a group is pending, the job has no `replicaStatuses`",
+        "While a PodGroup is pending, the job has no `replicaStatuses`",
         lambda found, of: _only_ours(found, "job.status.replicaStatuses") and not of.go.pods,
     ),
     Explanation(
-        "While a group is pending, `status.lastReconcileTime` is written",
+        "While a PodGroup is pending, `status.lastReconcileTime` is written",
         lambda found, _: found.path == "job.status.lastReconcileTime" and found.ours is None,
     ),
     Explanation(
-        "A container that names some requests does not count with resources that only its limits name",
+        "If a container has requests, its resources that have only a limit",
         lambda found, _: found.path == "companions.PodGroup.spec.minResources.nvidia.com/gpu" and found.go is None,
     ),
 )
