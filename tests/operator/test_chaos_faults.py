@@ -1,5 +1,5 @@
-"""A proxy between the operator's process and the real API server breaks whatever can break: nothing is lost, nothing
-is done or counted twice, and nobody restarts the operator."""
+"""A proxy between the operator's process and the real API server injects every kind of fault: nothing is lost, nothing
+is done or counted twice, and the operator needs no restart."""
 
 import asyncio
 import itertools
@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.operator_process import (
-    WHOLE,
-    OperatorProcess,
+from tests.support.chaos.assertions import (
     all_succeeded,
     assert_counters,
     assert_events_happened,
     assert_no_traceback,
     assert_ran_exactly_once,
 )
+from tests.support.chaos.operator_process import THOROUGH, OperatorProcess
 from tests.support.chaos.pod_invariants import checking_invariants
 from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
 from tests.support.cluster.controlplane import ControlPlane
@@ -38,7 +37,7 @@ async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothin
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:
     script = FaultScript(SEED, rate=0.5)
-    proxy = FaultProxy(control_plane.config, script, limit=FAULTS, hang_seconds=70 if WHOLE else 3)
+    proxy = FaultProxy(control_plane.config, script, limit=FAULTS, hang_seconds=70 if THOROUGH else 3)
     kubelet = ScriptedKubelet(client, real_namespace)
     async with (
         proxy.running(tmp_path / "proxy"),
@@ -47,12 +46,12 @@ async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothin
     ):
         kubeconfig = proxy.write_kubeconfig(tmp_path / "kubeconfig")
         with OperatorProcess(kubeconfig, real_namespace, log=tmp_path / "operator.log") as operator:
-            # If the first jobs did not ask for enough to break, there are more.
+            # More jobs follow until the operator has sent enough requests for all faults.
             for wave in itertools.count():
                 steps = range(wave * STEPS, (wave + 1) * STEPS)
                 await kubelet.submit(scripted_jobs(SEED + wave, JOBS, steps=steps))
                 for step in steps:
-                    await _enough_faults(proxy, step * FAULTS // STEPS)
+                    await _wait_for_faults(proxy, step * FAULTS // STEPS)
                     await kubelet.advance(step)
                     operator.check()
                 found = await all_succeeded(client, real_namespace, operator)
@@ -65,7 +64,7 @@ async def test_faults_between_operator_and_server_lose_nothing_and_repeat_nothin
     assert len(proxy.injected) == FAULTS
 
 
-async def _enough_faults(proxy: FaultProxy, due: int) -> None:
+async def _wait_for_faults(proxy: FaultProxy, due: int) -> None:
     """Returns when so many faults have been injected, so that they meet every phase of a job; or when the operator has
     sent no request for a while."""
     seen, since = -1, time.monotonic()

@@ -1,5 +1,5 @@
-"""The operator's process is killed again and again while jobs run on the real API server: nothing is lost, nothing is
-done or counted twice."""
+"""The operator's process is killed many times while jobs run on the real API server: nothing is lost, nothing is done
+or counted twice."""
 
 import asyncio
 import random
@@ -9,22 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.operator_process import (
-    WHOLE,
-    OperatorProcess,
+from tests.support.chaos.assertions import (
     all_succeeded,
     assert_events_happened,
     assert_no_traceback,
     assert_ran_exactly_once,
     expected_counters,
 )
+from tests.support.chaos.operator_process import THOROUGH, OperatorProcess
 from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
 from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
 from tests.support.cluster.controlplane import ControlPlane
 from trainwright.kube.client.async_client import Client
 
 JOBS = 50
-KILLS = 50 if WHOLE else 10
+KILLS = 50 if THOROUGH else 10
 SEED = 4
 
 
@@ -40,7 +39,7 @@ async def test_kills_of_the_operator_lose_nothing_and_repeat_nothing(
         await kubelet.submit(scripted_jobs(SEED, JOBS, steps=range(KILLS)))
         with OperatorProcess(control_plane.kubeconfig, real_namespace, log=tmp_path / "operator.log") as operator:
             for kill in range(1, KILLS + 1):
-                await _some_moment(invariants, dice)
+                await _wait_for_a_moment_to_kill(invariants, dice)
                 counted += await operator.counters()
                 await asyncio.sleep(dice.uniform(0, 0.05))
                 operator.stop(kill=True)
@@ -50,14 +49,14 @@ async def test_kills_of_the_operator_lose_nothing_and_repeat_nothing(
             assert_no_traceback(operator.log)
             assert_ran_exactly_once(kubelet.jobs, found, invariants)
             await assert_events_happened(client, real_namespace, kubelet.jobs)
-            # What a process counted after it was asked for the last time died with it.
+            # Counts after the last scrape of a process were lost with it.
             counted += await operator.counters()
             assert counted <= expected_counters(kubelet.jobs)
             assert counted.total() > 0
 
 
-async def _some_moment(invariants: PodInvariants, dice: random.Random) -> None:
-    """Mostly in the middle of its work: a few writes after its first one. Sometimes while it starts."""
+async def _wait_for_a_moment_to_kill(invariants: PodInvariants, dice: random.Random) -> None:
+    """Mostly a few writes after the operator's first one, sometimes while it starts."""
     if dice.random() < 0.15:
         await asyncio.sleep(dice.uniform(0, 1))
         return

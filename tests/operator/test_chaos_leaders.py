@@ -1,5 +1,5 @@
-"""Two operator processes, one lease: when the leader is killed the other goes on, and a leader that was paused never
-writes again. The API server's audit log is the witness."""
+"""Two operator processes, one lease: when the leader is killed the standby takes over, and a leader that was paused
+never writes again. The API server's audit log proves it."""
 
 import itertools
 import random
@@ -11,13 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.operator_process import (
-    WHOLE,
-    OperatorProcess,
-    all_succeeded,
-    assert_no_traceback,
-    assert_ran_exactly_once,
-)
+from tests.support.chaos.assertions import all_succeeded, assert_no_traceback, assert_ran_exactly_once
+from tests.support.chaos.operator_process import THOROUGH, OperatorProcess
 from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
 from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
 from tests.support.cluster.audit_log import Write, writes
@@ -27,13 +22,13 @@ from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
 
-ROUNDS = 16 if WHOLE else 2
+ROUNDS = 16 if THOROUGH else 2
 JOBS = 6
-"""That come with every round."""
+"""Submitted in every round."""
 SEED = 4
 
 LEASE = 8
-"""Seconds; on a busy machine a shorter one is lost to nobody's fault."""
+"""Seconds; on a busy machine a healthy leader may lose a shorter lease."""
 FLAGS = (
     "--leader-elect",
     f"--leader-election-lease-duration={LEASE}s",
@@ -48,7 +43,7 @@ CANDIDATES = ("alpha", "beta")
 
 @pytest.fixture(scope="module")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One of its own, that keeps a record of all writes; each operator is a user of its own."""
+    """With an audit log of all writes, and a user of its own for each operator."""
     definitions = [render_crd(kind) for kind in KINDS.values()]
     directory = tmp_path_factory.mktemp("audited")
     with running_control_plane(directory, definitions=definitions, users=CANDIDATES, audit=True) as plane:
@@ -57,7 +52,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(400)
-async def test_leaders_that_are_killed_or_paused_are_succeeded_and_never_write_again(
+async def test_a_standby_takes_over_from_a_killed_or_paused_leader_which_never_writes_again(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:
     kubelet, dice = ScriptedKubelet(client, real_namespace), random.Random(SEED)
@@ -71,39 +66,41 @@ async def test_leaders_that_are_killed_or_paused_are_succeeded_and_never_write_a
                 for user, kubeconfig in control_plane.users.items()
             }
             for number in range(ROUNDS):
-                await _one_stands_by(operators)
-                await _begin_work(kubelet, invariants, dice, number)
+                await _wait_for_standby(operators)
+                await _submit_and_wait_for_writes(kubelet, invariants, dice, number)
                 leader = await _leader(control_plane)
-                _take_away(operators[leader], paused=number % 2 == 0)
-                # What it has not begun is left to its successor.
+                _disable(operators[leader], paused=number % 2 == 0)
+                # The successor has to run this job from the start.
                 await kubelet.submit(scripted_jobs(1000 + number, 1, steps=_steps(number)))
-                await _succession(control_plane, leader)
-                _bring_back(operators[leader], paused=number % 2 == 0)
+                await _wait_for_successor(control_plane, leader)
+                _enable(operators[leader], paused=number % 2 == 0)
                 await kubelet.advance(_steps(number)[-1])
             found = await all_succeeded(client, real_namespace, *operators.values())
             for operator in operators.values():
                 assert_no_traceback(operator.log)
     assert_ran_exactly_once(kubelet.jobs, found, invariants)
-    _assert_one_after_the_other(_work(control_plane))
+    _assert_terms_do_not_overlap(_work(control_plane))
 
 
-async def _one_stands_by(operators: dict[str, OperatorProcess]) -> None:
-    """On a busy machine a process takes longer to start than a lease lasts: nobody can succeed in time who has yet to.
-    Each life but one that waits ends as a leader, so the last word of a log is about the present one."""
+async def _wait_for_standby(operators: dict[str, OperatorProcess]) -> None:
+    """A process that still starts cannot take over in time: on a busy machine that takes longer than a lease lasts.
+    Every earlier process ended as leader, so the last line of a log about leader election is of the present one."""
 
-    async def last_words() -> list[str]:
-        words = (re.findall(r"leadership: (.*)", operator.log.read_text()) for operator in operators.values())
-        return [said[-1] for said in words if said]
+    async def last_states() -> list[str]:
+        states = (re.findall(r"leadership: (.*)", operator.log.read_text()) for operator in operators.values())
+        return [said[-1] for said in states if said]
 
     await eventually(
-        last_words,
-        lambda words: any(re.fullmatch(r"standby, (?!nobody).* leads", word) for word in words),
+        last_states,
+        lambda states: any(re.fullmatch(r"standby, (?!nobody).* leads", state) for state in states),
         seconds=60,
     )
 
 
-async def _begin_work(kubelet: ScriptedKubelet, invariants: PodInvariants, dice: random.Random, number: int) -> None:
-    """Returns in the middle of it."""
+async def _submit_and_wait_for_writes(
+    kubelet: ScriptedKubelet, invariants: PodInvariants, dice: random.Random, number: int
+) -> None:
+    """Returns while the operator is working on the jobs."""
     wanted = invariants.writes + dice.randint(1, 4 * JOBS)
     await kubelet.submit(scripted_jobs(number, JOBS, steps=_steps(number)))
 
@@ -114,7 +111,7 @@ async def _begin_work(kubelet: ScriptedKubelet, invariants: PodInvariants, dice:
 
 
 async def _leader(plane: ControlPlane) -> str:
-    """Who wrote last. The first write is seen by a watch a moment before it stands in the log."""
+    """The user of the last write. A watch shows the first write a moment before the audit log does."""
 
     async def work() -> list[Write]:
         return _work(plane)
@@ -126,22 +123,22 @@ def _steps(number: int) -> range:
     return range(3 * number, 3 * (number + 1))
 
 
-def _take_away(operator: OperatorProcess, *, paused: bool) -> None:
+def _disable(operator: OperatorProcess, *, paused: bool) -> None:
     if paused:
         operator.pause()
     else:
         operator.stop(kill=True)
 
 
-def _bring_back(operator: OperatorProcess, *, paused: bool) -> None:
-    """As a Deployment would: who lost the lease ends, and is started again as a standby."""
+def _enable(operator: OperatorProcess, *, paused: bool) -> None:
+    """As a Deployment does: a process that lost the lease exits, and is restarted as a standby."""
     if paused:
         operator.resume()
         assert operator.wait(20) == 1
     operator.restart()
 
 
-async def _succession(plane: ControlPlane, old: str) -> None:
+async def _wait_for_successor(plane: ControlPlane, old: str) -> None:
     async def writer() -> str:
         return _work(plane)[-1].user
 
@@ -149,12 +146,12 @@ async def _succession(plane: ControlPlane, old: str) -> None:
 
 
 def _work(plane: ControlPlane) -> list[Write]:
-    """What the operators wrote, but for the lease, which all of them may try to get, and questions about rights."""
-    aside = {"leases", "selfsubjectaccessreviews", "selfsubjectrulesreviews"}
-    return [write for write in writes(plane.audit_log) if write.user in CANDIDATES and write.resource not in aside]
+    """The writes of the operators, without those that a standby sends too: leases and access reviews."""
+    ignored = {"leases", "selfsubjectaccessreviews", "selfsubjectrulesreviews"}
+    return [write for write in writes(plane.audit_log) if write.user in CANDIDATES and write.resource not in ignored]
 
 
-def _assert_one_after_the_other(work: list[Write]) -> None:
+def _assert_terms_do_not_overlap(work: list[Write]) -> None:
     terms = [list(term) for _, term in itertools.groupby(work, key=lambda write: write.user)]
     assert len(terms) == ROUNDS + 1, "\n".join(f"{term[0]} ... {term[-1]}" for term in terms)
     gaps = [after[0].at - before[-1].at for before, after in itertools.pairwise(terms)]

@@ -1,4 +1,4 @@
-"""The API server, or what it stands on, is gone or hangs while jobs run: the operator waits and goes on by itself."""
+"""The API server or etcd stops or hangs while jobs run: the operator waits and continues without a restart."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.operator_process import (
-    WHOLE,
-    OperatorProcess,
+from tests.support.chaos.assertions import (
     all_succeeded,
     assert_counters,
     assert_events_happened,
     assert_no_traceback,
     assert_ran_exactly_once,
 )
+from tests.support.chaos.operator_process import THOROUGH, OperatorProcess
 from tests.support.chaos.pod_invariants import PodInvariants, checking_invariants
 from tests.support.chaos.scripted_jobs import ScriptedKubelet, scripted_jobs
 from tests.support.cluster.controlplane import ControlPlane
@@ -23,53 +22,53 @@ from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 
 JOBS = 10
-SECONDS = 130 if WHOLE else 4
-"""How long the trouble lasts: minutes, or in the sample just longer than the client tries again by itself."""
+SECONDS = 130 if THOROUGH else 4
+"""Length of an outage: minutes, or in the sample just longer than the client's own retries."""
 RECOVERY_SECONDS = 90
-"""Within which all is as it should be, however long the trouble has lasted."""
+"""Time to recover, however long the outage was."""
 
 
 @contextmanager
-def server_gone(plane: ControlPlane) -> Iterator[None]:
+def apiserver_stopped(plane: ControlPlane) -> Iterator[None]:
     plane.apiserver.stop(kill=True)
     yield
     plane.apiserver.restart()
 
 
 @contextmanager
-def server_hangs(plane: ControlPlane) -> Iterator[None]:
+def apiserver_hangs(plane: ControlPlane) -> Iterator[None]:
     plane.apiserver.pause()
     yield
     plane.apiserver.resume()
 
 
 @contextmanager
-def storage_gone(plane: ControlPlane) -> Iterator[None]:
-    """The server answers, with errors."""
+def etcd_stopped(plane: ControlPlane) -> Iterator[None]:
+    """The API server answers with errors."""
     plane.etcd.stop(kill=True)
     yield
     plane.etcd.restart()
 
 
-TROUBLES = (server_gone, server_hangs, storage_gone)
+OUTAGES = (apiserver_stopped, apiserver_hangs, etcd_stopped)
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(60 + len(TROUBLES) * (SECONDS + RECOVERY_SECONDS))
+@pytest.mark.timeout(60 + len(OUTAGES) * (SECONDS + RECOVERY_SECONDS))
 async def test_outages_are_waited_out_by_the_same_process(
     client: Client, control_plane: ControlPlane, real_namespace: str, tmp_path: Path
 ) -> None:
     kubelet = ScriptedKubelet(client, real_namespace)
     async with kubelet.running(), checking_invariants(client, real_namespace, then=kubelet.on_pod_event) as invariants:
         with OperatorProcess(control_plane.kubeconfig, real_namespace, log=tmp_path / "operator.log") as operator:
-            for number, trouble in enumerate(TROUBLES):
+            for number, outage in enumerate(OUTAGES):
                 steps = range(2 * number, 2 * number + 2)
                 begun = invariants.writes
                 await kubelet.submit(scripted_jobs(number, JOBS, steps=steps))
                 await _at_work(invariants, begun)
-                # Some pods end just now, others when nobody can be told.
+                # Some pods end before the outage, others during it.
                 await kubelet.advance(steps[0])
-                with trouble(control_plane):
+                with outage(control_plane):
                     await asyncio.sleep(SECONDS)
                 await kubelet.advance(steps[-1])
                 found = await all_succeeded(client, real_namespace, operator, seconds=RECOVERY_SECONDS)

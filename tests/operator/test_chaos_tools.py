@@ -1,4 +1,4 @@
-"""The tools that disturb and judge the operator do what they say: else a test that passes would mean nothing."""
+"""The fault proxy, the pod invariants and the scripted jobs work: otherwise the chaos tests would prove nothing."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.support.chaos.pod_invariants import PodInvariants
 from tests.support.chaos.scripted_jobs import scripted_jobs
 from tests.support.servers.fault_proxy import FaultProxy
-from tests.support.servers.faults import LOST, STATUS_CODES, STREAM, Act, Choice, Fault, FaultScript, act_of
+from tests.support.servers.faults import LOST, STATUS_CODES, STREAM, Choice, Fault, FaultScript, Verb, verb_of
 from tests.support.servers.scripted_server import answer, scripted_server, stream
 from trainwright.objects import Object
 
@@ -36,7 +36,7 @@ class Always(FaultScript):
 
 
 async def through(fault: Fault, tmp_path: Path, *, watch: bool = False, limit: int = 1) -> tuple[str, int, FaultProxy]:
-    """What comes of one request: its status and body, or the error; and how many requests the server has seen."""
+    """The status and body of one request, or the error; and the number of requests that the server got."""
     async with scripted_server() as server:
         server.will(stream(*EVENTS) if watch else answer(ANSWER))
         proxy = FaultProxy(server.config, Always(fault), limit=limit, hang_seconds=0.01)
@@ -51,7 +51,7 @@ async def through(fault: Fault, tmp_path: Path, *, watch: bool = False, limit: i
 
 
 @pytest.mark.parametrize("fault", [fault for fault in Fault if fault not in STREAM])
-async def test_a_write_with_a_fault_is_carried_out_only_if_the_fault_says_so(fault: Fault, tmp_path: Path) -> None:
+async def test_a_write_is_carried_out_only_if_the_fault_loses_the_answer(fault: Fault, tmp_path: Path) -> None:
     text, seen, proxy = await through(fault, tmp_path)
     assert seen == (1 if fault in LOST else 0)
     if fault in STATUS_CODES:
@@ -63,7 +63,7 @@ async def test_a_write_with_a_fault_is_carried_out_only_if_the_fault_says_so(fau
 
 
 @pytest.mark.parametrize("fault", sorted(STREAM))
-async def test_a_stream_passes_whole_up_to_its_fault(fault: Fault, tmp_path: Path) -> None:
+async def test_a_stream_is_unchanged_up_to_its_fault(fault: Fault, tmp_path: Path) -> None:
     text, seen, proxy = await through(fault, tmp_path, watch=True)
     whole = "200 " + b"".join(EVENTS).decode()
     match fault:
@@ -78,14 +78,14 @@ async def test_a_stream_passes_whole_up_to_its_fault(fault: Fault, tmp_path: Pat
     assert (seen, proxy.counts) == (1, {fault: 1})
 
 
-async def test_after_its_limit_the_proxy_is_honest(tmp_path: Path) -> None:
+async def test_a_proxy_at_its_limit_injects_no_more_faults(tmp_path: Path) -> None:
     text, seen, proxy = await through(Fault.CONFLICT, tmp_path, limit=0)
     assert text.startswith("200 ")
     assert (seen, proxy.injected) == (1, [])
 
 
 @pytest.mark.parametrize("rounds", range(6))
-async def test_no_connection_outlives_the_proxy_however_far_its_handshake_has_come(tmp_path: Path, rounds: int) -> None:
+async def test_the_proxy_closes_all_connections_even_during_the_handshake(tmp_path: Path, rounds: int) -> None:
     async with scripted_server() as server:
         proxy = FaultProxy(server.config, Always(Fault.RESET), limit=1, hang_seconds=0.01)
         async with proxy.running(tmp_path / "proxy"):
@@ -100,29 +100,29 @@ async def test_no_connection_outlives_the_proxy_however_far_its_handshake_has_co
             with suppress(ConnectionResetError):
                 assert client.recv(1) == b""
             client.close()
-    gc.collect()  # whoever was not closed complains
+    gc.collect()  # an unclosed socket raises a ResourceWarning
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "act"),
+    ("method", "target", "verb"),
     [
-        ("GET", "/api/v1/pods", Act.LIST),
-        ("GET", "/api/v1/namespaces", Act.LIST),
-        ("GET", "/api/v1/namespaces/team", Act.GET),
-        ("GET", "/api/v1/namespaces/team/pods", Act.LIST),
-        ("GET", "/api/v1/namespaces/team/pods/one", Act.GET),
-        ("GET", "/apis/kubeflow.org/v1/pytorchjobs?watch=true", Act.WATCH),
-        ("GET", "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/one/status", Act.GET),
-        ("PUT", "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/one/status", Act.WRITE),
+        ("GET", "/api/v1/pods", Verb.LIST),
+        ("GET", "/api/v1/namespaces", Verb.LIST),
+        ("GET", "/api/v1/namespaces/team", Verb.GET),
+        ("GET", "/api/v1/namespaces/team/pods", Verb.LIST),
+        ("GET", "/api/v1/namespaces/team/pods/one", Verb.GET),
+        ("GET", "/apis/kubeflow.org/v1/pytorchjobs?watch=true", Verb.WATCH),
+        ("GET", "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/one/status", Verb.GET),
+        ("PUT", "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/one/status", Verb.WRITE),
     ],
 )
-def test_requests_are_told_apart(method: str, target: str, act: Act) -> None:
+def test_the_verb_of_a_request(method: str, target: str, verb: Verb) -> None:
     path, _, query = target.partition("?")
-    assert act_of(method, path, query) is act
+    assert verb_of(method, path, query) is verb
 
 
 @given(st.integers(), st.lists(st.sampled_from(["/api/v1/pods", "/api/v1/pods/a", "/api/v1/pods/b"])))
-def test_a_choice_depends_on_the_request_and_not_on_what_others_do(seed: int, paths: list[str]) -> None:
+def test_a_choice_does_not_depend_on_other_requests(seed: int, paths: list[str]) -> None:
     def choices(order: list[str]) -> dict[str, list[Choice | None]]:
         script = FaultScript(seed, rate=0.5)
         found: dict[str, list[Choice | None]] = {}
@@ -141,7 +141,7 @@ def test_a_choice_does_not_depend_on_the_name_of_the_namespace() -> None:
     assert choices("test-1") == choices("test-42")
 
 
-def test_every_fault_is_chosen_sooner_or_later() -> None:
+def test_every_fault_is_chosen_eventually() -> None:
     script = FaultScript(1, rate=0.5)
     requests = [("PUT", ""), ("GET", ""), ("GET", "watch=1")] * 3000
     choices = [script.choose(method, "/api/v1/pods", query) for method, query in requests]
@@ -155,30 +155,30 @@ def pod(uid: str, phase: str = "Running", index: int = 0) -> Object:
     return {"metadata": metadata, "status": {"phase": phase}}
 
 
-def judged(*events: tuple[str, Object]) -> list[str]:
-    lives = PodInvariants()
+def violations(*events: tuple[str, Object]) -> list[str]:
+    invariants = PodInvariants()
     for kind, one in events:
-        lives.observe(kind, one)
-    return lives.violations
+        invariants.observe(kind, one)
+    return invariants.violations
 
 
-def test_the_judge_sees_two_live_pods_of_one_rank() -> None:
-    assert judged(("ADDED", pod("a")), ("ADDED", pod("b"))) == ["digits worker 0 has 2 live pods at the same time"]
-    assert judged(("ADDED", pod("a")), ("ADDED", pod("b", index=1))) == []
-    assert judged(("ADDED", pod("a")), ("MODIFIED", pod("a", "Failed")), ("ADDED", pod("b"))) == []
-    assert judged(("ADDED", pod("a")), ("DELETED", pod("a")), ("ADDED", pod("b"))) == []
+def test_two_live_pods_of_one_rank_are_a_violation() -> None:
+    assert violations(("ADDED", pod("a")), ("ADDED", pod("b"))) == ["digits worker 0 has 2 live pods at the same time"]
+    assert violations(("ADDED", pod("a")), ("ADDED", pod("b", index=1))) == []
+    assert violations(("ADDED", pod("a")), ("MODIFIED", pod("a", "Failed")), ("ADDED", pod("b"))) == []
+    assert violations(("ADDED", pod("a")), ("DELETED", pod("a")), ("ADDED", pod("b"))) == []
 
 
-def test_the_judge_sees_a_finished_rank_that_starts_again() -> None:
+def test_a_succeeded_rank_that_starts_again_is_a_violation() -> None:
     ended = (("ADDED", pod("a")), ("MODIFIED", pod("a", "Succeeded")), ("DELETED", pod("a", "Succeeded")))
-    assert judged(*ended) == []
-    assert judged(*ended, ("ADDED", pod("b"))) == ["digits worker 0 had succeeded and was started again"]
+    assert violations(*ended) == []
+    assert violations(*ended, ("ADDED", pod("b"))) == ["digits worker 0 had succeeded and was started again"]
 
 
-def test_the_script_of_a_fleet_has_failures_that_count_and_others_and_ends_well() -> None:
+def test_scripted_jobs_have_counted_and_uncounted_failures_and_succeed() -> None:
     jobs = scripted_jobs(4, 50, steps=range(10))
     assert jobs == scripted_jobs(4, 50, steps=range(10))
-    ends = [lives for job in jobs for lives in job.ends.values()]
-    assert all(lives[-1].exit_code == 0 and all(end.exit_code for end in lives[:-1]) for lives in ends)
+    scripts = [ends for job in jobs for ends in job.ends.values()]
+    assert all(ends[-1].exit_code == 0 and all(end.exit_code for end in ends[:-1]) for ends in scripts)
     counted = sum(sum(job.restarts.values()) for job in jobs)
     assert 0 < counted < sum(job.replacements for job in jobs)

@@ -79,7 +79,7 @@ async def test_a_refresh_brings_what_the_watch_is_behind_with() -> None:
     server.write("a")
     async with reflecting(server) as reflected:
         await reflected.settle()
-        server.leave_behind()
+        server.freeze_streams()
         server.write("b")
         server.delete("a")
         await reflected.settle()
@@ -97,8 +97,8 @@ async def test_a_refresh_waits_for_a_server_that_is_away() -> None:
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
-        server.leave_behind()
-        server.troubles.extend(Unreachable("cannot connect") for _ in range(12))
+        server.freeze_streams()
+        server.failures.extend(Unreachable("cannot connect") for _ in range(12))
         refreshing = asyncio.create_task(reflected.reflector.refresh())
         await reflected.settle()
         assert not refreshing.done()
@@ -204,7 +204,7 @@ async def test_when_history_is_gone_it_lists_again_and_tells_of_what_it_missed()
     async with reflecting(server) as reflected:
         await reflected.settle()
         reflected.changes.clear()
-        server.troubles += [Unreachable("down")] * 3
+        server.failures += [Unreachable("down")] * 3
         server.break_streams()
         server.delete("gone")
         server.write("changed")
@@ -221,7 +221,7 @@ async def test_a_refused_watch_leads_to_a_new_list(code: int) -> None:
     server.write("a")
     async with reflecting(server) as reflected:
         await reflected.settle()
-        server.troubles.append(Response(code, {}, b""))
+        server.failures.append(Response(code, {}, b""))
         server.end_streams()
         await reflected.settle()
         assert len(server.lists) == 2
@@ -233,7 +233,7 @@ async def test_a_busy_server_is_not_asked_for_everything_again(code: int) -> Non
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
-        server.troubles.append(Response(code, {}, b""))
+        server.failures.append(Response(code, {}, b""))
         server.break_streams()
         await reflected.settle()
         assert (len(server.lists), server.watching) == (1, 1)
@@ -242,7 +242,7 @@ async def test_a_busy_server_is_not_asked_for_everything_again(code: int) -> Non
 @pytest.mark.parametrize(("asked", "kept"), [("45", 45), ("60", 60), ("3600", 60)])
 async def test_a_server_that_says_when_to_come_back_is_left_in_peace_for_up_to_a_minute(asked: str, kept: int) -> None:
     server = FakeApiServer()
-    server.troubles += [Response(429, {"retry-after": asked}, b"")] * 2
+    server.failures += [Response(429, {"retry-after": asked}, b"")] * 2
     loop = asyncio.get_running_loop()
     started = loop.time()
     async with reflecting(server) as reflected:
@@ -257,14 +257,14 @@ async def test_a_server_that_says_when_to_come_back_is_left_in_peace_for_up_to_a
 async def test_pauses_grow_while_nothing_works_and_start_again_after_success(caplog: pytest.LogCaptureFixture) -> None:
     server = FakeApiServer()
     loop = asyncio.get_running_loop()
-    server.troubles += [Unreachable("cannot connect")] * 12
+    server.failures += [Unreachable("cannot connect")] * 12
     started = loop.time()
     async with reflecting(server) as reflected:
         await reflected.reflector.synced()
         assert 60 < loop.time() - started < 200
         server.write("a")
         await reflected.settle()
-        server.troubles.append(Unreachable("cannot connect"))
+        server.failures.append(Unreachable("cannot connect"))
         server.break_streams()
         broken, opened = loop.time(), len(server.watches)
         while len(server.watches) < opened + 2:
@@ -289,7 +289,7 @@ async def test_half_a_line_is_a_broken_stream() -> None:
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
-        server.say(b'{"type":"ADDED","obj')
+        server.send_line(b'{"type":"ADDED","obj')
         server.write("a")
         await reflected.settle()
         assert reflected.names == {"a"}
@@ -300,7 +300,7 @@ async def test_an_event_of_an_unknown_type_is_not_swallowed(caplog: pytest.LogCa
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
-        server.say(b'{"type":"MOVED","object":{}}\n')
+        server.send_line(b'{"type":"MOVED","object":{}}\n')
         await reflected.settle()
     assert "a watch event of unknown type 'MOVED'" in caplog.text
 
@@ -310,7 +310,7 @@ async def test_an_event_that_makes_no_sense_does_not_end_it(event: str, caplog: 
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
-        server.say(f"{event}\n".encode())
+        server.send_line(f"{event}\n".encode())
         await reflected.settle()
         server.write("a")
         await reflected.settle()
@@ -375,8 +375,8 @@ _actions: dict[str, Callable[[FakeApiServer], object]] = {
     "compact": lambda server: server.compact(),
     "end": lambda server: server.end_streams(),
     "break": lambda server: server.break_streams(),
-    "refuse": lambda server: server.troubles.append(Response(500, {}, b"")),
-    "disappear": lambda server: server.troubles.append(Unreachable("gone")),
+    "refuse": lambda server: server.failures.append(Response(500, {}, b"")),
+    "disappear": lambda server: server.failures.append(Unreachable("gone")),
     "wait": lambda server: None,
 }
 
@@ -389,7 +389,7 @@ async def test_after_any_trouble_the_store_holds_what_the_server_has(actions: li
         for action in actions:
             _actions[action](server)
             await asyncio.sleep(0.05 if action != "wait" else 5)
-        server.troubles.clear()
+        server.failures.clear()
         await reflected.settle(120)
         truth = {name: item["metadata"]["resourceVersion"] for name, item in server.objects.items()}
         held = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in reflected.store.all()}
@@ -402,7 +402,7 @@ async def test_a_silent_stream_is_left_and_the_next_one_goes_on_from_there(caplo
         await reflected.settle()
         server.write("a")
         await reflected.settle()
-        server.fall_silent("nothing came for 90 s")
+        server.time_out_streams("nothing came for 90 s")
         server.write("b")
         left = asyncio.get_running_loop().time()
         await reflected.settle(0.01)

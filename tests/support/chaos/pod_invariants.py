@@ -1,6 +1,6 @@
-"""A judge that watches the pods of jobs from the API server's side, and knows what must never happen to a rank.
+"""Checks from the API server's side what must hold for every rank: one live pod at a time, none after success.
 
-It is told of every change in order, and trusts nothing that the operator says about itself.
+It watches every change of the pods in order and does not rely on anything that the operator reports.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ _RECONNECT_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
-class Place:
-    """A rank of one job, told by what its pods carry."""
+class Rank:
+    """A rank of one job, read from the labels and owner of its pods."""
 
     job: str
     job_uid: str
@@ -33,42 +33,42 @@ class Place:
 
 
 class PodInvariants:
-    """`take` is given every event of a watch on pods; `problems` says which rules were broken."""
+    """`observe` takes every event of a watch of pods; `violations` lists the rules that were broken."""
 
     def __init__(self) -> None:
         self.violations: list[str] = []
         self.created: Counter[str] = Counter()
-        """How many pods there were of each name."""
+        """Number of pods by name."""
         self.writes = 0
-        """Changes that only the operator makes: pods that come and go, and what jobs say of themselves."""
-        self._place: dict[str, Place] = {}
-        self._live: dict[Place, set[str]] = {}
-        self._succeeded: set[Place] = set()
+        """Changes that only the operator makes: pods created and deleted, statuses of jobs."""
+        self._ranks: dict[str, Rank] = {}
+        self._live: dict[Rank, set[str]] = {}
+        self._succeeded: set[Rank] = set()
         self._failed: dict[str, Object] = {}
 
     @property
-    def failed(self) -> list[tuple[Place, Object]]:
-        """The pods that failed, each in its last state."""
-        return [(self._place[uid], pod) for uid, pod in self._failed.items()]
+    def failed(self) -> list[tuple[Rank, Object]]:
+        """The failed pods, each in its last state."""
+        return [(self._ranks[uid], pod) for uid, pod in self._failed.items()]
 
     def observe(self, kind: str, pod: Object) -> None:
         self.writes += kind != "MODIFIED"
-        uid, place = pod["metadata"]["uid"], _place(pod)
-        if uid not in self._place:
-            self._place[uid] = place
+        uid, rank = pod["metadata"]["uid"], _rank(pod)
+        if uid not in self._ranks:
+            self._ranks[uid] = rank
             self.created[pod["metadata"]["name"]] += 1
-            if place in self._succeeded:
-                self.violations.append(f"{place} had succeeded and was started again")
-        live = self._live.setdefault(place, set())
+            if rank in self._succeeded:
+                self.violations.append(f"{rank} had succeeded and was started again")
+        live = self._live.setdefault(rank, set())
         phase = pod["status"]["phase"]
         if kind == "DELETED" or phase in {"Succeeded", "Failed"}:
             live.discard(uid)
         else:
             live.add(uid)
         if len(live) > 1:
-            self.violations.append(f"{place} has {len(live)} live pods at the same time")
+            self.violations.append(f"{rank} has {len(live)} live pods at the same time")
         if phase == "Succeeded":
-            self._succeeded.add(place)
+            self._succeeded.add(rank)
         if phase == "Failed":
             self._failed[uid] = pod
 
@@ -77,15 +77,15 @@ class PodInvariants:
 async def checking_invariants(
     client: Client, namespace: str, *, then: Callable[[str, Object], None] = lambda kind, pod: None
 ) -> AsyncIterator[PodInvariants]:
-    """Within the block every change of a pod is judged, and handed to `then`."""
-    lives = PodInvariants()
+    """Within the block every change of a pod is checked and passed to `then`."""
+    invariants = PodInvariants()
 
     def pod_changed(kind: str, pod: Object) -> None:
-        lives.observe(kind, pod)
+        invariants.observe(kind, pod)
         then(kind, pod)
 
     def job_changed(kind: str, job: Object) -> None:
-        lives.writes += kind == "MODIFIED"
+        invariants.writes += kind == "MODIFIED"
 
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -93,7 +93,7 @@ async def checking_invariants(
             for resource, see in ((PODS, pod_changed), (PYTORCH.resource, job_changed))
             for version in [(await client.list(resource, namespace=namespace)).resource_version]
         ]
-        yield lives
+        yield invariants
         for task in tasks:
             task.cancel()
 
@@ -101,8 +101,7 @@ async def checking_invariants(
 async def _watch(
     client: Client, resource: Resource, namespace: str, version: str, see: Callable[[str, Object], None]
 ) -> None:
-    """Takes the watch up where it broke off, so that a broken connection hides nothing. Only a server that was started
-    again cannot go on from there; then what it lists has to do."""
+    """Resumes the watch where it broke, so that no event is lost. After a restart of the server it lists instead."""
     known: dict[str, Object] = {}
     while True:
         try:
@@ -140,7 +139,7 @@ async def _list(
     return found.resource_version
 
 
-def _place(pod: Object) -> Place:
+def _rank(pod: Object) -> Rank:
     labels = pod["metadata"]["labels"]
     (owner,) = [owner for owner in pod["metadata"]["ownerReferences"] if owner.get("controller")]
-    return Place(owner["name"], owner["uid"], labels[f"{_LABEL}replica-type"], labels[f"{_LABEL}replica-index"])
+    return Rank(owner["name"], owner["uid"], labels[f"{_LABEL}replica-type"], labels[f"{_LABEL}replica-index"])

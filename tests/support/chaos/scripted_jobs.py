@@ -1,7 +1,7 @@
-"""Many jobs whose pods live and die by a seeded script, played on the real API server.
+"""Many jobs whose pods end as a seeded script says, on the real API server.
 
-How far the script has gone is told by whoever disturbs the operator, so that every job lives through disturbances
-however fast the machine is; and what the script did is known exactly, which is what the operator is judged by.
+The test that disturbs the operator advances the script, so that disturbances meet every phase of a job however fast
+the machine is. The script also says exactly what the operator must have done in the end.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _EVICTED = "Evicted"
 
 @dataclass(frozen=True)
 class End:
-    """How one pod ends: at which step of the script, with which exit code, and why if the cluster ended it."""
+    """How one pod ends: the step of the script, the exit code, and the reason if the cluster ended it."""
 
     step: int
     exit_code: int
@@ -32,7 +32,7 @@ class End:
 
     @property
     def counts(self) -> bool:
-        """Whether the program is to blame."""
+        """True for a failure of the program, which counts as a restart."""
         return self.exit_code != 0 and not self.reason
 
 
@@ -42,7 +42,7 @@ class ScriptedJob:
     policies: dict[str, str]
     workers: int
     ends: dict[str, tuple[End, ...]]
-    """By pod name: its lives in order. The last one succeeds."""
+    """By pod name: the ends of its pods in order. The last one succeeds."""
 
     def build(self, namespace: str) -> JobBuilder:
         builder = JobBuilder(self.name, namespace=namespace).master(policy=self.policies["Master"])
@@ -50,7 +50,7 @@ class ScriptedJob:
 
     @property
     def restarts(self) -> dict[str, int]:
-        """What `status.restarts` has to say in the end."""
+        """The expected `status.restarts` of the finished job."""
         counts: Counter[str] = Counter()
         for pod, ends in self.ends.items():
             counts[role_of(pod)] += sum(end.counts for end in ends)
@@ -66,12 +66,12 @@ def role_of(pod: str) -> str:
 
 
 def scripted_jobs(seed: int, count: int, *, steps: range) -> list[ScriptedJob]:
-    """Jobs whose pods end somewhere in these steps of the script; about two in five ranks fail at least once."""
+    """Jobs whose pods end within these steps of the script. About two in five ranks fail at least once."""
     dice = random.Random(f"fleet {seed}")
-    return [_played_job(dice, f"job-{seed}-{number:02}", steps) for number in range(count)]
+    return [_scripted_job(dice, f"job-{seed}-{number:02}", steps) for number in range(count)]
 
 
-def _played_job(dice: random.Random, name: str, steps: range) -> ScriptedJob:
+def _scripted_job(dice: random.Random, name: str, steps: range) -> ScriptedJob:
     policies = {role: dice.choice(("OnFailure", "ExitCode")) for role in ("Master", "Worker")}
     workers = dice.randint(1, 3)
     ends = {f"{name}-worker-{index}": _ends(dice, policies["Worker"], steps) for index in range(workers)}
@@ -93,7 +93,8 @@ def _failure(dice: random.Random, policy: str, moment: int) -> End:
 
 
 class ScriptedKubelet:
-    """Plays the nodes' part. `see` is told of every change of a pod; `advance` moves the script on."""
+    """Binds, starts and ends pods as the script says. `on_pod_event` takes every change of a pod, `advance` moves the
+    script on."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.jobs: list[ScriptedJob] = []
@@ -102,7 +103,7 @@ class ScriptedKubelet:
         self._kubelet = FakeKubelet(client, namespace=namespace)
         self._ends: dict[str, tuple[End, ...]] = {}
         self._unfinished_workers: dict[str, int] = {}
-        self._lives: Counter[str] = Counter()
+        self._created: Counter[str] = Counter()
         self._known: set[str] = set()
         self._step = 0
         self._moved = asyncio.Condition()
@@ -125,7 +126,7 @@ class ScriptedKubelet:
             await submit(self._client, job.build(self._namespace))
 
     async def advance(self, step: int) -> None:
-        """Pods whose end is due by now end."""
+        """Ends the pods that the script ends up to this step."""
         async with self._moved:
             self._step = max(self._step, step)
             self._moved.notify_all()
@@ -136,33 +137,33 @@ class ScriptedKubelet:
             return
         if metadata["uid"] not in self._known:
             self._known.add(metadata["uid"])
-            number = self._lives[metadata["name"]]
-            self._lives[metadata["name"]] += 1
-            self._take(self._live(metadata["name"], number))
+            number = self._created[metadata["name"]]
+            self._created[metadata["name"]] += 1
+            self._spawn(self._run_pod(metadata["name"], number))
         elif metadata.get("deletionTimestamp"):
-            self._take(_persist(lambda: self._kubelet.complete_deletion(metadata["name"], uid=metadata["uid"])))
+            self._spawn(_retrying(lambda: self._kubelet.complete_deletion(metadata["name"], uid=metadata["uid"])))
 
-    def _take(self, step: Coroutine[None, None, None]) -> None:
+    def _spawn(self, step: Coroutine[None, None, None]) -> None:
         task = self._tasks.create_task(step)
         self._steps.add(task)
         task.add_done_callback(self._steps.discard)
 
-    async def _live(self, pod: str, number: int) -> None:
-        await _persist(lambda: self._kubelet.bind(pod))
-        await _persist(lambda: self._kubelet.start(pod))
+    async def _run_pod(self, pod: str, number: int) -> None:
+        await _retrying(lambda: self._kubelet.bind(pod))
+        await _retrying(lambda: self._kubelet.start(pod))
         if number >= len(self._ends[pod]):
-            return  # the operator should never have made it: it runs on, for the judge to see
+            return  # the operator should not have created it: it keeps running, and the assertions report it
         end = self._ends[pod][number]
         job, is_master = pod.rpartition("-")[0].rpartition("-")[0], role_of(pod) == "Master"
         async with self._moved:
             await self._moved.wait_for(
                 lambda: (
                     self._step >= end.step
-                    # A failure that comes when the master has succeeded counts for nothing: so the master is last.
+                    # Failures after the master's success do not count, so the master succeeds last.
                     and not (is_master and end.exit_code == 0 and self._unfinished_workers[job])
                 )
             )
-        await _persist(
+        await _retrying(
             lambda: self._kubelet.finish(pod, exit_code=end.exit_code, reason=end.reason, message="as the script says")
         )
         if not is_master and end.exit_code == 0:
@@ -171,13 +172,13 @@ class ScriptedKubelet:
                 self._moved.notify_all()
 
 
-async def _persist(step: Callable[[], Awaitable[None]]) -> None:
-    """A node goes on trying while the server is away."""
+async def _retrying(step: Callable[[], Awaitable[None]]) -> None:
+    """Retries while the API server is unavailable, as a kubelet does."""
     while True:
         try:
             await step()
             return
         except (NotFound, Conflict):
-            return  # done already, by an attempt whose answer was lost; or there is no such pod any more
+            return  # done by an attempt whose answer was lost, or the pod is deleted
         except (ApiError, Unreachable):
             await asyncio.sleep(_RETRY_SECONDS)

@@ -1,7 +1,7 @@
-"""A reverse proxy on loopback between a client and the real API server that breaks what passes through it.
+"""A reverse proxy on loopback between a client and the real API server that injects faults.
 
-It ends TLS with a throw-away certificate, passes everything on, streams included, and injects the faults that a
-`FaultScript` chooses. What it did is on record in `injected`.
+It terminates TLS with a temporary certificate, forwards everything, streams included, and injects the faults that a
+`FaultScript` chooses. `injected` records them.
 """
 
 import asyncio
@@ -28,12 +28,12 @@ from trainwright.net.accepted_connections import all_accepted
 
 _NOT_PASSED_ON = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length", "date"})
 _LONGEST_DELAY = 2.0
-"""Seconds by which a stale watch is late at most, and an outage lasts at most."""
+"""Maximum delay of a stale watch and maximum length of an outage, in seconds."""
 _DELAYS = frozenset({Fault.STALE, Fault.DRIP})
 _LATE_EVENTS = 5
-"""How many events of a watch are delayed before it is cut, for the next one to have a fault of its own."""
+"""Number of delayed events before the watch is cut, so that the next watch gets another fault."""
 _DROP = 512
-"""Bytes of an event that come at a time when a watch drips."""
+"""Size of the pieces in bytes if a watch drips."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Injected:
 
 
 class FaultProxy:
-    """`url` is where it listens. After `limit` faults it is honest. A silence is cut after `hang_seconds`."""
+    """Listens at `url` and injects at most `limit` faults. A silence ends after `hang_seconds`."""
 
     def __init__(self, target: ClusterConfig, script: FaultScript, *, limit: int, hang_seconds: float) -> None:
         self.injected: list[Injected] = []
@@ -73,7 +73,8 @@ class FaultProxy:
         async with AsyncExitStack() as stack:
             place = stack.enter_context(held_port())
             self.url = f"https://127.0.0.1:{place.getsockname()[1]}"
-            # Of both sides: the server knows nobody before the handshake, the pool none whose request was cancelled.
+            # Connections of both sides: aiohttp's server does not list those in the TLS handshake, its pool not those
+            # whose request was cancelled.
             stack.push_async_callback(self._connections.end)
             self._session = await stack.enter_async_context(
                 aiohttp.ClientSession(
@@ -86,16 +87,16 @@ class FaultProxy:
             yield
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """For a client that shall go through the proxy, with the credentials that the API server wants."""
+        """For clients of the proxy, with credentials of the API server."""
         assert self._target.token
         merge_into_kubeconfig(path, name="faulty", server=self.url, ca_data=self.ca_data, token=self._target.token)
         return path
 
     async def outage(self, seconds: float) -> None:
-        """All connections break, and new ones are refused for a while."""
+        """Breaks all connections and refuses new ones for a while."""
         await all_accepted()
         if self._site is None:
-            return  # there is one already
+            return  # an outage is in progress
         site, self._site = self._site, None
         await site.stop()
         self._cut_all()
@@ -127,13 +128,13 @@ class FaultProxy:
         body = await request.read()
         if choice is None or choice.fault in STREAM:
             return await self._pass_on(request, body, choice)
-        if not self._may(choice.fault, request):
+        if not self._record(choice.fault, request):
             return await self._pass_on(request, body)
         fault = choice.fault
         if fault in LOST:
-            return await self._lose_answer(request, body, fault)
+            return await self._drop_answer(request, body, fault)
         if fault is Fault.OUTAGE:
-            # A task of its own: cutting all connections ends this one too.
+            # A task of its own, because an outage cancels this handler too.
             outage = asyncio.create_task(self.outage(choice.share * _LONGEST_DELAY))
             self._outages.add(outage)
             outage.add_done_callback(self._outages.discard)
@@ -145,14 +146,14 @@ class FaultProxy:
             return web.json_response(status_of(fault), status=STATUS_CODES[fault], headers=headers)
         return _cut(request)
 
-    def _may(self, fault: Fault, request: web.BaseRequest) -> bool:
-        """Puts the fault on record, unless there have been enough."""
+    def _record(self, fault: Fault, request: web.BaseRequest) -> bool:
+        """Records the fault and returns True; False if the limit is reached."""
         if len(self.injected) >= self._limit:
             return False
         self.injected.append(Injected(fault, request.method, request.path))
         return True
 
-    async def _lose_answer(self, request: web.BaseRequest, body: bytes, fault: Fault) -> web.StreamResponse:
+    async def _drop_answer(self, request: web.BaseRequest, body: bytes, fault: Fault) -> web.StreamResponse:
         async with self._ask(request, body) as answer:
             content = await answer.read()
         if fault is Fault.LOST_SILENCE:
@@ -172,31 +173,31 @@ class FaultProxy:
             response = web.StreamResponse(status=answer.status, headers=headers)
             if answer.content_length is not None:
                 response.content_length = answer.content_length
-            with suppress(ConnectionResetError):  # whoever asked has gone
+            with suppress(ConnectionResetError):  # the client has disconnected
                 await response.prepare(request)
                 if choice is not None and answer.status == 200:
-                    await self._harm(request, answer, response, choice)
+                    await self._break_stream(request, answer, response, choice)
                 else:
                     async for chunk in answer.content.iter_any():
                         await response.write(chunk)
                 await response.write_eof()
         return response
 
-    async def _harm(
+    async def _break_stream(
         self,
         request: web.BaseRequest,
         answer: aiohttp.ClientResponse,
         response: web.StreamResponse,
         choice: Choice,
     ) -> None:
-        """Passes `choice.after` events on as they are; what then happens is the fault."""
+        """Forwards `choice.after` events unchanged, then injects the fault."""
         splitter = LineSplitter()
-        passed, harmless = 0, False
+        passed, unchanged = 0, False
         async for chunk in answer.content.iter_any():
             for line in splitter.feed(chunk):
                 if passed == choice.after:
-                    harmless = not self._may(choice.fault, request)
-                if passed < choice.after or harmless:
+                    unchanged = not self._record(choice.fault, request)
+                if passed < choice.after or unchanged:
                     await response.write(line)
                 elif choice.fault not in _DELAYS or passed > choice.after + _LATE_EVENTS:
                     await _break_off(request, response, line, choice)
@@ -217,7 +218,7 @@ class FaultProxy:
 
 
 class _Listener(socket.socket):
-    """Makes every connection known that it accepts."""
+    """Registers every connection that it accepts."""
 
     def __init__(self, port: int, connections: Connections) -> None:
         super().__init__()
@@ -233,7 +234,7 @@ class _Listener(socket.socket):
 
 async def _delay(response: web.StreamResponse, line: bytes, choice: Choice, *, first: bool) -> None:
     if choice.fault is Fault.STALE and first:
-        await asyncio.sleep(choice.share * _LONGEST_DELAY)  # those behind it wait for it
+        await asyncio.sleep(choice.share * _LONGEST_DELAY)  # later events wait behind it
     size = _DROP if choice.fault is Fault.DRIP else len(line)
     for start in range(0, len(line), size):
         await response.write(line[start : start + size])
@@ -252,7 +253,7 @@ async def _break_off(request: web.BaseRequest, response: web.StreamResponse, lin
 
 
 def _cut(request: web.BaseRequest) -> web.StreamResponse:
-    """Ends the connection as a crash would: nobody sees the answer that a handler must have."""
+    """Aborts the connection as a crash does. The response is never sent, but a handler must return one."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

@@ -1,8 +1,8 @@
-"""What can go wrong between a client and an API server, and a seeded choice of it for every request.
+"""Faults between a client and an API server, and a seeded choice of one for every request.
 
-The choice depends on the seed, the request and how often the same one came before, not on the order in which requests
-of different objects arrive, nor on the name of the namespace, which tells how many tests ran before: so a run can be
-repeated as far as the operator itself repeats its requests.
+The choice depends on the seed, the request and the number of equal requests before it. It does not depend on the order
+of requests for different objects, nor on the namespace, whose name counts the tests of a run. So a run can be repeated
+as far as the operator repeats its requests.
 """
 
 import random
@@ -18,7 +18,7 @@ from trainwright.objects import Object
 
 
 class Fault(StrEnum):
-    # The server never hears of the request.
+    # The request does not reach the server.
     CONFLICT = "409 instead of the write"
     EXPIRED = "410"
     TOO_MANY = "429 without Retry-After"
@@ -27,15 +27,15 @@ class Fault(StrEnum):
     BAD_GATEWAY = "502"
     UNAVAILABLE = "503"
     GATEWAY_TIMEOUT = "504"
-    RESET = "connection reset before the server heard of it"
-    SILENCE = "no answer, and the server heard nothing"
-    # The server does it, and the client does not learn how that went.
+    RESET = "connection reset, and the server got no request"
+    SILENCE = "no answer, and the server got no request"
+    # The server carries the request out, and the client does not get the answer.
     LOST_RESET = "connection reset after the server did it"
     LOST_HALF = "half of the answer after the server did it"
     LOST_INTERNAL = "500 after the server did it"
     LOST_GATEWAY_TIMEOUT = "504 after the server did it"
     LOST_SILENCE = "no answer after the server did it"
-    # To a stream that was opened.
+    # To an open stream.
     EXPIRED_EVENT = "410 as an event of the watch"
     INTERNAL_EVENT = "500 as an event of the watch"
     CUT_BETWEEN = "watch cut between two events"
@@ -43,12 +43,12 @@ class Fault(StrEnum):
     END = "watch ended by the server at once"
     STALE = "events of the watch come late"
     DRIP = "events of the watch come in small pieces"
-    # To everybody.
-    OUTAGE = "nobody listens for a while"
+    # To all connections.
+    OUTAGE = "the server is down for a while"
 
 
-class Act(Enum):
-    """What a request asks for, as far as faults go."""
+class Verb(Enum):
+    """The kind of a request, as far as faults depend on it."""
 
     GET = "get"
     LIST = "list"
@@ -76,7 +76,7 @@ STATUS_CODES: Mapping[Fault, int] = MappingProxyType(
 LOST = frozenset(
     {Fault.LOST_RESET, Fault.LOST_HALF, Fault.LOST_INTERNAL, Fault.LOST_GATEWAY_TIMEOUT, Fault.LOST_SILENCE}
 )
-"""The server did what was asked all the same."""
+"""The server has carried the request out."""
 
 STREAM = frozenset(
     {
@@ -100,25 +100,25 @@ _ANYWHERE = (
     Fault.RESET,
 )
 
-POSSIBLE: Mapping[Act, tuple[Fault, ...]] = MappingProxyType(
+POSSIBLE: Mapping[Verb, tuple[Fault, ...]] = MappingProxyType(
     {
-        Act.GET: (*_ANYWHERE, Fault.LOST_RESET, Fault.LOST_HALF),
-        Act.LIST: (*_ANYWHERE, Fault.EXPIRED, Fault.LOST_RESET, Fault.LOST_HALF),
-        Act.WATCH: (*_ANYWHERE, Fault.EXPIRED, *sorted(STREAM)),
-        # What is asked for twice because the answer was lost is where things go wrong, so those weigh double.
-        Act.WRITE: (*_ANYWHERE, Fault.CONFLICT, *sorted(LOST - {Fault.LOST_SILENCE}) * 2),
+        Verb.GET: (*_ANYWHERE, Fault.LOST_RESET, Fault.LOST_HALF),
+        Verb.LIST: (*_ANYWHERE, Fault.EXPIRED, Fault.LOST_RESET, Fault.LOST_HALF),
+        Verb.WATCH: (*_ANYWHERE, Fault.EXPIRED, *sorted(STREAM)),
+        # Requests that are repeated because the answer was lost find the most defects: they weigh double.
+        Verb.WRITE: (*_ANYWHERE, Fault.CONFLICT, *sorted(LOST - {Fault.LOST_SILENCE}) * 2),
     }
 )
 
 _SILENCES = (Fault.SILENCE, Fault.LOST_SILENCE)
 _RARE = 0.01
-"""The share of faults that cost everybody a long time: silences and outages."""
+"""The share of faults that block all requests for a long time: silences and outages."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One fault for one request. `after` is how many events of a stream pass before it, `share` a number in [0, 1)
-    for whatever the fault leaves open."""
+    """One fault for one request. `after` is the number of events of a stream that pass before it; `share`, a number in
+    [0, 1), scales delays and cuts."""
 
     fault: Fault
     after: int
@@ -129,7 +129,7 @@ _NAMESPACE = re.compile("/namespaces/[^/]+")
 
 
 class FaultScript:
-    """Gives about `rate` of all requests a fault, and every watch. Events get few: nothing depends on them."""
+    """Gives every watch and about `rate` of all other requests a fault; fewer to Events, which nothing depends on."""
 
     def __init__(self, seed: int, *, rate: float) -> None:
         self._seed = seed
@@ -138,34 +138,32 @@ class FaultScript:
 
     def choose(self, method: str, path: str, query: str) -> Choice | None:
         """None: the request passes unharmed."""
-        act = act_of(method, path, query)
-        request = f"{method} {act.value} {_NAMESPACE.sub('/namespaces/*', path)}"
+        verb = verb_of(method, path, query)
+        request = f"{method} {verb.value} {_NAMESPACE.sub('/namespaces/*', path)}"
         self._seen[request] += 1
-        # Each request has dice of its own.
         dice = random.Random(f"{self._seed} {request} {self._seen[request]}")
-        # There are few watches, and they are long.
         rate = self._rate / 4 if path.endswith("/events") else self._rate
-        if act is not Act.WATCH and dice.random() >= rate:
+        if verb is not Verb.WATCH and dice.random() >= rate:
             return None
-        return Choice(self._fault(act, dice), after=dice.randrange(3), share=dice.random())
+        return Choice(self._fault(verb, dice), after=dice.randrange(3), share=dice.random())
 
-    def _fault(self, act: Act, dice: random.Random) -> Fault:
+    def _fault(self, verb: Verb, dice: random.Random) -> Fault:
         if dice.random() < _RARE:
-            return dice.choice((*_SILENCES, Fault.OUTAGE) if act is Act.WRITE else (Fault.SILENCE, Fault.OUTAGE))
-        return dice.choice(POSSIBLE[act])
+            return dice.choice((*_SILENCES, Fault.OUTAGE) if verb is Verb.WRITE else (Fault.SILENCE, Fault.OUTAGE))
+        return dice.choice(POSSIBLE[verb])
 
 
-def act_of(method: str, path: str, query: str) -> Act:
+def verb_of(method: str, path: str, query: str) -> Verb:
     if method != "GET":
-        return Act.WRITE
+        return Verb.WRITE
     if parse_qs(query).get("watch", ["false"])[0] in {"true", "1"}:
-        return Act.WATCH
+        return Verb.WATCH
     # /api/v1/PLURAL and /apis/GROUP/VERSION/PLURAL, with namespaces/NAME before the plural or without.
     words = path.strip("/").split("/")
     rest = words[2:] if words[0] == "api" else words[3:]
     if rest[:1] == ["namespaces"] and len(rest) > 2:
         rest = rest[2:]
-    return Act.LIST if len(rest) == 1 else Act.GET
+    return Verb.LIST if len(rest) == 1 else Verb.GET
 
 
 _REASONS = {
@@ -179,7 +177,7 @@ _REASONS = {
 
 
 def status_of(fault: Fault) -> Object:
-    """The metav1.Status that a server would send with it."""
+    """The metav1.Status that a server sends with it."""
     code = STATUS_CODES[fault]
     return {
         "kind": "Status",

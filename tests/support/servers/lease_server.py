@@ -1,4 +1,4 @@
-"""An API server of one Lease, in memory: optimistic locking, a watch, and for every client a network that may fail."""
+"""An in-memory API server of one Lease with optimistic locking and watches, and a faulty network for every client."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -13,7 +13,7 @@ from trainwright.objects import Object
 
 
 class LeaseServer:
-    """Carries out one request after the other, as etcd does."""
+    """Carries out requests one after the other, as etcd does."""
 
     def __init__(self) -> None:
         self.lease: Object | None = None
@@ -38,7 +38,7 @@ class LeaseServer:
         return self._accept(obj, "MODIFIED", status=200)
 
     def edit(self, **spec: object) -> None:
-        """Somebody changes the lease by hand."""
+        """Changes the lease as a user does."""
         assert self.lease
         self._accept({**self.lease, "spec": {**self.lease["spec"], **spec}}, "MODIFIED", status=200)
 
@@ -46,7 +46,7 @@ class LeaseServer:
         assert self.lease
         last, self.lease = self.lease, None
         self._version += 1
-        self._happen("DELETED", {**last, "metadata": {**last["metadata"], "resourceVersion": str(self._version)}})
+        self._publish("DELETED", {**last, "metadata": {**last["metadata"], "resourceVersion": str(self._version)}})
 
     async def watch(self) -> AsyncGenerator[bytes, None]:
         stream: asyncio.Queue[bytes] = asyncio.Queue()
@@ -61,20 +61,20 @@ class LeaseServer:
         self._version += 1
         self.writes += 1
         self.lease = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self._version)}}
-        self._happen(kind, self.lease)
+        self._publish(kind, self.lease)
         return Response(status, {}, requests.encode(self.lease))
 
-    def _happen(self, kind: str, obj: Object) -> None:
+    def _publish(self, kind: str, obj: Object) -> None:
         for stream in self._streams:
             stream.put_nowait(requests.encode({"type": kind, "object": obj}) + b"\n")
 
 
 @dataclass
 class Network:
-    """The way of one client to the server.
+    """The connection of one client to the server.
 
-    `down`: nothing arrives. `answers_lost`: requests are carried out, but nobody learns of it. `hangs`: requests
-    arrive after that many seconds, whether or not anybody still waits for the answer. `may_watch`: the permission.
+    `down`: no request arrives. `answers_lost`: requests are carried out, but the client gets no answer. `hangs`:
+    requests arrive after so many seconds, even if the client has given up. `may_watch`: the RBAC permission.
     """
 
     server: LeaseServer

@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback whose answers a test writes down beforehand: for what only a socket can show."""
+"""A real HTTP server on loopback with prepared answers, for tests that need a socket."""
 
 import asyncio
 import ssl
@@ -30,7 +30,7 @@ class Seen:
 
 
 class ScriptedServer:
-    """Gives one prepared answer per request, in order, and keeps what it was asked."""
+    """Gives one prepared answer per request, in order, and records the requests."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
