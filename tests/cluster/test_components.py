@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from trainwright.cluster.components import Supervisor
+from trainwright.cluster.components import ComponentManager
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.looptime]
 
@@ -21,15 +21,15 @@ async def test_a_crashed_component_is_restarted_and_shown_until_it_is_healthy(
             raise OSError("disk on fire")
         await asyncio.Event().wait()
 
-    supervisor = Supervisor()
-    supervisor.start("fragile", fragile)
+    components = ComponentManager()
+    components.start("fragile", fragile)
     await asyncio.sleep(5)
     assert len(starts) == 3
-    assert supervisor.problems == {"fragile": "OSError: disk on fire"}
+    assert components.failures == {"fragile": "OSError: disk on fire"}
     assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.ERROR]
     await asyncio.sleep(10)
-    assert supervisor.problems == {}
-    await supervisor.stop()
+    assert components.failures == {}
+    await components.stop()
 
 
 async def test_back_off_grows_while_a_component_keeps_crashing() -> None:
@@ -40,10 +40,10 @@ async def test_back_off_grows_while_a_component_keeps_crashing() -> None:
         starts.append(loop.time())
         raise RuntimeError
 
-    supervisor = Supervisor()
-    supervisor.start("hopeless", hopeless)
+    components = ComponentManager()
+    components.start("hopeless", hopeless)
     await asyncio.sleep(600)
-    await supervisor.stop()
+    await components.stop()
     assert 20 < len(starts) < 60  # half to all of 30 seconds apart in the end
     assert max(after - before for before, after in itertools.pairwise(starts)) <= 30
 
@@ -52,28 +52,28 @@ async def test_a_component_that_returns_counts_as_crashed() -> None:
     async def brief() -> None:
         return
 
-    supervisor = Supervisor()
-    supervisor.start("brief", brief)
+    components = ComponentManager()
+    components.start("brief", brief)
     await asyncio.sleep(1)
-    assert supervisor.problems == {"brief": "it ended without being asked to"}
-    await supervisor.stop()
+    assert components.failures == {"brief": "it ended unexpectedly"}
+    await components.stop()
 
 
 async def test_components_stop_in_the_reverse_order_of_their_start() -> None:
     stopped: list[str] = []
 
-    async def part(name: str) -> None:
+    async def component(name: str) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(1)
             stopped.append(name)
 
-    supervisor = Supervisor()
+    components = ComponentManager()
     for name in ("first", "second", "third"):
-        supervisor.start(name, lambda name=name: part(name))  # type: ignore[misc]  # a default binds the loop variable
+        components.start(name, lambda name=name: component(name))  # type: ignore[misc]  # a default binds the loop variable
     await asyncio.sleep(1)
-    await supervisor.stop()
+    await components.stop()
     assert stopped == ["third", "second", "first"]
 
 
@@ -86,8 +86,8 @@ async def test_the_failed_task_of_a_group_is_named() -> None:
             tasks.create_task(asyncio.Event().wait())
             tasks.create_task(disk())
 
-    supervisor = Supervisor()
-    supervisor.start("grouped", grouped)
+    components = ComponentManager()
+    components.start("grouped", grouped)
     await asyncio.sleep(1)
-    assert supervisor.problems == {"grouped": "OSError: disk on fire"}
-    await supervisor.stop()
+    assert components.failures == {"grouped": "OSError: disk on fire"}
+    await components.stop()

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from trainwright.cluster.datadir import (
-    AlreadyRunning,
+    AlreadyRunningError,
     ClusterRecord,
     DataDir,
     DataDirError,
@@ -78,7 +78,7 @@ def test_a_directory_with_other_files_is_left_unchanged(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
     (home / "thesis.tex").write_text("")
-    with pytest.raises(DataDirError, match=r"home is not empty and no data directory .*thesis\.tex.*--data-dir"):
+    with pytest.raises(DataDirError, match=r"home is not empty and not a data directory .*thesis\.tex.*--data-dir"):
         DataDir(home).create()
     assert [path.name for path in home.iterdir()] == ["thesis.tex"]
     assert mode(home) == 0o755
@@ -110,7 +110,7 @@ def test_a_path_below_a_file_is_named(tmp_path: Path) -> None:
 
 def test_the_error_of_a_second_owner_names_the_first(data: DataDir) -> None:
     lock = data.lock()
-    with pytest.raises(AlreadyRunning) as refusal:
+    with pytest.raises(AlreadyRunningError) as refusal:
         data.lock()
     assert str(refusal.value) == (
         f"already running (pid {os.getpid()}), data directory {data.path}; "
@@ -131,7 +131,7 @@ def test_a_killed_owner_does_not_keep_the_lock(data: DataDir) -> None:
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "locked\n"
-    with pytest.raises(AlreadyRunning, match=f"pid {child.pid}"):
+    with pytest.raises(AlreadyRunningError, match=f"pid {child.pid}"):
         data.lock()
     child.kill()
     child.communicate()
@@ -166,12 +166,12 @@ def test_the_process_with_the_lock_owns_the_directory_ready_or_not(data: DataDir
 
 def test_a_lock_is_lost_with_its_file(data: DataDir) -> None:
     lock = data.lock()
-    assert not lock.lost
+    assert not lock.is_removed
     (data.path / "lock").unlink()
-    assert lock.lost
+    assert lock.is_removed
     later = data.lock()  # of a cluster that began afresh in the same place
-    assert lock.lost
-    assert not later.lost
+    assert lock.is_removed
+    assert not later.is_removed
     later.release()
     lock.release()
 
@@ -187,7 +187,7 @@ def test_token_and_port_are_kept(data: DataDir) -> None:
     assert len(token) >= 40
     assert data.token() == token
     assert data.remembered_port() is None
-    for port in (RememberedPort(26443, asked_for=False), RememberedPort(7000, asked_for=True)):
+    for port in (RememberedPort(26443, requested=False), RememberedPort(7000, requested=True)):
         data.remember_port(port)
         assert data.remembered_port() == port
 

@@ -60,10 +60,10 @@ def test_missing_or_broken_files_are_created_again(tmp_path: Path, name: str, co
 
 def test_certificates_near_their_expiry_are_renewed(tmp_path: Path) -> None:
     directory = tmp_path / "pki"
-    directory.mkdir()
-    authority, server = pki._issue(datetime.now(UTC) - pki.LIFETIME + timedelta(days=29))
-    (directory / "ca.pem").write_bytes(authority)
-    (directory / "server.pem").write_bytes(server)
+    issued = datetime.now(UTC) - pki.LIFETIME + timedelta(days=29)
+    _, authority = pki.server_context(directory, now=issued)
+
+    assert pki.server_context(directory, now=issued)[1] == authority
     assert pki.server_context(directory)[1] != authority
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
 from trainwright.cluster.controllers.namespace_controller import Namespaces
-from trainwright.cluster.datadir import AlreadyRunning, ClusterError, DataDir, DataDirError, RememberedPort
+from trainwright.cluster.datadir import AlreadyRunningError, ClusterError, DataDir, DataDirError, RememberedPort
 from trainwright.cluster.process import DEFAULT_PORT, EmbeddedCluster
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Unauthorized
@@ -131,7 +131,7 @@ async def test_requests_without_the_token_are_refused(tmp_path: Path) -> None:
 
 async def test_a_second_cluster_in_the_same_directory_is_refused(tmp_path: Path) -> None:
     async with embedded_cluster(tmp_path, with_node=False) as cluster:
-        with pytest.raises(AlreadyRunning, match=r"already running \(pid \d+\)"):
+        with pytest.raises(AlreadyRunningError, match=r"already running \(pid \d+\)"):
             await EmbeddedCluster(tmp_path, with_node=False).start()
         async with Client(cluster.config) as client:
             assert (await client.list(NAMESPACES)).items  # the first one has not noticed
@@ -165,7 +165,7 @@ async def test_a_default_port_in_use_is_replaced_with_a_note(tmp_path: Path) -> 
     data.create()
     with socket.create_server(("127.0.0.1", 0)) as holder:
         taken = holder.getsockname()[1]
-        data.remember_port(RememberedPort(taken, asked_for=False))
+        data.remember_port(RememberedPort(taken, requested=False))
         async with embedded_cluster(tmp_path, with_node=False) as cluster:
             assert port_of(cluster) != taken
             assert f"port {taken} is taken by process" in cluster.notes[0]
@@ -227,7 +227,7 @@ async def test_a_crashed_component_is_shown_in_readiness_and_restarted(
         code, text = await asyncio.to_thread(ask_readiness, cluster)
         assert code == 500
         assert "[-]namespaces failed" in text
-        assert cluster.problems == {"namespaces": "OSError: disk on fire"}
+        assert cluster.failures == {"namespaces": "OSError: disk on fire"}
         # The other parts never noticed, and the broken one works again.
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}})
         await client.delete(NAMESPACES, "brief")

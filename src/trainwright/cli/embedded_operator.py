@@ -67,7 +67,7 @@ async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: 
                 record = cluster.announce(options.kubeconfig)
                 tune_garbage_collector()
                 on_ready(record)
-                await _first(stop.wait(), cluster.dispossessed())
+                await _first(stop.wait(), cluster.data_dir_removed())
             if stop.is_set():
                 return await _running_pods(client)
     finally:

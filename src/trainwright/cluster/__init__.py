@@ -1,4 +1,4 @@
 """The embedded cluster: an API server, controllers and a node in one process, for one machine.
 
-It is a cluster like any other: what runs on it, our operator included, reaches it through the Kubernetes API alone.
+Every client, the operator included, uses it through the Kubernetes API alone. Commands start it with `embedded`.
 """

@@ -1,4 +1,4 @@
-"""Keeps the parts of the cluster process running: a part that ends is logged, shown as a problem and started again."""
+"""Runs the components of the cluster process: one that fails is logged, reported and restarted with back-off."""
 
 import asyncio
 import logging
@@ -7,57 +7,57 @@ from collections.abc import Awaitable, Callable
 
 log = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
+_FIRST_BACKOFF, _MAX_BACKOFF = 0.1, 30.0
 _HEALTHY_SECONDS = 10.0
-"""A part that ran this long is well again: its next pause is the shortest, and its problem is over."""
+"""A component that ran this long is healthy: its failure is forgotten and its back-off reset."""
 
 
-class Supervisor:
-    """Each part is a function that runs until it is cancelled; anything else it does counts as a crash."""
+class ComponentManager:
+    """Each component is a function that runs until it is cancelled; if it returns or raises, it has failed."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._problems: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
 
     @property
-    def problems(self) -> dict[str, str]:
-        """Parts that crashed and have not been well since, each with the reason."""
-        return dict(self._problems)
+    def failures(self) -> dict[str, str]:
+        """Components that failed and are not healthy again, each with the reason."""
+        return dict(self._failures)
 
-    def start(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
-        self._tasks[name] = asyncio.create_task(self._keep_running(name, part), name=name)
+    def start(self, name: str, component: Callable[[], Awaitable[None]]) -> None:
+        self._tasks[name] = asyncio.create_task(self._keep_running(name, component), name=name)
 
     async def stop(self) -> None:
-        """Cancels all parts, the last started first, each before the next."""
+        """Cancels all components one after the other, the last started first."""
         for task in reversed(self._tasks.values()):
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self._tasks.clear()
 
-    async def _keep_running(self, name: str, part: Callable[[], Awaitable[None]]) -> None:
+    async def _keep_running(self, name: str, component: Callable[[], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
-        crashes = 0
+        failures = 0
         while True:
-            recovery = loop.call_later(_HEALTHY_SECONDS, self._problems.pop, name, None)
+            recovery = loop.call_later(_HEALTHY_SECONDS, self._failures.pop, name, None)
             started = loop.time()
             try:
-                await part()
-                reason = "it ended without being asked to"
-                log.error("%s: %s; starting it again", name, reason)
+                await component()
+                reason = "it ended unexpectedly"
+                log.error("%s: %s; restarting it", name, reason)
             except Exception as error:
                 cause = _first_cause(error)
                 reason = f"{type(cause).__name__}: {cause}"
-                log.exception("%s crashed; starting it again", name)
+                log.exception("%s failed; restarting it", name)
             finally:
                 recovery.cancel()
-            crashes = 0 if loop.time() - started >= _HEALTHY_SECONDS else crashes + 1
-            self._problems[name] = reason
-            pause = min(_FIRST_PAUSE * 2 ** min(crashes, 20), _LONGEST_PAUSE)
-            await asyncio.sleep(pause * (0.5 + 0.5 * random.random()))  # noqa: S311
+            failures = 0 if loop.time() - started >= _HEALTHY_SECONDS else failures + 1
+            self._failures[name] = reason
+            backoff = min(_FIRST_BACKOFF * 2 ** min(failures, 20), _MAX_BACKOFF)
+            await asyncio.sleep(backoff * (0.5 + 0.5 * random.random()))  # noqa: S311
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """Parts are groups of tasks: what a group says of itself tells nobody anything."""
+    """Components are task groups: the message of an exception group does not name the cause."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,6 +1,6 @@
-"""The directory in which an embedded cluster lives: its layout, its lock, and what it says about the running process.
+"""The data directory of an embedded cluster: its layout, its lock and the record of the running process.
 
-Nothing outside it is needed to start the cluster again, and one process at a time owns it.
+A restart needs nothing outside of it, and one process at a time owns it.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ import msgspec
 from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 FORMAT = 1
-"""What this version writes. It is raised when an older version could no longer read the directory."""
+"""The format that this version writes; it changes when older versions could no longer read the directory."""
 
 CONTEXT = "trainwright"
 """The name of the cluster's context, in its own kubeconfig and in the user's."""
@@ -27,21 +27,20 @@ class ClusterError(Exception):
 
 
 class DataDirError(ClusterError):
-    """The directory cannot be used; one line that names the file, the reason and the fix."""
+    """The data directory cannot be used; one line that names the file, the cause and the fix."""
 
 
-class AlreadyRunning(DataDirError):  # noqa: N818 - it is a state, not a fault
+class AlreadyRunningError(DataDirError):
     def __init__(self, path: Path, pid: int | None) -> None:
-        who = f"pid {pid}" if pid else "by a process that has not named itself yet"
         super().__init__(
-            f"already running ({who}), data directory {path}; "
-            "`trainwright status` shows it, another one needs --data-dir and --port"
+            f"already running (pid {pid or 'unknown'}), data directory {path}; "
+            "`trainwright status` shows it, another cluster needs --data-dir and --port"
         )
         self.pid = pid
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What `cluster.json` tells other commands about the process that runs the cluster, while it is ready."""
+    """`cluster.json`: the process that runs the cluster, for other commands; it exists while the cluster is ready."""
 
     pid: int
     start_ticks: int
@@ -60,19 +59,19 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 @dataclass(frozen=True, slots=True)
 class RememberedPort:
     number: int
-    asked_for: bool
-    """Whether a user has chosen it: then another one is no substitute."""
+    requested: bool
+    """True if the user chose it with --port: then there is no substitute."""
 
 
 @dataclass(frozen=True)
 class DataDir:
-    """A data directory by its path. Nothing is touched until `create` or `lock`."""
+    """A data directory by its path. Only `create` and `lock` create files."""
 
     path: Path
 
     @classmethod
     def default(cls, environment: dict[str, str] | None = None) -> Self:
-        """`$XDG_DATA_HOME/trainwright`; a relative XDG_DATA_HOME is to be ignored, says its standard."""
+        """`$XDG_DATA_HOME/trainwright`; a relative XDG_DATA_HOME is ignored, as the XDG specification requires."""
         configured = Path((os.environ if environment is None else environment).get("XDG_DATA_HOME", ""))
         base = configured if configured.is_absolute() else Path.home() / ".local" / "share"
         return cls(base / "trainwright")
@@ -102,11 +101,11 @@ class DataDir:
         return self.path / "cluster.log"
 
     def create(self) -> None:
-        """Makes the directory, or checks that it is one that this version can use."""
+        """Creates the directory, or checks that this version can use it."""
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._check_ownership()
-            # Others must not even list it: it holds a token, and what jobs wrote.
+            # Other users must not list it: it holds a token and the files of jobs.
             self.path.chmod(0o700)
         except FileExistsError as error:
             raise DataDirError(f"{self.path} is not a directory: move it away or choose another --data-dir") from error
@@ -119,15 +118,15 @@ class DataDir:
             directory.mkdir(exist_ok=True, mode=0o700)
 
     def _check_ownership(self) -> None:
-        """A directory that was there before us, say somebody's home, is neither closed to others nor filled."""
+        """Refuses a directory with other files, for example a home directory: its mode and content stay as they are."""
         if (self.path / "format").exists():
             return
-        # A start that was killed may have left its unfinished `format`.
-        foreign = [path for path in self.path.iterdir() if not path.name.startswith(".format.")]
-        if foreign:
+        # A killed start may have left a temporary `format`.
+        other_files = [path for path in self.path.iterdir() if not path.name.startswith(".format.")]
+        if other_files:
             raise DataDirError(
-                f"{self.path} is not empty and no data directory of trainwright (it has {foreign[0].name}, but no "
-                "`format`): choose another --data-dir"
+                f"{self.path} is not empty and not a data directory of trainwright (it has {other_files[0].name}, "
+                "but no `format`): choose another --data-dir"
             )
 
     def _check_format(self) -> None:
@@ -140,7 +139,7 @@ class DataDir:
         if not text.isdecimal():
             raise DataDirError(
                 f"{path} says {text[:40]!r}, not a number: it was not written by trainwright; "
-                "choose another --data-dir, or remove the directory to lose its cluster"
+                "choose another --data-dir, or delete the directory with its cluster"
             )
         if int(text) > FORMAT:
             raise DataDirError(
@@ -149,20 +148,20 @@ class DataDir:
             )
 
     def lock(self) -> "DataDirLock":
-        """Takes the directory for this process, until the lock is released or the process ends in any way."""
+        """Makes this process the owner until the lock is released or the process ends in any way."""
         path = self.path / "lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise AlreadyRunning(self.path, self.holder()) from error
+            raise AlreadyRunningError(self.path, self._lock_pid()) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         return DataDirLock(path, descriptor)
 
     def owner(self) -> ProcessIdentity | None:
-        """The process that has the lock now, be it ready or not."""
+        """The process that has the lock now, even if it is still starting."""
         try:
             descriptor = os.open(self.path / "lock", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -170,19 +169,19 @@ class DataDir:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = self.holder()
+            pid = self._lock_pid()
             return identify(pid) if pid else None
         finally:
             os.close(descriptor)
         return None
 
-    def holder(self) -> int | None:
-        """The pid in the lock file. It means something only while the lock is held."""
+    def _lock_pid(self) -> int | None:
+        """The pid in the lock file; valid only while the lock is held."""
         text = _read_text(self.path / "lock") or ""
         return int(text) if text.strip().isdecimal() else None
 
     def token(self) -> str:
-        """The token by which clients authenticate; made once and kept, so that kubeconfigs stay valid."""
+        """The bearer token of clients; created once and kept, so that kubeconfigs stay valid."""
         path = self.path / "token"
         token = (_read_text(path) or "").strip()
         if len(token) < 32:
@@ -192,24 +191,24 @@ class DataDir:
 
     def remembered_port(self) -> RememberedPort | None:
         """The port of the last start, so that kubeconfigs stay valid."""
-        number, _, how = (_read_text(self.path / "port") or "").strip().partition(" ")
+        number, _, suffix = (_read_text(self.path / "port") or "").strip().partition(" ")
         if not number.isdecimal() or not 0 < int(number) < 65536:
             return None
-        return RememberedPort(int(number), asked_for=how == "asked for")
+        return RememberedPort(int(number), requested=suffix == "asked for")
 
     def remember_port(self, port: RememberedPort) -> None:
-        write_atomically(self.path / "port", f"{port.number}{' asked for' if port.asked_for else ''}\n".encode())
+        write_atomically(self.path / "port", f"{port.number}{' asked for' if port.requested else ''}\n".encode())
 
     def write_record(self, record: ClusterRecord) -> None:
         write_atomically(self.path / "cluster.json", msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
 
     def remove_record(self, record: ClusterRecord) -> None:
-        """Takes back this record; that of a later process stays."""
+        """Removes this record; the record of a later process stays."""
         if self.running() in {None, record}:
             (self.path / "cluster.json").unlink(missing_ok=True)
 
     def running(self) -> ClusterRecord | None:
-        """The record of the cluster that runs here now. One that a killed process left, or a broken one, is none."""
+        """The record of the running cluster; None if its process has ended or the file is broken."""
         text = _read_text(self.path / "cluster.json")
         try:
             record = msgspec.json.decode(text or "", type=ClusterRecord)
@@ -220,14 +219,14 @@ class DataDir:
 
 @dataclass
 class DataDirLock:
-    """Held by its open file: the kernel lets go of it however the process ends."""
+    """Held by an open file: the kernel releases it when the process ends in any way."""
 
     path: Path
     descriptor: int
 
     @property
-    def lost(self) -> bool:
-        """Whether the file has been removed: nobody finds us any more, and another process may have begun afresh."""
+    def is_removed(self) -> bool:
+        """True if the lock file was removed: no command finds this process, and another one may own the directory."""
         try:
             return not os.path.samestat(os.fstat(self.descriptor), self.path.stat())
         except FileNotFoundError:
@@ -247,7 +246,7 @@ def this_process() -> ProcessIdentity:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a private file so that a crash leaves the old content or the new one, and it is on the disk on return."""
+    """Writes a private file: a crash leaves the old content or the new one, and on return it is on the disk."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # mode 0600
     temporary = Path(name)
     try:

@@ -1,12 +1,11 @@
-"""The certificates of the embedded API server: an authority of its own and one certificate for the loopback names.
+"""The certificates of the embedded API server: a CA of its own and a serving certificate for the loopback names.
 
-They are made once and kept, so that kubeconfigs stay valid; the authority's key is thrown away once it has signed.
+They are kept, so that kubeconfigs stay valid; the key of the CA is discarded after it has signed.
 """
 
 import os
 import shutil
 import ssl
-import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,34 +15,35 @@ LIFETIME = timedelta(days=3650)
 RENEW_BEFORE = timedelta(days=30)
 
 
-def server_context(directory: Path) -> tuple[ssl.SSLContext, bytes]:
-    """What the server needs for TLS, and the authority's certificate (PEM) that clients are to trust.
+def server_context(directory: Path, *, now: datetime | None = None) -> tuple[ssl.SSLContext, bytes]:
+    """The TLS context of the server, and the CA certificate (PEM) for clients.
 
-    What is missing, broken or about to expire is made anew.
+    Files that are missing, broken or about to expire are created again.
     """
-    if not _usable(directory):
-        _make(directory)
+    now = now or datetime.now(UTC)
+    if not _is_valid(directory, now):
+        _create(directory, now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "server.pem")
     return context, (directory / "ca.pem").read_bytes()
 
 
-def _usable(directory: Path) -> bool:
-    """Asked of the ssl module alone: loading `cryptography` would cost each start a tenth of a second."""
+def _is_valid(directory: Path, now: datetime) -> bool:
+    """Checked with the ssl module: importing `cryptography` takes a tenth of a second at every start."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(directory / "server.pem")
         authority = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         authority.load_verify_locations(directory / "ca.pem")
-        # Both certificates were signed in the same moment for the same time, so the authority's end is the server's.
-        ends = [ssl.cert_time_to_seconds(str(found["notAfter"])) for found in authority.get_ca_certs()]
+        # Both certificates have the same validity period, so the expiry of the CA is that of the server.
+        expiries = [ssl.cert_time_to_seconds(str(found["notAfter"])) for found in authority.get_ca_certs()]
     except (OSError, ValueError):  # ssl.SSLError is an OSError
         return False
-    return bool(ends) and min(ends) > time.time() + RENEW_BEFORE.total_seconds()
+    return bool(expiries) and min(expiries) > (now + RENEW_BEFORE).timestamp()
 
 
-def _make(directory: Path) -> None:
-    """Writes the pair into a fresh directory that takes its place in one step: a crash never leaves half a pair."""
-    authority, server = _issue(datetime.now(UTC))
+def _create(directory: Path, now: datetime) -> None:
+    """Writes both files into a new directory and renames it: a crash never leaves one without the other."""
+    authority, server = _issue(now)
     fresh = directory.with_name(directory.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)
@@ -58,7 +58,7 @@ def _make(directory: Path) -> None:
 
 
 def _issue(now: datetime) -> tuple[bytes, bytes]:
-    """The authority's certificate, and the server's key followed by its certificate, both PEM."""
+    """The CA certificate, and the server's key followed by its certificate, both PEM."""
     authority = new_authority("trainwright embedded cluster", now=now, lifetime=LIFETIME)
     certificate, key = authority.issue(("localhost", "127.0.0.1", "::1"), now=now, lifetime=LIFETIME)
     return authority.pem, key + certificate

@@ -1,6 +1,6 @@
-"""The embedded cluster as one process: puts store, API server, controllers and node together over a data directory.
+"""The embedded cluster as one process: wires store, API server, controllers and node together over a data directory.
 
-It knows nothing about training jobs; whoever starts it installs kinds and operators through the API.
+It has no training jobs: its caller installs CRDs and an operator through the API.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from trainwright.cluster import pki
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.cluster.components import Supervisor
+from trainwright.cluster.components import ComponentManager
 from trainwright.cluster.controllers.garbage_collector import GarbageCollector
 from trainwright.cluster.controllers.namespace_controller import Namespaces
 from trainwright.cluster.controllers.persistentvolume_controller import Volumes, default_storage_class
@@ -44,22 +44,21 @@ from trainwright.objects.times import parse_time
 
 HOST = "127.0.0.1"
 DEFAULT_PORT = 26443
-"""Below the ports that the kernel gives out by itself, so that it is usually still free at the next start."""
+"""Below the ephemeral ports, so that it is usually free at the next start."""
 
 NODE_NAME = "local"
-_MORE_PORTS = 100
-_NODE_SECONDS = 20.0
-_LOOK_SECONDS = 1.0
-
+_PORT_RANGE = 100
+_NODE_READY_SECONDS = 20.0
+_LOCK_CHECK_SECONDS = 1.0
 
 NewServer = Callable[[], ApiServer]
 
 
 class EmbeddedCluster:
-    """`await start()`, then `config` says how to reach it, until `await stop()`. Pods go on running after that.
+    """`config` is valid from `await start()` to `await stop()`. Pods keep running after the stop.
 
-    Without a port: that of the last start, else the default, else one nearby. Without a sandbox: the strongest that
-    works. `python` is the one that pods get who name none.
+    `port` defaults to that of the last start, else to DEFAULT_PORT, else to a free one nearby; `sandbox` to the
+    strongest level that works. `python` is for pods whose job names none.
     """
 
     def __init__(
@@ -76,13 +75,13 @@ class EmbeddedCluster:
         self._sandbox = sandbox
         self._python = python or Path(sys.executable)
         self._with_node = with_node
-        self._supervisor = Supervisor()
-        self._parts = AsyncExitStack()
+        self._components = ComponentManager()
+        self._exit_stack = AsyncExitStack()
         self._lock: DataDirLock | None = None
         self._config: ClusterConfig | None = None
         self._node: NodeAgent | None = None
         self.notes: list[str] = []
-        """What the user should be told about this start."""
+        """Remarks on this start for the user."""
 
     @property
     def config(self) -> ClusterConfig:
@@ -96,15 +95,15 @@ class EmbeddedCluster:
         return self._node.sandbox if self._node is not None else ""
 
     @property
-    def problems(self) -> dict[str, str]:
-        """Parts that crashed lately, each with the reason; they are being started again."""
-        return self._supervisor.problems
+    def failures(self) -> dict[str, str]:
+        """Components that failed and are being restarted, each with the reason."""
+        return self._components.failures
 
     async def start(self) -> None:
-        """Returns when the API answers, the usual objects exist and the node takes pods."""
+        """Returns when the API is served, the default objects exist and the node is ready."""
         self._data.create()
         self._lock = self._data.lock()
-        self._parts.callback(self._lock.release)
+        self._exit_stack.callback(self._lock.release)
         try:
             await self._start()
         except BaseException:
@@ -112,11 +111,11 @@ class EmbeddedCluster:
             raise
 
     async def stop(self) -> None:
-        """Ends the parts in the reverse order of their start. Harmless when nothing runs."""
-        await self._parts.aclose()
+        """Stops everything in the reverse order of its start. Can be repeated."""
+        await self._exit_stack.aclose()
 
     def announce(self, kubeconfig: Path) -> ClusterRecord:
-        """Tells other commands that this cluster is ready; `kubeconfig` is the user's file that has its context."""
+        """Writes the record by which commands find this cluster; `kubeconfig` is the user's file with its context."""
         me = this_process()
         record = ClusterRecord(
             pid=me.pid,
@@ -129,13 +128,13 @@ class EmbeddedCluster:
             kubeconfig=str(kubeconfig),
         )
         self._data.write_record(record)
-        self._parts.callback(self._data.remove_record, record)
+        self._exit_stack.callback(self._data.remove_record, record)
         return record
 
-    async def dispossessed(self) -> None:
-        """Returns if the data directory is removed: what runs on then is kept nowhere and found by nobody."""
-        while self._lock is None or not self._lock.lost:  # noqa: ASYNC110 (no event tells it without inotify)
-            await asyncio.sleep(_LOOK_SECONDS)
+    async def data_dir_removed(self) -> None:
+        """Returns if the data directory is removed: further writes would be lost, and no command finds this process."""
+        while self._lock is None or not self._lock.is_removed:  # noqa: ASYNC110 (polling replaces inotify)
+            await asyncio.sleep(_LOCK_CHECK_SECONDS)
 
     async def _start(self) -> None:
         tls, authority = pki.server_context(self._data.pki)
@@ -144,17 +143,17 @@ class EmbeddedCluster:
             store = ObjectStore(self._data.store)
         except StoreError as error:
             raise ClusterError(str(error)) from error
-        self._parts.callback(store.close)
+        self._exit_stack.callback(store.close)
         logs = PodLogs(self._data.node)
 
         def new_server() -> ApiServer:
-            return ApiServer(store=store, token=token, tls=tls, logs=logs, broken_parts=lambda: self.problems)
+            return ApiServer(store=store, token=token, tls=tls, logs=logs, broken_parts=lambda: self.failures)
 
         port = await self._listen(new_server)
         url = f"https://{HOST}:{port}"
         self._config = ClusterConfig(server=url, ca_data=authority, token=token, context=CONTEXT)
         merge_into_kubeconfig(self._data.kubeconfig, name=CONTEXT, server=url, ca_data=authority, token=token)
-        client = await self._parts.enter_async_context(Client(self._config, user_agent="trainwright-cluster"))
+        client = await self._exit_stack.enter_async_context(Client(self._config, user_agent="trainwright-cluster"))
         self._start_controllers(client)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -166,28 +165,28 @@ class EmbeddedCluster:
 
     async def _listen(self, new_server: NewServer) -> int:
         remembered = self._data.remembered_port()
-        asked = self._port or (remembered.number if remembered is not None and remembered.asked_for else None)
-        if asked is not None:
-            port = await self._bind(new_server(), asked)
+        requested = self._port or (remembered.number if remembered is not None and remembered.requested else None)
+        if requested is not None:
+            port = await self._bind(new_server(), requested)
             if port is None:
-                raise ClusterError(f"{_taken(asked)}: stop that process, or choose another port with --port")
+                raise ClusterError(f"{_port_in_use(requested)}: stop that process, or choose another port with --port")
         else:
             port = await self._bind_any(new_server, remembered.number if remembered is not None else DEFAULT_PORT)
-        self._data.remember_port(RememberedPort(port, asked_for=asked is not None))
+        self._data.remember_port(RememberedPort(port, requested=requested is not None))
         return port
 
     async def _bind_any(self, new_server: NewServer, preferred: int) -> int:
-        """The preferred port, else one near the default, else whatever the kernel has."""
-        for candidate in (preferred, *range(DEFAULT_PORT, DEFAULT_PORT + _MORE_PORTS), 0):
+        """The preferred port, else one near the default, else an ephemeral one."""
+        for candidate in (preferred, *range(DEFAULT_PORT, DEFAULT_PORT + _PORT_RANGE), 0):
             port = await self._bind(new_server(), candidate)
             if port is not None:
                 if candidate != preferred:
-                    self.notes.append(f"{_taken(preferred)}: the cluster listens on {port} instead")
+                    self.notes.append(f"{_port_in_use(preferred)}: the cluster listens on {port} instead")
                 return port
         raise ClusterError(f"no TCP port is free on {HOST}")
 
     async def _bind(self, server: ApiServer, port: int) -> int | None:
-        """The port that the server listens on from now on, or None if it is taken."""
+        """Starts the server; returns its port, or None if the port is in use."""
         try:
             bound = await server.start(HOST, port)
         except OSError as error:
@@ -195,40 +194,40 @@ class EmbeddedCluster:
             if error.errno == errno.EADDRINUSE:
                 return None
             raise ClusterError(f"cannot listen on {HOST}:{port}: {error.strerror}; choose another --port") from error
-        self._parts.push_async_callback(server.stop)
+        self._exit_stack.push_async_callback(server.stop)
         return bound
 
     def _start_controllers(self, client: Client) -> None:
         scheduler_events = EventRecorder(client, "default-scheduler")
         volume_events = EventRecorder(client, "persistentvolume-controller")
         for recorder in (scheduler_events, volume_events):
-            self._parts.push_async_callback(recorder.close)
-        self._parts.push_async_callback(self._supervisor.stop)
-        # A part that is started again starts afresh: each time a new object, with new stores.
-        self._supervisor.start("scheduling", lambda: Scheduler(client, scheduler_events).run())
-        self._supervisor.start("volumes", lambda: Volumes(client, volume_events, self._data.volumes).run())
-        self._supervisor.start("garbage collection", lambda: GarbageCollector(client).run())
-        self._supervisor.start("namespaces", lambda: Namespaces(client).run())
-        self._supervisor.start("service accounts", lambda: ServiceAccounts(client).run())
+            self._exit_stack.push_async_callback(recorder.close)
+        self._exit_stack.push_async_callback(self._components.stop)
+        # A restarted component is a new object with new stores.
+        self._components.start("scheduling", lambda: Scheduler(client, scheduler_events).run())
+        self._components.start("volumes", lambda: Volumes(client, volume_events, self._data.volumes).run())
+        self._components.start("garbage collection", lambda: GarbageCollector(client).run())
+        self._components.start("namespaces", lambda: Namespaces(client).run())
+        self._components.start("service accounts", lambda: ServiceAccounts(client).run())
 
     async def _start_node(self, client: Client) -> None:
-        begin = datetime.now(UTC).replace(microsecond=0)  # heartbeats are told in whole seconds
+        started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds
         try:
-            # Trying out sandboxes starts processes and waits for them.
+            # Sandbox detection starts processes and waits for them.
             node = await asyncio.to_thread(
                 NodeAgent, client, self._data.node, name=NODE_NAME, sandbox=self._sandbox, python=self._python
             )
         except SandboxError as error:
             raise ClusterError(str(error)) from error
         self._node = node
-        self._supervisor.start("node", node.run)
-        self._parts.push_async_callback(node.stop)
+        self._components.start("node", node.run)
+        self._exit_stack.push_async_callback(node.stop)
         try:
-            async with asyncio.timeout(_NODE_SECONDS):
-                await _node_ready(client, since=begin)
+            async with asyncio.timeout(_NODE_READY_SECONDS):
+                await _node_ready(client, since=started)
         except TimeoutError:
-            why = self.problems.get("node", "it has not said why")
-            self.notes.append(f"node {NODE_NAME} is not ready yet ({why}): pods wait until it is")
+            reason = self.failures.get("node", "unknown reason")
+            self.notes.append(f"node {NODE_NAME} is not ready yet ({reason}): pods wait until it is")
 
 
 async def _create_default_objects(client: Client) -> None:
@@ -246,7 +245,7 @@ async def _create_if_missing(client: Client, resource: Resource, obj: Object) ->
 
 
 async def _node_ready(client: Client, *, since: datetime) -> None:
-    """Returns when the node has said in this life of the cluster, not in an earlier one, that it takes pods."""
+    """Returns when the node has reported Ready since this start; an older status is ignored."""
     selector = f"metadata.name={NODE_NAME}"
     while True:
         async with aclosing(client.watch(NODES, field_selector=selector, resource_version="0")) as events:
@@ -258,5 +257,5 @@ async def _node_ready(client: Client, *, since: datetime) -> None:
                         return
 
 
-def _taken(port: int) -> str:
+def _port_in_use(port: int) -> str:
     return port_conflict(port) or f"port {port} is taken"

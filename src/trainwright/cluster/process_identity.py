@@ -1,4 +1,4 @@
-"""Which process a pid means: a number is used again, a number with its start time and the boot it began in is not."""
+"""The identity of a process: its pid may be reused, pid, start time and boot id together are unique."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +14,17 @@ class ProcessIdentity:
 
     @property
     def alive(self) -> bool:
-        """Whether exactly this process still runs."""
+        """True while exactly this process runs."""
         return identify(self.pid) == self
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """The process that has this pid now; a zombie has ended and is none."""
+    """The process that has this pid now; None for a zombie."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may contain anything, blanks and brackets too
+    fields = stat[stat.rindex(")") + 2 :].split()  # the name before it may contain blanks and brackets
     state, start_ticks = fields[0], int(fields[19])
     if state in {"Z", "X"}:
         return None
