@@ -32,7 +32,7 @@ from trainwright.cluster.datadir import (
     this_process,
 )
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
-from trainwright.cluster.node.container_logs import PodLogs
+from trainwright.cluster.node.container_logs import ContainerLogs
 from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
@@ -144,7 +144,7 @@ class EmbeddedCluster:
         except StoreError as error:
             raise ClusterError(str(error)) from error
         self._exit_stack.callback(store.close)
-        logs = PodLogs(self._data.node)
+        logs = ContainerLogs(self._data.node)
 
         def new_server() -> ApiServer:
             return ApiServer(store=store, token=token, tls=tls, logs=logs, broken_parts=lambda: self.failures)

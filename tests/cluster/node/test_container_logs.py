@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.container_logs import PodLogs, Renderer, _close, _line_starts, _open_all, _tail_offset
+from trainwright.cluster.node.container_logs import (
+    ContainerLogs,
+    LogDecoder,
+    _close,
+    _line_starts,
+    _open_all,
+    _tail_offset,
+)
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.cri_log import MAX_ROTATED_FILES, LogFile
 from trainwright.cluster.node.supervisor.files import write_json
@@ -51,7 +58,7 @@ def line(second: int, text: str, tag: str = "F") -> str:
 
 
 async def read(container: Container, **options: Any) -> str:
-    logs = PodLogs(container.directory.parents[1])
+    logs = ContainerLogs(container.directory.parents[1])
     pieces = [piece async for piece in logs.read(POD, "main", LogOptions(**options))]
     return b"".join(pieces).decode()
 
@@ -150,7 +157,7 @@ async def test_a_follower_continues_in_the_next_file(container: Container) -> No
     container.stands(RUNNING)
     log = container.rotates(1)
     log.write(encoded(line(0, "0")))
-    reading = PodLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True))
+    reading = ContainerLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True))
     seen = await anext(reading)
     for first in range(1, 40, MAX_ROTATED_FILES):  # so many files are kept while it does not look
         batch = range(first, first + MAX_ROTATED_FILES)
@@ -178,7 +185,7 @@ async def test_a_follower_that_keeps_up_with_a_busy_writer_sees_every_line_once(
 
     writing = asyncio.create_task(asyncio.to_thread(write))
     seen = b""
-    async for piece in PodLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True)):
+    async for piece in ContainerLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True)):
         seen += piece
         room.release(max(1, piece.count(b"\n")))
     await writing
@@ -204,8 +211,8 @@ def test_a_tail_is_the_end_of_the_whole(
     lines = lines[len(lines) - text.count(b"\n") :]
     offset = _tail_offset(files, wanted)
     _close(files)
-    whole = Renderer(timestamps=False, since=None).feed(text)
-    tail = Renderer(timestamps=False, since=None).feed(text[offset:])
+    whole = LogDecoder(timestamps=False, since=None).feed(text)
+    tail = LogDecoder(timestamps=False, since=None).feed(text[offset:])
     assert tail == b"".join(whole.splitlines(keepends=True)[-wanted:]) or _ends_in_empty_piece(lines)
     assert offset in {0, len(text), *_line_starts(text, complete=True)}
 

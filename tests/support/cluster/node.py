@@ -11,7 +11,7 @@ from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.supervised_pods import end_supervisors
 from tests.support.waiting import eventually
 from trainwright.cluster.node.agent import NodeAgent
-from trainwright.cluster.node.container_logs import PodLogs
+from trainwright.cluster.node.container_logs import ContainerLogs
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig
@@ -84,7 +84,7 @@ class Node:
         await self.client.delete(PODS, name, namespace="default", **options)
 
     async def log(self, pod: Object, container: str = "main", **options: Any) -> str:
-        logs = PodLogs(self.directory)
+        logs = ContainerLogs(self.directory)
         return b"".join([piece async for piece in logs.read(pod, container, LogOptions(**options))]).decode()
 
     async def event(self, reason: str) -> Object:

@@ -1,4 +1,4 @@
-"""Reads what containers printed, for the API server's log endpoint: whole, the end of it, or as it comes."""
+"""Reads container logs for the log endpoint of the API server: all, the tail, or followed."""
 
 import asyncio
 import os
@@ -14,35 +14,35 @@ from trainwright.objects import Object
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
 _BLOCK = 64 * 1024
-_PAUSE = 0.05
-"""Seconds between two looks at a file that is followed."""
+_FOLLOW_SECONDS = 0.05
+"""Between two reads of a followed file."""
 
 
-class PodLogs:
-    """`directory` is the node's, as the agent was given it."""
+class ContainerLogs:
+    """`directory` is the node's, the same as that of the agent."""
 
     def __init__(self, directory: Path) -> None:
         self._pods = directory / "pods"
 
     def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        """Raises LogUnavailable at once, never later."""
+        """Raises LogUnavailable before it returns, never while the log is read."""
         directory = self._pods / str(pod["metadata"]["uid"])
-        instance = _instance(directory, pod, container, options)
-        path = directory / "logs" / container / f"{instance}.log"
+        run = _run_number(directory, pod, container, options)
+        path = directory / "logs" / container / f"{run}.log"
         if not any(file.exists() for file in _paths(path)):
             name = pod["metadata"]["name"]
             raise LogUnavailable(f'the log of container "{container}" in pod "{name}" does not exist')
-        return _pieces(path, options, ended=lambda: _ended(directory, container, instance))
+        return _pieces(path, options, ended=lambda: _ended(directory, container, run))
 
 
-class Renderer:
-    """From log lines to what a reader sees; pieces of one line become one line again."""
+class LogDecoder:
+    """From CRI lines to the output of the container; partial lines become one line again."""
 
     def __init__(self, *, timestamps: bool, since: datetime | None) -> None:
         self._timestamps = timestamps
         self._since = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode() if since else b""
         self._rest = b""
-        self._inside: set[bytes] = set()
+        self._open_lines: set[bytes] = set()
 
     def feed(self, data: bytes) -> bytes:
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -54,47 +54,47 @@ class Renderer:
         tag, _, text = rest.partition(b" ")
         if stamp < self._since:
             return b""
-        head = b"" if stream in self._inside or not self._timestamps else stamp + b" "
+        head = b"" if stream in self._open_lines or not self._timestamps else stamp + b" "
         if tag == b"P":
-            self._inside.add(stream)
+            self._open_lines.add(stream)
             return head + text
-        self._inside.discard(stream)
+        self._open_lines.discard(stream)
         return head + text + b"\n"
 
 
 async def _pieces(path: Path, options: LogOptions, *, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     left = options.limit_bytes
-    renderer = Renderer(timestamps=options.timestamps, since=options.since)
+    decoder = LogDecoder(timestamps=options.timestamps, since=options.since)
     files = _open_all(path)
     try:
         if options.tail_lines is not None:
             _seek(files, _tail_offset(files, options.tail_lines))
         while left is None or left > 0:
-            # The order matters: what an ended container wrote was there before its end was recorded, and a file that
-            # was replaced is not written to any more.
+            # The order matters: a container's last output is in the log before its end is recorded, and a rotated
+            # file is not written to any more.
             last = not options.follow or ended()
             if options.follow:
                 files += _open_newer(path, files)
-            for piece in _rendered(files, renderer):
+            for piece in _decoded(files, decoder):
                 part = piece if left is None else piece[:left]
                 yield part
                 if left is not None:
                     left -= len(part)
                     if left <= 0:
                         return
-                await asyncio.sleep(0)  # others have their turn: a log may be gigabytes long
+                await asyncio.sleep(0)  # lets other tasks run: a log may be gigabytes long
             if last:
                 return
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_FOLLOW_SECONDS)
     finally:
         _close(files)
 
 
-def _rendered(files: list[BinaryIO], renderer: Renderer) -> Iterator[bytes]:
-    """What is new in the files, which are closed on the way, all but the last."""
+def _decoded(files: list[BinaryIO], decoder: LogDecoder) -> Iterator[bytes]:
+    """The unread output of the files; closes all files but the last."""
     while files:
         while data := files[0].read(_BLOCK):
-            if piece := renderer.feed(data):
+            if piece := decoder.feed(data):
                 yield piece
         if len(files) == 1:
             return
@@ -102,10 +102,10 @@ def _rendered(files: list[BinaryIO], renderer: Renderer) -> Iterator[bytes]:
 
 
 def _open_all(path: Path) -> list[BinaryIO]:
-    """The files of a log, the oldest first; none if the pod was removed in this moment.
+    """The files of a log, the oldest first; none if the pod is being removed.
 
-    They are opened from the newest on, the way that a rotation moves them: so one that moves meanwhile may be met
-    twice, but is never missed.
+    They are opened from the newest to the oldest, the direction of a rotation: a file that is renamed meanwhile may be
+    opened twice, but is never missed.
     """
     while True:
         files: list[BinaryIO] = []
@@ -115,14 +115,14 @@ def _open_all(path: Path) -> list[BinaryIO]:
                 if any(_same(files[0], other) for other in files[1:]):
                     files.pop(0).close()
         newest = next((one for one in _paths(path) if one.exists()), None)
-        if not files or (newest and _names(newest, files[-1])):
+        if not files or (newest and _is_file(newest, files[-1])):
             return files
-        _close(files)  # the log went on meanwhile in another file, or it was removed
+        _close(files)  # rotated or removed meanwhile
 
 
 def _open_newer(path: Path, files: list[BinaryIO]) -> list[BinaryIO]:
-    """What the log went on in after the last of the files; all that there is if even that one was dropped already."""
-    if files and _names(path, files[-1]):
+    """The files after the last open one; all files if that one has been deleted by rotation."""
+    if files and _is_file(path, files[-1]):
         return []
     found = _open_all(path)
     known = next((at for at, file in enumerate(found) if files and _same(file, files[-1])), -1)
@@ -131,11 +131,11 @@ def _open_newer(path: Path, files: list[BinaryIO]) -> list[BinaryIO]:
 
 
 def _paths(path: Path) -> list[Path]:
-    """Where the files of a log may be, the newest first."""
+    """Paths of the files of a log, the newest first; not all need exist."""
     return [path, *map(Path, rotated_names(str(path)))]
 
 
-def _names(path: Path, file: BinaryIO) -> bool:
+def _is_file(path: Path, file: BinaryIO) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
@@ -151,51 +151,52 @@ def _close(files: list[BinaryIO]) -> None:
         file.close()
 
 
-def _instance(directory: Path, pod: Object, container: str, options: LogOptions) -> int:
-    """Which run of the container is meant, as the kubelet counts: the last one that was started, or the one before."""
+def _run_number(directory: Path, pod: Object, container: str, options: LogOptions) -> int:
+    """The run of the container whose log is read: the last one that was started, or the one before it."""
     name = pod["metadata"]["name"]
-    record = _record(directory, container)
-    if record is None:
+    status = _container_status(directory, container)
+    if status is None:
         reason = _waiting_reason(pod, container)
         raise LogUnavailable(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
-    latest = int(record["restarts"])
-    waits = "waiting" in record["state"]
+    latest = int(status["restarts"])
+    is_waiting = "waiting" in status["state"]
     if options.previous:
-        wanted = latest if waits and record["last"] else latest - 1
-        if wanted < 0 or not record["last"]:
+        previous = latest if is_waiting and status["last"] else latest - 1
+        if previous < 0 or not status["last"]:
             raise LogUnavailable(f'previous terminated container "{container}" in pod "{name}" not found')
-        return wanted
-    if waits and not record["last"]:
-        reason = record["state"]["waiting"]["reason"]
+        return previous
+    if is_waiting and not status["last"]:
+        reason = status["state"]["waiting"]["reason"]
         raise LogUnavailable(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
     return latest
 
 
-def _ended(directory: Path, container: str, instance: int) -> bool:
-    record = _record(directory, container)
-    return record is None or "running" not in record["state"] or int(record["restarts"]) > instance
+def _ended(directory: Path, container: str, run: int) -> bool:
+    status = _container_status(directory, container)
+    return status is None or "running" not in status["state"] or int(status["restarts"]) > run
 
 
-def _record(directory: Path, container: str) -> dict[str, Any] | None:
+def _container_status(directory: Path, container: str) -> dict[str, Any] | None:
     with suppress(ValueError):
         state = read_json(str(directory / "state.json"), default=None)
         if state is not None:
-            for record in [*state["initContainers"], *state["containers"]]:
-                if record["name"] == container:
-                    return dict(record)
+            for status in [*state["initContainers"], *state["containers"]]:
+                if status["name"] == container:
+                    return dict(status)
     return None
 
 
 def _waiting_reason(pod: Object, container: str) -> str:
-    status = pod.get("status") or {}
-    for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        if one["name"] == container and "waiting" in one.get("state", {}):
-            return str(one["state"]["waiting"].get("reason", ""))
+    pod_status = pod.get("status") or {}
+    statuses = [*(pod_status.get("initContainerStatuses") or []), *(pod_status.get("containerStatuses") or [])]
+    for status in statuses:
+        if status["name"] == container and "waiting" in status.get("state", {}):
+            return str(status["state"]["waiting"].get("reason", ""))
     return "ContainerCreating"
 
 
 def _tail_offset(files: list[BinaryIO], lines: int) -> int:
-    """Where the last so many lines of the files, taken as one, begin; found from the end, because logs are long and
+    """Where the last `lines` lines begin in the concatenated files; searched from the end, because logs are long and
     tails are short."""
     end = sum(os.fstat(file.fileno()).st_size for file in files)
     if lines <= 0:
@@ -226,7 +227,7 @@ def _read(files: list[BinaryIO], size: int) -> bytes:
 
 
 def _line_starts(text: bytes, *, complete: bool) -> list[int]:
-    """Offsets at which a line of the container begins; the first log line of an incomplete text is not trusted."""
+    """Offsets at which a line of the container begins. The first line of an incomplete text is skipped."""
     offset = 0 if complete else text.find(b"\n") + 1
     starts, open_line = [], not complete
     while offset < len(text):

@@ -1,4 +1,4 @@
-"""The Node object of this machine: what it has, in which state it is, which ports are in use. Facts in, object out."""
+"""The Node object of this machine: capacity, conditions, annotations and Lease. Reads the machine, writes nothing."""
 
 import os
 import platform
@@ -19,12 +19,12 @@ LEASE_NAMESPACE = "kube-node-lease"
 HOST_ADDRESS = "127.0.0.1"
 LEASE_SECONDS = 40
 
-_MOST_PODS = 1000
+_MAX_PODS = 1000
 _HEALTHY = {
-    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "the node does not watch its memory"),
-    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "the node does not watch its disk"),
-    "PIDPressure": ("False", "KubeletHasSufficientPID", "the node does not watch its process numbers"),
-    "Ready": ("True", "KubeletReady", "pods are run as processes of this machine"),
+    "MemoryPressure": ("False", "KubeletHasSufficientMemory", "the node does not monitor its memory"),
+    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "the node does not monitor its disk"),
+    "PIDPressure": ("False", "KubeletHasSufficientPID", "the node does not monitor its process ids"),
+    "Ready": ("True", "KubeletReady", "pods run as processes of this machine"),
 }
 
 
@@ -41,12 +41,12 @@ class Machine:
     architecture: str
 
     @property
-    def amounts(self) -> dict[str, Fraction]:
+    def allocatable(self) -> dict[str, Fraction]:
         return {"cpu": Fraction(self.cpus), "memory": Fraction(self.memory), "ephemeral-storage": Fraction(self.disk)}
 
 
 def read_machine(directory: Path) -> Machine:
-    """`directory` is where pods keep their files: its disk counts."""
+    """`directory` is the node's: the disk of its pods is the ephemeral storage."""
     disk = os.statvfs(directory)
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return Machine(
@@ -77,20 +77,20 @@ def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, now: date
         "cpu": str(machine.cpus),
         "memory": f"{machine.memory // 1024}Ki",
         "ephemeral-storage": f"{machine.disk // 1024}Ki",
-        "pods": str(_MOST_PODS),
+        "pods": str(_MAX_PODS),
     }
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = []
     for kind, (status, reason, message) in _HEALTHY.items():
         same = old.get(kind, {}).get("status") == status
         since = old[kind].get("lastTransitionTime") if same else None
-        weaker = f" (sandbox {sandbox.level}: {sandbox.reason})" if kind == "Ready" and sandbox.reason else ""
+        sandbox_note = f" (sandbox {sandbox.level}: {sandbox.reason})" if kind == "Ready" and sandbox.reason else ""
         conditions.append(
             {
                 "type": kind,
                 "status": status,
                 "reason": reason,
-                "message": message + weaker,
+                "message": message + sandbox_note,
                 "lastHeartbeatTime": format_time(now),
                 "lastTransitionTime": since or format_time(now),
             }
@@ -128,7 +128,7 @@ def lease(name: str, *, now: datetime) -> Object:
 
 
 def reported_ports() -> frozenset[int]:
-    """TCP ports in use that a job could want: those that the kernel gives out by itself come and go."""
+    """TCP ports in use below the ephemeral range; jobs get no others."""
     limit = first_ephemeral_port()
     return frozenset(port for port in read_listening_ports() if port < limit)
 

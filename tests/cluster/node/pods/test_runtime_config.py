@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.node.pods.environment import expand
 from trainwright.cluster.node.pods.runtime_config import Facts, Problem, Resolved, is_host_image, resolve
-from trainwright.cluster.node.pods.unsupported_fields import not_honoured
+from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import ReferencedObjects
 from trainwright.objects import Object
 
@@ -372,7 +372,7 @@ def test_unsupported_fields_are_listed_once() -> None:
         dnsPolicy="ClusterFirst",
         nodeSelector={"a": "b"},
     )
-    assert not_honoured(subject, "overlay") == (
+    assert unsupported_fields(subject, "overlay") == (
         "spec.hostPID",
         "spec.securityContext",
         "spec.containers[0].livenessProbe",
@@ -384,7 +384,7 @@ def test_unsupported_fields_are_listed_once() -> None:
 
 
 def test_an_unknown_field_is_listed_as_unsupported() -> None:
-    assert not_honoured(pod(container(quantumLevel=3), newField={"a": 1}), "overlay") == (
+    assert unsupported_fields(pod(container(quantumLevel=3), newField={"a": 1}), "overlay") == (
         "spec.newField",
         "spec.containers[0].quantumLevel",
     )
@@ -406,8 +406,8 @@ def test_an_ordinary_pod_has_no_unsupported_fields() -> None:
 def test_fields_that_need_a_stronger_sandbox_are_listed_at_plain() -> None:
     volumes = [{"name": "v", "emptyDir": {"medium": "Memory"}}]
     one = container(volumeMounts=[{"name": "v", "mountPath": "/v", "readOnly": True}], args=["/v"])
-    assert not_honoured(pod(one, volumes=volumes), "overlay") == ()
-    assert not_honoured(pod(one, volumes=volumes), "plain") == (
+    assert unsupported_fields(pod(one, volumes=volumes), "overlay") == ()
+    assert unsupported_fields(pod(one, volumes=volumes), "plain") == (
         "spec.containers[0].volumeMounts[0].readOnly",
         "spec.volumes[0].emptyDir.medium",
     )

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.container_logs import Renderer
+from trainwright.cluster.node.container_logs import LogDecoder
 from trainwright.cluster.node.supervisor.cri_log import (
     MAX_LINE_BYTES,
     MAX_ROTATED_FILES,
@@ -109,6 +109,6 @@ BYTES = st.binary(max_size=40) | st.sampled_from([b"\n", b"x" * MAX_LINE_BYTES, 
 def test_the_output_of_a_container_is_read_back_byte_by_byte(chunks: list[bytes], cut: int) -> None:
     lines = LineFormatter("stdout")
     log = b"".join(lines.feed(chunk, STAMP) for chunk in chunks) + lines.finish(STAMP)
-    renderer = Renderer(timestamps=False, since=None)
-    read = b"".join(renderer.feed(log[start : start + cut]) for start in range(0, len(log), cut))
+    decoder = LogDecoder(timestamps=False, since=None)
+    read = b"".join(decoder.feed(log[start : start + cut]) for start in range(0, len(log), cut))
     assert read == b"".join(chunks)

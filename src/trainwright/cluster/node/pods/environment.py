@@ -1,4 +1,4 @@
-"""The environment of a container by Kubernetes' rules: image, envFrom, env, references to other objects, expansion."""
+"""The environment variables of a container by Kubernetes' rules: envFrom, env, valueFrom and expansion of $(NAME)."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ _SUBSCRIPT = re.compile(r"metadata\.(?P<map>labels|annotations)\['(?P<key>[^']+)
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Replaces $(NAME); $$ is a dollar sign, and a name that nobody defined stays as it is."""
+    """Replaces $(NAME). $$ is a dollar sign, and an undefined $(NAME) stays as it is."""
 
     def replacement(match: re.Match[str]) -> str:
         name = match["name"]
@@ -23,29 +23,29 @@ def expand(text: str, values: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replacement, text)
 
 
-def given_variables(
+def make_environment(
     container: Object,
     *,
     pod: Object,
-    sources: ReferencedObjects,
+    objects: ReferencedObjects,
     node: Mapping[str, str],
     allocatable: Mapping[str, Fraction],
     adapt: Callable[[str], str] = lambda value: value,
 ) -> dict[str, str]:
-    """The variables that the pod gives to one container, in addition to its image's; raises PodConfigError.
+    """The variables of `env` and `envFrom`; raises PodConfigError.
 
-    `node` answers fieldRefs of status and spec.nodeName. `adapt` has the last word on values that the pod itself
-    gives, before others refer to them.
+    `node` has the values of fieldRefs that the node determines. `adapt` changes each value before later variables
+    refer to it.
     """
-    given: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for source in container.get("envFrom") or []:
-        for name, value in _all_of(source, pod, sources).items():
-            given[f"{source.get('prefix', '')}{name}"] = adapt(value)
+        for name, text in _all_keys(source, pod, objects).items():
+            variables[f"{source.get('prefix', '')}{name}"] = adapt(text)
     for variable in container.get("env") or []:
-        found = _value(variable, container=container, pod=pod, sources=sources, node=node, allocatable=allocatable)
-        if found is not None:
-            given[variable["name"]] = adapt(expand(found, given) if "valueFrom" not in variable else found)
-    return given
+        value = _value(variable, container=container, pod=pod, objects=objects, node=node, allocatable=allocatable)
+        if value is not None:
+            variables[variable["name"]] = adapt(expand(value, variables) if "valueFrom" not in variable else value)
+    return variables
 
 
 def _value(
@@ -53,7 +53,7 @@ def _value(
     *,
     container: Object,
     pod: Object,
-    sources: ReferencedObjects,
+    objects: ReferencedObjects,
     node: Mapping[str, str],
     allocatable: Mapping[str, Fraction],
 ) -> str | None:
@@ -61,17 +61,17 @@ def _value(
     if not reference:
         return str(variable.get("value") or "")
     if "configMapKeyRef" in reference:
-        return _key_of("ConfigMap", reference["configMapKeyRef"], sources.config_maps, config_map_data, pod)
+        return _one_key("ConfigMap", reference["configMapKeyRef"], objects.config_maps, config_map_data, pod)
     if "secretKeyRef" in reference:
-        return _key_of("Secret", reference["secretKeyRef"], sources.secrets, secret_data, pod)
+        return _one_key("Secret", reference["secretKeyRef"], objects.secrets, secret_data, pod)
     if "fieldRef" in reference:
-        return field_of(pod, str(reference["fieldRef"].get("fieldPath")), node)
+        return field_value(pod, str(reference["fieldRef"].get("fieldPath")), node)
     if "resourceFieldRef" in reference:
-        return _amount_of(reference["resourceFieldRef"], container, pod, allocatable)
+        return _resource_value(reference["resourceFieldRef"], container, pod, allocatable)
     raise PodConfigError(f'env "{variable["name"]}": valueFrom.{next(iter(reference))} is not supported on this node')
 
 
-def field_of(pod: Object, path: str, node: Mapping[str, str]) -> str:
+def field_value(pod: Object, path: str, node: Mapping[str, str]) -> str:
     metadata = pod["metadata"]
     if path in {"metadata.name", "metadata.namespace", "metadata.uid"}:
         return str(metadata.get(path.removeprefix("metadata."), ""))
@@ -84,12 +84,12 @@ def field_of(pod: Object, path: str, node: Mapping[str, str]) -> str:
     raise PodConfigError(f"fieldRef {path} is not supported on this node")
 
 
-def _all_of(source: Object, pod: Object, sources: ReferencedObjects) -> dict[str, str]:
+def _all_keys(source: Object, pod: Object, objects: ReferencedObjects) -> dict[str, str]:
     from_config_map = "configMapRef" in source
     kind, field_name = ("configmap", "configMapRef") if from_config_map else ("secret", "secretRef")
     read = config_map_data if from_config_map else secret_data
     reference = source.get(field_name) or {}
-    found = (sources.config_maps if from_config_map else sources.secrets).get(reference.get("name", ""))
+    found = (objects.config_maps if from_config_map else objects.secrets).get(reference.get("name", ""))
     if found is None:
         if reference.get("optional"):
             return {}
@@ -97,7 +97,7 @@ def _all_of(source: Object, pod: Object, sources: ReferencedObjects) -> dict[str
     return {key: value.decode(errors="surrogateescape") for key, value in read(found).items()}
 
 
-def _key_of(
+def _one_key(
     kind: str,
     reference: Object,
     objects: Mapping[str, Object],
@@ -118,11 +118,11 @@ def _key_of(
     return value.decode(errors="surrogateescape")
 
 
-def _amount_of(reference: Object, container: Object, pod: Object, allocatable: Mapping[str, Fraction]) -> str:
+def _resource_value(reference: Object, container: Object, pod: Object, allocatable: Mapping[str, Fraction]) -> str:
     name = reference.get("containerName")
     if name and name != container["name"]:
-        everybody = (pod["spec"].get("initContainers") or []) + pod["spec"]["containers"]
-        container = next((other for other in everybody if other["name"] == name), container)
+        containers = (pod["spec"].get("initContainers") or []) + pod["spec"]["containers"]
+        container = next((other for other in containers if other["name"] == name), container)
     kind, _, resource = str(reference["resource"]).partition(".")
     amounts = (container.get("resources") or {}).get(kind) or {}
     amount = parse_quantity(amounts[resource]) if resource in amounts else Fraction(0)

@@ -241,7 +241,7 @@ class PodKeeper:
             user_namespace=self._place.sandbox.user_namespace,
             python=self._place.python,
             home=self._place.home,
-            allocatable=self._place.machine.amounts,
+            allocatable=self._place.machine.allocatable,
             names=self._names.addresses_in(namespace) if self._place.sandbox.level == PLAIN else {},
         )
         resolved = resolve(pod, facts, sources)

@@ -12,8 +12,8 @@ from fractions import Fraction
 from typing import Any
 
 from trainwright.cluster.node.network.hosts import hostname, replace_names
-from trainwright.cluster.node.pods.environment import expand, given_variables
-from trainwright.cluster.node.pods.unsupported_fields import not_honoured
+from trainwright.cluster.node.pods.environment import expand, make_environment
+from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.sandbox import OVERLAY, PRIVATE_DIRECTORIES
@@ -69,7 +69,7 @@ class Resolved:
 
 def resolve(pod: Object, facts: Facts, sources: ReferencedObjects) -> Resolved | tuple[Problem, ...]:
     try:
-        volumes = plan_volumes(pod, directory=posixpath.join(facts.directory, "volumes"), sources=sources)
+        volumes = plan_volumes(pod, directory=posixpath.join(facts.directory, "volumes"), objects=sources)
     except PodConfigError as missing:
         return (Problem(reason="FailedMount", message=str(missing)),)
     except UnsupportedVolumeError as unsupported:
@@ -142,10 +142,10 @@ class _ContainerResolver:
         for mount in self._spec.get("volumeMounts") or []:
             if not self._overlay and not mount.get("subPathExpr"):
                 self._moved[mount["mountPath"].rstrip("/")] = self._source(mount, {})
-        variables = given_variables(
+        variables = make_environment(
             self._spec,
             pod=self._pod,
-            sources=self._sources,
+            objects=self._sources,
             node=self._node_fields(),
             allocatable=self._facts.allocatable,
             adapt=self._adapt_value,
@@ -285,7 +285,7 @@ def _field_notices(pod: Object, facts: Facts, annotations: Mapping[str, str]) ->
     if unknown:
         text = f"no image store: {', '.join(unknown)} runs on this machine's files, its Python is {python}"
         notices.append(Notice("UnknownImage", f"{text}. Name the image {HOST_IMAGE} to say that this is meant"))
-    if fields := not_honoured(pod, facts.level):
+    if fields := unsupported_fields(pod, facts.level):
         notices.append(Notice("FieldNotHonoured", f"without effect on this node: {', '.join(fields)}"))
     return notices
 

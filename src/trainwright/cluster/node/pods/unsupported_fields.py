@@ -1,4 +1,4 @@
-"""Which fields of a pod this node cannot honour: what is neither honoured nor harmless is named in an event."""
+"""The fields of a pod that have no effect on this node; a Warning event names them."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ _POD_FIELDS = frozenset(
     {
         "containers", "initContainers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "nodeName",
         "hostname", "subdomain", "hostNetwork", "shareProcessNamespace",
-        # for others than the node: the scheduler, admission, the image puller that we have not
+        # for the scheduler, admission and image pulls, not for the node
         "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulingGates", "schedulerName",
         "priority", "priorityClassName", "preemptionPolicy", "serviceAccountName", "serviceAccount",
         "automountServiceAccountToken", "imagePullSecrets", "enableServiceLinks", "overhead", "os",
@@ -26,26 +26,26 @@ _HARMLESS: dict[str, Any] = {
     "terminationMessagePath": {"/dev/termination-log"},
     "terminationMessagePolicy": {"File"},
 }
-_COUNTED_ONLY = frozenset({"cpu", "memory", "ephemeral-storage"})
+_SCHEDULED_ONLY = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
-def not_honoured(pod: Object, level: str) -> tuple[str, ...]:
-    """The paths of the fields that have no effect here. Amounts of cpu and memory are one entry of their own."""
-    return tuple(_unknown_fields(pod["spec"], level)) + tuple(_amounts(pod["spec"]))
+def unsupported_fields(pod: Object, level: str) -> tuple[str, ...]:
+    """Paths of fields; cpu and memory are one entry for all containers."""
+    return tuple(_unknown_fields(pod["spec"], level)) + tuple(_resources(pod["spec"]))
 
 
 def _unknown_fields(spec: Object, level: str) -> Iterator[str]:
-    yield from (f"spec.{name}" for name in _beyond(spec, _POD_FIELDS))
+    yield from (f"spec.{name}" for name in _unknown(spec, _POD_FIELDS))
     if spec.get("shareProcessNamespace") and level != OVERLAY:
         yield "spec.shareProcessNamespace"
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or []):
             path = f"spec.{kind}[{index}]"
-            yield from (f"{path}.{name}" for name in _beyond(container, _CONTAINER_FIELDS | {"resources"}))
+            yield from (f"{path}.{name}" for name in _unknown(container, _CONTAINER_FIELDS | {"resources"}))
             resources = container.get("resources") or {}
             for group in ("limits", "requests"):
-                others = set(resources.get(group) or {}) - _COUNTED_ONLY
-                yield from (f"{path}.resources.{group}[{name}]" for name in sorted(others))
+                unknown = set(resources.get(group) or {}) - _SCHEDULED_ONLY
+                yield from (f"{path}.resources.{group}[{name}]" for name in sorted(unknown))
             yield from (f"{path}.resources.{name}" for name in resources if name not in {"limits", "requests"})
             yield from _mount_fields(container, path, level)
     for index, volume in enumerate(spec.get("volumes") or []):
@@ -66,17 +66,17 @@ def _mount_fields(container: Object, path: str, level: str) -> Iterator[str]:
                 yield f"{path}.volumeMounts[{index}].{name}"
 
 
-def _amounts(spec: Object) -> Iterator[str]:
+def _resources(spec: Object) -> Iterator[str]:
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         resources = container.get("resources") or {}
-        named = set(resources.get("limits") or {}) | set(resources.get("requests") or {})
-        if named & _COUNTED_ONLY:
+        names = set(resources.get("limits") or {}) | set(resources.get("requests") or {})
+        if names & _SCHEDULED_ONLY:
             yield "resources (cpu and memory are counted by the scheduler but not enforced)"
             return
 
 
-def _beyond(fields: Object, known: frozenset[str]) -> list[str]:
-    """Fields that say something and that nobody here reads."""
+def _unknown(fields: Object, known: frozenset[str]) -> list[str]:
+    """Names of fields that are set, unknown to the node and not harmless."""
     return [
         name
         for name, value in fields.items()

@@ -1,1 +1,1 @@
-"""Volumes of pods: where each comes from, and making it on disk."""
+"""Volumes of pods: their sources in the Pod object, and their setup on the disk."""

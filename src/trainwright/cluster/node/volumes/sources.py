@@ -1,4 +1,7 @@
-"""Where a pod's volumes come from and what they hold, decided without access to the disk; `setup` makes it so."""
+"""The volume sources of a pod: path and content of each volume, decided without access to the disk.
+
+A volume type is one function in the table at the end; `setup` creates the volume on the disk.
+"""
 
 import posixpath
 from collections.abc import Callable, Mapping
@@ -18,16 +21,16 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
-    """A directory (or file) of the host that containers see at their mount paths."""
+    """A directory (or file) of the host that is mounted into containers."""
 
     name: str
     path: str
     host_path_type: str | None = None
-    """For a path that the manifest names: hostPath.type, what has to be there (None: the path is the node's own)."""
+    """hostPath.type, for a path that the user chose; None for a directory of the node."""
     memory: bool = False
     size: int | None = None
     files: Mapping[str, File] | None = None
-    """What the volume consists of; None: whatever containers write."""
+    """The content of the volume; None if containers write it."""
     read_only: bool = False
 
 
@@ -35,7 +38,7 @@ class UnsupportedVolumeError(Exception):
     """This node does not support the volume; the message names the field."""
 
 
-def plan_volumes(pod: Object, *, directory: str, sources: ReferencedObjects) -> dict[str, Volume]:
+def plan_volumes(pod: Object, *, directory: str, objects: ReferencedObjects) -> dict[str, Volume]:
     """The volumes by name; raises PodConfigError or UnsupportedVolumeError.
 
     `directory` is for volumes that end with the pod.
@@ -45,11 +48,11 @@ def plan_volumes(pod: Object, *, directory: str, sources: ReferencedObjects) -> 
         name = spec["name"]
         kinds = [kind for kind in spec if kind != "name" and spec[kind] is not None]
         kind = kinds[0] if kinds else "emptyDir"  # Kubernetes' default
-        reader = _READERS.get(kind)
-        if reader is None:
-            known = ", ".join(_READERS)
-            raise UnsupportedVolumeError(f"spec.volumes[{index}].{kind}: this node supports {known}")
-        volumes[name] = reader(name, spec.get(kind) or {}, posixpath.join(directory, name), sources)
+        source = _SOURCES.get(kind)
+        if source is None:
+            supported = ", ".join(_SOURCES)
+            raise UnsupportedVolumeError(f"spec.volumes[{index}].{kind}: this node supports {supported}")
+        volumes[name] = source(name, spec.get(kind) or {}, posixpath.join(directory, name), objects)
     return volumes
 
 
@@ -64,40 +67,40 @@ def _host_path(name: str, spec: Object, _: str, __: ReferencedObjects) -> Volume
     return Volume(name=name, path=path, host_path_type=spec.get("type") or "")
 
 
-def _claim(name: str, spec: Object, _: str, sources: ReferencedObjects) -> Volume:
+def _claim(name: str, spec: Object, _: str, objects: ReferencedObjects) -> Volume:
     claim_name = spec["claimName"]
-    claim = sources.claims.get(claim_name)
+    claim = objects.claims.get(claim_name)
     if claim is None:
         raise PodConfigError(f'persistentvolumeclaim "{claim_name}" not found')
     if (claim.get("status") or {}).get("phase") != "Bound":
         raise PodConfigError(f'persistentvolumeclaim "{claim_name}" is not bound yet')
     volume_name = claim["spec"]["volumeName"]
-    volume = sources.volumes.get(volume_name)
+    volume = objects.volumes.get(volume_name)
     if volume is None:
         raise PodConfigError(f'persistentvolume "{volume_name}" of claim "{claim_name}" not found')
     read_only = bool(spec.get("readOnly"))
     if host_path := volume["spec"].get("hostPath"):
-        found = _absolute(host_path["path"], f'persistentvolume "{volume_name}": spec.hostPath.path')
-        # A volume that nobody can have made by hand is made: the claim's user has no say in what is on the node.
+        path = _absolute(host_path["path"], f'persistentvolume "{volume_name}": spec.hostPath.path')
+        # Created if missing: the user of a claim cannot create directories on the node.
         return Volume(
-            name=name, path=found, host_path_type=host_path.get("type") or "DirectoryOrCreate", read_only=read_only
+            name=name, path=path, host_path_type=host_path.get("type") or "DirectoryOrCreate", read_only=read_only
         )
     if local := volume["spec"].get("local"):
-        found = _absolute(local["path"], f'persistentvolume "{volume_name}": spec.local.path')
-        return Volume(name=name, path=found, host_path_type="Directory", read_only=read_only)
-    sort = next((kind for kind in volume["spec"] if kind in _REMOTE_VOLUMES), "its source")
+        path = _absolute(local["path"], f'persistentvolume "{volume_name}": spec.local.path')
+        return Volume(name=name, path=path, host_path_type="Directory", read_only=read_only)
+    source = next((kind for kind in volume["spec"] if kind in _REMOTE_VOLUMES), "its source")
     raise UnsupportedVolumeError(
-        f'persistentvolume "{volume_name}" of claim "{claim_name}": spec.{sort}: this node mounts hostPath and local'
+        f'persistentvolume "{volume_name}" of claim "{claim_name}": spec.{source}: this node mounts hostPath and local'
     )
 
 
-def _config_map(name: str, spec: Object, path: str, sources: ReferencedObjects) -> Volume:
-    return _of_files("configmap", name, spec, path, sources.config_maps.get(spec.get("name", "")), config_map_data)
+def _config_map(name: str, spec: Object, path: str, objects: ReferencedObjects) -> Volume:
+    return _of_files("configmap", name, spec, path, objects.config_maps.get(spec.get("name", "")), config_map_data)
 
 
-def _secret(name: str, spec: Object, path: str, sources: ReferencedObjects) -> Volume:
+def _secret(name: str, spec: Object, path: str, objects: ReferencedObjects) -> Volume:
     named = {**spec, "name": spec.get("secretName", "")}
-    return _of_files("secret", name, named, path, sources.secrets.get(named["name"]), secret_data)
+    return _of_files("secret", name, named, path, objects.secrets.get(named["name"]), secret_data)
 
 
 def _of_files(
@@ -138,7 +141,7 @@ def _inside(path: str) -> str:
     return normal
 
 
-_READERS: dict[str, Callable[[str, Object, str, ReferencedObjects], Volume]] = {
+_SOURCES: dict[str, Callable[[str, Object, str, ReferencedObjects], Volume]] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
     "persistentVolumeClaim": _claim,
