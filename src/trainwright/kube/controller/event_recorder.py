@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from trainwright.kube.client.requests import Request, Transport
+from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.event_correlator import Aggregator, Occurrence, Tally, event_of, reference_to
-from trainwright.kube.controller.workqueue import QueueShutDown, WorkQueue
+from trainwright.kube.controller.outcome import RequeueAfter
+from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS
 
@@ -50,8 +52,9 @@ class EventRecorder:
         self._waiting: dict[str, dict[Tally, None]] = {}
         self._outstanding = 0
         self._idle = asyncio.Event()
-        self._queue = WorkQueue[str]()
-        self._senders: list[asyncio.Task[None]] = []
+        self._queue = WorkQueue[str](rest=0)
+        self._controller = Controller(self._send_lane, log=log, queue=self._queue, workers=_SENDERS)
+        self._sending: asyncio.Task[None] | None = None
         self._closing, self._closed = False, False
         self._dropped = 0
 
@@ -98,10 +101,9 @@ class EventRecorder:
                 log.warning("events that could not be sent within %g s: %d", timeout, self._outstanding)
         self._closed = True
         self._tell_dropped()
-        self._queue.shut_down()
-        for sender in self._senders:
-            sender.cancel()
-        await asyncio.gather(*self._senders, return_exceptions=True)
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
 
     def _enlist(self, tally: Tally) -> None:
         """Sees to it that the Event is written, now or when it has rested long enough."""
@@ -111,8 +113,8 @@ class EventRecorder:
         lane[tally] = None
         self._outstanding += 1
         self._idle.clear()
-        if not self._senders:
-            self._senders = [asyncio.create_task(self._send_for_ever()) for _ in range(_SENDERS)]
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._controller.run())
         self._queue.add_after(tally.lane, self._rest_of(tally))
 
     def _rest_of(self, tally: Tally) -> float:
@@ -120,32 +122,20 @@ class EventRecorder:
         # A timer may fire a little early; what is left then is less than it can measure.
         return 0.0 if self._closing or rest < _CLOCK_RESOLUTION else rest
 
-    async def _send_for_ever(self) -> None:
-        while True:
-            try:
-                lane = await self._queue.get()
-            except QueueShutDown:
-                return
-            try:
-                await self._send_lane(lane)
-            finally:
-                self._queue.done(lane)
-
-    async def _send_lane(self, name: str) -> None:
+    async def _send_lane(self, name: str) -> RequeueAfter | None:
         # Empty if the events that it was queued for went along with those before them.
         lane = self._waiting.get(name, {})
         for tally in [tally for tally in lane if not self._rest_of(tally)]:
             if not await self._was_written(tally) or not tally.has_news:
                 del lane[tally]
                 self._outstanding -= 1
-        if lane:
-            self._queue.add_after(name, min(map(self._rest_of, lane)))
-        else:
+        if not lane:
             self._waiting.pop(name, None)
         if not self._outstanding:
             self._idle.set()
         if self._outstanding <= self._capacity // 2:
             self._tell_dropped()
+        return RequeueAfter(min(map(self._rest_of, lane))) if lane else None
 
     async def _was_written(self, tally: Tally) -> bool:
         try:
