@@ -245,7 +245,7 @@ async def test_a_job_that_is_gone_leaves_nothing_behind_in_memory(client: Client
         await submit(client, builder.run_policy(activeDeadlineSeconds=10**6))
         key = ObjectKey("PyTorchJob", real_namespace, "patient")
         await eventually(lambda: remembered(operator), lambda keys: keys == {key})
-        operator._applier._notices.news(key, "uid", [JobEvent("Warning", "Trouble", "of some kind")])
+        operator._applier._standing.first(key, ("uid", JobEvent("Warning", "Trouble", "of some kind")))
         await client.delete(PYTORCH.resource, "patient", namespace=real_namespace)
         await eventually(lambda: remembered(operator), lambda keys: not keys)
 
@@ -364,7 +364,7 @@ async def touched(operator: Operator) -> int:
 
 async def remembered(operator: Operator) -> set[ObjectKey]:
     """The jobs that have a timer, or of which something was told."""
-    return {*operator._queue._timers, *operator._applier._notices._last}
+    return {*operator._queue._timers, *operator._applier._standing._reported}
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from trainwright.cluster.controllers.pod_claims import PodVolume, claim_names
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.kube.controller.controller import Controller
+from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.reflector import Reflector
@@ -75,8 +76,8 @@ class Volumes:
         self._pods = Store[ClaimingPod](
             metadata=lambda one: one.metadata, indexes={_BY_CLAIM: lambda pod: map(str, pod.claims)}
         )
-        self._said: dict[str, str] = {}
-        """The last event of each pending claim, by uid: it is told once, not with every change elsewhere."""
+        self._reported = Deduplicator[str, str]()
+        """By uid of the claim: its event is recorded once, not with every change of another object."""
 
         volumes, claims = PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS
         self._queue = WorkQueue[ObjectKey](longest_delay=30.0)
@@ -113,7 +114,7 @@ class Volumes:
         if claim is None:
             return
         if after is None:
-            self._said.pop(claim.metadata.uid, None)
+            self._reported.forget(claim.metadata.uid)
         self._queue.add(claim.key)
         for volume in self._volumes.all():
             if volume.spec.claim_ref is not None and volume.spec.claim_ref.key == claim.key:
@@ -347,8 +348,7 @@ class Volumes:
         return written
 
     def _tell(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
-        if self._said.get(claim.metadata.uid) != message:
-            self._said[claim.metadata.uid] = message
+        if self._reported.update(claim.metadata.uid, [message]):
             self._recorder.record(_reference("PersistentVolumeClaim", claim.metadata), type_, reason, message)
 
 

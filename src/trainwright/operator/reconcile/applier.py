@@ -16,6 +16,7 @@ from trainwright.engine.policies.name_conflicts import goes_by_itself, taken
 from trainwright.engine.rendering.labels import modern_labels
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
+from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
@@ -25,7 +26,6 @@ from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import final_refusal
 from trainwright.operator.reconcile.event_buffer import Announcer
 from trainwright.operator.reconcile.results import Result
-from trainwright.operator.reconcile.standing_events import Notices
 from trainwright.operator.reconcile.status_writer import StatusWriter
 from trainwright.operator.serving.observer import Observer
 
@@ -53,12 +53,12 @@ class Applier:
         self._announcer = announcer
         self._parallel_writes = parallel_writes
         self._slots = asyncio.Semaphore(parallel_writes)
-        self._notices = Notices()
+        self._standing = Deduplicator[ObjectKey, tuple[str, JobEvent]]()
         self.statuses = StatusWriter(client, caches, announcer, self._observer, self._slots, forgetful=forgetful)
 
     def forget(self, key: ObjectKey) -> None:
         """The job is gone, and with it all that was to be told about it."""
-        self._notices.forget(key)
+        self._standing.forget(key)
         self.statuses.forget(key)
 
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[Retry, ...]:
@@ -75,8 +75,9 @@ class Applier:
                 results += self._told(job, await self._write_children(kind, job, plan))
             if plan.delete_job:
                 results += self._told(job, [await self._delete_job(kind, job)])
-        news = self._notices.news(ObjectKey.of(job), job["metadata"]["uid"], plan.notices)
-        for event in (*plan.events, *news):
+        uid = job["metadata"]["uid"]  # another job of the same name is told from the beginning
+        standing = self._standing.update(ObjectKey.of(job), [(uid, notice) for notice in plan.notices])
+        for event in (*plan.events, *(notice for _, notice in standing)):
             self._announcer.announce(job, event)
         if refused := next((result.final for result in results if result.final), None):
             raise Unacceptable(refused)

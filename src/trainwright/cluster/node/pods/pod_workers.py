@@ -29,6 +29,7 @@ from trainwright.cluster.node.supervisor.sandbox import PLAIN
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
+from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.store import Store, raw_metadata
@@ -84,7 +85,7 @@ class PodKeeper:
         self._supervisions: dict[str, Supervision] = {}
         self._first_seen: dict[str, float] = {}
         self._waiting_for_names: set[str] = set()
-        self._noticed: dict[str, set[Notice]] = {}
+        self._reported = Deduplicator[str, Notice]()
         self.store: Store[Object] = Store(
             metadata=raw_metadata, indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])]}
         )
@@ -309,10 +310,8 @@ class PodKeeper:
         self._tell_once(pod, [Notice(problem.reason, problem.message) for problem in problems])
 
     def _tell_once(self, pod: Object, notices: Iterable[Notice]) -> None:
-        told = self._noticed.setdefault(pod["metadata"]["uid"], set())
         for notice in notices:
-            if notice not in told:
-                told.add(notice)
+            if self._reported.first(pod["metadata"]["uid"], notice):
                 self._recorder.record(pod, "Warning", notice.reason, notice.message)
 
     # Telling the API
@@ -360,7 +359,7 @@ class PodKeeper:
         self._names.leave(uid)
         self._first_seen.pop(uid, None)
         self._waiting_for_names.discard(uid)
-        self._noticed.pop(uid, None)
+        self._reported.forget(uid)
         if directory.path.exists():
             await asyncio.to_thread(directory.remove)
 
