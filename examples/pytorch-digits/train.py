@@ -1,9 +1,9 @@
 """Learns to read handwritten digits, in as many processes as the job has replicas.
 
 The data ships with scikit-learn, so nothing is downloaded. Every process trains on its own share of the images and
-PyTorch's DistributedDataParallel averages their gradients over gloo; rank 0 tests the model, prints how it goes and
-keeps a checkpoint, from which a job that was interrupted goes on. The environment (MASTER_ADDR, MASTER_PORT,
-WORLD_SIZE, RANK) is what a PyTorchJob gives to its pods; without it the program runs as one process.
+PyTorch's DistributedDataParallel averages their gradients over gloo. Rank 0 tests the model, prints the progress and
+writes a checkpoint, from which an interrupted job resumes. A PyTorchJob sets the environment variables MASTER_ADDR,
+MASTER_PORT, WORLD_SIZE and RANK of its pods; without them the program runs as one process.
 """
 # ruff: noqa: E402 (the first line is printed before torch is imported)
 
@@ -17,7 +17,7 @@ from typing import Any
 RANK = int(os.environ.get("RANK", "0"))
 WORLD_SIZE = int(os.environ.get("WORLD_SIZE", "1"))
 
-# Said before torch is loaded: on a busy machine that takes seconds, and silence looks like a hang.
+# Printed before torch is imported, which can take seconds on a busy machine.
 print(f"Rank {RANK} of {WORLD_SIZE}: distributed PyTorch with gloo backend", flush=True)
 
 import numpy as np
@@ -36,7 +36,7 @@ LOG_EVERY = 5  # batches
 def main() -> None:
     args = parse_arguments()
     torch.manual_seed(SEED)
-    # The model is so small that a second thread per process costs more than it gives.
+    # The model is too small to profit from a second thread per process.
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     if WORLD_SIZE > 1:
         dist.init_process_group("gloo")
@@ -56,11 +56,11 @@ def main() -> None:
             save(checkpoint(args, model, optimizer, epoch), checkpoint_file(args))
     if RANK == 0:
         save(model.state_dict(), args.model_dir / "digits.pt")
-        # A finished training leaves no checkpoint behind: the next run starts from the beginning.
+        # After a finished training the next run starts from the beginning.
         checkpoint_file(args).unlink(missing_ok=True)
         print(f"Saved {args.model_dir / 'digits.pt'}", flush=True)
     if WORLD_SIZE > 1:
-        dist.barrier()  # nobody leaves while a peer may still need it
+        dist.barrier()  # no process exits while a peer may still need it
         dist.destroy_process_group()
 
 
@@ -69,7 +69,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=8, help="passes over the training images (default: 8)")
     parser.add_argument("--lr", type=float, default=0.01, help="learning rate of the first epoch (default: 0.01)")
     parser.add_argument("--batch-size", type=int, default=24, help="images per step and process (default: 24)")
-    parser.add_argument("--model-dir", type=Path, default=Path(), help="where checkpoint and model go (default: here)")
+    parser.add_argument("--model-dir", type=Path, default=Path(), help="directory of the model (default: here)")
     args = parser.parse_args()
     if args.epochs < 1 or args.batch_size < 1:
         parser.error("--epochs and --batch-size must be at least 1")
@@ -99,7 +99,7 @@ class DigitsNet(nn.Module):
 
 
 def load_data() -> tuple[TensorDataset, TensorDataset]:
-    """1500 images to learn from and 297 that the model never sees while it learns; the same split in every process."""
+    """1500 images for training and 297 for the test; the same split in every process."""
     table = torch.from_numpy(np.loadtxt(digits_file(), delimiter=",", dtype=np.float32))
     images, labels = table[:, :64].reshape(-1, 1, 8, 8) / 16.0, table[:, 64].long()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(SEED))
@@ -110,7 +110,7 @@ def load_data() -> tuple[TensorDataset, TensorDataset]:
 def digits_file() -> Path:
     """The file behind sklearn.datasets.load_digits, found without importing scikit-learn.
 
-    The import brings SciPy and takes about as long as torch's own, in every process, to read one small table.
+    That import loads SciPy and takes about as long as importing torch, in every process.
     """
     package = find_spec("sklearn")
     if package is None or package.origin is None:
@@ -147,9 +147,9 @@ def accuracy(model: nn.Module, test_set: TensorDataset) -> float:
 
 
 def resume(args: argparse.Namespace, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Brings every process to where the checkpoint of an interrupted run stands; the epoch to go on with.
+    """Loads the checkpoint of an interrupted run into every process; returns the first epoch to train.
 
-    Rank 0 alone needs to see the volume: it hands the checkpoint to the others.
+    Only rank 0 needs the volume: it broadcasts the checkpoint to the others.
     """
     state: list[Any] = [None]
     if RANK == 0 and checkpoint_file(args).exists():
@@ -177,7 +177,7 @@ def checkpoint(
 
 
 def settings(args: argparse.Namespace) -> dict[str, float]:
-    """What a checkpoint must agree with: one of another training is no place to go on from."""
+    """A checkpoint is only used if it was written with the same settings."""
     return {"epochs": args.epochs, "lr": args.lr, "batch_size": args.batch_size}
 
 
@@ -186,7 +186,7 @@ def checkpoint_file(args: argparse.Namespace) -> Path:
 
 
 def save(state: dict[str, Any], file: Path) -> None:
-    """Whoever is killed while saving leaves the old file whole."""
+    """Replaces the file atomically, so that a process that is killed meanwhile leaves the old one intact."""
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(".tmp")
     torch.save(state, unfinished)

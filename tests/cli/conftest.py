@@ -1,4 +1,4 @@
-"""One embedded cluster for the tests of commands that need a running one."""
+"""An embedded cluster for the tests of commands that need one."""
 
 from collections.abc import Callable, Iterator
 
@@ -12,7 +12,7 @@ Call = Callable[..., Answer]
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCommand]:
-    """`trainwright up`, with a home, a data directory and a kubeconfig of its own; its pods end with it."""
+    """`trainwright up`, with a home, a data directory and a kubeconfig of its own; its pods are killed at the end."""
     with up_command(tmp_path_factory.mktemp("embedded")) as up:
         yield up
         trainwright("down", "--data-dir", str(up.data.path), environment=up.environment)

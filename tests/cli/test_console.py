@@ -1,4 +1,4 @@
-"""Lines on terminals and elsewhere: colours and the live line only where they can be shown."""
+"""Lines on terminals and elsewhere: only terminals get colours and the live line."""
 
 import io
 
@@ -14,25 +14,25 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_elsewhere_than_on_a_terminal_everything_is_plain() -> None:
+def test_without_a_terminal_everything_is_plain() -> None:
     stream = io.StringIO()
     console = Console.of(stream, {})
-    console.say("hello", colour="red")
+    console.print("hello", colour="red")
     console.live("epoch 1")
-    console.log("[master-0]", 0, "\x1b[31mred\x1b[0m\n")
+    console.print_log("[master-0]", 0, "\x1b[31mred\x1b[0m\n")
     assert stream.getvalue() == "hello\n[master-0] red\n"
 
 
 def test_a_terminal_gets_colours() -> None:
     stream = Terminal()
-    Console.of(stream, {"TERM": "xterm"}).say("hello", colour="red")
+    Console.of(stream, {"TERM": "xterm"}).print("hello", colour="red")
     assert stream.getvalue() == "\x1b[31mhello\x1b[0m\n"
 
 
 @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_colours_can_be_refused(environment: dict[str, str]) -> None:
+def test_colours_can_be_turned_off(environment: dict[str, str]) -> None:
     stream = Terminal()
-    Console.of(stream, environment).say("hello", colour="red")
+    Console.of(stream, environment).print("hello", colour="red")
     assert stream.getvalue() == "hello\n"
 
 
@@ -40,7 +40,7 @@ def test_the_live_line_stays_below_the_others() -> None:
     stream = Terminal()
     console = Console(stream, tty=True, colours=False)
     console.live("epoch 1")
-    console.say("a line")
+    console.print("a line")
     console.live("epoch 2")
     console.live("")
     assert stream.getvalue() == "epoch 1\r\x1b[Ka line\nepoch 1\r\x1b[Kepoch 2\r\x1b[K"
@@ -53,10 +53,10 @@ def test_the_live_line_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert stream.getvalue() == "012345678"
 
 
-def test_what_the_encoding_lacks_is_replaced() -> None:
+def test_characters_that_the_encoding_lacks_are_replaced() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", write_through=True)
-    Console.of(stream, {}).say("→ embedded cluster … ü")
+    Console.of(stream, {}).print("→ embedded cluster … ü")
     assert raw.getvalue() == b"-> embedded cluster ... ?\n"
 
 

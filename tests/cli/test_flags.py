@@ -25,7 +25,7 @@ from trainwright.cli.flags import GoCommand, bool_flag, duration, python_path
         ("1m30.5s", 90.5),
     ],
 )
-def test_durations_are_read(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert duration(text) == seconds
 
 
@@ -71,7 +71,7 @@ def program(leader_elect: bool, zap_devel: bool | None, threads: int, verbose: b
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         ((), "False None 1 False"),
         (("--leader-elect",), "True None 1 False"),
@@ -83,9 +83,9 @@ def program(leader_elect: bool, zap_devel: bool | None, threads: int, verbose: b
         (("-threads", "5"), "False None 5 False"),
     ],
 )
-def test_flags_are_read_as_go_reads_them(words: tuple[str, ...], said: str) -> None:
+def test_flags_have_the_syntax_of_go(words: tuple[str, ...], output: str) -> None:
     answer = CliRunner().invoke(program, list(words))
-    assert answer.output.strip() == said
+    assert answer.output.strip() == output
 
 
 @pytest.mark.parametrize("words", [("--leader-elect=maybe",), ("-leader-election",), ("--leader-elect", "no?")])

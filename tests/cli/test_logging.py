@@ -1,4 +1,4 @@
-"""The log's form and level, as the flags of Go operators ask for them."""
+"""Level and format of the log, as the --zap-* flags request them."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from trainwright.cli.logging import TIME_ENCODINGS, LogFormat, parse_level, star
 
 
 @pytest.fixture(autouse=True)
-def _logger_restored() -> Any:
+def _restore_logger() -> Any:
     logger = logging.getLogger("trainwright")
     before = (logger.handlers, logger.level, logger.propagate)
     yield
@@ -23,12 +23,12 @@ def _logger_restored() -> Any:
     ("devel", "level", "encoder"),
     [(None, logging.INFO, "console"), (True, logging.DEBUG, "console"), (False, logging.INFO, "json")],
 )
-def test_zaps_modes_set_what_is_not_said(devel: bool | None, level: int, encoder: str) -> None:
+def test_zap_modes_set_the_defaults(devel: bool | None, level: int, encoder: str) -> None:
     style = zap_format(devel=devel, encoder=None, level=None, time_encoding=None)
     assert style == LogFormat(level, encoder, "iso8601")
 
 
-def test_what_is_said_wins_over_the_mode() -> None:
+def test_flags_override_the_mode() -> None:
     style = zap_format(devel=True, encoder="json", level=logging.ERROR, time_encoding="epoch")
     assert style == LogFormat(logging.ERROR, "json", "epoch")
 
@@ -48,7 +48,7 @@ def test_levels_have_names_and_numbers(text: str, level: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "loud", "²"])
-def test_a_level_that_there_is_not_is_refused_with_the_choices(text: str) -> None:
+def test_an_unknown_level_is_refused_with_the_choices(text: str) -> None:
     with pytest.raises(click.BadParameter, match="write debug, info, error, panic or a number above 0"):
         parse_level(text)
 
@@ -79,11 +79,11 @@ def test_json_has_zaps_keys(capsys: pytest.CaptureFixture[str]) -> None:
         ("rfc3339nano", "2001-09-09T01:46:40.250000Z"),
     ],
 )
-def test_times_are_written_as_asked(encoding: str, written: str) -> None:
+def test_timestamps_are_encoded(encoding: str, written: str) -> None:
     assert str(TIME_ENCODINGS[encoding](1_000_000_000.25)) == written
 
 
-def test_the_console_shows_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_console_format_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     start_logging(LogFormat(logging.INFO, "console", "rfc3339"))
     logging.getLogger("trainwright.x").info("hello")
     assert re.fullmatch(r"\S+Z INFO trainwright.x: hello\n", capsys.readouterr().err)

@@ -1,4 +1,4 @@
-"""The command line as such: it starts at once, lists its commands and helps with misspelt ones."""
+"""The entry point: it starts fast, lists the commands and suggests corrections."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ HEAVY = {"aiohttp", "asyncio", "yaml", "msgspec", "cryptography", "ssl"}
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["--version"]])
-def test_simple_questions_are_answered_without_loading_anything_heavy(arguments: list[str]) -> None:
+def test_simple_commands_import_nothing_heavy(arguments: list[str]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "trainwright", *arguments]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in result.stderr.splitlines()}
@@ -40,7 +40,7 @@ def test_every_command_has_help_that_begins_as_the_list_says(name: str) -> None:
     assert COMMANDS[name] in result.output
 
 
-def test_ctrl_c_ends_a_command_with_the_exit_code_that_shells_know(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_a_command_with_exit_code_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
@@ -49,13 +49,13 @@ def test_ctrl_c_ends_a_command_with_the_exit_code_that_shells_know(monkeypatch: 
     assert (result.exit_code, result.stderr) == (130, "Interrupted\n")
 
 
-def test_a_misspelt_command_is_recognised() -> None:
+def test_a_misspelled_command_gets_a_suggestion() -> None:
     result = CliRunner().invoke(cli, ["stauts"])
     assert result.exit_code == 2
     assert "did you mean `status`?" in result.output
 
 
-def test_any_other_command_is_answered_with_the_list() -> None:
+def test_an_unknown_command_gets_the_list() -> None:
     result = CliRunner().invoke(cli, ["frobnicate"])
     assert result.exit_code == 2
     assert "up, down, status, run, operator, crds, version" in result.output

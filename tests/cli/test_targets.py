@@ -1,10 +1,10 @@
-"""Which cluster is meant: the embedded one unless another is named, and no guessing when there is none."""
+"""Which cluster a command uses: the embedded one unless another is selected, and an error if it is not running."""
 
 from pathlib import Path
 
 import pytest
 
-from trainwright.cli.errors import Problem
+from trainwright.cli.errors import CommandError
 from trainwright.cli.targets import TargetOptions, data_dir_at, find_target
 from trainwright.cluster.datadir import ClusterRecord, DataDir, this_process
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
@@ -14,7 +14,7 @@ SERVER = "https://127.0.0.1:26443"
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user who has nothing yet."""
+    """An empty home directory."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for variable in ("XDG_DATA_HOME", "KUBECONFIG", "TRAINWRIGHT_CONTEXT"):
         monkeypatch.delenv(variable, raising=False)
@@ -44,14 +44,14 @@ def kubeconfig(path: Path, name: str, server: str) -> Path:
     return path
 
 
-def test_the_embedded_cluster_is_meant_by_default() -> None:
+def test_the_embedded_cluster_is_the_default() -> None:
     running_cluster(DataDir.default())
     target = find_target(TargetOptions(), {})
     assert target.embedded
     assert target.line == f"→ embedded cluster at {SERVER} (namespace default)"
 
 
-def test_a_data_directory_names_another_embedded_cluster(tmp_path: Path) -> None:
+def test_a_data_directory_selects_another_embedded_cluster(tmp_path: Path) -> None:
     data = data_dir_at(tmp_path / "other")
     running_cluster(data, "https://127.0.0.1:1234")
     target = find_target(TargetOptions(data_dir=data.path), {"TRAINWRIGHT_CONTEXT": "work"})
@@ -60,13 +60,13 @@ def test_a_data_directory_names_another_embedded_cluster(tmp_path: Path) -> None
 
 
 def test_without_a_running_cluster_the_command_to_start_it_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Problem, match=r"no embedded cluster runs in .*`trainwright up --detach`"):
+    with pytest.raises(CommandError, match=r"no embedded cluster is running in .*`trainwright up --detach`"):
         find_target(TargetOptions(), {})
-    with pytest.raises(Problem, match=f"`trainwright up --detach --data-dir {tmp_path}/other`"):
+    with pytest.raises(CommandError, match=f"`trainwright up --detach --data-dir {tmp_path}/other`"):
         find_target(TargetOptions(data_dir=tmp_path / "other"), {})
 
 
-def test_a_context_means_the_cluster_of_the_kubeconfig(home: Path) -> None:
+def test_a_context_selects_the_cluster_of_the_kubeconfig(home: Path) -> None:
     running_cluster(DataDir.default())
     kubeconfig(home / ".kube" / "config", "work", "https://work:6443")
     target = find_target(TargetOptions(context="work"), {})
@@ -80,14 +80,14 @@ def test_the_environment_can_name_the_context(home: Path) -> None:
     assert find_target(TargetOptions(), {"TRAINWRIGHT_CONTEXT": "work"}).config.server == "https://work:6443"
 
 
-def test_a_kubeconfig_means_its_current_context(tmp_path: Path) -> None:
+def test_a_kubeconfig_selects_its_current_context(tmp_path: Path) -> None:
     file = kubeconfig(tmp_path / "file", "lab", "https://lab:6443")
     target = find_target(TargetOptions(kubeconfig=file), {})
     assert target.config.context == "lab"
     assert target.kubectl == f"kubectl --kubeconfig {file} --context lab"
 
 
-def test_our_own_context_leads_to_the_embedded_cluster(home: Path) -> None:
+def test_our_own_context_is_the_embedded_cluster(home: Path) -> None:
     running_cluster(DataDir.default())
     kubeconfig(home / ".kube" / "config", "trainwright", SERVER)
     assert find_target(TargetOptions(context="trainwright"), {}).embedded
@@ -95,12 +95,12 @@ def test_our_own_context_leads_to_the_embedded_cluster(home: Path) -> None:
 
 def test_an_unknown_context_is_named(home: Path) -> None:
     kubeconfig(home / ".kube" / "config", "work", "https://work:6443")
-    with pytest.raises(Problem, match="'wrok'"):
+    with pytest.raises(CommandError, match="'wrok'"):
         find_target(TargetOptions(context="wrok"), {})
 
 
-def test_two_answers_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Problem, match="give one of them"):
+def test_conflicting_flags_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="cannot be combined"):
         find_target(TargetOptions(context="work", data_dir=tmp_path), {})
 
 

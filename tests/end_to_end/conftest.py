@@ -1,4 +1,4 @@
-"""A `trainwright up` of its own for each test, and commands that talk to it."""
+"""Each test has its own `trainwright up`, and commands for it."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The real kubectl works on the embedded cluster as on any other: what it is asked, what it prints."""
+"""The real kubectl works on the embedded cluster as on any other."""
 
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def manifest(tmp_path: Path, gate: Path) -> Path:
     return path
 
 
-def test_kubectl_sees_a_job_through_its_life(commands: Commands, manifest: Path, gate: Path) -> None:
+def test_kubectl_follows_a_job_from_creation_to_deletion(commands: Commands, manifest: Path, gate: Path) -> None:
     kubectl = commands.kubectl
 
     assert kubectl("get", "pytorchjobs") == "No resources found in default namespace.\n"
@@ -73,7 +73,7 @@ def test_kubectl_sees_a_job_through_its_life(commands: Commands, manifest: Path,
     assert wide.splitlines()[0].split()[:7] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE"]
     assert [line.split()[0] for line in wide.splitlines()[1:]] == ["greeter-worker-0", "greeter-worker-1"]
     assert all("127." in line and " local " in line for line in wide.splitlines()[1:])
-    assert kubectl("get", "pods", "-l", "nobody=here") == "No resources found in default namespace.\n"
+    assert kubectl("get", "pods", "-l", "app=none") == "No resources found in default namespace.\n"
 
     as_yaml = yaml.safe_load(kubectl("get", "pytorchjob", "greeter", "-o", "yaml"))
     assert as_yaml == commands.get("pytorchjob", "greeter")

@@ -1,4 +1,4 @@
-"""Jobs that all ask for the same port run side by side, and each trains with the Python that it names."""
+"""Jobs with the same port run concurrently, and each job uses the Python that it selects."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from tests.support.cluster.embedded_cluster import up_command
 from tests.support.commands.kubectl import Commands
 from trainwright.objects import Object
 
-# Rank 0 listens on MASTER_PORT until rank 1 has come by; both end well only if they met the peer of their own job.
+# Rank 0 listens on MASTER_PORT until rank 1 connects; both exit with 0 only if the peer belongs to the same job.
 MEET = """
 import os, socket, time
 job, rank, address = os.environ["JOB"], os.environ["RANK"], (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))

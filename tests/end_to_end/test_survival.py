@@ -1,4 +1,4 @@
-"""A cluster process that is killed loses nothing: its pods train on, the next one adopts them, and the job succeeds."""
+"""After `kill -9` of the cluster process its pods keep running, the next process adopts them, and the job succeeds."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ async def _log(commands: Commands) -> str:
 
 
 def _process(commands: Commands, name: str) -> tuple[str, str, int]:
-    """What tells one run of a pod's program from another: the pod, when its container started, how often it has."""
+    """Identifies one run of a pod's container: uid of the pod, start time, restart count."""
     pod = commands.get("pod", name)
     (container,) = pod["status"]["containerStatuses"]
     state = container["state"]

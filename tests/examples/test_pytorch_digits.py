@@ -1,4 +1,4 @@
-"""The digits example is what its README says: a manifest for any cluster, and a program that learns and resumes."""
+"""The digits example: a manifest for any cluster, and a program that learns and resumes."""
 
 import re
 import subprocess
@@ -18,14 +18,14 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch-digits"
 LOSS_LINE = re.compile(r"Train Epoch: \d+ \[\d+/1500 \(\d+%\)\] loss=\d+\.\d{4}")
 
 
-def test_the_manifest_is_right_for_any_cluster() -> None:
+def test_the_manifest_is_valid_for_any_cluster() -> None:
     claim, manifest = (document.object for document in read_manifests([str(EXAMPLE / "pytorchjob.yaml")]))
     assert claim["kind"] == "PersistentVolumeClaim"
     assert "storageClassName" not in claim["spec"]
     job = read_job(manifest)
     assert {name: replica.count for name, replica in job.replicas.items()} == {"Master": 1, "Worker": 2}
     assert {replica.restart_policy for replica in job.replicas.values()} == {"OnFailure"}
-    # One pod alone mounts it, so ReadWriteOnce is enough wherever the others run.
+    # Only one pod mounts it, so ReadWriteOnce is enough on any number of nodes.
     assert "volumes" in job.replicas["Master"].template["spec"]
     assert "volumes" not in job.replicas["Worker"].template["spec"]
 
@@ -48,7 +48,7 @@ def test_three_processes_learn_the_digits(tmp_path: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-def test_an_interrupted_training_goes_on_and_a_finished_one_begins_anew(tmp_path: Path) -> None:
+def test_an_interrupted_training_resumes_and_a_finished_one_starts_again(tmp_path: Path) -> None:
     interrupted = _start(tmp_path, "--epochs=3")
     with interrupted:
         assert interrupted.stdout is not None
@@ -63,9 +63,9 @@ def test_an_interrupted_training_goes_on_and_a_finished_one_begins_anew(tmp_path
     assert [file.name for file in tmp_path.iterdir()] == ["digits.pt"]
     first = _weights(tmp_path)
 
-    anew = _finish(_start(tmp_path, "--epochs=3"))
-    assert "Resuming" not in anew
-    assert len(_accuracies(anew)) == 3
+    again = _finish(_start(tmp_path, "--epochs=3"))
+    assert "Resuming" not in again
+    assert len(_accuracies(again)) == 3
     # The same seed, interrupted or not: the same model.
     second = _weights(tmp_path)
     assert first.keys() == second.keys()

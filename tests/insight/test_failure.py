@@ -1,4 +1,4 @@
-"""Which of several failed replicas is to blame, and what a user is told about it."""
+"""Which of several failed ranks failed first, and its probable cause."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.insight.failure import Ended, cause, failures_of, first_failure, signal_name, telling_lines
+from trainwright.insight.failure import Failure, failures_of, first_failure, probable_cause, relevant_lines, signal_name
 from trainwright.objects.pods import Pod, read_pod
 
 
@@ -19,85 +19,85 @@ def terminated(code: int, *, at: str = "2026-11-15T10:00:00Z", reason: str = "Er
     return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": at}}
 
 
-def ended(rank: str, *, at: int = 0, code: int = 1, lines: tuple[str, ...] = (), reason: str = "Error") -> Ended:
-    return Ended(rank, f"job-{rank}", "pytorch", code, reason, "", f"2026-11-15T10:00:{at:02}Z", lines)
+def failed(rank: str, *, at: int = 0, code: int = 1, lines: tuple[str, ...] = (), reason: str = "Error") -> Failure:
+    return Failure(rank, f"job-{rank}", "pytorch", code, reason, "", f"2026-11-15T10:00:{at:02}Z", lines)
 
 
 LOST = ("RuntimeError: [/gloo/pair.cc:123] Connection closed by peer [127.0.0.1]:4242",)
 
 
-def test_a_failed_container_is_an_end_with_its_python() -> None:
+def test_a_failed_container_is_reported_with_its_python() -> None:
     status = {"name": "pytorch", "state": terminated(3)}
-    assert failures_of(pod(containerStatuses=[status]), "worker-0", ["last words"]) == [
-        Ended(
+    assert failures_of(pod(containerStatuses=[status]), "worker-0", ["last line"]) == [
+        Failure(
             rank="worker-0",
             pod="job-worker-0",
             container="pytorch",
             exit_code=3,
             reason="Error",
             finished_at="2026-11-15T10:00:00Z",
-            last_lines=("last words",),
+            last_lines=("last line",),
             python="/opt/env/bin/python",
         )
     ]
 
 
-def test_a_container_that_was_started_again_is_remembered() -> None:
+def test_the_previous_run_of_a_restarted_container_counts() -> None:
     status = {"name": "pytorch", "state": {"running": {}}, "lastState": terminated(137), "restartCount": 1}
-    assert [end.exit_code for end in failures_of(pod(phase="Running", containerStatuses=[status]), "worker-0", [])] == [
-        137
-    ]
+    assert [
+        failure.exit_code for failure in failures_of(pod(phase="Running", containerStatuses=[status]), "worker-0", [])
+    ] == [137]
 
 
-def test_a_container_that_ended_well_is_no_failure() -> None:
+def test_a_completed_container_is_not_a_failure() -> None:
     status = {"name": "pytorch", "state": terminated(0, reason="Completed")}
     assert failures_of(pod(phase="Succeeded", containerStatuses=[status]), "worker-0", []) == []
 
 
 def test_a_failed_init_container_counts() -> None:
     status = {"name": "wait", "state": terminated(2)}
-    [end] = failures_of(pod(initContainerStatuses=[status]), "worker-0", [])
-    assert (end.container, end.exit_code) == ("wait", 2)
+    [failure] = failures_of(pod(initContainerStatuses=[status]), "worker-0", [])
+    assert (failure.container, failure.exit_code) == ("wait", 2)
 
 
-def test_a_pod_that_failed_without_a_container_says_its_own_reason() -> None:
-    [end] = failures_of(pod(reason="Evicted", message="The node was low on memory"), "worker-0", [])
-    assert (end.reason, end.message) == ("Evicted", "The node was low on memory")
-    assert end.how == "Evicted (exit code 1)"
+def test_a_pod_that_failed_without_a_container_has_its_own_reason() -> None:
+    [failure] = failures_of(pod(reason="Evicted", message="The node was low on memory"), "worker-0", [])
+    assert (failure.reason, failure.message) == ("Evicted", "The node was low on memory")
+    assert failure.description == "Evicted (exit code 1)"
 
 
 def test_the_earliest_failure_is_the_first() -> None:
-    first = first_failure([ended("master-0", at=5), ended("worker-1", at=2), ended("worker-0", at=9)])
+    first = first_failure([failed("master-0", at=5), failed("worker-1", at=2), failed("worker-0", at=9)])
     assert first is not None
     assert first.rank == "worker-1"
 
 
-def test_a_rank_that_lost_its_peer_is_not_blamed_for_it() -> None:
-    first = first_failure([ended("master-0", at=1, lines=LOST), ended("worker-1", at=2, code=3)])
+def test_a_rank_that_reports_a_lost_peer_is_not_the_first() -> None:
+    first = first_failure([failed("master-0", at=1, lines=LOST), failed("worker-1", at=2, code=3)])
     assert first is not None
     assert first.rank == "worker-1"
 
 
-def test_a_killed_rank_is_blamed_even_if_it_had_complained() -> None:
-    first = first_failure([ended("master-0", at=1, lines=LOST), ended("worker-1", at=1, code=137, lines=LOST)])
+def test_a_killed_rank_is_the_first_even_if_it_reported_a_lost_peer() -> None:
+    first = first_failure([failed("master-0", at=1, lines=LOST), failed("worker-1", at=1, code=137, lines=LOST)])
     assert first is not None
     assert first.rank == "worker-1"
 
 
-def test_a_failure_long_after_the_first_explains_nothing() -> None:
-    first = first_failure([ended("master-0", at=1, lines=LOST), ended("worker-1", at=59, code=3)])
+def test_a_much_later_failure_is_not_the_cause() -> None:
+    first = first_failure([failed("master-0", at=1, lines=LOST), failed("worker-1", at=59, code=3)])
     assert first is not None
     assert first.rank == "master-0"
 
 
-def test_without_failures_nobody_is_first() -> None:
+def test_without_failures_none_is_the_first() -> None:
     assert first_failure([]) is None
 
 
 @given(
     st.lists(
         st.builds(
-            Ended,
+            Failure,
             rank=st.sampled_from(["master-0", "worker-0", "worker-1"]),
             pod=st.text(),
             container=st.text(),
@@ -109,53 +109,55 @@ def test_without_failures_nobody_is_first() -> None:
         min_size=1,
     )
 )
-def test_one_of_the_failures_is_always_the_first_and_can_be_explained(failures: list[Ended]) -> None:
+def test_one_of_the_failures_is_always_the_first_and_can_be_explained(failures: list[Failure]) -> None:
     first = first_failure(failures)
     assert first in failures
-    assert first.how
-    assert cause(first) != ""
+    assert first.description
+    assert probable_cause(first) != ""
 
 
 @pytest.mark.parametrize(
-    ("failure", "how"),
+    ("failure", "description"),
     [
-        (ended("r", code=1), "exit code 1"),
-        (ended("r", code=137), "exit code 137 (SIGKILL)"),
-        (ended("r", code=139), "exit code 139 (SIGSEGV)"),
-        (ended("r", code=137, reason="OOMKilled"), "OOMKilled (exit code 137)"),
-        (ended("r", code=255), "exit code 255"),
+        (failed("r", code=1), "exit code 1"),
+        (failed("r", code=137), "exit code 137 (SIGKILL)"),
+        (failed("r", code=139), "exit code 139 (SIGSEGV)"),
+        (failed("r", code=137, reason="OOMKilled"), "OOMKilled (exit code 137)"),
+        (failed("r", code=255), "exit code 255"),
     ],
 )
-def test_how_a_rank_ended_is_said_in_words(failure: Ended, how: str) -> None:
-    assert failure.how == how
+def test_the_description_has_exit_code_and_signal(failure: Failure, description: str) -> None:
+    assert failure.description == description
 
 
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        (ended("r", reason="OOMKilled", code=137), "resources.limits.memory"),
-        (ended("r", lines=("ModuleNotFoundError: No module named 'torch'",)), "module torch is missing"),
-        (ended("r", lines=("/usr/bin/python3: No module named torch.distributed",)), "module torch.distributed"),
-        (ended("r", code=2, lines=("python: can't open file '/x/trian.py': [Errno 2] No such file",)), "/x/trian.py"),
-        (ended("r", lines=("Train Epoch: 1 [0/10 (0%)] loss=nan",)), "learning rate"),
-        (ended("r", code=127), "`command`"),
-        (ended("r", code=126), "executable"),
-        (ended("r", code=137), "killed"),
-        (ended("r", code=139), "native code"),
+        (failed("r", reason="OOMKilled", code=137), "resources.limits.memory"),
+        (failed("r", lines=("ModuleNotFoundError: No module named 'torch'",)), "module torch is not installed"),
+        (failed("r", lines=("/usr/bin/python3: No module named torch.distributed",)), "module torch.distributed"),
+        (failed("r", code=2, lines=("python: can't open file '/x/trian.py': [Errno 2] No such file",)), "/x/trian.py"),
+        (failed("r", lines=("Train Epoch: 1 [0/10 (0%)] loss=nan",)), "learning rate"),
+        (failed("r", code=127), "`command`"),
+        (failed("r", code=126), "executable"),
+        (failed("r", code=137), "killed"),
+        (failed("r", code=139), "native code"),
     ],
 )
-def test_well_known_causes_name_the_fix(failure: Ended, words: str) -> None:
-    assert words in (cause(failure) or "")
+def test_well_known_causes_name_the_fix(failure: Failure, words: str) -> None:
+    assert words in (probable_cause(failure) or "")
 
 
-def test_a_missing_module_names_the_python_that_misses_it() -> None:
+def test_a_missing_module_is_reported_with_the_python() -> None:
     status = {"name": "pytorch", "state": terminated(1)}
-    [end] = failures_of(pod(containerStatuses=[status]), "worker-0", ["ModuleNotFoundError: No module named 'torch'"])
-    assert "/opt/env/bin/python" in (cause(end) or "")
+    [failure] = failures_of(
+        pod(containerStatuses=[status]), "worker-0", ["ModuleNotFoundError: No module named 'torch'"]
+    )
+    assert "/opt/env/bin/python" in (probable_cause(failure) or "")
 
 
 def test_an_unknown_cause_is_not_guessed() -> None:
-    assert cause(ended("r", lines=("ValueError: bad",))) is None
+    assert probable_cause(failed("r", lines=("ValueError: bad",))) is None
 
 
 def test_signals_have_names_and_other_codes_have_none() -> None:
@@ -166,8 +168,8 @@ def test_signals_have_names_and_other_codes_have_none() -> None:
 
 def test_a_traceback_is_shown_from_its_beginning() -> None:
     traceback = ["Traceback (most recent call last):", '  File "train.py", line 3', "    boom()", "ValueError: boom"]
-    assert telling_lines([*[f"line {n}" for n in range(50)], *traceback], limit=3) == traceback
+    assert relevant_lines([*[f"line {n}" for n in range(50)], *traceback], limit=3) == traceback
 
 
 def test_without_a_traceback_the_last_lines_are_shown() -> None:
-    assert telling_lines(["a", "", "b", "  ", "c\n"], limit=2) == ["b", "c"]
+    assert relevant_lines(["a", "", "b", "  ", "c\n"], limit=2) == ["b", "c"]

@@ -1,4 +1,4 @@
-"""Log lines as real programs print them, and any other text: it is read or left alone, never a reason to fail."""
+"""Log lines as real programs print them are read; any other text is ignored and never raises an error."""
 
 import math
 
@@ -70,7 +70,7 @@ def test_a_loss_that_is_not_a_number_is_read_as_such() -> None:
         "2026-11-15 04:05:06 INFO started on port 23456",
     ],
 )
-def test_other_lines_say_nothing(line: str) -> None:
+def test_other_lines_are_ignored(line: str) -> None:
     assert read_line(line) is None
 
 
@@ -88,7 +88,7 @@ def test_any_text_can_be_read(line: str) -> None:
     total=st.integers(1, 10**9),
     loss=st.floats(0, 1e6).map(lambda value: round(value, 4)),
 )
-def test_what_the_seeds_format_says_comes_back(epoch: int, step: int, total: int, loss: float) -> None:
+def test_every_line_in_the_format_of_the_examples_is_read(epoch: int, step: int, total: int, loss: float) -> None:
     line = f"Train Epoch: {epoch} [{step}/{total} ({100 * step / total:.0f}%)] loss={loss:.4f}"
     assert read_line(line) == Reading(epoch=epoch, step=step, total=total, metrics={"loss": loss})
 
@@ -109,7 +109,7 @@ def test_progress_is_that_of_the_epoch_otherwise() -> None:
     assert advance(Progress(), Reading(metrics={"loss": 1.0}), at=0.0).fraction is None
 
 
-def test_metrics_are_remembered_and_replaced() -> None:
+def test_metrics_are_kept_until_replaced() -> None:
     progress = advance(Progress(), Reading(epoch=1, step=1, total=2, metrics={"loss": 2.0}), at=0.0)
     progress = advance(progress, Reading(metrics={"accuracy": 0.5}), at=1.0)
     progress = advance(progress, Reading(epoch=2, step=1, total=2, metrics={"loss": 1.0}), at=2.0)
@@ -129,7 +129,7 @@ def test_speed_is_measured_across_epochs() -> None:
     assert progress.speed == pytest.approx(100.0)
 
 
-def test_a_restarted_training_is_measured_anew() -> None:
+def test_after_a_restart_speed_is_measured_again() -> None:
     progress = advance(Progress(), Reading(epoch=2, step=900, total=1000), at=10.0)
     progress = advance(progress, Reading(epoch=1, step=0, total=1000), at=50.0)
     progress = advance(progress, Reading(epoch=1, step=100, total=1000), at=51.0)
@@ -157,5 +157,5 @@ def test_speed_is_never_negative_and_memory_is_bounded(marks: list[tuple[float, 
         ([], None),
     ],
 )
-def test_the_command_line_says_how_many_epochs_there_will_be(arguments: list[str], epochs: int | None) -> None:
+def test_the_number_of_epochs_is_read_from_the_command_line(arguments: list[str], epochs: int | None) -> None:
     assert planned_epochs(arguments) == epochs

@@ -1,1 +1,5 @@
-"""The `trainwright` command. Each command is a module of its own that is imported when it is called."""
+"""The `trainwright` command line.
+
+`commands/` has one module per command, `flags.py` the flags that several commands share, `targets.py` the choice of the
+cluster, `manifests/` what `run` does before and when it applies files, `follow/` how it follows jobs afterwards.
+"""

@@ -1,4 +1,4 @@
-"""Where a command's words go: whole lines, coloured prefixes and one live line on a terminal, plain lines elsewhere."""
+"""Output of commands: on a terminal coloured lines and one live line below them, elsewhere plain lines."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _PLAIN = str.maketrans({"→": "->", "…": "...", "×": "x"})
 
 
 class Console:
-    """Writes to one stream. `tty`: a terminal that can rewrite its last line."""
+    """Writes lines to one stream. `tty`: it is a terminal, which can rewrite its last line."""
 
     def __init__(self, stream: TextIO, *, tty: bool, colours: bool) -> None:
         self._stream = stream
@@ -26,22 +26,22 @@ class Console:
 
     @classmethod
     def of(cls, stream: TextIO | None = None, environment: Mapping[str, str] = os.environ) -> "Console":
-        """For a stream as it is: colours only on a terminal that has them, and not against NO_COLOR."""
+        """For a stream, by default standard output. Colours need a terminal and no NO_COLOR."""
         stream = stream or sys.stdout
         tty = stream.isatty() and environment.get("TERM") != "dumb"
         return cls(stream, tty=tty, colours=tty and not environment.get("NO_COLOR"))
 
-    def say(self, text: str, *, colour: str | None = None) -> None:
+    def print(self, text: str, *, colour: str | None = None) -> None:
         self._line(click.style(text, fg=colour) if colour and self._colours else text)
 
-    def log(self, label: str, number: int, line: str) -> None:
-        """A line of a program's output behind the label of who printed it."""
+    def print_log(self, label: str, number: int, line: str) -> None:
+        """One line of a container's log behind the label of its pod; `number` selects the label's colour."""
         shown = visible(line)
         prefix = click.style(label, fg=_COLOURS[number % len(_COLOURS)]) if self._colours else label
         self._line(f"{prefix} {shown if self._colours else _COLOUR_CODES.sub('', shown)}")
 
     def live(self, text: str) -> None:
-        """Replaces the line below all others; shown on terminals only."""
+        """Replaces the live line below all others. Only terminals show it."""
         if not self._tty or text == self._live:
             return
         self._erase()
@@ -72,6 +72,6 @@ class Console:
 
 
 def visible(line: str) -> str:
-    """What a terminal would show of a line that rewrites itself. Of control codes only colours are left."""
+    """The text that a terminal would show of a line that rewrites itself, without control codes other than colours."""
     parts = [part for part in line.rstrip("\r\n").split("\r") if part]
     return _UNSAFE.sub("", parts[-1]) if parts else ""

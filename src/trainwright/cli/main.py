@@ -1,4 +1,4 @@
-"""The entry point: knows the commands by name and imports none of them, so that the command line starts at once."""
+"""The entry point. It lists the commands without importing them, so that the command line starts fast."""
 
 import importlib
 from typing import Any
@@ -10,15 +10,15 @@ from trainwright import __version__
 COMMANDS = {
     "up": "Start the embedded cluster.",
     "down": "Stop the embedded cluster and its pods.",
-    "status": "Show whether the cluster runs, and its jobs.",
-    "run": "Run the jobs of manifests and follow them to their end.",
-    "operator": "Run the operator beside a Kubernetes cluster.",
+    "status": "Show the state of the cluster and its jobs.",
+    "run": "Run the jobs in manifests and follow them until they finish.",
+    "operator": "Run the operator against a Kubernetes cluster.",
     "crds": "Print the CustomResourceDefinitions.",
     "version": "Print the version.",
 }
-"""In the order in which a newcomer needs them; `trainwright.cli.NAME` defines each as `command`."""
+"""In the order in which a new user needs them; `trainwright.cli.commands.NAME` defines each as `command`."""
 INTERRUPTED = 130
-"""The exit code of a command that Ctrl-C ended, as shells know it."""
+"""The exit code of a command that Ctrl-C has ended: 128 + SIGINT, as in shells."""
 
 
 class LazyGroup(click.Group):
@@ -47,7 +47,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            ctx.fail(_no_such_command(args[0]))
+            ctx.fail(_unknown_command(args[0]))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -59,15 +59,15 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Commands mean the embedded cluster unless --context, --kubeconfig or $TRAINWRIGHT_CONTEXT says otherwise.",
+    epilog="Commands use the embedded cluster unless --context, --kubeconfig or $TRAINWRIGHT_CONTEXT selects another.",
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    """Runs PyTorchJob manifests on this machine and on any Kubernetes cluster.
+    """Run PyTorchJob manifests on this machine and on any Kubernetes cluster.
 
     \b
       trainwright up --detach          start a cluster on this machine
-      trainwright run pytorchjob.yaml  train, and watch it
+      trainwright run pytorchjob.yaml  run a training job and follow it
     """
 
 
@@ -75,9 +75,9 @@ def main(**settings: Any) -> None:
     cli(prog_name="trainwright", **settings)
 
 
-def _no_such_command(name: str) -> str:
+def _unknown_command(name: str) -> str:
     import difflib
 
     near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(COMMANDS)}"
-    return f"there is no command {name!r}: {hint}"
+    hint = f"did you mean `{near[0]}`?" if near else f"available commands: {', '.join(COMMANDS)}"
+    return f"unknown command {name!r}: {hint}"

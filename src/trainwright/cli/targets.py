@@ -1,6 +1,6 @@
-"""Which cluster a command means. One rule for all: the embedded one, unless the user names another.
+"""The cluster that a command uses: the embedded one unless the user selects another.
 
-`--context`, `--kubeconfig` or $TRAINWRIGHT_CONTEXT name another; a command that changes something prints its target.
+--context, --kubeconfig and $TRAINWRIGHT_CONTEXT select another one. Commands that change something print their target.
 """
 
 import os
@@ -8,22 +8,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainwright.cli.errors import Problem
+from trainwright.cli.errors import CommandError
 from trainwright.cluster.embedded import CONTEXT, DataDir
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig
 
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What the user said about the target."""
+    """The flags that select the target; None: not given."""
 
     context: str | None = None
     kubeconfig: Path | None = None
     data_dir: Path | None = None
 
 
-class NotRunning(Problem):
-    """The embedded cluster is meant, and there is none."""
+class NotRunningError(CommandError):
+    """The embedded cluster was selected, but it is not running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class Target:
     config: ClusterConfig
     embedded: bool
     kubectl: str
-    """How to call kubectl for this cluster, for suggestions."""
+    """The kubectl command for this cluster, for suggestions."""
     flags: str = ""
-    """What to add to our own commands so that they mean this cluster again."""
+    """The flags that select this cluster again, for suggestions."""
     python: str = ""
-    """The Python of pods whose job names none; empty where images bring theirs."""
+    """The default Python of pods; empty where they use the Python of their image."""
 
     @property
     def name(self) -> str:
@@ -56,9 +56,11 @@ def data_dir_at(path: Path | None) -> DataDir:
 
 
 def find_target(options: TargetOptions, environment: Mapping[str, str] = os.environ) -> Target:
-    """The cluster that is meant, with everything needed to reach it; a Problem says what to do if there is none."""
+    """The selected cluster and its credentials; NotRunningError if the embedded cluster is selected but not running."""
     if options.data_dir and (options.context or options.kubeconfig):
-        raise Problem("--data-dir means an embedded cluster, --context and --kubeconfig mean another: give one of them")
+        raise CommandError(
+            "--data-dir cannot be combined with --context or --kubeconfig: they select different clusters"
+        )
     context = options.context or (None if options.data_dir else environment.get("TRAINWRIGHT_CONTEXT"))
     if context or options.kubeconfig:
         return _named_cluster(options.kubeconfig, context)
@@ -69,14 +71,14 @@ def embedded_cluster(data_dir: DataDir) -> Target:
     flags = "" if data_dir == DataDir.default() else f" --data-dir {data_dir.path}"
     running = data_dir.running()
     if running is None:
-        raise NotRunning(
-            f"no embedded cluster runs in {data_dir.path}: start it with `trainwright up --detach{flags}`, "
-            "or name another cluster with --context"
+        raise NotRunningError(
+            f"no embedded cluster is running in {data_dir.path}: start it with `trainwright up --detach{flags}`, "
+            "or select another cluster with --context"
         )
     try:
         config = load_kubeconfig(data_dir.kubeconfig, context=CONTEXT)
     except ConfigError as error:
-        raise Problem(str(error)) from error
+        raise CommandError(str(error)) from error
     kubectl = f"kubectl --kubeconfig {data_dir.kubeconfig}"
     return Target(config, embedded=True, kubectl=kubectl, flags=flags, python=running.python)
 
@@ -85,9 +87,9 @@ def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
     try:
         config = load_kubeconfig(kubeconfig, context=context)
     except ConfigError as error:
-        raise Problem(str(error)) from error
+        raise CommandError(str(error)) from error
     flags = f" --kubeconfig {kubeconfig} --context {config.context}" if kubeconfig else f" --context {config.context}"
-    # The context that `up` wrote into the user's kubeconfig leads to the embedded cluster as well.
+    # The context that `up` has written into the user's kubeconfig is the embedded cluster too.
     running = DataDir.default().running()
     embedded = running is not None and running.server == config.server
     python = running.python if running and embedded else ""

@@ -1,1 +1,1 @@
-"""What logs and statuses tell about a training: how far it is, how good it is, and why it failed. Pure functions."""
+"""What logs and pod statuses show about a training job: progress, metrics, the cause of a failure. Pure functions."""

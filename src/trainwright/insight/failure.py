@@ -1,6 +1,7 @@
-"""Finds the replica that failed first, among all those that it took down with it, and says why in plain words.
+"""Finds the rank that failed first, among peers that failed because of it, and the probable cause.
 
-Statuses give times to the second and the peers of a dead rank die within one, so the last log lines decide too.
+Pod statuses have times in whole seconds, and the peers of a failed rank often fail in the same second. The last log
+lines therefore decide too.
 """
 
 import re
@@ -14,8 +15,8 @@ from trainwright.objects.times import parse_time
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """One failed end of one container of a replica, with what it last printed."""
+class Failure:
+    """One failed run of a container, with the last lines of its log."""
 
     rank: str
     pod: str
@@ -28,81 +29,81 @@ class Ended:
     python: str = ""
 
     @property
-    def how(self) -> str:
+    def description(self) -> str:
         """`exit code 1`, `exit code 137 (SIGKILL)`, `OOMKilled (exit code 137)`."""
         code = f"exit code {self.exit_code}"
-        if self.reason not in _USUAL_REASONS:
+        if self.reason not in _GENERIC_REASONS:
             return f"{self.reason} ({code})"
         name = signal_name(self.exit_code)
         return f"{code} ({name})" if name else code
 
 
-_USUAL_REASONS = frozenset({"", "Error", "Completed"})
+_GENERIC_REASONS = frozenset({"", "Error", "Completed"})
 
 
-def failures_of(pod: Pod, rank: str, last_lines: Sequence[str]) -> list[Ended]:
-    """The failed ends that a pod's status remembers, of containers that have been started again too."""
+def failures_of(pod: Pod, rank: str, last_lines: Sequence[str]) -> list[Failure]:
+    """The failed runs of containers in a pod's status; of restarted containers also the previous run."""
     statuses = pod.status.init_container_statuses + pod.status.container_statuses
-    ends = [_ended(pod, rank, status, end, last_lines) for status in statuses for end in _bad_ends(status)]
-    if not ends and pod.phase == "Failed":
-        # Evicted, port taken, deadline: the pod failed and no container says so.
+    failures = [_failure(pod, rank, status, run, last_lines) for status in statuses for run in _failed_runs(status)]
+    if not failures and pod.phase == "Failed":
+        # The pod failed without a failed container: evicted, deadline exceeded, port taken.
         reason, message = pod.status.reason, pod.status.message
         python = pod.metadata.annotations.get(PYTHON, "")
-        return [Ended(rank, pod.name, "", 1, reason, message, "", tuple(last_lines), python)]
-    return ends
+        return [Failure(rank, pod.name, "", 1, reason, message, "", tuple(last_lines), python)]
+    return failures
 
 
-def first_failure(failures: Iterable[Ended]) -> Ended | None:
-    """The failure that the others follow from: the earliest, unless it only complains about a lost peer."""
+def first_failure(failures: Iterable[Failure]) -> Failure | None:
+    """The failure that caused the others: the earliest one that does not just report a lost peer."""
     known = list(failures)
     if not known:
         return None
-    start = min(_moment(failure) for failure in known)
-    near = [failure for failure in known if _moment(failure) <= start + _AFTERMATH_SECONDS]
-    return min(near, key=lambda failure: (_lost_its_peer(failure), _moment(failure), failure.rank))
+    start = min(_seconds(failure) for failure in known)
+    near = [failure for failure in known if _seconds(failure) <= start + _SAME_FAILURE_SECONDS]
+    return min(near, key=lambda failure: (_reports_lost_peer(failure), _seconds(failure), failure.rank))
 
 
-def cause(failure: Ended) -> str | None:
-    """The fix that the failure asks for, if it is one of the well known."""
+def probable_cause(failure: Failure) -> str | None:
+    """Cause and fix of a well-known failure."""
     text = "\n".join(failure.last_lines[-40:])
-    python = f"the Python of this pod is {failure.python}" if failure.python else "of the pod's own Python"
+    python = f"{failure.python}, the Python of this pod" if failure.python else "the Python of this pod"
     if failure.reason == "OOMKilled":
-        return "it used more memory than it may: raise resources.limits.memory or lower the batch size"
+        return "it exceeded its memory limit: raise resources.limits.memory or lower the batch size"
     if match := _NO_MODULE.search(text):
-        return f"Python module {match['module']} is missing: {python}; install it there or name another with --python"
+        return f"module {match['module']} is not installed in {python}: install it or choose another with --python"
     if match := _NO_FILE.search(text):
-        return f"python found no file {match['file']}: paths are relative to the container's workingDir"
+        return f"file {match['file']} was not found: relative paths start in the container's workingDir"
     if _NAN.search(text):
-        return "the loss is no longer a number: lower the learning rate"
+        return "the loss became NaN: lower the learning rate"
     if failure.exit_code == 127:
-        return "its command was not found: check the first word of `command` and the PATH of the image"
+        return "the command was not found: check the first word of `command` and the PATH of the image"
     if failure.exit_code == 126:
-        return "its command may not be executed: check that the file is executable"
+        return "the command could not be executed: check that the file is executable"
     if failure.exit_code == 137:
-        return "it was killed: by a user, or by the kernel because memory ran out"
+        return "it was killed, by a user or by the kernel because memory ran out"
     if signal_name(failure.exit_code) in {"SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT"}:
         return "the program crashed in native code"
     return None
 
 
 def signal_name(exit_code: int) -> str | None:
-    """The signal that an exit code above 128 stands for."""
+    """The signal of an exit code above 128."""
     try:
         return signal.Signals(exit_code - 128).name if exit_code > 128 else None
     except ValueError:
         return None
 
 
-def telling_lines(lines: Sequence[str], limit: int = 10) -> list[str]:
-    """The last lines that say something: a traceback is shown from its beginning if it fits."""
-    said = [line.rstrip() for line in lines if line.strip()]
-    starts = [index for index, line in enumerate(said) if line.lstrip().startswith("Traceback (most recent call last)")]
-    if starts and len(said) - starts[-1] <= 2 * limit:
-        return said[starts[-1] :]
-    return said[-limit:]
+def relevant_lines(lines: Sequence[str], limit: int = 10) -> list[str]:
+    """The last lines that are not blank; a traceback from its beginning if it is not too long."""
+    kept = [line.rstrip() for line in lines if line.strip()]
+    starts = [index for index, line in enumerate(kept) if line.lstrip().startswith("Traceback (most recent call last)")]
+    if starts and len(kept) - starts[-1] <= 2 * limit:
+        return kept[starts[-1] :]
+    return kept[-limit:]
 
 
-_AFTERMATH_SECONDS = 30.0
+_SAME_FAILURE_SECONDS = 30.0
 _NO_MODULE = re.compile(r"No module named '?(?P<module>[\w.]{1,200})'?")
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^'\n]{1,500})'")
 _NAN = re.compile(r"\bloss\s{0,9}[:=]\s{0,9}nan\b", re.IGNORECASE)
@@ -113,32 +114,32 @@ _LOST_PEER = re.compile(
 )
 
 
-def _bad_ends(status: ContainerStatus) -> list[Terminated]:
-    ends = (status.last_state.terminated, status.state.terminated)
-    return [end for end in ends if end is not None and end.exit_code != 0]
+def _failed_runs(status: ContainerStatus) -> list[Terminated]:
+    runs = (status.last_state.terminated, status.state.terminated)
+    return [run for run in runs if run is not None and run.exit_code != 0]
 
 
-def _ended(pod: Pod, rank: str, status: ContainerStatus, end: Terminated, last_lines: Sequence[str]) -> Ended:
-    return Ended(
+def _failure(pod: Pod, rank: str, status: ContainerStatus, run: Terminated, last_lines: Sequence[str]) -> Failure:
+    return Failure(
         rank=rank,
         pod=pod.name,
         container=status.name,
-        exit_code=end.exit_code,
-        reason=end.reason,
-        message=end.message,
-        finished_at=end.finished_at or "",
+        exit_code=run.exit_code,
+        reason=run.reason,
+        message=run.message,
+        finished_at=run.finished_at or "",
         last_lines=tuple(last_lines),
         python=pod.metadata.annotations.get(PYTHON, ""),
     )
 
 
-def _moment(failure: Ended) -> float:
-    """Seconds; an end without a readable time counts as the latest."""
+def _seconds(failure: Failure) -> float:
+    """When it failed; infinity if the status has no readable time."""
     try:
         return parse_time(failure.finished_at).timestamp()
     except ValueError:
         return float("inf")
 
 
-def _lost_its_peer(failure: Ended) -> bool:
+def _reports_lost_peer(failure: Failure) -> bool:
     return failure.exit_code == 1 and any(_LOST_PEER.search(line) for line in failure.last_lines[-40:])

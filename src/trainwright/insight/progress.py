@@ -1,6 +1,6 @@
-"""Reads progress and metrics from the plain log lines that training programs print, without any help from them.
+"""Reads progress and metrics from the log lines of training programs, without support from the programs.
 
-`read_line` says what one line tells; `advance` adds that to what is known. Neither ever fails, whatever the text.
+`read_line` parses one line, `advance` adds it to the progress so far. Neither raises an error, whatever the text.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one line says. `step` and `total` are in the line's own unit: batches or samples."""
+    """The contents of one line. `step` and `total` are in the unit of the line: batches or samples."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -22,7 +22,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What is known so far. `epochs` may come from the job's command line, the rest comes from its logs."""
+    """The progress so far. `epochs` may come from the command line of the job, everything else from its logs."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -32,11 +32,11 @@ class Progress:
     speed: float | None = None
     """Steps per second, in the unit of `step`, over the last few lines."""
     marks: tuple[tuple[float, int], ...] = ()
-    """When which position was reached: what the speed is measured from."""
+    """Times and positions from which the speed is computed."""
 
     @property
     def fraction(self) -> float | None:
-        """How much of the whole training is done; of the running epoch if nobody said how many there are."""
+        """The finished part of the training; of the current epoch if the number of epochs is unknown."""
         within = self.step / self.total if self.step is not None and self.total else None
         if self.epoch is not None and self.epochs:
             whole = (max(self.epoch - 1, 0) + (within or 0.0)) / self.epochs
@@ -48,7 +48,7 @@ class Progress:
 
 
 def read_line(line: str) -> Reading | None:
-    """What a line says about the training, or None if it is about something else."""
+    """The progress or metrics in a line; None if it has none."""
     text = _visible(line)
     if bar := _BAR.search(text):
         return Reading(
@@ -70,7 +70,7 @@ def read_line(line: str) -> Reading | None:
 
 
 def advance(progress: Progress, reading: Reading, at: float) -> Progress:
-    """What is known after a line that was read at the moment `at` (seconds on any clock that only goes forward)."""
+    """The progress after a line that was read at the time `at`, in seconds of a monotonic clock."""
     moved = replace(
         progress,
         epoch=progress.epoch if reading.epoch is None else reading.epoch,
@@ -82,14 +82,14 @@ def advance(progress: Progress, reading: Reading, at: float) -> Progress:
     if reading.step is None:
         return moved
     position = reading.step + max((moved.epoch or 1) - 1, 0) * (reading.total or 0)
-    # A training that was restarted counts from an earlier position: its speed is measured anew.
+    # After a restart the position is an earlier one: the speed is measured from there.
     marks = progress.marks if progress.marks and progress.marks[-1][1] <= position else ()
     marks = (*marks, (at, position))[-_MARKS:]
     return replace(moved, marks=marks, speed=reading.rate or _speed(marks))
 
 
 def planned_epochs(arguments: Iterable[str]) -> int | None:
-    """How many epochs a command line asks for: `--epochs=8`, `--epochs 8`, `--num_epochs=8`."""
+    """The number of epochs in a command line: `--epochs=8`, `--epochs 8`, `--num_epochs=8`."""
     if match := _PLANNED.search(" ".join(arguments)):
         return int(match["epochs"])
     return None
@@ -126,13 +126,13 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
 def _visible(line: str) -> str:
-    """What a terminal would show of a line: bars rewrite it after `\\r`. Very long lines are not progress."""
+    """The text that a terminal would show: progress bars rewrite the line after `\\r`. Very long lines are cut."""
     parts = [part for part in line.rstrip("\r\n").split("\r") if part.strip()]
     return _COLOURS.sub("", parts[-1][:2000]) if parts else ""
 
 
 def _epoch(text: str) -> tuple[dict[str, int | None], str]:
-    """The epoch that a line names, and the line without it, so that its numbers are not taken for steps."""
+    """The epoch in a line, and the line without it, so that its numbers are not read as steps."""
     match = _EPOCH.search(text)
     if match is None:
         return {}, text

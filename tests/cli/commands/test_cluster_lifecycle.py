@@ -1,4 +1,4 @@
-"""`up`, `status` and `down` as a user calls them: what they say, what they leave, what they refuse."""
+"""`up`, `status` and `down` as a user calls them: output, what is left behind, errors."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 class User:
-    """Somebody with a home of their own, and nothing in it yet."""
+    """A user with an empty home directory."""
 
     def __init__(self, home: Path) -> None:
         self.data = DataDir(home / "data")
@@ -56,10 +56,10 @@ def taken_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def test_a_cluster_says_what_it_is_and_keeps_the_users_context(user: User) -> None:
+def test_up_prints_the_settings_and_keeps_the_current_context(user: User) -> None:
     user.kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", "current-context": "work"}))
     with running(user) as up:
-        _wait_until(lambda: "Stop:   Ctrl-C" in up.log.read_text())
+        _wait_until(lambda: "Stop:  Ctrl-C" in up.log.read_text())
         banner = up.log.read_text()
         for part in (up.record.server, up.record.sandbox, up.record.python, str(user.data.path)):
             assert part in banner
@@ -75,7 +75,7 @@ def test_a_cluster_says_what_it_is_and_keeps_the_users_context(user: User) -> No
         assert f"embedded cluster at {up.record.server}: v" in version.out, version.all
 
 
-def test_a_second_up_is_refused_unless_nothing_else_is_asked_for(user: User) -> None:
+def test_a_second_up_is_refused_unless_detached_with_the_same_settings(user: User) -> None:
     with running(user) as up:
         second = user.call("up")
         assert second.code == 1
@@ -90,8 +90,8 @@ def test_a_second_up_is_refused_unless_nothing_else_is_asked_for(user: User) -> 
         assert "`trainwright down` first" in other.err
 
 
-def test_ctrl_c_leaves_pods_running_and_down_ends_them(user: User, tmp_path: Path) -> None:
-    program = ["sleep", f"9{os.getpid()}"]  # told from any other by the number
+def test_ctrl_c_leaves_pods_running_and_down_kills_them(user: User, tmp_path: Path) -> None:
+    program = ["sleep", f"9{os.getpid()}"]  # the number makes it unique
     job = shell_job("long", " ".join(program) + " & wait", policy="OnFailure")
     with running(user) as up:
         started = user.call("run", "--no-follow", write_manifest(tmp_path, job))
@@ -99,18 +99,18 @@ def test_ctrl_c_leaves_pods_running_and_down_ends_them(user: User, tmp_path: Pat
         _wait_until(lambda: "1 Running" in user.call("status").out)
         output = up.stop()
         assert up.process.returncode == 0, output
-        assert "Stopped; 1 pod keeps running: `trainwright up` finds them again, `trainwright down` ends them" in output
+        assert "Stopped; 1 pod keeps running: `trainwright up` adopts it, `trainwright down` kills it" in output
     gone = user.call("status")
     assert gone.code == 3
     assert "`trainwright up --detach" in gone.err
     assert _runs(program)
     down = user.call("down")
     assert down.code == 0, down.all
-    assert down.out == f"No cluster was running in {user.data.path}; ended 1 pod\n"
+    assert down.out == f"No cluster was running in {user.data.path}; killed 1 pod\n"
     assert not _runs(program)
 
 
-def test_a_cluster_whose_directory_is_removed_ends_with_its_pods(user: User, tmp_path: Path) -> None:
+def test_a_cluster_whose_data_directory_is_removed_stops_with_its_pods(user: User, tmp_path: Path) -> None:
     program = ["sleep", f"8{os.getpid()}"]
     with running(user) as up:
         user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
@@ -130,7 +130,7 @@ def test_a_cluster_that_lost_its_record_is_stopped_before_its_directory_is_delet
         assert up.process.wait(timeout=10) == 0
 
 
-def test_a_detached_cluster_starts_stops_and_is_forgotten(user: User) -> None:
+def test_a_detached_cluster_starts_stops_and_is_purged(user: User) -> None:
     started = user.call("up", "--detach")
     assert started.code == 0, started.all
     record = user.data.running()
@@ -139,13 +139,13 @@ def test_a_detached_cluster_starts_stops_and_is_forgotten(user: User) -> None:
     assert f"trainwright down --data-dir {user.data.path}" in started.out
 
     kept = user.call("down", "--keep-pods")
-    assert kept.out == "Stopped the cluster; pods keep running, `trainwright up` finds them again\n", kept.all
+    assert kept.out == "Stopped the cluster; its pods keep running, `trainwright up` adopts them\n", kept.all
     assert user.data.running() is None
     assert user.data.store.exists()
 
-    unasked = user.call("down", "--purge")
-    assert unasked.code == 1
-    assert "say --yes" in unasked.err
+    unconfirmed = user.call("down", "--purge")
+    assert unconfirmed.code == 1
+    assert "confirm it with --yes" in unconfirmed.err
     purged = user.call("down", "--purge", "--yes")
     assert purged.code == 0, purged.all
     assert not user.data.path.exists()
@@ -160,7 +160,7 @@ def test_of_two_starts_at_the_same_time_one_starts_and_both_succeed(user: User) 
     assert sum("already up at " in answer.out for answer in answers) == 1
 
 
-def test_purge_deletes_what_pods_have_left_behind(user: User, tmp_path: Path) -> None:
+def test_purge_kills_pods_and_deletes_their_files(user: User, tmp_path: Path) -> None:
     program = ["sleep", f"7{os.getpid()}"]
     with running(user):
         user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
@@ -171,12 +171,12 @@ def test_purge_deletes_what_pods_have_left_behind(user: User, tmp_path: Path) ->
     assert not _runs(program)
 
 
-def test_purge_deletes_nothing_that_is_not_ours(user: User) -> None:
+def test_purge_refuses_a_directory_that_is_not_a_data_directory(user: User) -> None:
     user.data.path.mkdir()
     (user.data.path / "thesis.tex").write_text("precious")
     answer = user.call("down", "--purge", "--yes")
     assert answer.code == 1
-    assert "is no data directory of trainwright: nothing is deleted" in answer.err
+    assert "is not a data directory of trainwright: nothing was deleted" in answer.err
     assert (user.data.path / "thesis.tex").exists()
 
 
@@ -203,22 +203,22 @@ def test_a_kubeconfig_that_is_broken_is_named_and_left_as_it_is(user: User) -> N
     user.kubeconfig.write_text("clusters: [")
     started = user.call("up", "--detach")
     assert started.code == 0, started.all
-    assert f"Note: {user.kubeconfig} could not be changed" in started.out
+    assert f"Note: failed to add the context to {user.kubeconfig}" in started.out
     assert user.kubeconfig.read_text() == "clusters: ["
     user.call("down")
     asked = user.call("up", "--kubeconfig", str(user.kubeconfig))
     assert asked.code == 1, asked.all
-    assert f"cannot write the context into {user.kubeconfig}" in asked.err
+    assert f"failed to add the context to {user.kubeconfig}" in asked.err
 
 
-def test_a_python_that_is_not_there_is_refused(user: User) -> None:
+def test_a_python_that_does_not_exist_is_refused(user: User) -> None:
     answer = user.call("up", "--python", "/no/such/python")
     assert answer.code == 2
     assert "/no/such/python does not exist" in answer.err
 
 
 @pytest.mark.parametrize("flags", [["--context", "nope"], []])
-def test_the_status_of_a_context_that_is_not_there_is_a_mistake(user: User, flags: list[str]) -> None:
+def test_the_status_of_an_unknown_context_is_an_error(user: User, flags: list[str]) -> None:
     environment = {**user.environment, "TRAINWRIGHT_CONTEXT": "nope"}
     answer = trainwright("status", *flags, environment=environment)
     assert answer.code == 1
@@ -239,7 +239,7 @@ def _wait_until(done: Callable[[], bool]) -> None:
 
 
 def _runs(program: list[str]) -> bool:
-    """Whether a process of this machine has exactly this command line."""
+    """True if a process of this machine has exactly this command line."""
     wanted = b"".join(word.encode() + b"\0" for word in program)
     for command in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

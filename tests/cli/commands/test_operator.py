@@ -1,4 +1,4 @@
-"""`trainwright operator` as a process: its flags arrive, it works on a real cluster, it ends on a signal."""
+"""`trainwright operator` as a process on a real cluster: its flags, its log, its end on a signal."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.support.objects.shell_jobs import shell_job, write_manifest
 NO_PORTS = ("--metrics-bind-address=0", "--health-probe-bind-address=0", "--webhook-server-port=0")
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     answer = trainwright("operator", "--kubeconfig", str(tmp_path / "none"), environment=os.environ)
     assert answer.code == 1
     assert str(tmp_path / "none") in answer.err
@@ -32,9 +32,7 @@ def test_an_unknown_scheme_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(60)
-def test_it_looks_after_jobs_until_it_is_told_to_stop(
-    control_plane: ControlPlane, real_namespace: str, tmp_path: Path
-) -> None:
+def test_it_reconciles_jobs_until_sigterm(control_plane: ControlPlane, real_namespace: str, tmp_path: Path) -> None:
     cluster = ["--kubeconfig", str(control_plane.kubeconfig)]
     words = command_line("operator", *cluster, "--namespace", real_namespace, "--install-crds", *NO_PORTS)
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
@@ -45,7 +43,7 @@ def test_it_looks_after_jobs_until_it_is_told_to_stop(
         answer = trainwright("run", *cluster, "-n", real_namespace, "--timeout", "2s", manifest, environment=os.environ)
         assert answer.code == 124, answer.all
         assert answer.err.startswith(f"→ context {control_plane.config.context} at {control_plane.config.server} ")
-        # There is no node: the pod is made, and waits.
+        # There is no node: the pod is created and stays Pending.
         assert "watched: master-0 Pending" in answer.out
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
@@ -54,7 +52,7 @@ def test_it_looks_after_jobs_until_it_is_told_to_stop(
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(60)
-def test_the_arguments_of_a_deployment_bring_up_probes_metrics_and_a_lease(
+def test_the_arguments_of_a_deployment_start_probes_metrics_and_leader_election(
     control_plane: ControlPlane, real_namespace: str
 ) -> None:
     metrics, health = free_ports(2)
@@ -84,7 +82,7 @@ def test_the_arguments_of_a_deployment_bring_up_probes_metrics_and_a_lease(
 
 
 @pytest.mark.apiserver
-def test_a_python_makes_no_sense_on_another_cluster(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_the_python_flag_is_refused_on_other_clusters(control_plane: ControlPlane, tmp_path: Path) -> None:
     words = ["--kubeconfig", str(control_plane.kubeconfig), "--python", "/bin/sh"]
     answer = trainwright("run", *words, write_manifest(tmp_path, shell_job("x", "true")), environment=os.environ)
     assert answer.code == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.cli.commands.operator import command, options_from, read_template, unheeded
+from trainwright.cli.commands.operator import command, ignored_flags, options_from, read_template
 from trainwright.engine.settings import Gang, InitContainer, Settings
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 
@@ -26,13 +26,13 @@ def _no_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBEFLOW_NAMESPACE", raising=False)
 
 
-def test_without_flags_it_listens_where_upstream_does_and_decides_as_by_default() -> None:
+def test_without_flags_the_options_are_those_of_upstream() -> None:
     assert options() == OperatorOptions(
         metrics_bind_address=":8080", health_probe_bind_address=":8081", webhooks=WebhookOptions()
     )
 
 
-def test_the_arguments_of_an_upstream_deployment_are_understood() -> None:
+def test_the_arguments_of_an_upstream_deployment_are_accepted() -> None:
     given = options(
         "--leader-elect=true",
         "-zap-log-level=2",
@@ -91,7 +91,7 @@ def test_our_own_flags_reach_their_settings() -> None:
     )
 
 
-def test_an_empty_image_switches_the_waiting_off() -> None:
+def test_an_empty_image_disables_the_init_container() -> None:
     assert options("--pytorch-init-container-image=").settings.init_container is None
 
 
@@ -107,12 +107,12 @@ def test_the_namespace_may_come_from_the_environment(monkeypatch: pytest.MonkeyP
 
 
 def test_flags_without_effect_are_named() -> None:
-    assert unheeded(flags()) == []
+    assert ignored_flags(flags()) == []
     given = flags("--mpi-kubectl-delivery-image=x", "--zap-stacktrace-level=error")
-    assert unheeded(given) == ["--mpi-kubectl-delivery-image", "--zap-stacktrace-level"]
+    assert ignored_flags(given) == ["--mpi-kubectl-delivery-image", "--zap-stacktrace-level"]
 
 
-def test_a_template_is_read_from_the_file_that_is_named_or_from_where_upstream_has_it(tmp_path: Path) -> None:
+def test_a_template_is_read_from_the_given_file_or_from_upstreams_path(tmp_path: Path) -> None:
     text = "- {name: wait, image: '{{.InitContainerImage}}'}\n"
     path = tmp_path / "initContainer.yaml"
     assert read_template(None, default=path) is None
@@ -123,7 +123,7 @@ def test_a_template_is_read_from_the_file_that_is_named_or_from_where_upstream_h
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(None, "No such file"), (b"\xff", "not text in UTF-8"), (b"name: x", "must be a YAML list")]
+    ("content", "reason"), [(None, "No such file"), (b"\xff", "is not UTF-8 text"), (b"name: x", "must be a YAML list")]
 )
 def test_a_template_that_cannot_be_used_is_an_error(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "template.yaml"
@@ -140,7 +140,7 @@ def test_every_flag_is_explained_with_its_default() -> None:
     assert rows.keys() == known.keys()
     defaults = {f"--{name.replace('_', '-')}": value for name, value in flags().items()}
     for flag in known:
-        # Switches that are off, and what has no default, are said in words; a duration is given as it is written.
+        # The page describes flags that are off or have no default in words, and shows durations as they are written.
         if defaults[flag] and not isinstance(defaults[flag], float):
             assert f"`{defaults[flag]}`" in rows[flag], flag
         if isinstance(defaults[flag], float) and defaults[flag]:

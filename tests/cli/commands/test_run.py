@@ -1,4 +1,4 @@
-"""`trainwright run` on a real embedded cluster: jobs succeed, fail, are followed, replaced and left alone."""
+"""`trainwright run` on a real embedded cluster: jobs succeed, fail, are followed, replaced and refused."""
 
 import copy
 import signal
@@ -33,8 +33,8 @@ echo accuracy=0.9665
 """
 
 
-def test_a_job_is_followed_to_its_success(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
-    # The master decides when the job is over: it waits until the workers have spoken.
+def test_a_job_is_followed_until_it_succeeds(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    # The master decides when the job finishes: it waits until the workers have printed.
     waiting = "until [ -e heard-1 ] && [ -e heard-2 ]; do sleep 0.02; done"
     job = shell_job("good", f"{waiting}\n{TRAINING}\nhostname >/models/model", "echo rank $RANK; touch heard-$RANK")
     pod = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
@@ -59,11 +59,11 @@ def test_a_job_is_followed_to_its_success(call: Call, embedded: UpCommand, tmp_p
     again = call("run", manifest)
     assert again.code == 0, again.all
     assert "persistentvolumeclaim/kept unchanged" in again.out
-    assert "pytorchjob.kubeflow.org/good has succeeded before: deleting it to run it again" in again.out
+    assert "pytorchjob.kubeflow.org/good has succeeded: recreating it" in again.out
     assert "[master-0] accuracy=0.9665" in again.out
 
 
-def test_a_rank_that_exits_1_fails_the_job_and_is_named(call: Call, tmp_path: Path) -> None:
+def test_a_rank_that_exits_1_fails_the_job_and_is_reported(call: Call, tmp_path: Path) -> None:
     job = shell_job("bad", "sleep 60", 'if [ $RANK = 2 ]; then echo "out of luck"; exit 1; fi; sleep 60')
     answer = call("run", write_manifest(tmp_path, job))
     assert answer.code == 1, answer.all
@@ -75,17 +75,17 @@ def test_a_rank_that_exits_1_fails_the_job_and_is_named(call: Call, tmp_path: Pa
 def test_a_missing_module_names_the_python_of_the_pod(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
     answer = call("run", write_manifest(tmp_path, shell_job("unequipped", "python -c 'import nonexistent'")))
     assert answer.code == 1, answer.all
-    assert f"Python module nonexistent is missing: the Python of this pod is {embedded.record.python}" in answer.out
+    assert f"module nonexistent is not installed in {embedded.record.python}, the Python of this pod" in answer.out
 
 
-def test_an_image_without_a_command_says_what_to_add(call: Call, tmp_path: Path) -> None:
+def test_an_image_without_a_command_is_reported_with_the_fix(call: Call, tmp_path: Path) -> None:
     job = shell_job("commandless", "true")
     container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
     del container["command"]
     container["image"] = "example/train:1"
     answer = call("run", write_manifest(tmp_path, job))
     assert answer.code == 1, answer.all
-    assert "commandless cannot start: master-0 waits with ImageHasNoCommand" in answer.out
+    assert "commandless cannot start: master-0 is waiting: ImageHasNoCommand" in answer.out
     assert "command:" in answer.out
     assert "--replace" in answer.out
 
@@ -95,14 +95,17 @@ def test_an_image_without_a_command_says_what_to_add(call: Call, tmp_path: Path)
     [
         (
             {"kind": "PyTrochJob"},
-            "unknown kind PyTrochJob of kubeflow.org/v1: did you mean PyTorchJob (kubeflow.org/v1)?",
+            'no matches for kind "PyTrochJob" in version "kubeflow.org/v1": did you mean PyTorchJob (kubeflow.org/v1)?',
         ),
-        ({"apiVersion": "v1"}, "unknown kind PyTorchJob of v1: PyTorchJob is of apiVersion kubeflow.org/v1"),
+        (
+            {"apiVersion": "v1"},
+            'no matches for kind "PyTorchJob" in version "v1": the apiVersion of PyTorchJob is kubeflow.org/v1',
+        ),
         ({"sepc": {}}, "unknown field `sepc`: did you mean `spec`?"),
         ({"metadata": {"name": "Wrong_Name"}}, "metadata.name"),
     ],
 )
-def test_a_manifest_that_is_wrong_is_refused_as_a_whole(
+def test_an_invalid_manifest_is_refused_as_a_whole(
     call: Call, embedded: UpCommand, tmp_path: Path, change: dict[str, object], words: str
 ) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never"}}
@@ -115,8 +118,8 @@ def test_a_manifest_that_is_wrong_is_refused_as_a_whole(
         client.get(CONFIG_MAPS, "never")
 
 
-def test_misspelt_fields_are_found_also_in_the_template(call: Call, tmp_path: Path) -> None:
-    job = shell_job("misspelt", "true", "true")
+def test_misspelled_fields_are_reported_also_in_the_template(call: Call, tmp_path: Path) -> None:
+    job = shell_job("misspelled", "true", "true")
     job["spec"]["runPolicy"] = {"backofLimit": 3}
     container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
     container["comand"] = container.pop("command")
@@ -135,20 +138,20 @@ def test_a_job_without_containers_is_refused(call: Call, tmp_path: Path) -> None
     assert "spec.pytorchReplicaSpecs[Master].template.spec.containers: Required value" in answer.err
 
 
-def test_what_is_not_yaml_is_refused_where_it_is(call: Call, tmp_path: Path) -> None:
+def test_invalid_yaml_is_refused_with_its_place(call: Call, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("apiVersion: v1\nkind: [unclosed\n")
     answer = call("run", str(tmp_path / "job.yaml"))
     assert answer.code == 1, answer.all
-    assert answer.err.startswith(f"Error: {tmp_path}/job.yaml:3:1: this is not YAML")
+    assert answer.err.startswith(f"Error: {tmp_path}/job.yaml:3:1: invalid YAML")
 
 
 def test_a_namespace_that_does_not_exist_is_named(call: Call, tmp_path: Path) -> None:
     answer = call("run", "-n", "nowhere", write_manifest(tmp_path, shell_job("lost", "true")))
     assert answer.code == 1, answer.all
-    assert "the namespace nowhere does not exist; create it with `kubectl create namespace nowhere`" in answer.err
+    assert 'namespace "nowhere" not found: create it with `kubectl create namespace nowhere`' in answer.err
 
 
-def test_how_to_follow_says_the_namespace_that_was_asked_for(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+def test_the_suggested_command_has_the_namespace_flag(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, shell_job("placed", "true"))
     answer = call("run", "--no-follow", "-n", "kube-public", manifest)
     assert answer.out.endswith(
@@ -156,14 +159,14 @@ def test_how_to_follow_says_the_namespace_that_was_asked_for(call: Call, embedde
     )
 
 
-def test_what_a_manifest_should_write_in_another_way_is_said_once(call: Call, tmp_path: Path) -> None:
+def test_a_deprecation_warning_is_shown_once(call: Call, tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, shell_job("earlier", "true", backoffLimit=2))
     warning = "spec.backoffLimit is deprecated, use spec.runPolicy.backoffLimit instead"
     assert call("run", "--no-follow", manifest).out.count(warning) == 1
     assert call("run", manifest).out.count(warning) == 1
 
 
-def test_a_manifest_may_bring_its_own_namespace(call: Call, tmp_path: Path) -> None:
+def test_a_manifest_may_contain_its_namespace(call: Call, tmp_path: Path) -> None:
     space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "own"}}
     job = shell_job("inside", "echo at home")
     job["metadata"]["namespace"] = "own"
@@ -172,7 +175,7 @@ def test_a_manifest_may_bring_its_own_namespace(call: Call, tmp_path: Path) -> N
     assert "[master-0] at home" in answer.out
 
 
-def test_a_running_job_is_followed_replaced_or_left_alone(call: Call, tmp_path: Path) -> None:
+def test_a_running_job_is_followed_replaced_or_refused(call: Call, tmp_path: Path) -> None:
     first = shell_job("busy", "echo begun; sleep 600")
     manifest = write_manifest(tmp_path, first)
     started = call("run", "--no-follow", manifest)
@@ -181,27 +184,27 @@ def test_a_running_job_is_followed_replaced_or_left_alone(call: Call, tmp_path: 
 
     followed = call("run", "--timeout", "2s", manifest)
     assert followed.code == 124, followed.all
-    assert "pytorchjob.kubeflow.org/busy is running already: following it" in followed.out
-    assert "busy goes on without us" in followed.out
+    assert "pytorchjob.kubeflow.org/busy is already running: following it" in followed.out
+    assert "busy is still running" in followed.out
 
     other = copy.deepcopy(first)
     other["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]["command"][2] = "echo instead"
     changed = write_manifest(tmp_path, other, name="other.yaml")
     refused = call("run", changed)
     assert refused.code == 1, refused.all
-    assert "busy is running with another spec: run again with --replace" in refused.err
+    assert "busy is running with a different spec: delete and recreate it with --replace" in refused.err
 
     replaced = call("run", "--replace", changed)
     assert replaced.code == 0, replaced.all
     assert "[master-0] instead" in replaced.out
 
 
-def test_a_job_in_the_way_of_one_stops_all(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+def test_one_refused_job_stops_all(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
     call("run", "--no-follow", write_manifest(tmp_path, shell_job("way", "sleep 600")))
     answer = call("run", write_manifest(tmp_path, CLAIM, shell_job("first", "true"), shell_job("way", "sleep 1")))
     assert answer.code == 1, answer.all
     assert answer.out == ""
-    assert "way is running with another spec" in answer.err
+    assert "way is running with a different spec" in answer.err
     with SyncClient(embedded.config) as client:
         with pytest.raises(NotFound):
             client.get(PYTORCH.resource, "first", namespace="default")
@@ -214,7 +217,9 @@ def test_ctrl_c_leaves_the_job_running(call: Call, embedded: UpCommand, tmp_path
     seen = []
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=dict(embedded.environment)) as process:
         assert process.stdout is not None
-        last_resort = threading.Timer(60, process.kill)  # whoever does not heed the signal would be waited for for ever
+        last_resort = threading.Timer(
+            60, process.kill
+        )  # otherwise a process that ignores the signal would block the test
         last_resort.start()
         for line in process.stdout:
             seen.append(line)
@@ -222,13 +227,13 @@ def test_ctrl_c_leaves_the_job_running(call: Call, embedded: UpCommand, tmp_path
                 process.send_signal(signal.SIGINT)
         last_resort.cancel()
     assert process.returncode == 130, "".join(seen)
-    assert "left goes on without us\n" in seen
+    assert "left is still running\n" in seen
     with SyncClient(embedded.config) as client:
         assert client.get(PODS, "left-master-0", namespace="default")["status"]["phase"] == "Running"
         client.delete(PYTORCH.resource, "left", namespace="default")
 
 
-def test_objects_beside_jobs_become_what_the_manifest_says(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+def test_other_objects_are_applied(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "options"}, "data": {"a": "1", "b": "2"}}
     claim: Object = {**copy.deepcopy(CLAIM), "metadata": {"name": "grown"}}
     assert call("run", write_manifest(tmp_path, config, claim)).out.splitlines() == [
@@ -240,7 +245,7 @@ def test_objects_beside_jobs_become_what_the_manifest_says(call: Call, embedded:
     claim["spec"]["resources"]["requests"]["storage"] = "9Mi"
     changed = call("run", write_manifest(tmp_path, config, claim)).out.splitlines()
     assert changed == [
-        "persistentvolumeclaim/grown kept, although the manifest has another spec.resources.requests.storage",
+        "persistentvolumeclaim/grown unchanged, although the manifest differs in spec.resources.requests.storage",
         "configmap/options configured",
     ]
     with SyncClient(embedded.config) as client:
@@ -258,7 +263,7 @@ def test_several_jobs_are_followed_together(call: Call, tmp_path: Path) -> None:
     assert "master-0 failed first: exit code 3" in answer.out
 
 
-def test_a_job_runs_in_the_directory_of_its_manifest_with_the_python_asked_for(call: Call, tmp_path: Path) -> None:
+def test_a_job_runs_in_the_directory_of_its_manifest_with_the_given_python(call: Call, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     (tmp_path / "where.py").write_text("import sys; print('prefix', sys.prefix)")
     manifest = write_manifest(tmp_path, shell_job("elsewhere", "pwd; python where.py"))
@@ -275,7 +280,7 @@ def test_a_manifest_may_come_from_standard_input(call: Call, tmp_path: Path) -> 
     assert "[master-0] from a pipe" in answer.out
 
 
-def test_an_image_that_is_not_here_runs_with_a_warning(call: Call, tmp_path: Path) -> None:
+def test_an_unknown_image_runs_with_a_warning(call: Call, tmp_path: Path) -> None:
     job = shell_job("foreign", "echo hello")
     container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
     container["image"] = "example/train:1"

@@ -1,4 +1,4 @@
-"""What `up` decides and says before and after the cluster itself: where contexts go, what counts as the same."""
+"""What `up` decides and prints around the cluster itself: kubeconfig, compared settings, messages."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from trainwright.cli.commands.up import Wishes, banner, differences, stopped, user_kubeconfig
+from trainwright.cli.commands.up import UpFlags, banner, differences, stopped_message, user_kubeconfig
 from trainwright.cli.main import cli
 from trainwright.cluster.datadir import ClusterRecord, DataDir
 
@@ -22,44 +22,44 @@ RECORD = ClusterRecord(
 )
 
 
-def wishes(
+def flags(
     *, kubeconfig: Path | None = None, port: int | None = None, python: Path | None = None, sandbox: str | None = None
-) -> Wishes:
-    return Wishes(kubeconfig, port, python, sandbox)
+) -> UpFlags:
+    return UpFlags(kubeconfig, port, python, sandbox)
 
 
-def test_nothing_asked_for_is_the_same() -> None:
-    assert differences(RECORD, wishes()) == []
+def test_without_flags_there_are_no_differences() -> None:
+    assert differences(RECORD, flags()) == []
 
 
-def test_the_same_settings_are_the_same() -> None:
-    asked = wishes(
+def test_the_same_settings_are_no_differences() -> None:
+    given = flags(
         port=26443, sandbox="overlay", python=Path("/env/bin/python"), kubeconfig=Path("/home/me/.kube/config")
     )
-    assert differences(RECORD, asked) == []
+    assert differences(RECORD, given) == []
 
 
 @pytest.mark.parametrize(
-    ("asked", "difference"),
+    ("given", "difference"),
     [
-        (wishes(port=1234), "--port 26443, not 1234"),
-        (wishes(sandbox="plain"), "--sandbox overlay, not plain"),
-        (wishes(python=Path("/usr/bin/python3")), "--python /env/bin/python, not /usr/bin/python3"),
-        (wishes(kubeconfig=Path("/tmp/config")), "--kubeconfig /home/me/.kube/config, not /tmp/config"),
+        (flags(port=1234), "--port 26443, not 1234"),
+        (flags(sandbox="plain"), "--sandbox overlay, not plain"),
+        (flags(python=Path("/usr/bin/python3")), "--python /env/bin/python, not /usr/bin/python3"),
+        (flags(kubeconfig=Path("/tmp/config")), "--kubeconfig /home/me/.kube/config, not /tmp/config"),
     ],
 )
-def test_other_settings_are_named(asked: Wishes, difference: str) -> None:
-    assert differences(RECORD, asked) == [difference]
+def test_other_settings_are_named(given: UpFlags, difference: str) -> None:
+    assert differences(RECORD, given) == [difference]
 
 
-def test_the_context_goes_where_kubectl_would_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_context_is_added_to_the_file_that_kubectl_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert user_kubeconfig(None, {}) == Path("/home/me/.kube/config")
     assert user_kubeconfig(None, {"KUBECONFIG": ":/first:/second"}) == Path("/first")
-    assert user_kubeconfig(Path("/asked"), {"KUBECONFIG": "/first"}) == Path("/asked")
+    assert user_kubeconfig(Path("/given"), {"KUBECONFIG": "/first"}) == Path("/given")
 
 
-def test_the_banner_names_everything_and_what_next() -> None:
+def test_the_banner_shows_the_settings_and_the_next_commands() -> None:
     text = "\n".join(banner(RECORD, DataDir(Path("/data")), detached=True))
     for part in ("https://127.0.0.1:26443", "overlay", "/env/bin/python", "/data", "/home/me/.kube/config"):
         assert part in text
@@ -76,11 +76,11 @@ def test_the_default_directory_needs_no_flag() -> None:
 @pytest.mark.parametrize(
     ("pods", "words"), [(0, "no pods are running"), (1, "1 pod keeps running"), (3, "3 pods keep running")]
 )
-def test_stopping_says_what_goes_on(pods: int, words: str) -> None:
-    assert words in stopped(pods)
+def test_the_stopped_message_counts_pods_that_keep_running(pods: int, words: str) -> None:
+    assert words in stopped_message(pods)
 
 
-def test_elsewhere_than_on_linux_one_line_says_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_other_systems_than_linux_the_error_names_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     result = CliRunner().invoke(cli, ["up"])
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""Reading on in a log after its stream broke: every line once. Trouble with the cluster: every kind once."""
+"""Logs after a broken connection: every line once. Warnings of watches: every one once."""
 
 import io
 import logging
@@ -8,27 +8,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cli.console import Console
-from trainwright.cli.follow.follower import LogPosition, TroubleShown
+from trainwright.cli.follow.follower import LogPosition, WatchWarnings
 
 
-def stamp(second: int) -> str:
+def timestamp(second: int) -> str:
     return f"2026-11-15T04:00:{second:02}.000000000Z"
 
 
 def test_a_new_log_is_read_from_the_beginning() -> None:
-    assert LogPosition().moment is None
+    assert LogPosition().since_time is None
 
 
-def test_it_goes_on_from_the_last_line() -> None:
+def test_it_continues_at_the_last_line() -> None:
     position = LogPosition()
-    assert position.is_new(stamp(7))
-    assert position.moment == datetime(2026, 11, 15, 4, 0, 7, tzinfo=UTC)
+    assert position.is_new(timestamp(7))
+    assert position.since_time == datetime(2026, 11, 15, 4, 0, 7, tzinfo=UTC)
 
 
-def test_a_stamp_that_is_no_time_begins_anew() -> None:
+def test_an_unreadable_timestamp_starts_at_the_beginning() -> None:
     position = LogPosition()
     position.is_new("soon")
-    assert position.moment is None
+    assert position.since_time is None
 
 
 @given(
@@ -36,13 +36,13 @@ def test_a_stamp_that_is_no_time_begins_anew() -> None:
     breaks=st.lists(st.integers(0, 40), max_size=5),
     overlap=st.integers(0, 40),
 )
-def test_broken_streams_lose_and_repeat_nothing(seconds: list[int], breaks: list[int], overlap: int) -> None:
-    log = [(stamp(second), number) for number, second in enumerate(seconds)]
+def test_broken_streams_neither_lose_nor_repeat_lines(seconds: list[int], breaks: list[int], overlap: int) -> None:
+    log = [(timestamp(second), number) for number, second in enumerate(seconds)]
     position, seen = LogPosition(), []
     reached = 0
     for end in [*sorted(breaks), len(log)]:
         position.resume()
-        # The server sends all lines since the last stamp; one that ignores `since` sends even older ones.
+        # The server sends all lines since the last timestamp; one that ignores `since` sends even older ones.
         since = next((n for n, (at, _) in enumerate(log) if reached and at >= log[reached - 1][0]), 0)
         for at, number in log[max(since - overlap, 0) : end]:
             if position.is_new(at):
@@ -51,18 +51,18 @@ def test_broken_streams_lose_and_repeat_nothing(seconds: list[int], breaks: list
     assert seen == list(range(len(log)))
 
 
-def test_the_same_trouble_of_several_watches_is_shown_once() -> None:
+def test_the_same_warning_of_several_watches_is_shown_once() -> None:
     stream = io.StringIO()
-    handler = TroubleShown(Console(stream, tty=False, colours=False))
+    handler = WatchWarnings(Console(stream, tty=False, colours=False))
     for watch in ("pods", "events"):
         text = f"{watch}: cannot connect to https://127.0.0.1:26443; trying again"
         handler.handle(logging.LogRecord("trainwright.kube", logging.WARNING, "", 1, text, None, None))
     assert stream.getvalue() == "Warning: cannot connect to https://127.0.0.1:26443; trying again\n"
 
 
-def test_the_first_trouble_comes_with_advice() -> None:
+def test_the_first_warning_is_followed_by_advice() -> None:
     stream = io.StringIO()
-    handler = TroubleShown(Console(stream, tty=False, colours=False), "start it again")
+    handler = WatchWarnings(Console(stream, tty=False, colours=False), "start it again")
     for text in ("pods: lost it; trying again", "pods: cannot connect; trying again"):
         handler.handle(logging.LogRecord("trainwright.kube", logging.WARNING, "", 1, text, None, None))
     assert stream.getvalue().splitlines() == [

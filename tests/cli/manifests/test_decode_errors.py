@@ -1,8 +1,8 @@
-"""What a server could not decode, told in the manifest's own words."""
+"""Decoding errors of the API server, translated into the manifest's terms."""
 
 import pytest
 
-from trainwright.cli.manifests.decode_errors import misfit
+from trainwright.cli.manifests.decode_errors import explain_type_error
 from trainwright.objects import Object
 
 
@@ -23,12 +23,12 @@ def refused(given: str, field: str, wanted: str) -> str:
         (
             pod(env=[{"name": "A", "value": "x"}, {"name": "B", "value": 1}]),
             refused("number", "EnvVar.spec.containers.env.value", "string"),
-            "spec.containers[1].env[1].value: must be text, not 1: put it in quotes",
+            "spec.containers[1].env[1].value: must be a string, not 1: put it in quotes",
         ),
         (
             pod(command=["true", True]),
             refused("bool", "Container.spec.containers.command", "string"),
-            "spec.containers[1].command[1]: must be text, not true: put it in quotes",
+            "spec.containers[1].command[1]: must be a string, not true: put it in quotes",
         ),
         (
             pod(command="python train.py"),
@@ -43,28 +43,28 @@ def refused(given: str, field: str, wanted: str) -> str:
         (
             pod(ports=[{"containerPort": "80"}]),
             refused("string", "ContainerPort.spec.containers.ports.containerPort", "int32"),
-            'spec.containers[1].ports[0].containerPort: must be a whole number, not "80"',
+            'spec.containers[1].ports[0].containerPort: must be an integer, not "80"',
         ),
         (
             {"data": {"lr": "0.1", "epochs": 3}},
             refused("number", "ConfigMap.data", "string"),
-            "data[epochs]: must be text, not 3: put it in quotes",
+            "data[epochs]: must be a string, not 3: put it in quotes",
         ),
         (
             pod(resources=["gpu"]),
             refused("array", "Container.spec.containers.resources", "v1.ResourceRequirements"),
-            'spec.containers[1].resources: must be a mapping, not ["gpu"]',
+            'spec.containers[1].resources: must be an object, not ["gpu"]',
         ),
         (
             pod(),
             refused("number", "Container.spec.containers.elsewhere", "string"),
-            "spec.containers.elsewhere: must be text, not a number",
+            "spec.containers.elsewhere: must be a string, not a number",
         ),
     ],
 )
-def test_the_field_the_value_and_the_remedy_are_named(obj: Object, message: str, words: str) -> None:
-    assert misfit(message, obj) == words
+def test_field_value_and_fix_are_named(obj: Object, message: str, words: str) -> None:
+    assert explain_type_error(message, obj) == words
 
 
-def test_other_complaints_are_left_as_they_are() -> None:
-    assert misfit("quantities must match the regular expression", pod()) is None
+def test_other_messages_are_not_translated() -> None:
+    assert explain_type_error("quantities must match the regular expression", pod()) is None

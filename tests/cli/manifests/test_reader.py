@@ -1,4 +1,4 @@
-"""Manifests as users write them, well and badly: each mistake is named with its place."""
+"""Manifests as users write them; every error names its place."""
 
 import io
 import json
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.errors import Problem
+from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.reader import parse_manifest, read_manifests
 
 CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: one\n"
@@ -20,22 +20,22 @@ def parse(text: str) -> list[dict[str, Any]]:
 
 
 def refusal(text: str) -> str:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(CommandError) as caught:
         parse(text)
     return caught.value.message
 
 
-def test_every_document_remembers_its_line() -> None:
+def test_every_document_knows_its_line() -> None:
     documents = parse_manifest(f"# first\n{CONFIG_MAP}---\n{CONFIG_MAP}", "job.yaml", Path("/home/me"))
     assert [document.where for document in documents] == ["job.yaml:2", "job.yaml:7"]
     assert documents[0].directory == Path("/home/me")
 
 
-def test_empty_documents_are_left_out() -> None:
+def test_empty_documents_are_skipped() -> None:
     assert len(parse(f"---\n---\n{CONFIG_MAP}---\n# only a comment\n")) == 1
 
 
-def test_lists_are_unfolded() -> None:
+def test_lists_are_expanded() -> None:
     item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}}
     assert parse(json.dumps({"apiVersion": "v1", "kind": "List", "items": [item]})) == [item]
 
@@ -44,17 +44,17 @@ def test_json_may_be_indented_with_tabs() -> None:
     assert parse('{\n\t"apiVersion": "v1",\n\t"kind": "Secret",\n\t"metadata": {"name": "x"}\n}')[0]["kind"] == "Secret"
 
 
-def test_dates_stay_text() -> None:
+def test_dates_stay_strings() -> None:
     [config] = parse(f"{CONFIG_MAP}data:\n  day: 2026-11-15\n")
     assert config["data"] == {"day": "2026-11-15"}
 
 
-def test_keys_are_the_text_that_is_written() -> None:
+def test_keys_are_strings_as_they_are_written() -> None:
     [config] = parse(f"{CONFIG_MAP}data:\n  1: one\n  true: yes it is\n  no: norway\n")
     assert config["data"] == {"1": "one", "true": "yes it is", "no": "norway"}
 
 
-def test_merge_keys_are_unfolded() -> None:
+def test_merge_keys_are_expanded() -> None:
     [config] = parse(f"{CONFIG_MAP}data: &base {{a: x, b: y}}\nmore:\n  <<: *base\n  b: z\n")
     assert config["more"] == {"a": "x", "b": "z"}
 
@@ -62,38 +62,41 @@ def test_merge_keys_are_unfolded() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("apiVersion: v1\nkind: [unclosed\n", "job.yaml:3:1: this is not YAML"),
-        ("a: b: c\n", "job.yaml:1:5: this is not YAML"),
-        ("\tkind: x\n", "job.yaml:1:1: this is not YAML"),
-        ("just words\n", "job.yaml:1: an object with apiVersion, kind and metadata is wanted"),
-        ("- a\n- b\n", "job.yaml:1: an object"),
-        ("kind: PyTorchJob\n", "job.yaml:1: the object has no `apiVersion`"),
-        ("apiVersion: v1\n", "job.yaml:1: the object has no `kind`"),
-        ("apiVersion: v1\nkind: 3\n", "`kind` must be text, not 3"),
-        ("apiVersion: v1\nkind: Pod\n", "Pod has no `metadata.name`"),
-        ("apiVerison: v1\nkind: Pod\n", "has no `apiVersion`: did you mean it by `apiVerison`?"),
-        ("apiVersion: v1\nkind: Pod\nmetdata: {name: a}\n", "no `metadata.name`: did you mean it by `metdata`?"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {nmae: a}\n", "no `metadata.name`: did you mean it by `nmae`?"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n", "`metadata.name` must be text, not 5: put it in quotes"),
-        (f"{CONFIG_MAP}  labels: {{version: 1.5}}\n", "`metadata.labels.version` must be text, not 1.5"),
-        (f"{CONFIG_MAP}spec: [1]\n", "`spec` must be a mapping, not [1]"),
-        (f"{CONFIG_MAP}data: {{a: .nan}}\n", "nan is not a number that JSON knows"),
-        (f"{CONFIG_MAP}data: !!binary aGk=\n", "bytes has no place in a manifest"),
-        (f"{CONFIG_MAP}data: !!python/object:os.system {{}}\n", "this is not YAML"),
+        ("apiVersion: v1\nkind: [unclosed\n", "job.yaml:3:1: invalid YAML"),
+        ("a: b: c\n", "job.yaml:1:5: invalid YAML"),
+        ("\tkind: x\n", "job.yaml:1:1: invalid YAML"),
+        ("just words\n", "job.yaml:1: must be an object with apiVersion, kind and metadata"),
+        ("- a\n- b\n", "job.yaml:1: must be an object"),
+        ("kind: PyTorchJob\n", "job.yaml:1: `apiVersion` is missing"),
+        ("apiVersion: v1\n", "job.yaml:1: `kind` is missing"),
+        ("apiVersion: v1\nkind: 3\n", "`kind` must be a string, not 3"),
+        ("apiVersion: v1\nkind: Pod\n", "`metadata.name` of Pod is missing"),
+        ("apiVerison: v1\nkind: Pod\n", "`apiVersion` is missing: is `apiVerison` a misspelling of it?"),
+        ("apiVersion: v1\nkind: Pod\nmetdata: {name: a}\n", "of Pod is missing: is `metdata` a misspelling of it?"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {nmae: a}\n", "of Pod is missing: is `nmae` a misspelling of it?"),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n",
+            "`metadata.name` must be a string, not 5: put it in quotes",
+        ),
+        (f"{CONFIG_MAP}  labels: {{version: 1.5}}\n", "`metadata.labels.version` must be a string, not 1.5"),
+        (f"{CONFIG_MAP}spec: [1]\n", "`spec` must be an object, not [1]"),
+        (f"{CONFIG_MAP}data: {{a: .nan}}\n", "nan is not a JSON number"),
+        (f"{CONFIG_MAP}data: !!binary aGk=\n", "cannot contain a value of type bytes"),
+        (f"{CONFIG_MAP}data: !!python/object:os.system {{}}\n", "invalid YAML"),
         (f"{CONFIG_MAP}data: &again [*again]\n", "too large or too deeply nested"),
         pytest.param('{"a": ' + "[" * 5000 + "]" * 5000 + "}", "too deeply nested", id="deep JSON"),
         ("apiVersion: v1\nkind: List\nitems: 3\n", "`items` of a List must be a list"),
     ],
 )
-def test_mistakes_are_named(text: str, words: str) -> None:
+def test_errors_name_place_and_cause(text: str, words: str) -> None:
     assert words in refusal(text)
 
 
-def test_a_key_that_is_there_twice_is_refused_where_it_is() -> None:
-    assert refusal(f"{CONFIG_MAP}metadata:\n  name: two\n") == "job.yaml:5:1: the key 'metadata' is there twice"
+def test_a_duplicate_key_is_refused_with_its_place() -> None:
+    assert refusal(f"{CONFIG_MAP}metadata:\n  name: two\n") == "job.yaml:5:1: duplicate key 'metadata'"
 
 
-def test_aliases_that_unfold_to_millions_are_refused() -> None:
+def test_aliases_that_expand_to_millions_are_refused() -> None:
     bomb = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10) if n else '1'}]\n" for n in range(9))
     assert "too large" in refusal(CONFIG_MAP + bomb)
 
@@ -104,7 +107,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     documents = []
     try:
         documents = parse(text)
-    except Problem as problem:
+    except CommandError as problem:
         refused = problem.message
     assert refused.startswith("job.yaml") or all(isinstance(document, dict) for document in documents)
 
@@ -132,28 +135,28 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Problem, match=r"cannot read .*/job.yaml: No such file"):
+    with pytest.raises(CommandError, match=r"failed to read .*/job.yaml: No such file"):
         read_manifests([str(tmp_path / "job.yaml")])
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(b"PK\x03\x04\xff\xfe")
-    with pytest.raises(Problem, match=r"model\.pt is not a manifest"):
+    with pytest.raises(CommandError, match=r"model\.pt is not a manifest"):
         read_manifests([str(tmp_path / "model.pt")])
 
 
 def test_a_directory_without_manifests_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Problem, match="there are no manifests in the directory"):
+    with pytest.raises(CommandError, match="no manifests found in directory"):
         read_manifests([str(tmp_path)])
 
 
 def test_a_file_without_objects_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty.yaml").write_text("# nothing\n")
-    with pytest.raises(Problem, match=r"there is no object in .*empty.yaml"):
+    with pytest.raises(CommandError, match=r"no objects found in .*empty.yaml"):
         read_manifests([str(tmp_path / "empty.yaml")])
 
 
 def test_the_same_object_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(f"{CONFIG_MAP}---\n{CONFIG_MAP}")
-    with pytest.raises(Problem, match=r"job.yaml:6: ConfigMap one is there twice, see .*job.yaml:1"):
+    with pytest.raises(CommandError, match=r"job.yaml:6: ConfigMap one is already defined at .*job.yaml:1"):
         read_manifests([str(tmp_path / "job.yaml")])

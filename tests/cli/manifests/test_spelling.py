@@ -1,4 +1,4 @@
-"""Suggestions for misspelt fields, by the schemas of real kinds."""
+"""Suggestions for misspelled fields, by the schemas of real kinds."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_fields_of_a_pod(path: str, meant: str) -> None:
 
 
 @given(st.text())
-def test_any_path_can_be_asked_about(path: str) -> None:
+def test_any_path_is_accepted(path: str) -> None:
     meant = did_you_mean(path, JOB, definition)
     assert meant is None or meant in str(JOB)
 
@@ -55,6 +55,6 @@ def test_the_servers_message_names_the_fields() -> None:
     assert unknown_fields("admission webhook denied the request") == []
 
 
-def test_letter_case_counts_little() -> None:
+def test_letter_case_is_ignored() -> None:
     assert nearest("pytorchjob", ["PyTorchJob", "Pod"]) == "PyTorchJob"
     assert nearest("zebra", ["PyTorchJob", "Pod"]) is None

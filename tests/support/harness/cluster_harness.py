@@ -13,7 +13,7 @@ from tests.support.harness.job_harness import JobHarness
 from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
-from trainwright.cli.embedded_operator import settings_for
+from trainwright.cli.up_process import operator_settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
@@ -101,5 +101,5 @@ async def embedded_cluster_harness(directory: Path, *, sandbox: str | None = Non
     (shared := directory / "harness").mkdir()
     async with embedded_cluster(directory / "data", sandbox=sandbox) as cluster, Client(cluster.config) as client:
         await install_crds(client, KINDS.values())
-        async with running_operator(client, settings=settings_for(cluster.sandbox)) as operator:
+        async with running_operator(client, settings=operator_settings(cluster.sandbox)) as operator:
             yield EmbeddedClusterHarness(client, "default", operator, shared)

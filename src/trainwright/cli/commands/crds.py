@@ -1,4 +1,4 @@
-"""`trainwright crds`: our CustomResourceDefinitions as a manifest, for whoever installs them without the operator."""
+"""`trainwright crds`: prints the CustomResourceDefinitions as a manifest."""
 
 import click
 
@@ -7,9 +7,9 @@ import click
 def command() -> None:
     """Print the CustomResourceDefinitions.
 
-    For clusters where the operator may not install them: `trainwright crds | kubectl apply -f -`.
+    For clusters where the operator is not allowed to install them: `trainwright crds | kubectl apply -f -`.
     """
-    # Imported here: they take longer than the rest of the command line.
+    # Imported here because it takes longer than the rest of the command line.
     import yaml
 
     from trainwright.api.crd import render_crd

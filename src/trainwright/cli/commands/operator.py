@@ -1,6 +1,6 @@
-"""`trainwright operator`: the operator as a process beside a Kubernetes cluster, with upstream's flags.
+"""`trainwright operator`: runs the operator against a Kubernetes cluster, with upstream's flags.
 
-docs/reference/operator-flags.md compares them with training-operator's, one by one.
+docs/reference/operator-flags.md compares each flag with training-operator's.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from trainwright.cli.errors import Problem
+from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import F, GoCommand, bool_flag, duration
 from trainwright.cli.logging import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, parse_level, start_logging, zap_format
 from trainwright.engine.rendering.init_template import InitTemplate, InitTemplateError, parse_init_template
@@ -17,7 +17,7 @@ from trainwright.engine.settings import Gang, InitContainer, Settings
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 
 DEFAULT_TEMPLATE = Path("/etc/config/initContainer.yaml")
-_DEFAULTS, _WAITING, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), LeaderElectionOptions(), WebhookOptions()
+_DEFAULTS, _INIT, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), LeaderElectionOptions(), WebhookOptions()
 
 
 def _text(flag: str, default: str, metavar: str, meaning: str) -> Callable[[F], F]:
@@ -38,125 +38,135 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     "--namespace",
     metavar="NAME",
     envvar="KUBEFLOW_NAMESPACE",
-    help="Look after this namespace alone (default: $KUBEFLOW_NAMESPACE, else all).",
+    help="Watch only this namespace (default: $KUBEFLOW_NAMESPACE, else all namespaces).",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The cluster's kubeconfig (default: the cluster around this pod, else $KUBECONFIG or ~/.kube/config).",
+    help="The kubeconfig file (default: in-cluster configuration, else $KUBECONFIG or ~/.kube/config).",
 )
-@click.option("--context", metavar="NAME", help="The kubeconfig's context (default: its current one).")
+@click.option("--context", metavar="NAME", help="The context of the kubeconfig (default: the current context).")
 @click.option(
     "--enable-scheme",
     multiple=True,
     metavar="KIND",
-    help="A kind to look after, such as pytorchjob; may be given several times (default: all).",
+    help="A kind to reconcile, such as pytorchjob; may be repeated (default: all kinds).",
 )
-@click.option("--install-crds", is_flag=True, help="First install or update the CustomResourceDefinitions.")
-@_count("--controller-threads", _DEFAULTS.controller_threads, "Jobs that are looked at at the same time.")
-@_count("--parallel-writes", _DEFAULTS.parallel_writes, "Writes to the cluster that are under way at the same time.")
+@click.option("--install-crds", is_flag=True, help="Install or update the CustomResourceDefinitions at start.")
+@_count("--controller-threads", _DEFAULTS.controller_threads, "Maximum number of concurrent reconciles.")
+@_count("--parallel-writes", _DEFAULTS.parallel_writes, "Maximum number of concurrent write requests.")
 @click.option(
     "--kube-api-qps",
     type=float,
     default=0.0,
     show_default=True,
-    help="Requests per second to the API server, watches and the lease apart; 0: as many as it takes.",
+    help="Maximum requests per second to the API server, except watches and the lease; 0 means no limit.",
 )
-@_count("--kube-api-burst", _DEFAULTS.kube_api_burst, "How many of them may go at once, if --kube-api-qps is set.")
+@_count("--kube-api-burst", _DEFAULTS.kube_api_burst, "Maximum burst of requests, if --kube-api-qps is set.")
 @click.option(
     "--gang-scheduler-name",
     default="",
     metavar="NAME",
-    help="Schedule the pods of a job together: volcano, or the name of a scheduler with the coscheduling plugin.",
+    help="Gang scheduler for all jobs: volcano, or the name of a scheduler with the coscheduling plugin.",
 )
 @bool_flag(
     "--whole-group-restart",
     default=_DEFAULTS.settings.group_restart,
-    help="A failed pod takes all others of its job with it, unless the job says otherwise.",
+    help="Restart all pods of a job when one fails. Jobs can override it by annotation.",
 )
 @click.option(
     "--dead-node-seconds",
     type=click.IntRange(min=1),
     metavar="SECONDS",
-    help="Replace pods whose node has been gone for so long, unless the job says otherwise (default: never).",
+    help="Replace pods whose node has been lost for this long (default: never). Jobs can override it by annotation.",
 )
 @_text(
     "--pytorch-init-container-image",
-    _WAITING.image,
+    _INIT.image,
     "IMAGE",
-    'The image in which PyTorch workers wait for their master\'s name; "" switches the waiting off.',
+    'Image of the init container in which workers wait for the master\'s DNS name; "" disables it.',
 )
-@_count("--pytorch-init-container-max-tries", _WAITING.max_tries, "How often they ask before they fail.")
+@_count(
+    "--pytorch-init-container-max-tries",
+    _INIT.max_tries,
+    "How often it looks up the name before it fails.",
+)
 @click.option(
     "--pytorch-init-container-template-file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help=f"A YAML list of containers in its place (default: {DEFAULT_TEMPLATE} if it is there).",
+    help=f"YAML template of the init containers (default: {DEFAULT_TEMPLATE} if it exists).",
 )
 @bool_flag(
     "--pytorch-init-container-wait-for-port",
-    default=_WAITING.wait_for_port,
-    help="Wait until the master's port answers, not its name alone.",
+    default=_INIT.wait_for_port,
+    help="Also wait until the master's port accepts connections.",
 )
 @click.option(
     "--mpi-kubectl-delivery-image",
     metavar="IMAGE",
-    help="Accepted for the sake of existing Deployments; without effect, there is no MPIJob here yet.",
+    help="Accepted for compatibility, without effect: MPIJob is not supported yet.",
 )
-@_text("--metrics-bind-address", ":8080", "HOST:PORT", "Where to serve /metrics; 0: nowhere.")
-@_text("--health-probe-bind-address", ":8081", "HOST:PORT", "Where to serve /healthz and /readyz; 0: nowhere.")
-@bool_flag("--leader-elect", default=False, help="Work only while holding a lease: for more than one replica.")
-@_text("--leader-election-id", _LEASE.name, "NAME", "The lease's name.")
+@_text("--metrics-bind-address", ":8080", "HOST:PORT", "Address of /metrics; 0 disables it.")
+@_text("--health-probe-bind-address", ":8081", "HOST:PORT", "Address of /healthz and /readyz; 0 disables them.")
+@bool_flag("--leader-elect", default=False, help="Enable leader election, for more than one replica.")
+@_text("--leader-election-id", _LEASE.name, "NAME", "The name of the Lease.")
 @click.option(
     "--leader-election-namespace",
     metavar="NAME",
-    help="The lease's namespace (default: $MY_POD_NAMESPACE, else that of this pod or of the kubeconfig's context).",
+    help="The namespace of the Lease (default: $MY_POD_NAMESPACE, else that of the pod or the context).",
 )
 @_duration(
     "--leader-election-lease-duration",
     _LEASE.lease_seconds,
-    "Without a sign of life for so long, another one takes over.",
+    "How long a replica waits after the last renewal before it takes over.",
 )
-@_duration("--leader-election-renew-deadline", _LEASE.renew_seconds, "Without a renewal for so long, the leader ends.")
-@_duration("--leader-election-retry-period", _LEASE.retry_seconds, "Between two tries to get or renew the lease.")
+@_duration(
+    "--leader-election-renew-deadline",
+    _LEASE.renew_seconds,
+    "How long the leader retries before it exits.",
+)
+@_duration("--leader-election-retry-period", _LEASE.retry_seconds, "Time between two attempts to acquire or renew.")
 @click.option(
     "--webhook-server-port",
     type=click.IntRange(0, 65535),
     default=_WEBHOOKS.port,
     show_default=True,
-    help="Where to serve the admission webhooks; 0: nowhere.",
+    help="Port of the admission webhooks; 0 disables them.",
 )
-@_text("--webhook-service-name", _WEBHOOKS.service, "NAME", "The Service through which the API server reaches them.")
-@_text("--webhook-secret-name", _WEBHOOKS.secret, "NAME", "The Secret that holds their certificates.")
+@_text("--webhook-service-name", _WEBHOOKS.service, "NAME", "The Service of the webhooks.")
+@_text("--webhook-secret-name", _WEBHOOKS.secret, "NAME", "The Secret with the certificates of the webhooks.")
 @_text(
     "--webhook-configuration-name",
     _WEBHOOKS.configuration,
     "NAME",
-    "The ValidatingWebhookConfiguration that gets their authority.",
+    "The ValidatingWebhookConfiguration whose caBundle the operator sets.",
 )
 @bool_flag(
     "--zap-devel",
     default=None,
     help="Defaults for development (debug, console) or, if false, for production (info, JSON).",
 )
-@click.option("--zap-encoder", type=click.Choice(ENCODERS), help="The form of the log (default: console).")
+@click.option("--zap-encoder", type=click.Choice(ENCODERS), help="The format of the log (default: console).")
 @click.option(
     "--zap-log-level", type=parse_level, metavar="LEVEL", help="debug, info, error, panic or a number (default: info)."
 )
 @click.option(
     "--zap-stacktrace-level",
     type=click.Choice(STACKTRACE_LEVELS),
-    help="Accepted, without effect: unexpected errors, and no others, come with a stack trace.",
+    help="Accepted for compatibility, without effect: only unexpected errors are logged with a stack trace.",
 )
 @click.option(
-    "--zap-time-encoding", type=click.Choice(list(TIME_ENCODINGS)), help="How the log writes times (default: iso8601)."
+    "--zap-time-encoding",
+    type=click.Choice(list(TIME_ENCODINGS)),
+    help="The format of timestamps (default: iso8601).",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Log every decision, as --zap-log-level debug does.")
+@click.option("-v", "--verbose", is_flag=True, help="Log at debug level, like --zap-log-level debug.")
 def command(**flags: Any) -> None:
-    """Run the operator beside a Kubernetes cluster.
+    """Run the operator against a Kubernetes cluster.
 
-    The embedded cluster has its own; this one is for any other. It runs until it gets SIGTERM or SIGINT. Flags that
-    training-operator has too mean the same, in all of Go's spellings.
+    The embedded cluster runs its own operator; this command is for other clusters. It runs until SIGTERM or SIGINT. The
+    flags of training-operator have the same meaning and accept Go's syntax.
     """
     import asyncio
     import logging
@@ -174,11 +184,11 @@ def command(**flags: Any) -> None:
     )
     try:
         options = options_from(flags)
-        for flag in unheeded(flags):
+        for flag in ignored_flags(flags):
             logging.getLogger("trainwright.operator").warning("%s has no effect", flag)
         asyncio.run(run_operator(options))
     except (OperatorError, ConfigError) as error:
-        raise Problem(str(error)) from error
+        raise CommandError(str(error)) from error
 
 
 def options_from(flags: dict[str, Any]) -> OperatorOptions:
@@ -194,8 +204,8 @@ def options_from(flags: dict[str, Any]) -> OperatorOptions:
     )
 
 
-def unheeded(flags: dict[str, Any]) -> list[str]:
-    """The flags that were given for the sake of a Deployment, and that nothing here heeds."""
+def ignored_flags(flags: dict[str, Any]) -> list[str]:
+    """The given flags that have no effect."""
     return [
         f"--{name.replace('_', '-')}"
         for name in ("mpi_kubectl_delivery_image", "zap_stacktrace_level")
@@ -222,18 +232,17 @@ def _init_container(flags: dict[str, Any]) -> InitContainer:
     )
 
 
-def read_template(named: Path | None, default: Path = DEFAULT_TEMPLATE) -> InitTemplate | None:
-    """None: there is none. A file that is there but cannot be used is an error, unlike upstream, which would go on
-    with its own template and say nothing."""
-    flag, path = "--pytorch-init-container-template-file", named or default
-    if named is None and not path.exists():
+def read_template(given: Path | None, default: Path = DEFAULT_TEMPLATE) -> InitTemplate | None:
+    """None if there is no file. An unusable file is an error; upstream would silently use its built-in template."""
+    flag, path = "--pytorch-init-container-template-file", given or default
+    if given is None and not path.exists():
         return None
     try:
         return parse_init_template(path.read_text())
     except OSError as error:
-        raise OperatorError(f"{flag}: cannot read {path}: {error.strerror}") from None
+        raise OperatorError(f"{flag}: failed to read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise OperatorError(f"{flag}: {path} is not text in UTF-8") from None
+        raise OperatorError(f"{flag}: {path} is not UTF-8 text") from None
     except InitTemplateError as error:
         raise OperatorError(f"{flag}: {path}: {error}") from None
 

@@ -1,4 +1,4 @@
-"""`trainwright run`: checks manifests, applies them, and follows their jobs until all are over."""
+"""`trainwright run`: validates manifests, applies them, and follows their jobs until all have finished."""
 
 import shlex
 import sys
@@ -10,20 +10,21 @@ import click
 
 from trainwright.api.job import read_job
 from trainwright.cli.console import Console
-from trainwright.cli.errors import Problem, problems_reported
+from trainwright.cli.errors import CommandError, report_errors
 from trainwright.cli.flags import duration, python_path, target_flags
-from trainwright.cli.follow.job_state import JobStory
-from trainwright.cli.follow.messages import EXIT_CODES, goes_on, verdict, volume_lines
+from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.messages import EXIT_CODES, result_lines, still_running_lines, volume_lines
+from trainwright.cli.main import INTERRUPTED
 from trainwright.cli.manifests.apply import (
-    annotated,
+    active_python,
+    annotate_for_node,
     apply_job,
-    apply_other,
-    caller_python,
-    in_order,
-    refuse_others,
+    apply_object,
+    in_apply_order,
+    refuse_running_jobs,
 )
 from trainwright.cli.manifests.reader import read_manifests
-from trainwright.cli.manifests.validation import Item, check
+from trainwright.cli.manifests.validation import ValidObject, validate
 from trainwright.cli.targets import Target, TargetOptions, find_target
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.sync_client import SyncClient
@@ -34,18 +35,26 @@ from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_V
 
 @click.command(name="run")
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
-@click.option("-n", "--namespace", help="For objects that name none (default: the context's).")
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    help="The namespace of objects that set none (default: the namespace of the context).",
+)
 @click.option(
     "--python",
     type=python_path,
     metavar="PATH",
-    help="The Python of the pods, on the embedded cluster (default: that of the active virtual or conda environment).",
+    help="The Python of the pods on the embedded cluster (default: the active virtual or conda environment).",
 )
-@click.option("--follow/--no-follow", default=True, help="Follow the jobs to their end (default), or return at once.")
+@click.option("--follow/--no-follow", default=True, help="Follow the jobs (default), or return after applying.")
 @click.option(
-    "--timeout", type=duration, metavar="DURATION", help="Stop following after this time (90s, 5m); the jobs go on."
+    "--timeout",
+    type=duration,
+    metavar="DURATION",
+    help="Stop following after this time; the jobs keep running.",
 )
-@click.option("--replace", is_flag=True, help="End a running job of the same name and another spec.")
+@click.option("--replace", is_flag=True, help="Delete and recreate jobs that are running with a different spec.")
 @target_flags
 def command(
     files: tuple[str, ...],
@@ -58,60 +67,60 @@ def command(
     kubeconfig: Path | None,
     data_dir: Path | None,
 ) -> None:
-    """Run the jobs of manifests and follow them to their end.
+    """Run the jobs in manifests and follow them until they finish.
 
-    FILE is a YAML or JSON file, a directory of them, or - for standard input. Everything is checked before anything is
-    applied. A job that has finished before is run again; one that is running is followed.
+    FILE is a YAML or JSON file, a directory of them, or - for standard input. All objects are validated before the
+    first one is applied. A job that has finished is run again; a job that is running is followed.
 
-    Exit codes: 0 succeeded, 1 failed, 124 timed out, 130 interrupted (the job goes on).
+    Exit codes: 0 succeeded, 1 failed, 124 timed out, 130 interrupted (the jobs keep running).
     """
     documents = read_manifests(files)
     target = find_target(TargetOptions(context, kubeconfig, data_dir)).in_namespace(namespace)
     if python and not target.embedded:
-        raise Problem("--python is for the embedded cluster: elsewhere a pod's Python is that of its image")
-    place = f" -n {namespace}" if namespace else ""
-    again = f"trainwright run{target.flags}{place} {shlex.join(files)}"
+        raise CommandError("--python is for the embedded cluster: on other clusters pods use the Python of their image")
+    namespace_flag = f" -n {namespace}" if namespace else ""
+    again = f"trainwright run{target.flags}{namespace_flag} {shlex.join(files)}"
     console = Console.of()
-    Console.of(sys.stderr).say(target.line)
-    with problems_reported(target.name), SyncClient(target.config) as client:
-        items = in_order(check(documents, client, target.config.namespace))
-        refuse_others(items, client, replace=replace)
-        stories = _applied(items, client, target, python=python, replace=replace, console=console)
-        if not stories:
+    Console.of(sys.stderr).print(target.line)
+    with report_errors(target.name), SyncClient(target.config) as client:
+        items = in_apply_order(validate(documents, client, target.config.namespace))
+        refuse_running_jobs(items, client, replace=replace)
+        states = _apply(items, client, target, python=python, replace=replace, console=console)
+        if not states:
             return
         if not follow:
-            # Who follows the jobs is told by their events.
+            # With --follow the same warnings arrive as events of the jobs.
             for warning in (text for item in items if item.job for text in item.job.warnings):
-                console.say(f"Warning: {warning}", colour="yellow")
-            console.say(f"follow with: {again}")
+                console.print(f"Warning: {warning}", colour="yellow")
+            console.print(f"follow with: {again}")
             return
-        sys.exit(_followed(stories, client, target, console, again=again, timeout=timeout))
+        sys.exit(_follow_and_report(states, client, target, console, again=again, timeout=timeout))
 
 
-def _applied(
-    items: Sequence[Item],
+def _apply(
+    items: Sequence[ValidObject],
     client: SyncClient,
     target: Target,
     *,
     python: Path | None,
     replace: bool,
     console: Console,
-) -> list[JobStory]:
-    stories = []
+) -> list[JobState]:
+    states = []
     for item in items:
         if item.job is None:
-            console.say(apply_other(item, client))
+            console.print(apply_object(item, client))
             continue
         wanted = item.document.object
         if target.embedded:
-            wanted = annotated(wanted, item.document.directory, asked=python, active=caller_python())
-        created = apply_job(item, wanted, client, replace=replace, say=console.say)
-        stories.append(JobStory(read_job(created), created["metadata"]["uid"], python=target.python))
-    return stories
+            wanted = annotate_for_node(wanted, item.document.directory, flag=python, active=active_python())
+        created = apply_job(item, wanted, client, replace=replace, report=console.print)
+        states.append(JobState(read_job(created), created["metadata"]["uid"], python=target.python))
+    return states
 
 
-def _followed(
-    stories: list[JobStory],
+def _follow_and_report(
+    states: list[JobState],
     client: SyncClient,
     target: Target,
     console: Console,
@@ -119,48 +128,48 @@ def _followed(
     again: str,
     timeout: float | None,
 ) -> int:
-    """Follows the jobs and says how they ended; the exit code."""
+    """Follows the jobs and prints their results; returns the exit code."""
     try:
-        in_time = _follow(stories, target, console, timeout=timeout)
+        in_time = _follow(states, target, console, timeout=timeout)
     except KeyboardInterrupt:
         in_time = None
-    for story in stories:
-        if story.outcome:
-            colour = "green" if story.outcome == "Succeeded" else "red"
-            first, *rest = verdict(story, now=datetime.now(UTC), kubectl=target.kubectl)
-            console.say(first, colour=colour)
-            for line in (*rest, *volume_lines(_volumes(story, client))):
-                console.say(line)
+    for state in states:
+        if state.outcome:
+            colour = "green" if state.outcome == "Succeeded" else "red"
+            first, *rest = result_lines(state, now=datetime.now(UTC), kubectl=target.kubectl)
+            console.print(first, colour=colour)
+            for line in (*rest, *volume_lines(_volumes(state, client))):
+                console.print(line)
         else:
-            for line in goes_on(story, again=again, kubectl=target.kubectl):
-                console.say(line)
+            for line in still_running_lines(state, again=again, kubectl=target.kubectl):
+                console.print(line)
     if in_time is None:
-        return 130
+        return INTERRUPTED
     if not in_time:
         return 124
-    return max(EXIT_CODES.get(story.outcome or "", 1) for story in stories)
+    return max(EXIT_CODES.get(state.outcome or "", 1) for state in states)
 
 
-def _follow(stories: list[JobStory], target: Target, console: Console, *, timeout: float | None) -> bool:
-    # Imported while the pods are starting: what was needed so far was loaded in a fraction of the time.
+def _follow(states: list[JobState], target: Target, console: Console, *, timeout: float | None) -> bool:
+    # Imported here, while the pods are starting, because it takes longer than everything before.
     import asyncio
 
     from trainwright.cli.follow.follower import follow
     from trainwright.kube.client.async_client import Client
 
-    restart = f", or is started again with `trainwright up --detach{target.flags}`" if target.embedded else ""
-    advice = f"waiting until it answers again{restart}; Ctrl-C ends the waiting, not the jobs"
+    restart = f" (to restart it: `trainwright up --detach{target.flags}`)" if target.embedded else ""
+    advice = f"waiting for the cluster{restart}; the jobs keep running if you stop with Ctrl-C"
 
     async def session() -> bool:
         async with Client(target.config) as client:
-            return await follow(client, stories, console, timeout=timeout, advice=advice)
+            return await follow(client, states, console, timeout=timeout, advice=advice)
 
     return asyncio.run(session())
 
 
-def _volumes(story: JobStory, client: SyncClient) -> Iterator[tuple[str, str, str]]:
-    """Name, mount and place of the volumes of a job whose place can be named."""
-    for replica in read_job(story.object).replicas.values():
+def _volumes(state: JobState, client: SyncClient) -> Iterator[tuple[str, str, str]]:
+    """Name, mount path and location of the volumes of a job whose location is known."""
+    for replica in read_job(state.object).replicas.values():
         spec = replica.template.get("spec") or {}
         mounts = {
             mount["name"]: mount["mountPath"]
@@ -168,12 +177,12 @@ def _volumes(story: JobStory, client: SyncClient) -> Iterator[tuple[str, str, st
             for mount in container.get("volumeMounts") or ()
         }
         for volume in spec.get("volumes") or ():
-            place = _place(volume, story.namespace, client)
-            if place and volume["name"] in mounts:
-                yield volume["name"], mounts[volume["name"]], place
+            location = _location(volume, state.namespace, client)
+            if location and volume["name"] in mounts:
+                yield volume["name"], mounts[volume["name"]], location
 
 
-def _place(volume: Object, namespace: str, client: SyncClient) -> str | None:
+def _location(volume: Object, namespace: str, client: SyncClient) -> str | None:
     if host := volume.get("hostPath"):
         return str(host["path"])
     claim = value_at(volume, "persistentVolumeClaim", "claimName")
@@ -186,9 +195,9 @@ def _place(volume: Object, namespace: str, client: SyncClient) -> str | None:
             return None
         spec = client.get(PERSISTENT_VOLUMES, name)["spec"]
     except (ApiError, Unreachable):
-        return None  # not there, or not for us to see: the verdict stands without it
+        return None  # not found or not allowed to get: the result is printed without it
     if path := value_at(spec, "hostPath", "path") or value_at(spec, "local", "path"):
         return str(path)
     if share := spec.get("nfs"):
         return f"{share.get('server')}:{share.get('path')}"
-    return f"persistent volume {name}"
+    return f"PersistentVolume {name}"

@@ -1,4 +1,4 @@
-"""`trainwright status`: is there a cluster, what is it like, and how are its jobs."""
+"""`trainwright status`: shows whether the cluster is running, and counts its nodes, jobs and pods by state."""
 
 import sys
 from collections import Counter
@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from trainwright.api.kinds import KINDS
-from trainwright.cli.errors import problems_reported
+from trainwright.cli.errors import report_errors
 from trainwright.cli.flags import target_flags
-from trainwright.cli.targets import NotRunning, TargetOptions, data_dir_at, find_target
+from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
 from trainwright.cluster.embedded import ClusterRecord, DataDir
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import raw_request
@@ -26,56 +26,56 @@ NOT_RUNNING = 3
 @click.command(name="status")
 @target_flags
 def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> None:
-    """Show whether the cluster runs, and its jobs.
+    """Show the state of the cluster and its jobs.
 
-    Exit codes: 0 it runs, 3 no embedded cluster runs, 1 the cluster does not answer or a part of it is broken.
+    Exit codes: 0 running, 1 unreachable or not healthy, 3 no embedded cluster is running.
     """
     data = data_dir_at(data_dir)
     try:
         target = find_target(TargetOptions(context, kubeconfig, data_dir))
-    except NotRunning as none:
-        click.echo(none.message, err=True)
+    except NotRunningError as error:
+        click.echo(error.message, err=True)
         sys.exit(NOT_RUNNING)
     record = data.running() if target.embedded else None
-    with problems_reported(target.name), SyncClient(target.config, retries=False) as client:
-        broken = broken_parts(client.send(raw_request("GET", "/readyz", params={"verbose": "true"})).body)
-        jobs = [job for kind in KINDS.values() for job in _listed(client, kind.resource)]
+    with report_errors(target.name), SyncClient(target.config, retries=False) as client:
+        failed = failed_checks(client.send(raw_request("GET", "/readyz", params={"verbose": "true"})).body)
+        jobs = [job for kind in KINDS.values() for job in _list(client, kind.resource)]
         lines = [
             f"{target.name} is up",
             *_details(record, data),
-            f"  nodes    {counted(ready_or_not(node) for node in _listed(client, NODES))}",
-            f"  jobs     {counted(state_of(job) for job in jobs)}",
-            f"  pods     {counted(_phase(pod) for pod in _listed(client, PODS))}",
+            f"  nodes    {count_by_state(node_state(node) for node in _list(client, NODES))}",
+            f"  jobs     {count_by_state(job_state(job) for job in jobs)}",
+            f"  pods     {count_by_state(_phase(pod) for pod in _list(client, PODS))}",
         ]
     for line in lines:
         click.echo(line)
-    if broken:
-        where = f": {data.log} says why" if record else ""
-        click.echo(f"  broken   {', '.join(broken)}{where}")
+    if failed:
+        log = f": see {data.log}" if record else ""
+        click.echo(f"  failed   {', '.join(failed)}{log}")
         sys.exit(1)
 
 
-def broken_parts(report: bytes) -> list[str]:
-    """Which checks of a server's readiness report have failed."""
+def failed_checks(report: bytes) -> list[str]:
+    """The failed checks in the answer of /readyz?verbose."""
     lines = report.decode(errors="replace").splitlines()
     return [line.removeprefix("[-]").split(" ")[0] for line in lines if line.startswith("[-]")]
 
 
-def state_of(job: Object) -> str:
-    """The job's state as its column in kubectl shows it."""
+def job_state(job: Object) -> str:
+    """The job's STATE as `kubectl get` shows it: its last condition that is true."""
     conditions = value_at(job, "status", "conditions", default=())
     true = [str(one.get("type")) for one in conditions if one.get("status") == "True"]
     return true[-1] if true else "New"
 
 
-def ready_or_not(node: Object) -> str:
+def node_state(node: Object) -> str:
     return "Ready" if is_condition_true(node.get("status") or {}, "Ready") else "NotReady"
 
 
-def counted(words: Iterable[str]) -> str:
+def count_by_state(states: Iterable[str]) -> str:
     """`2 Running, 1 Succeeded`, the most frequent first."""
-    counts = sorted(Counter(words).items(), key=lambda pair: (-pair[1], pair[0]))
-    return ", ".join(f"{number} {word}" for word, number in counts) or "none"
+    counts = sorted(Counter(states).items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{number} {state}" for state, number in counts) or "none"
 
 
 def _details(record: ClusterRecord | None, data: DataDir) -> list[str]:
@@ -93,8 +93,8 @@ def _phase(pod: Object) -> str:
     return str(value_at(pod, "status", "phase", default="Pending"))
 
 
-def _listed(client: SyncClient, resource: Resource) -> list[Object]:
-    """All objects of a resource; none if the cluster does not know it."""
+def _list(client: SyncClient, resource: Resource) -> list[Object]:
+    """All objects of a resource; empty if the cluster does not serve it."""
     try:
         return client.list(resource).items
     except NotFound:

@@ -1,4 +1,4 @@
-"""`trainwright version`: ours, and on request the cluster's."""
+"""`trainwright version`: prints the version of this program and optionally that of the cluster."""
 
 from pathlib import Path
 
@@ -9,24 +9,24 @@ from trainwright.cli.flags import target_flags
 
 
 @click.command(name="version")
-@click.option("--server", is_flag=True, help="Also the version of the cluster that commands mean.")
+@click.option("--server", is_flag=True, help="Also print the version of the cluster.")
 @target_flags
 def command(server: bool, context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> None:
     """Print the version."""
     click.echo(f"trainwright {__version__}")
     if server:
-        click.echo(_of_server(context, kubeconfig, data_dir))
+        click.echo(_server_version(context, kubeconfig, data_dir))
 
 
-def _of_server(context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> str:
-    # Imported here: the plain question is answered without any of it.
+def _server_version(context: str | None, kubeconfig: Path | None, data_dir: Path | None) -> str:
+    # Imported here because `trainwright version` alone needs none of it.
     import msgspec
 
-    from trainwright.cli.errors import problems_reported
+    from trainwright.cli.errors import report_errors
     from trainwright.cli.targets import TargetOptions, find_target
     from trainwright.kube.client.sync_client import SyncClient
 
     target = find_target(TargetOptions(context, kubeconfig, data_dir))
-    with problems_reported(target.name), SyncClient(target.config) as client:
+    with report_errors(target.name), SyncClient(target.config) as client:
         answer = msgspec.json.decode(client.raw("GET", "/version"))
     return f"{target.name}: {answer.get('gitVersion', 'unknown')}"

@@ -1,1 +1,1 @@
-"""Follows jobs to their end: watches, logs, progress lines and the final verdict."""
+"""Follows jobs until they finish: `follower` watches the cluster, `job_state` keeps the state, `messages` words it."""

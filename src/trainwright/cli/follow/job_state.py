@@ -1,7 +1,4 @@
-"""What is known about one job that is being followed: its pods, what they printed, what went wrong.
-
-It is told what was seen and answers what to show. It does no I/O, so that every telling can be tested as values.
-"""
+"""The state of one job that is being followed: its pods, their logs, progress, warnings and failures. No I/O."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -9,44 +6,44 @@ from dataclasses import dataclass, field, replace
 
 from trainwright.api.job import Job
 from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
-from trainwright.cli.manifests.apply import end_of
-from trainwright.insight.failure import Ended, failures_of, first_failure
+from trainwright.cli.manifests.apply import finished_condition
+from trainwright.insight.failure import Failure, failures_of, first_failure
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
 from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.pods import Pod, Waiting, read_pod
 
-_HOPELESS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
-"""Reasons for which a container waits that no waiting mends: the manifest has to change."""
-_UNREMARKABLE = frozenset({"", "ContainerCreating", "PodInitializing"})
-_PASSING = frozenset({"FailedScheduling", "Unschedulable"})
-"""What is usual for a moment, while volumes are being bound, and only worth a word if it lasts."""
-_PATIENCE_SECONDS = 3.0
+_PERMANENT_REASONS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
+"""Reasons of a waiting container that only a change of the manifest resolves."""
+_NORMAL_REASONS = frozenset({"", "ContainerCreating", "PodInitializing"})
+_TRANSIENT_REASONS = frozenset({"FailedScheduling", "Unschedulable"})
+"""Reasons of warnings that are normal for a moment, while volumes are bound; they are shown only if they last."""
+_TRANSIENT_SECONDS = 3.0
 _MANY_PODS = 8
 _KEPT_LINES = 200
 
 
 @dataclass(slots=True)
-class _Member:
-    """One pod that the job has or had."""
+class _TrackedPod:
+    """A pod that the job has or had."""
 
     label: str
     order: tuple[int, int]
     pod: Pod
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
-    gone: bool = False
+    deleted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Warning:
-    about: str
+    uid: str
     reason: str
     message: str
     at: float
 
 
-class JobStory:
-    """Fed by `see_*` and `hear`; everything else only looks. `python` is that of pods that name none."""
+class JobState:
+    """Updated by `update_*`, `remove_pod` and `add_*`; `python` is the cluster's default Python for pods."""
 
     def __init__(self, job: Job, uid: str, *, python: str = "") -> None:
         self.kind = job.kind
@@ -59,126 +56,127 @@ class JobStory:
         self.labels = [f"{role.label}-{index}" for role in job.kind.roles for index in range(_count(job, role.name))]
         self.progress = Progress(epochs=planned_epochs(_command(job)))
         self._progress_order: tuple[int, int] | None = None
-        self._members: dict[str, _Member] = {}
-        self._ends: dict[tuple[str, str, str], Ended] = {}
+        self._pods: dict[str, _TrackedPod] = {}
+        self._failures: dict[tuple[str, str, str], Failure] = {}
         self._warnings: dict[str, _Warning] = {}
-        self._said_warnings: set[str] = set()
+        self._shown_warnings: set[str] = set()
 
-    # What was seen
+    # Updates
 
-    def see_job(self, job: Object | None) -> None:
-        """None, or a job with another uid: ours has been deleted."""
+    def update_job(self, job: Object | None) -> None:
+        """None or a job with another uid means that this job was deleted."""
         if job is None or job["metadata"]["uid"] != self.uid:
             self.deleted = True
         else:
             self.object = job
 
-    def see_pod(self, obj: Object) -> None:
+    def update_pod(self, obj: Object) -> None:
         pod = read_pod(obj)
         owner = pod.metadata.controller
         if owner is None or owner.uid != self.uid:
             return
-        member = self._members.setdefault(pod.metadata.uid, _Member(self.label(pod), self._order(pod), pod))
-        member.pod = pod
-        for end in failures_of(pod, member.label, ()):
-            self._ends.setdefault((pod.metadata.uid, end.container, end.finished_at), end)
+        tracked = self._pods.setdefault(pod.metadata.uid, _TrackedPod(self.label(pod), self._order(pod), pod))
+        tracked.pod = pod
+        for failure in failures_of(pod, tracked.label, ()):
+            self._failures.setdefault((pod.metadata.uid, failure.container, failure.finished_at), failure)
 
-    def lose_pod(self, uid: str) -> None:
-        if member := self._members.get(uid):
-            member.gone = True
+    def remove_pod(self, uid: str) -> None:
+        if tracked := self._pods.get(uid):
+            tracked.deleted = True
 
-    def see_warning(self, event: Object, at: float) -> None:
-        """A Warning event of anything; it is shown once it turns out to be about this job."""
-        about = str(value_at(event, "involvedObject", "uid", default=""))
+    def add_warning(self, event: Object, at: float) -> None:
+        """A Warning event about any object; it is shown if the object is this job or one of its pods."""
+        uid = str(value_at(event, "involvedObject", "uid", default=""))
         key = str(event["metadata"].get("uid") or event["metadata"].get("name"))
-        self._warnings[key] = _Warning(about, str(event.get("reason", "")), str(event.get("message", "")), at)
+        self._warnings[key] = _Warning(uid, str(event.get("reason", "")), str(event.get("message", "")), at)
 
-    def hear(self, pod_uid: str, line: str, at: float) -> None:
-        """A line of a pod's output. Progress is that of the first rank that tells any."""
-        member = self._members.get(pod_uid)
-        if member is None:
+    def add_log_line(self, pod_uid: str, line: str, at: float) -> None:
+        """A line of a pod's log. Progress is read from the first rank that prints any."""
+        tracked = self._pods.get(pod_uid)
+        if tracked is None:
             return
-        member.lines.append(line)
+        tracked.lines.append(line)
         reading = read_line(line)
         if reading is None:
             return
-        if self._progress_order is None or member.order <= self._progress_order:
-            self._progress_order = member.order
+        if self._progress_order is None or tracked.order <= self._progress_order:
+            self._progress_order = tracked.order
             self.progress = advance(self.progress, reading, at)
 
-    # What to show
+    # Queries
 
     @property
     def outcome(self) -> str | None:
-        """`Succeeded`, `Failed`, `Deleted` or `Stuck` once there is nothing left to wait for."""
-        if end := end_of(self.object):
-            return end
+        """`Succeeded`, `Failed`, `Deleted` or `Stuck`; None while the job may still make progress."""
+        if finished := finished_condition(self.object):
+            return finished
         if self.deleted:
             return "Deleted"
         return "Stuck" if self.stuck else None
 
     @property
     def stuck(self) -> tuple[str, Waiting] | None:
-        """The rank that waits for something that never comes, and what its node says about it."""
-        for member in self._present():
-            waiting = _waiting(member.pod)
-            if waiting and waiting.reason in _HOPELESS:
-                return member.label, waiting
+        """The first rank that cannot start without a change of the manifest, and why."""
+        for tracked in self._present():
+            waiting = _waiting(tracked.pod)
+            if waiting and waiting.reason in _PERMANENT_REASONS:
+                return tracked.label, waiting
         return None
 
     def phases(self) -> str:
         """`master-0 Running  worker-0 Pending`; counted by role if there are many."""
-        members = self._present()
-        if not members and self._suspended:
-            return "suspended, until its spec.runPolicy.suspend is set to false"
-        if len(members) <= _MANY_PODS:
-            return "  ".join(f"{member.label} {phase_of(member.pod)}" for member in members)
+        present = self._present()
+        if not present and self._suspended:
+            return "suspended; set spec.runPolicy.suspend to false to resume it"
+        if len(present) <= _MANY_PODS:
+            return "  ".join(f"{tracked.label} {pod_state(tracked.pod)}" for tracked in present)
         counts: dict[str, Counter[str]] = {}
-        for member in members:
-            counts.setdefault(member.label.rpartition("-")[0], Counter())[phase_of(member.pod)] += 1
+        for tracked in present:
+            counts.setdefault(tracked.label.rpartition("-")[0], Counter())[pod_state(tracked.pod)] += 1
         return "  ".join(
-            f"{role} " + ", ".join(f"{number} {phase}" for phase, number in sorted(counter.items()))
+            f"{role} " + ", ".join(f"{number} {state}" for state, number in sorted(counter.items()))
             for role, counter in counts.items()
         )
 
-    def new_warnings(self, at: float, *, among_others: bool = False) -> list[str]:
-        """Warnings about the job or its pods that have not been shown; the same words of several only once.
+    def new_warnings(self, at: float, *, with_job_name: bool = False) -> list[str]:
+        """Warnings about the job or its pods that have not been returned yet; equal messages only once.
 
-        `among_others`: other jobs are followed as well, so that a rank's name alone does not say whose it is.
+        `with_job_name` adds the job's name to the labels of pods, for when several jobs are followed.
         """
-        job = f"{self.name}/" if among_others else ""
-        known = {self.uid: self.name, **{uid: f"{job}{member.label}" for uid, member in self._members.items()}}
+        job = f"{self.name}/" if with_job_name else ""
+        names = {self.uid: self.name, **{uid: f"{job}{tracked.label}" for uid, tracked in self._pods.items()}}
         fresh = []
-        # Pods first: what the job says about its pods only repeats them.
-        for key, warning in sorted(self._warnings.items(), key=lambda item: item[1].about == self.uid):
-            if warning.about not in known or (warning.reason in _PASSING and at - warning.at < _PATIENCE_SECONDS):
+        # Pods first, because the events of a job repeat those of its pods.
+        for key, warning in sorted(self._warnings.items(), key=lambda item: item[1].uid == self.uid):
+            transient = warning.reason in _TRANSIENT_REASONS
+            if warning.uid not in names or (transient and at - warning.at < _TRANSIENT_SECONDS):
                 continue
             del self._warnings[key]
-            if warning.reason in _PASSING and all(member.pod.spec.node_name for member in self._present()):
-                continue  # it has passed
-            if not self._repeats(warning):
-                self._said_warnings.add(warning.message or warning.reason)
-                fresh.append(f"{known[warning.about]}: {warning.reason}: {warning.message}")
+            if transient and all(tracked.pod.spec.node_name for tracked in self._present()):
+                continue  # all pods have been scheduled since
+            if not self._was_shown(warning):
+                self._shown_warnings.add(warning.message or warning.reason)
+                fresh.append(f"{names[warning.uid]}: {warning.reason}: {warning.message}")
         return fresh
 
-    def _repeats(self, warning: _Warning) -> bool:
-        """Whether it says what has been shown, as a job's `Error pod … waiting message: X` says its pod's `X`."""
+    def _was_shown(self, warning: _Warning) -> bool:
+        """True if the message was shown, also as part of another: a job's `Error pod … waiting message: X` quotes X."""
         new = warning.message or warning.reason
-        return any(new == old or new.endswith(f": {old}") or old.endswith(f": {new}") for old in self._said_warnings)
+        return any(new == old or new.endswith(f": {old}") or old.endswith(f": {new}") for old in self._shown_warnings)
 
-    def first_failure(self) -> Ended | None:
+    def first_failure(self) -> Failure | None:
         with_lines = [
-            replace(end, last_lines=tuple(self._members[uid].lines), python=end.python or self._python)
-            for (uid, _, _), end in self._ends.items()
+            replace(failure, last_lines=tuple(self._pods[uid].lines), python=failure.python or self._python)
+            for (uid, _, _), failure in self._failures.items()
         ]
         return first_failure(with_lines)
 
     def pods(self) -> list[tuple[str, Pod]]:
-        """The job's pods that exist, by rank, with their labels."""
-        return [(member.label, member.pod) for member in self._present()]
+        """The job's existing pods with their labels, by rank."""
+        return [(tracked.label, tracked.pod) for tracked in self._present()]
 
-    def survivors(self) -> list[str]:
-        """The ranks that run on although the job is over, and that nobody is going to end."""
+    def leftover_pods(self) -> list[str]:
+        """The ranks that keep running after the end of the job, because its cleanPodPolicy is None."""
         if (self._run_policy.get("cleanPodPolicy") or "None") != "None":
             return []
         return [label for label, pod in self.pods() if pod.phase == "Running" and not pod.metadata.terminating]
@@ -199,8 +197,8 @@ class JobStory:
     def _suspended(self) -> bool:
         return bool(self._run_policy.get("suspend")) and self.outcome is None
 
-    def _present(self) -> list[_Member]:
-        return sorted((one for one in self._members.values() if not one.gone), key=lambda one: one.order)
+    def _present(self) -> list[_TrackedPod]:
+        return sorted((one for one in self._pods.values() if not one.deleted), key=lambda one: one.order)
 
     def _order(self, pod: Pod) -> tuple[int, int]:
         roles = [role.label for role in self.kind.roles]
@@ -208,12 +206,12 @@ class JobStory:
         return roles.index(role) if role in roles else len(roles), int(index) if index.isdecimal() else 0
 
 
-def phase_of(pod: Pod) -> str:
-    """One word for how far a pod is, more telling than its phase where it can be."""
+def pod_state(pod: Pod) -> str:
+    """The pod's phase, or a more specific word, like the STATUS of `kubectl get pods`."""
     if pod.metadata.terminating:
         return "Terminating"
     waiting = _waiting(pod)
-    if waiting and waiting.reason not in _UNREMARKABLE:
+    if waiting and waiting.reason not in _NORMAL_REASONS:
         return waiting.reason
     if pod.phase == "Failed" and pod.status.reason:
         return pod.status.reason
@@ -243,7 +241,7 @@ def _count(job: Job, role: str) -> int:
 
 
 def _command(job: Job) -> Sequence[str]:
-    """The words of the deciding role's training container, where the number of epochs may stand."""
+    """Command and arguments of the first role's training container, which may set the number of epochs."""
     for replica in job.replicas.values():
         for container in value_at(replica.template, "spec", "containers", default=()):
             if container.get("name") == job.kind.container:

@@ -1,11 +1,11 @@
-"""The words in which `run` tells how a job goes and how it ended. Functions of values, so that each can be tested."""
+"""The texts of `run`: the progress line, the result of a job, and what to do next."""
 
 import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from trainwright.cli.follow.job_state import JobStory
-from trainwright.insight.failure import Ended, cause, telling_lines
+from trainwright.cli.follow.job_state import JobState
+from trainwright.insight.failure import Failure, probable_cause, relevant_lines
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
@@ -16,7 +16,7 @@ _FIRST_METRICS = ("accuracy", "loss", "test_loss")
 
 
 def progress_line(progress: Progress) -> str:
-    """`epoch 3/8  step 720/1500  31%  loss 0.1262  accuracy 0.9562  412/s  9s left`, as far as it is known."""
+    """`epoch 3/8  step 720/1500  31%  loss 0.1262  accuracy 0.9562  412/s  9s left`; unknown parts are omitted."""
     parts = []
     if progress.epoch is not None:
         parts.append(f"epoch {progress.epoch}/{progress.epochs}" if progress.epochs else f"epoch {progress.epoch}")
@@ -37,29 +37,29 @@ def final_metrics(progress: Progress) -> str:
     return " ".join(f"{name}={_number(value)}" for name, value in _metrics(progress.metrics))
 
 
-def verdict(story: JobStory, *, now: datetime, kubectl: str) -> list[str]:
-    """The last lines about a job: its end and duration, then what a user wants next."""
-    outcome = story.outcome or "Unfinished"
+def result_lines(state: JobState, *, now: datetime, kubectl: str) -> list[str]:
+    """The last lines about a job: its result and duration, then the cause of a failure and what to do."""
+    outcome = state.outcome or "Unfinished"
     match outcome:
         case "Succeeded":
-            metrics = final_metrics(story.progress)
-            return [f"{story.name} succeeded in {_duration(story.object, now)}" + (f": {metrics}" if metrics else "")]
+            metrics = final_metrics(state.progress)
+            return [f"{state.name} succeeded in {_duration(state.object, now)}" + (f": {metrics}" if metrics else "")]
         case "Failed":
-            return _failure(story, now=now, kubectl=kubectl)
+            return _failed_lines(state, now=now, kubectl=kubectl)
         case "Stuck":
-            return _stuck(story, kubectl=kubectl)
+            return _stuck_lines(state, kubectl=kubectl)
         case "Deleted":
-            return [f"{story.name} was deleted while it ran"]
+            return [f"{state.name} was deleted while it was running"]
         case _:
-            return [f"{story.name} is unfinished after {_duration(story.object, now)}"]
+            return [f"{state.name} has not finished after {_duration(state.object, now)}"]
 
 
-def goes_on(story: JobStory, *, again: str, kubectl: str) -> list[str]:
-    """What to do with a job that runs on after we stopped following it."""
+def still_running_lines(state: JobState, *, again: str, kubectl: str) -> list[str]:
+    """What to do with a job that keeps running when `run` stops following it."""
     return [
-        f"{story.name} goes on without us",
+        f"{state.name} is still running",
         f"  follow it: {again}",
-        f"  end it:    {kubectl} delete {_addressed(story)}",
+        f"  delete it: {kubectl} delete {_kubectl_args(state)}",
     ]
 
 
@@ -69,53 +69,51 @@ def volume_lines(volumes: Iterable[tuple[str, str, str]]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
-def _failure(story: JobStory, *, now: datetime, kubectl: str) -> list[str]:
-    reason = _condition_message(story.object, "Failed")
-    lines = [f"{story.name} failed after {_duration(story.object, now)}" + (f": {reason}" if reason else "")]
-    return [*lines, *_explanation(story, kubectl=kubectl), *_survivors(story, kubectl=kubectl)]
+def _failed_lines(state: JobState, *, now: datetime, kubectl: str) -> list[str]:
+    reason = _condition_message(state.object, "Failed")
+    lines = [f"{state.name} failed after {_duration(state.object, now)}" + (f": {reason}" if reason else "")]
+    return [*lines, *_explanation(state, kubectl=kubectl), *_leftover_lines(state, kubectl=kubectl)]
 
 
-def _explanation(story: JobStory, *, kubectl: str) -> list[str]:
-    failure = story.first_failure()
+def _explanation(state: JobState, *, kubectl: str) -> list[str]:
+    failure = state.first_failure()
     if failure is None:
-        return [f"  no replica has failed; its events: {kubectl} describe {_addressed(story)}"]
-    lines = [f"  {failure.rank} failed first: {failure.how}{_message(failure)}"]
-    if why := cause(failure):
-        lines.append(f"  {why}")
-    said = telling_lines(failure.last_lines)
-    if said:
-        lines += [f"  its last lines ({kubectl} logs {failure.pod} -n {story.namespace} shows all):"]
-        lines += [f"    {line}" for line in said]
+        return [f"  no failed pod was seen; see its events: {kubectl} describe {_kubectl_args(state)}"]
+    lines = [f"  {failure.rank} failed first: {failure.description}{_message(failure)}"]
+    if cause := probable_cause(failure):
+        lines.append(f"  {cause}")
+    if last_lines := relevant_lines(failure.last_lines):
+        lines += [f"  last lines of its log (all of it: {kubectl} logs {failure.pod} -n {state.namespace}):"]
+        lines += [f"    {line}" for line in last_lines]
     return lines
 
 
-def _survivors(story: JobStory, *, kubectl: str) -> list[str]:
-    """A failed job's other replicas wait for the one that is gone, with all that they hold."""
-    left = story.survivors()
+def _leftover_lines(state: JobState, *, kubectl: str) -> list[str]:
+    """The other pods of a failed job, which wait for the failed one and hold their resources."""
+    left = state.leftover_pods()
     if not left:
         return []
-    run, them = ("runs", "it") if len(left) == 1 else ("run", "them")
-    why = "as spec.runPolicy.cleanPodPolicy is None"
-    return [f"  {', '.join(left)} still {run}, {why}: {kubectl} delete {_addressed(story)} ends {them}"]
+    why = "because spec.runPolicy.cleanPodPolicy is None"
+    return [f"  still running {why}: {', '.join(left)}; delete them: {kubectl} delete {_kubectl_args(state)}"]
 
 
-def _addressed(story: JobStory) -> str:
-    """`pytorchjob digits -n team`, behind a verb of kubectl."""
-    return f"{story.kind.singular} {story.name} -n {story.namespace}"
+def _kubectl_args(state: JobState) -> str:
+    """`pytorchjob digits -n team`, the arguments of a kubectl command."""
+    return f"{state.kind.singular} {state.name} -n {state.namespace}"
 
 
-def _stuck(story: JobStory, *, kubectl: str) -> list[str]:
-    if story.stuck is None:
-        return [f"{story.name} cannot start"]
-    rank, waiting = story.stuck
-    delete = f"{kubectl} delete {_addressed(story)}"
+def _stuck_lines(state: JobState, *, kubectl: str) -> list[str]:
+    if state.stuck is None:
+        return [f"{state.name} cannot start"]
+    rank, waiting = state.stuck
+    delete = f"{kubectl} delete {_kubectl_args(state)}"
     return [
-        f"{story.name} cannot start: {rank} waits with {waiting.reason}: {waiting.message}",
-        f"  change the manifest and run it again with --replace, or end the job: {delete}",
+        f"{state.name} cannot start: {rank} is waiting: {waiting.reason}: {waiting.message}",
+        f"  change the manifest and run it again with --replace, or delete the job: {delete}",
     ]
 
 
-def _message(failure: Ended) -> str:
+def _message(failure: Failure) -> str:
     text = " ".join(failure.message.split())
     return f": {text}" if text else ""
 
@@ -149,7 +147,7 @@ def _short(value: float) -> str:
 
 
 def _time_left(progress: Progress) -> str | None:
-    """Only where the length of the whole is known: an epoch's end is not the end."""
+    """None if the number of epochs is unknown."""
     if not (progress.speed and progress.epochs and progress.total and progress.epoch):
         return None
     steps = (progress.epochs - progress.epoch) * progress.total + progress.total - (progress.step or 0)

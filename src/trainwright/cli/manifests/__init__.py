@@ -1,1 +1,1 @@
-"""Manifests from files to the cluster: read, validate, apply."""
+"""Manifests on their way from files to the cluster: `reader`, then `validation`, then `apply`."""

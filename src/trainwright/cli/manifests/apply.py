@@ -1,6 +1,6 @@
-"""Brings checked objects to the cluster: what they need first, then the jobs, which replace what they have to replace.
+"""Applies validated objects: first the objects that jobs need, then the jobs.
 
-What to do about a job that is there already is decided by `plan_job`, a function of the two objects.
+`plan_job` decides, without I/O, what to do about a job that already exists.
 """
 
 import os
@@ -10,8 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from trainwright.cli.errors import Problem
-from trainwright.cli.manifests.validation import Item
+from trainwright.cli.errors import CommandError
+from trainwright.cli.manifests.validation import ValidObject
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import PatchKind
 from trainwright.kube.client.sync_client import SyncClient
@@ -27,84 +27,84 @@ from trainwright.objects.resources import (
 )
 
 _FIRST = (NAMESPACES, STORAGE_CLASSES, PERSISTENT_VOLUMES, PERSISTENT_VOLUME_CLAIMS)
-_KEPT = frozenset(_FIRST)
-"""What holds data or other objects: if it is there, it stays as it is."""
+_NEVER_UPDATED = frozenset(_FIRST)
+"""Resources that contain data or other objects: an existing object is left unchanged."""
 _DELETE_SECONDS = 90.0
 
 
 class Action(Enum):
     CREATE = "create"
     FOLLOW = "follow"
-    RUN_AGAIN = "run again"
+    RECREATE = "recreate"
     REPLACE = "replace"
     REFUSE = "refuse"
 
 
 def plan_job(spec: Object | None, present: Object | None, *, replace: bool) -> Action:
-    """What becomes of a job with this spec: a finished one makes room, an unfinished one is followed if it is the same.
+    """What to do with a job of this spec: a finished job is recreated, an unfinished one with the same spec followed.
 
-    Both specs are the server's own: with its defaults, without nulls.
+    Both specs are as the server stores them: with defaults, without nulls.
     """
     if present is None:
         return Action.CREATE
-    if present["metadata"].get("deletionTimestamp") or end_of(present):
-        return Action.RUN_AGAIN
+    if present["metadata"].get("deletionTimestamp") or finished_condition(present):
+        return Action.RECREATE
     if spec == present.get("spec"):
         return Action.FOLLOW
     return Action.REPLACE if replace else Action.REFUSE
 
 
-def end_of(job: Object) -> str | None:
-    """`Succeeded` or `Failed` if the job is over."""
+def finished_condition(job: Object) -> str | None:
+    """`Succeeded` or `Failed` if the job has finished."""
     status = job.get("status") or {}
     return next((type_ for type_ in ("Succeeded", "Failed") if is_condition_true(status, type_)), None)
 
 
-def in_order(items: list[Item]) -> list[Item]:
-    """What others need comes first, jobs come last; otherwise as written."""
+def in_apply_order(items: list[ValidObject]) -> list[ValidObject]:
+    """Namespaces and volumes first, jobs last; otherwise in the order of the manifests."""
 
-    def rank(item: Item) -> int:
+    def position(item: ValidObject) -> int:
         if item.job:
             return len(_FIRST) + 1
         return _FIRST.index(item.resource) if item.resource in _FIRST else len(_FIRST)
 
-    return sorted(items, key=rank)
+    return sorted(items, key=position)
 
 
-def annotated(job: Object, directory: Path, *, asked: Path | None, active: Path | None) -> Object:
-    """The job with what the embedded node has to know about whoever called `run`.
+def annotate_for_node(job: Object, directory: Path, *, flag: Path | None, active: Path | None) -> Object:
+    """The job with the annotations that tell the embedded node the directory of the manifest and the Python to use.
 
-    The Python that was asked for wins over the manifest's own, which wins over that of the active environment.
+    The value of --python overrides the manifest's annotation, which overrides the Python of the active environment.
     """
     metadata = job["metadata"]
     annotations = {DIRECTORY: str(directory), PYTHON: str(active or ""), **(metadata.get("annotations") or {})}
-    if asked:
-        annotations[PYTHON] = str(asked)
+    if flag:
+        annotations[PYTHON] = str(flag)
     return {**job, "metadata": {**metadata, "annotations": {k: v for k, v in annotations.items() if v or k != PYTHON}}}
 
 
-def caller_python(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The Python of the virtual or conda environment that is active where the command is called."""
+def active_python(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The Python of the active virtual or conda environment."""
     for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         prefix = environment.get(variable)
-        # Not resolved: through its link, a virtual environment's Python is the one without its packages.
+        # The symlink is not resolved: its target is the Python without the packages of the environment.
         if prefix and os.access(python := Path(prefix).absolute() / "bin" / "python", os.X_OK):
             return python
     return None
 
 
-def apply_other(item: Item, client: SyncClient) -> str:
-    """Creates or updates an object that is no job; what became of it, in kubectl's words.
+def apply_object(item: ValidObject, client: SyncClient) -> str:
+    """Creates or updates an object that is not a job; returns kubectl's line about it.
 
-    It is applied by the server, which knows what an earlier manifest said: fields that are gone from it go.
+    It uses server-side apply, which removes fields that an earlier manifest set and this one does not.
     """
     wanted, present = item.document.object, _present(item, client)
     if not wanted["metadata"].get("name"):
         client.create(item.resource, wanted, namespace=item.namespace)
         return f"{item.title} created"
-    if present is not None and item.resource in _KEPT:
-        other = ", ".join(differing_fields(wanted.get("spec"), present.get("spec"), "spec"))
-        return f"{item.title} kept, although the manifest has another {other}" if other else f"{item.title} unchanged"
+    if present is not None and item.resource in _NEVER_UPDATED:
+        different = ", ".join(differing_fields(wanted.get("spec"), present.get("spec"), "spec"))
+        return f"{item.title} unchanged" + (f", although the manifest differs in {different}" if different else "")
     applied = client.patch(
         item.resource,
         item.document.name,
@@ -121,7 +121,7 @@ def apply_other(item: Item, client: SyncClient) -> str:
 
 
 def differing_fields(wanted: Any, present: Any, path: str) -> list[str]:
-    """Where the object that is there is not what a manifest says; what only the server says is no difference."""
+    """The fields of a manifest that differ from the existing object; fields that only the object has do not count."""
     if isinstance(wanted, dict) and isinstance(present, dict):
         return [
             field
@@ -131,55 +131,58 @@ def differing_fields(wanted: Any, present: Any, path: str) -> list[str]:
     return [] if wanted is None or wanted == present else [path]
 
 
-def refuse_others(items: Iterable[Item], client: SyncClient, *, replace: bool) -> None:
-    """A Problem that names every job in whose place another one runs: then nothing of these manifests is applied."""
+def refuse_running_jobs(items: Iterable[ValidObject], client: SyncClient, *, replace: bool) -> None:
+    """Raises CommandError if a job of the manifests is running with a different spec, before anything is applied."""
     jobs = [item for item in items if item.job]
     refused = [item for item in jobs if plan_job(item.spec, _present(item, client), replace=replace) is Action.REFUSE]
     if refused:
-        raise Problem("\n".join(map(_running_otherwise, refused)))
+        raise CommandError("\n".join(map(_refusal, refused)))
 
 
-def apply_job(item: Item, wanted: Object, client: SyncClient, *, replace: bool, say: Callable[[str], None]) -> Object:
-    """Sees to it that the job runs, and returns it. A Problem if another one of its name is in the way."""
+def apply_job(
+    item: ValidObject, wanted: Object, client: SyncClient, *, replace: bool, report: Callable[[str], None]
+) -> Object:
+    """Creates the job, or returns the existing one if it has the same spec. CommandError if `plan_job` refuses it."""
     present = _present(item, client)
     match plan_job(item.spec, present, replace=replace):
         case Action.FOLLOW:
-            say(f"{item.title} is running already: following it")
+            report(f"{item.title} is already running: following it")
             assert present is not None  # noqa: S101 (for the type checker: only a present job is followed)
             return present
         case Action.REFUSE:
-            raise Problem(_running_otherwise(item))
-        case Action.RUN_AGAIN:
-            say(f"{item.title} {_how_it_ended(present)}: deleting it to run it again")
+            raise CommandError(_refusal(item))
+        case Action.RECREATE:
+            finished = finished_condition(present or {})
+            report(f"{item.title} {f'has {finished.lower()}' if finished else 'is being deleted'}: recreating it")
             _delete(item, present, client)
         case Action.REPLACE:
-            say(f"{item.title} is running with another spec: replacing it")
+            report(f"{item.title} is running with a different spec: replacing it")
             _delete(item, present, client)
         case Action.CREATE:
             pass
     created = client.create(item.resource, wanted, namespace=item.namespace)
-    say(f"{item.title} created")
+    report(f"{item.title} created")
     return created
 
 
-def _running_otherwise(item: Item) -> str:
+def _refusal(item: ValidObject) -> str:
     return (
-        f"{item.title} is running with another spec: run again with --replace to end it and start this one, "
-        "or give this one another name"
+        f"{item.title} is running with a different spec: delete and recreate it with --replace, "
+        "or change metadata.name in the manifest"
     )
 
 
-def _present(item: Item, client: SyncClient) -> Object | None:
+def _present(item: ValidObject, client: SyncClient) -> Object | None:
     if not item.document.object["metadata"].get("name"):
-        return None  # the server chooses a fresh name
+        return None  # generateName: the server chooses an unused name
     try:
         return client.get(item.resource, item.document.name, namespace=item.namespace)
     except NotFound:
         return None
 
 
-def _delete(item: Item, present: Object | None, client: SyncClient) -> None:
-    """Returns when the job and its pods are gone: the next one's pods have the same names."""
+def _delete(item: ValidObject, present: Object | None, client: SyncClient) -> None:
+    """Deletes the job and waits until its pods are gone too, because those of its successor have the same names."""
     name, uid = item.document.name, value_at(present, "metadata", "uid")
     try:
         client.delete(item.resource, name, namespace=item.namespace, uid=uid, propagation="Foreground")
@@ -188,12 +191,9 @@ def _delete(item: Item, present: Object | None, client: SyncClient) -> None:
     deadline, pause = time.monotonic() + _DELETE_SECONDS, 0.02
     while (left := _present(item, client)) and left["metadata"]["uid"] == uid:
         if time.monotonic() > deadline:
-            held_by = ", ".join(left["metadata"].get("finalizers") or ()) or "its pods"
-            raise Problem(f"{item.title} is not gone after {_DELETE_SECONDS:.0f} s, held by {held_by}; try again later")
+            finalizers = ", ".join(left["metadata"].get("finalizers") or ("none",))
+            raise CommandError(
+                f"{item.title} was not deleted in {_DELETE_SECONDS:.0f} s (finalizers: {finalizers}); try again later"
+            )
         time.sleep(pause)
         pause = min(pause * 1.5, 0.5)
-
-
-def _how_it_ended(present: Object | None) -> str:
-    end = end_of(present or {})
-    return f"has {end.lower()} before" if end else "is being deleted"

@@ -1,4 +1,4 @@
-"""Says in a manifest's own words which value a server could not decode: it speaks of Go's types and counts no lists."""
+"""Translates the API server's decoding errors, which name Go types and no list indexes, into the manifest's terms."""
 
 import json
 import re
@@ -7,37 +7,37 @@ from typing import Any
 
 from trainwright.objects import Object
 
-_MISFIT = re.compile(
-    r"json: cannot unmarshal (?P<given>\w+) into Go struct field \w+\.(?P<path>\S+) of type (?P<wanted>\S+)"
+_TYPE_ERROR = re.compile(
+    r"json: cannot unmarshal (?P<given>\w+) into Go struct field \w+\.(?P<path>\S+) of type (?P<expected>\S+)"
 )
-_WANTED = {"string": "text", "bool": "true or false"}
+_EXPECTED = {"string": "a string", "bool": "true or false"}
 _GIVEN = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
 
 
-def misfit(message: str, obj: Object) -> str | None:
-    """`spec.containers[0].env[1].value: must be text, not 1: put it in quotes`; None if the message is another one."""
-    match = _MISFIT.search(message)
+def explain_type_error(message: str, obj: Object) -> str | None:
+    """`spec.containers[0].env[1].value: must be a string, not 1: put it in quotes`; None for other messages."""
+    match = _TYPE_ERROR.search(message)
     if match is None:
         return None
-    wanted, given = _wanted(match["wanted"]), match["given"]
+    expected, given = _expected(match["expected"]), match["given"]
     found = next(_candidates(obj, match["path"].split("."), given), None)
     if found is None:
-        return f"{match['path']}: must be {wanted}, not a {given}"
+        return f"{match['path']}: must be {expected}, not a {given}"
     path, value = found
-    hint = ": put it in quotes" if wanted == "text" and given in {"number", "bool"} else ""
-    return f"{path.lstrip('.')}: must be {wanted}, not {json.dumps(value, ensure_ascii=False)}{hint}"
+    hint = ": put it in quotes" if match["expected"] == "string" and given in {"number", "bool"} else ""
+    return f"{path.lstrip('.')}: must be {expected}, not {json.dumps(value, ensure_ascii=False)}{hint}"
 
 
-def _wanted(go_type: str) -> str:
+def _expected(go_type: str) -> str:
     if go_type.startswith("[]"):
         return "a list"
     if go_type.startswith(("int", "uint")):
-        return "a whole number"
-    return _WANTED.get(go_type, "a mapping")
+        return "an integer"
+    return _EXPECTED.get(go_type, "an object")
 
 
 def _candidates(value: Any, steps: Sequence[str], given: str) -> Iterator[tuple[str, Any]]:
-    """The values of the JSON type `given` that the path may mean: the server names no places in lists and maps."""
+    """The values of the JSON type `given` that match the path: the server omits list indexes and map keys."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _below(f"[{index}]", item, steps, given)

@@ -1,6 +1,6 @@
-"""Reads manifests from files, directories and standard input into objects that remember where they were written.
+"""Reads manifests from files, directories and standard input into objects that know their file and line.
 
-Everything that can be said about them without a cluster is said here, with file, line and column.
+Errors that can be found without a cluster are reported here, with file, line and column.
 """
 
 import json
@@ -13,19 +13,19 @@ from typing import Any
 
 import yaml
 
-from trainwright.cli.errors import Problem
+from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.spelling import nearest
 from trainwright.objects import Object
 
-_NO_MISSPELLINGS = {"apiVersion", "kind", "metadata", "spec", "namespace", "generateName"}
+_KNOWN_FIELDS = {"apiVersion", "kind", "metadata", "spec", "namespace", "generateName"}
 _SUFFIXES = (".yaml", ".yml", ".json")
-_MOST_VALUES = 200_000
-_DEEPEST = 64
+_MAX_VALUES = 200_000
+_MAX_DEPTH = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One object of a manifest. `directory` is that of its file: relative paths of the user mean it."""
+    """One object of a manifest. `directory` is the directory of its file."""
 
     source: str
     line: int
@@ -46,7 +46,7 @@ class Document:
 
     @property
     def name(self) -> str:
-        """Its name; what its name will begin with, if the server is to choose one."""
+        """metadata.name, or metadata.generateName if the server chooses the name."""
         metadata = self.object["metadata"]
         return str(metadata.get("name") or metadata["generateName"])
 
@@ -57,23 +57,23 @@ class Document:
 
 
 def read_manifests(names: Sequence[str]) -> list[Document]:
-    """All objects of all files, in order. `-` is standard input; of a directory its .yaml, .yml and .json files."""
+    """All objects of all files, in order. `-` is standard input; a directory means its .yaml, .yml and .json files."""
     documents = [document for name in names for document in _read(name)]
     if not documents:
-        raise Problem(f"there is no object in {', '.join(names)}")
-    _refuse_twins(documents)
+        raise CommandError(f"no objects found in {', '.join(names)}")
+    _refuse_duplicates(documents)
     return documents
 
 
 def parse_manifest(text: str, source: str, directory: Path) -> list[Document]:
-    """The objects of one file. Lists (`kind: List`) are unfolded, empty documents left out."""
+    """The objects of one file. Lists (`kind: List`) are expanded, empty documents are skipped."""
     found = []
     for line, value in _parse_json(text) or _parse_yaml(text, source):
         if value is None:
             continue
         where = f"{source}:{line}"
-        plain = _Plain(where).convert(value)
-        found += [Document(source, line, directory, item) for item in _items(plain, where)]
+        converted = _JsonValues(where).convert(value)
+        found += [Document(source, line, directory, item) for item in _objects(converted, where)]
     return found
 
 
@@ -87,7 +87,7 @@ def _read(name: str) -> Iterator[Document]:
         return
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
     if not files:
-        raise Problem(f"there are no manifests in the directory {path}: no {', '.join(_SUFFIXES)} files")
+        raise CommandError(f"no manifests found in directory {path}: it has no {', '.join(_SUFFIXES)} files")
     for file in files:
         yield from _read_file(file)
 
@@ -96,28 +96,28 @@ def _read_file(path: Path) -> list[Document]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise Problem(f"cannot read {path}: {error.strerror}") from error
+        raise CommandError(f"failed to read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise Problem(f"{path} is not a manifest: byte {error.start} is not UTF-8 text") from error
+        raise CommandError(f"{path} is not a manifest: byte {error.start} is not UTF-8 text") from error
     return parse_manifest(text, str(path), path.absolute().parent)
 
 
-def _refuse_twins(documents: Sequence[Document]) -> None:
+def _refuse_duplicates(documents: Sequence[Document]) -> None:
     seen: dict[tuple[str, str, str | None, str], Document] = {}
     for document in documents:
         if not document.object["metadata"].get("name"):
             continue
         key = (document.api_version, document.kind, document.namespace, document.name)
-        twin = seen.setdefault(key, document)
-        if twin is not document:
-            raise Problem(f"{document.where}: {document.kind} {document.name} is there twice, see {twin.where}")
+        first = seen.setdefault(key, document)
+        if first is not document:
+            raise CommandError(f"{document.where}: {document.kind} {document.name} is already defined at {first.where}")
 
 
 # JSON and YAML
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # written in C where available
-    """Reads dates as the text that they are: no field of the API wants anything else."""
+    """Reads dates as strings, as the API expects them."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -127,13 +127,13 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def _parse_json(text: str) -> list[tuple[int, Any]] | None:
-    """None if it is not JSON. YAML reads most JSON too, but not with tabs."""
+    """None if it is not JSON. The YAML parser reads JSON too, but not with tabs."""
     if not text.lstrip().startswith("{"):
         return None
     try:
         return [(1, json.loads(text))]
     except (ValueError, RecursionError):
-        return None  # YAML's reader says where it is wrong
+        return None  # the YAML parser reports where the error is
 
 
 def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
@@ -142,22 +142,22 @@ def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
     try:
         while loader.check_node():
             node = loader.get_node()
-            _settle_keys(node, source)
+            _check_keys(node, source)
             documents.append((node.start_mark.line + 1, loader.construct_document(node)))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        said = " ".join(filter(None, (error.context, error.problem)))
-        raise Problem(f"{place}: this is not YAML: {said}") from error
+        detail = " ".join(filter(None, (error.context, error.problem)))
+        raise CommandError(f"{place}: invalid YAML: {detail}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise Problem(f"{source}: this is not YAML: {' '.join(str(error).split())}") from error
+        raise CommandError(f"{source}: invalid YAML: {' '.join(str(error).split())}") from error
     finally:
         loader.dispose()
     return documents
 
 
-def _settle_keys(root: yaml.Node, source: str) -> None:
-    """Keys are the text that is written, `1` and `true` too. Two equal ones are refused: YAML would drop the first."""
+def _check_keys(root: yaml.Node, source: str) -> None:
+    """Makes every key a string, as it is written, and refuses duplicate keys: the YAML parser would drop the first."""
     waiting, seen = [root], set()
     while waiting:
         node = waiting.pop()
@@ -174,7 +174,7 @@ def _settle_keys(root: yaml.Node, source: str) -> None:
                     continue
                 if key.value in keys:
                     mark = key.start_mark
-                    raise Problem(f"{source}:{mark.line + 1}:{mark.column + 1}: the key {key.value!r} is there twice")
+                    raise CommandError(f"{source}:{mark.line + 1}:{mark.column + 1}: duplicate key {key.value!r}")
                 keys.add(key.value)
                 key.tag = _TEXT
 
@@ -182,45 +182,45 @@ def _settle_keys(root: yaml.Node, source: str) -> None:
 _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 
 
-# From values to objects
+# Objects
 
 
-class _Plain:
-    """Makes JSON's types of YAML's, and stops at documents whose aliases unfold without end."""
+class _JsonValues:
+    """Converts YAML's types to JSON's. The limits stop documents whose aliases expand without end."""
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._left = _MOST_VALUES
+        self._left = _MAX_VALUES
 
     def convert(self, value: Any, depth: int = 0) -> Any:
         self._left -= 1
-        if self._left < 0 or depth > _DEEPEST:
-            raise Problem(f"{self._where}: too large or too deeply nested for a manifest")
+        if self._left < 0 or depth > _MAX_DEPTH:
+            raise CommandError(f"{self._where}: too large or too deeply nested for a manifest")
         if isinstance(value, dict):
             return {str(key): self.convert(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list):
             return [self.convert(item, depth + 1) for item in value]
         if isinstance(value, float) and not math.isfinite(value):
-            raise Problem(f"{self._where}: {value} is not a number that JSON knows; put it in quotes if it is text")
+            raise CommandError(f"{self._where}: {value} is not a JSON number; if it is a string, put it in quotes")
         if isinstance(value, str | int | float | None):
             return value
-        raise Problem(f"{self._where}: a value of type {type(value).__name__} has no place in a manifest")
+        raise CommandError(f"{self._where}: a manifest cannot contain a value of type {type(value).__name__}")
 
 
-def _items(value: Any, where: str) -> Iterable[Object]:
+def _objects(value: Any, where: str) -> Iterable[Object]:
     if not isinstance(value, dict):
-        raise Problem(f"{where}: an object with apiVersion, kind and metadata is wanted, not {_shown(value)}")
+        raise CommandError(f"{where}: must be an object with apiVersion, kind and metadata, not {_shown(value)}")
     for field in ("apiVersion", "kind"):
         if not value.get(field):
-            meant = _meant(field, value) or ": every manifest says apiVersion, kind and metadata"
-            raise Problem(f"{where}: the object has no `{field}`{meant}")
+            hint = _hint(field, value) or ": every object needs apiVersion, kind and metadata"
+            raise CommandError(f"{where}: `{field}` is missing{hint}")
         if not isinstance(value[field], str):
-            raise Problem(f"{where}: `{field}` must be text, not {_shown(value[field])}")
+            raise CommandError(f"{where}: `{field}` must be a string, not {_shown(value[field])}")
     if value["kind"] == "List":
         items = value.get("items") or []
         if not isinstance(items, list):
-            raise Problem(f"{where}: `items` of a List must be a list")
-        return [found for item in items for found in _items(item, where)]
+            raise CommandError(f"{where}: `items` of a List must be a list")
+        return [found for item in items for found in _objects(item, where)]
     _check_metadata(value, where)
     return [value]
 
@@ -228,30 +228,34 @@ def _items(value: Any, where: str) -> Iterable[Object]:
 def _check_metadata(value: Object, where: str) -> None:
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
-        meant = _meant("name", metadata) if isinstance(metadata, dict) else _meant("metadata", value)
-        raise Problem(f"{where}: {value['kind']} has no `metadata.name`{meant}")
+        hint = _hint("name", metadata) if isinstance(metadata, dict) else _hint("metadata", value)
+        raise CommandError(f"{where}: `metadata.name` of {value['kind']} is missing{hint}")
     for field in ("name", "generateName", "namespace"):
         if not isinstance(metadata.get(field, ""), str | None):
-            raise Problem(f"{where}: `metadata.{field}` must be text, not {_shown(metadata[field])}: put it in quotes")
+            raise CommandError(_not_a_string(where, f"metadata.{field}", metadata[field]))
     for field in ("labels", "annotations"):
         for key, text in _mapping(metadata.get(field), f"metadata.{field}", where).items():
             if not isinstance(text, str):
-                raise Problem(f"{where}: `metadata.{field}.{key}` must be text, not {_shown(text)}: put it in quotes")
+                raise CommandError(_not_a_string(where, f"metadata.{field}.{key}", text))
     _mapping(value.get("spec"), "spec", where)
 
 
-def _meant(field: str, obj: Object) -> str:
-    """Which key of the object may be the missing field, misspelt."""
-    near = nearest(field, obj.keys() - _NO_MISSPELLINGS)
-    return f": did you mean it by `{near}`?" if near else ""
+def _hint(field: str, obj: Object) -> str:
+    """Names the key of the object that may be the missing field, misspelled."""
+    near = nearest(field, obj.keys() - _KNOWN_FIELDS)
+    return f": is `{near}` a misspelling of it?" if near else ""
 
 
 def _mapping(value: Any, path: str, where: str) -> Object:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise Problem(f"{where}: `{path}` must be a mapping, not {_shown(value)}")
+        raise CommandError(f"{where}: `{path}` must be an object, not {_shown(value)}")
     return value
+
+
+def _not_a_string(where: str, path: str, value: Any) -> str:
+    return f"{where}: `{path}` must be a string, not {_shown(value)}: put it in quotes"
 
 
 def _shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Which field a misspelt one may have meant, by the schema of its kind. Pure; schemas are OpenAPI's, as in CRDs."""
+"""Suggests the right name for a misspelled field, from the OpenAPI schema of its kind."""
 
 import difflib
 import re
@@ -17,14 +17,14 @@ def unknown_fields(message: str) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant; letter case counts little."""
+    """The most similar known word, regardless of case; None if no word is similar."""
     by_lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[near[0]] if near else None
 
 
 def did_you_mean(path: str, schema: Schema, definition: Callable[[str], Schema]) -> str | None:
-    """The field beside `path`'s last step that it may have meant. `definition` finds what a `$ref` names."""
+    """The most similar field where the last step of `path` stands. `definition` resolves a `$ref`."""
     *parents, last = [match["name"] or match["key"] for match in _STEP.finditer(path)] or [""]
     for step in parents:
         below = _child(_resolved(schema, definition), step)
@@ -35,7 +35,7 @@ def did_you_mean(path: str, schema: Schema, definition: Callable[[str], Schema])
 
 
 def _child(schema: Schema, step: str) -> Schema | None:
-    """The schema one step down: a property, an item of a list, or a value of a map."""
+    """The schema one step below: a property, an item of a list, or a value of a map."""
     named = (schema.get("properties") or {}).get(step)
     values = schema.get("additionalProperties")
     for candidate in (named, schema.get("items"), values):

@@ -1,4 +1,4 @@
-"""The embedded cluster with our kinds and our operator in it, as `trainwright up` runs it in one event loop."""
+"""The process of `trainwright up`: the embedded cluster, the CRDs and the operator in one event loop."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.api.kinds import KINDS
-from trainwright.cli.errors import Problem
+from trainwright.cli.errors import CommandError
 from trainwright.cluster.embedded import (
     CONTEXT,
     ClusterRecord,
@@ -38,20 +38,21 @@ _STOP_SECONDS = 5.0
 class UpOptions:
     data: DataDir
     kubeconfig: Path
-    """The user's file, which gets our context."""
-    kubeconfig_asked: bool
-    """Whether the user named it: then it has to work."""
+    """The user's file, to which the context is added."""
+    kubeconfig_required: bool
+    """The user named the file: not being able to write it is an error."""
     port: int | None
     python: Path | None
     sandbox: str | None
 
 
-async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: Callable[[ClusterRecord], None]) -> int:
-    """Runs the cluster until SIGINT, SIGTERM or SIGHUP; how many pods it leaves running.
+async def run_cluster(
+    options: UpOptions, *, on_note: Callable[[str], None], on_ready: Callable[[ClusterRecord], None]
+) -> int:
+    """Runs the cluster until SIGINT, SIGTERM or SIGHUP; returns how many pods keep running.
 
-    If its data directory is removed, it ends with all its pods, by a Problem.
-
-    Notes come before others can see that it is ready: whoever waits for that finds them all.
+    If its data directory is removed, it kills its pods and raises CommandError. `on_note` is called before the record
+    is written: `up --detach` waits for the record and then expects all notes in the log.
     """
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -61,28 +62,28 @@ async def host(options: UpOptions, *, on_note: Callable[[str], None], on_ready: 
     try:
         async with Client(cluster.config, user_agent="trainwright-operator") as client:
             await install_crds(client, KINDS.values())
-            async with _operating(client, settings_for(cluster.sandbox)):
-                for note in (*cluster.notes, *introduce(cluster.config, options)):
+            async with _running_operator(client, operator_settings(cluster.sandbox)):
+                for note in (*cluster.notes, *add_context(cluster.config, options)):
                     on_note(note)
                 record = cluster.announce(options.kubeconfig)
                 tune_garbage_collector()
                 on_ready(record)
-                await _first(stop.wait(), cluster.data_dir_removed())
+                await _wait_for_first(stop.wait(), cluster.data_dir_removed())
             if stop.is_set():
                 return await _running_pods(client)
     finally:
         await cluster.stop()
-    ended = kill_orphaned_pods(options.data)
-    raise Problem(f"{options.data.path} was removed: stopped the cluster that lived in it, and its {ended} pods")
+    killed = kill_orphaned_pods(options.data)
+    raise CommandError(f"data directory {options.data.path} was removed: stopped the cluster and killed {killed} pods")
 
 
-def settings_for(sandbox: str) -> Settings:
-    """Without a sandbox no name resolves in a pod: the node replaces names before the start, so nobody waits."""
+def operator_settings(sandbox: str) -> Settings:
+    """At `plain` no DNS name resolves in pods, so no init container waits for one: the node replaces names in env."""
     return EMBEDDED if sandbox != "plain" else replace(EMBEDDED, init_container=None)
 
 
-def introduce(config: ClusterConfig, options: UpOptions) -> list[str]:
-    """Writes our context into the user's kubeconfig. One that cannot be written is no reason not to start."""
+def add_context(config: ClusterConfig, options: UpOptions) -> list[str]:
+    """Adds the context to the user's kubeconfig; returns notes about a failure that does not prevent the start."""
     try:
         merge_into_kubeconfig(
             options.kubeconfig,
@@ -92,33 +93,33 @@ def introduce(config: ClusterConfig, options: UpOptions) -> list[str]:
             token=config.token or "",
         )
     except (ConfigError, OSError) as error:
-        if options.kubeconfig_asked:
-            raise ConfigError(f"cannot write the context into {options.kubeconfig}: {error}") from error
+        if options.kubeconfig_required:
+            raise ConfigError(f"failed to add the context to {options.kubeconfig}: {error}") from error
         own = options.data.kubeconfig
-        return [f"{options.kubeconfig} could not be changed ({error}): use `kubectl --kubeconfig {own}`"]
+        return [f"failed to add the context to {options.kubeconfig}: {error}; use `kubectl --kubeconfig {own}`"]
     return []
 
 
 @asynccontextmanager
-async def _operating(client: Client, settings: Settings) -> AsyncIterator[None]:
-    """The operator at work; should it ever break, it is started again, and the cluster stays."""
+async def _running_operator(client: Client, settings: Settings) -> AsyncIterator[None]:
+    """Runs the operator; if it crashes, only the operator is restarted, not the cluster."""
     current: list[Operator] = []
     ready, stopping = asyncio.Event(), asyncio.Event()
 
-    async def keep_operating() -> None:
+    async def run_and_restart() -> None:
         while not stopping.is_set():
             operator = Operator(client, kinds=KINDS, settings=settings)
             current[:] = [operator]
-            announcing = asyncio.create_task(_pass_on(operator.ready, ready))
+            forwarding = asyncio.create_task(_forward(operator.ready, ready))
             try:
                 await operator.run()
             except Exception:
-                log.exception("the operator broke; it is started again")
+                log.exception("operator crashed; restarting it")
                 await asyncio.sleep(_RESTART_SECONDS)
             finally:
-                announcing.cancel()
+                forwarding.cancel()
 
-    working = asyncio.create_task(keep_operating())
+    task = asyncio.create_task(run_and_restart())
     try:
         await ready.wait()
         yield
@@ -126,14 +127,14 @@ async def _operating(client: Client, settings: Settings) -> AsyncIterator[None]:
         stopping.set()
         for operator in current:
             operator.stop()
-        await asyncio.wait({working}, timeout=_STOP_SECONDS)
-        working.cancel()
+        await asyncio.wait({task}, timeout=_STOP_SECONDS)
+        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await working
+            await task
 
 
-async def _first(*either: Coroutine[Any, Any, object]) -> None:
-    tasks = [asyncio.ensure_future(one) for one in either]
+async def _wait_for_first(*coroutines: Coroutine[Any, Any, object]) -> None:
+    tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -141,7 +142,7 @@ async def _first(*either: Coroutine[Any, Any, object]) -> None:
             task.cancel()
 
 
-async def _pass_on(source: asyncio.Event, target: asyncio.Event) -> None:
+async def _forward(source: asyncio.Event, target: asyncio.Event) -> None:
     await source.wait()
     target.set()
 
