@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainwright.cluster.node.network.pod_network import NameBook
+from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import (
     LEASE_NAMESPACE,
     format_ports,
@@ -88,14 +88,14 @@ class NodeAgent:
     async def run(self) -> None:
         """Until it is cancelled or stopped."""
         self._running = asyncio.current_task()
-        names = NameBook(self._place.directory, machine_hosts=_machine_hosts)
+        network = PodNetwork(self._place.directory, machine_hosts=_machine_hosts)
         recorder = EventRecorder(self._client, "trainwright-node", self._name)
-        keeper = PodKeeper(self._client, self._place, names, recorder)
+        keeper = PodKeeper(self._client, self._place, network, recorder)
         keeper.load()
         loop = asyncio.get_running_loop()
 
         def names_changed() -> None:
-            if names.flush():
+            if network.write_hosts_files():
                 keeper.on_names_changed()
 
         def on_pod(before: Object | None, after: Object | None) -> None:
@@ -103,7 +103,7 @@ class NodeAgent:
             loop.call_soon(names_changed)
 
         def on_service(before: Object | None, after: Object | None) -> None:
-            names.take_service(before, after)
+            network.update_service(before, after)
             loop.call_soon(names_changed)
 
         services: Store[Object] = Store(metadata=raw_metadata)

@@ -7,28 +7,28 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.node.network.hosts import (
     Peer,
-    ServiceName,
+    Service,
     addresses_by_name,
-    choose_address,
-    names_seen_from,
-    render_hosts,
+    allocate_address,
+    names_in_namespace,
+    render_hosts_file,
     replace_names,
-    unknown_names,
+    unresolved_names,
 )
 
 MASTER = Peer(namespace="default", name="job-master-0", address="127.64.0.1", labels={"job": "a", "role": "master"})
 WORKER = Peer(namespace="default", name="job-worker-0", address="127.64.0.2", labels={"job": "a", "role": "worker"})
 OTHER = Peer(namespace="other", name="job-master-0", address="127.64.0.3", labels={"job": "a", "role": "master"})
 SERVICES = [
-    ServiceName(namespace="default", name="job-master-0", selector={"role": "master"}),
-    ServiceName(namespace="other", name="job-master-0", selector={"role": "master"}),
-    ServiceName(namespace="default", name="manual", selector={}),
+    Service(namespace="default", name="job-master-0", selector={"role": "master"}),
+    Service(namespace="other", name="job-master-0", selector={"role": "master"}),
+    Service(namespace="default", name="manual", selector={}),
 ]
 
 
 def test_short_names_are_those_of_the_own_namespace() -> None:
-    names = names_seen_from("default", [MASTER, WORKER, OTHER], SERVICES)
-    assert render_hosts(names) == (
+    names = names_in_namespace("default", [MASTER, WORKER, OTHER], SERVICES)
+    assert render_hosts_file(names) == (
         "127.0.0.1 localhost\n"
         "::1 localhost ip6-localhost ip6-loopback\n"
         "127.64.0.1 job-master-0 job-master-0.default job-master-0.default.svc job-master-0.default.svc.cluster.local\n"
@@ -39,12 +39,12 @@ def test_short_names_are_those_of_the_own_namespace() -> None:
 
 def test_names_of_the_machine_are_kept() -> None:
     machine = "# comment\n127.0.0.1 localhost\n127.0.1.1 workstation\n\n10.0.0.5 nas\n"
-    assert render_hosts({}, machine).splitlines()[2:] == ["127.0.1.1 workstation", "10.0.0.5 nas"]
+    assert render_hosts_file({}, machine).splitlines()[2:] == ["127.0.1.1 workstation", "10.0.0.5 nas"]
 
 
 def test_a_pod_with_a_subdomain_has_its_full_name() -> None:
     peer = Peer(namespace="default", name="p", address="127.64.0.9", hostname="h", subdomain="s")
-    assert names_seen_from("default", [peer], [])["127.64.0.9"] == [
+    assert names_in_namespace("default", [peer], [])["127.64.0.9"] == [
         "p", "h.s", "h.s.default", "h.s.default.svc", "h.s.default.svc.cluster.local",
     ]  # fmt: skip
 
@@ -62,10 +62,10 @@ def test_a_service_names_exactly_the_pods_that_have_all_its_labels(
         for number, (namespace, labels) in enumerate(pods)
     ]
     services = [
-        ServiceName(namespace=namespace, name=f"service-{number}", selector=selector)
+        Service(namespace=namespace, name=f"service-{number}", selector=selector)
         for number, (namespace, selector) in enumerate(selectors)
     ]
-    names = names_seen_from("elsewhere", peers, services)
+    names = names_in_namespace("elsewhere", peers, services)
     found = {(address, name) for address, known in names.items() for name in known if name.endswith(".svc")}
     assert found == {
         (peer.address, f"{service.name}.{service.namespace}.svc")
@@ -81,18 +81,18 @@ def test_a_service_names_exactly_the_pods_that_have_all_its_labels(
 def test_addresses_are_unique_and_in_their_network(keys: list[str]) -> None:
     taken: list[str] = []
     for key in keys:
-        taken.append(choose_address(key, taken))
+        taken.append(allocate_address(key, taken))
     assert len(set(taken)) == len(keys)
     assert all(ipaddress.ip_address(address) in ipaddress.ip_network("127.64.0.0/10") for address in taken)
     assert not any(address.endswith((".0", ".255")) for address in taken)
 
 
 def test_a_replaced_pod_gets_the_address_of_its_predecessor() -> None:
-    assert choose_address("default/job-master-0", []) == choose_address("default/job-master-0", ["127.64.0.1"])
+    assert allocate_address("default/job-master-0", []) == allocate_address("default/job-master-0", ["127.64.0.1"])
 
 
 def test_names_in_values_become_addresses() -> None:
-    known = addresses_by_name(names_seen_from("default", [MASTER, WORKER], SERVICES))
+    known = addresses_by_name(names_in_namespace("default", [MASTER, WORKER], SERVICES))
     assert replace_names("job-master-0", known) == "127.64.0.1"
     assert replace_names("job-master-0:23456", known) == "127.64.0.1:23456"
     assert replace_names("job-master-0.default.svc", known) == "127.64.0.1"
@@ -112,7 +112,7 @@ def test_names_of_missing_peers_are_found_in_the_environment() -> None:
         "LOCAL_ADDR": "localhost",
         "HOSTNAME": "me",
     }
-    assert unknown_names(variables, "default", {"job-worker-0": "127.64.0.2"}) == {
+    assert unresolved_names(variables, "default", {"job-worker-0": "127.64.0.2"}) == {
         "job-master-0",
         "job-ps-0.default.svc",
     }

@@ -1,1 +1,1 @@
-"""Addresses, names and ports of pods on this machine."""
+"""Addresses and host names of pods on this machine."""

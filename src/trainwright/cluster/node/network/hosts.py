@@ -1,4 +1,7 @@
-"""Names and addresses of pods: each has its own in 127.64.0.0/10, and the /etc/hosts of a namespace names them all."""
+"""Addresses and host names of pods: every pod has an address in 127.64.0.0/10, and /etc/hosts resolves its names.
+
+Pure; `pod_network` keeps the state and writes the files.
+"""
 
 import hashlib
 import ipaddress
@@ -9,14 +12,14 @@ from dataclasses import dataclass, field
 from trainwright.objects import Object
 
 _NETWORK = ipaddress.ip_network("127.64.0.0/10")
-_OWN_LINES = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
+_LOCALHOST_LINES = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
 _ADDRESS_VARIABLE = re.compile(r"(^|_)(ADDR|ADDRESS|HOST|ENDPOINT)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A live pod as others find it."""
+    """A running pod as other pods address it."""
 
     namespace: str
     name: str
@@ -27,7 +30,7 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceName:
+class Service:
     namespace: str
     name: str
     selector: Mapping[str, str]
@@ -45,19 +48,19 @@ def hostname(pod: Object) -> str:
     return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
 
 
-def choose_address(key: str, taken: Iterable[str]) -> str:
-    """An address for the pod `NAMESPACE/NAME`: a replaced pod gets that of its predecessor while it is free."""
-    occupied = set(taken)
+def allocate_address(key: str, taken: Iterable[str]) -> str:
+    """An address for the pod `NAMESPACE/NAME`: a replaced pod gets the address of its predecessor if it is free."""
+    in_use = set(taken)
     start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
     for step in range(_NETWORK.num_addresses):
         candidate = _NETWORK[(start + step) % _NETWORK.num_addresses]
-        if candidate.packed[3] not in {0, 255} and str(candidate) not in occupied:
+        if candidate.packed[3] not in {0, 255} and str(candidate) not in in_use:
             return str(candidate)
     raise RuntimeError(f"all addresses of {_NETWORK} are taken")
 
 
-def names_seen_from(namespace: str, peers: Iterable[Peer], services: Iterable[ServiceName]) -> dict[str, list[str]]:
-    """Address -> names, as a pod of this namespace uses them: short names are those of its own namespace alone."""
+def names_in_namespace(namespace: str, peers: Iterable[Peer], services: Iterable[Service]) -> dict[str, list[str]]:
+    """Address -> names that a pod of this namespace can use; short names exist only for its own namespace."""
     found: dict[str, list[str]] = {}
     ordered = sorted(peers, key=lambda peer: (peer.namespace, peer.name))
     for peer, selecting in zip(ordered, _selecting(ordered, services), strict=True):
@@ -71,29 +74,30 @@ def names_seen_from(namespace: str, peers: Iterable[Peer], services: Iterable[Se
     return {address: list(dict.fromkeys(names)) for address, names in found.items() if names}
 
 
-def _selecting(peers: Sequence[Peer], services: Iterable[ServiceName]) -> list[list[ServiceName]]:
-    """The services of each peer, by name. Not each is compared with each: hundreds of both change many times a second.
+def _selecting(peers: Sequence[Peer], services: Iterable[Service]) -> list[list[Service]]:
+    """The services that select each peer, by name.
 
-    Only peers that have the rarest of a service's labels are looked at.
+    A service is compared only with the peers that have its rarest label: there are hundreds of both, and they change
+    many times a second.
     """
-    having: dict[tuple[str, str, str], list[int]] = {}
+    by_label: dict[tuple[str, str, str], list[int]] = {}
     for index, peer in enumerate(peers):
         for key, value in peer.labels.items():
-            having.setdefault((peer.namespace, key, value), []).append(index)
-    selecting: list[list[ServiceName]] = [[] for _ in peers]
+            by_label.setdefault((peer.namespace, key, value), []).append(index)
+    selecting: list[list[Service]] = [[] for _ in peers]
     for service in sorted(services, key=lambda service: (service.namespace, service.name)):
-        candidates = [having.get((service.namespace, *label), []) for label in service.selector.items()]
+        candidates = [by_label.get((service.namespace, *label), []) for label in service.selector.items()]
         for index in min(candidates, key=len, default=[]):
             if service.selects(peers[index]):
                 selecting[index].append(service)
     return selecting
 
 
-def render_hosts(names: Mapping[str, list[str]], machine: str = "") -> str:
-    """The file. `machine` is the text of the host's own, whose other names stay known."""
-    lines = [*_OWN_LINES, *(f"{address} {' '.join(known)}" for address, known in names.items())]
-    own = [line.strip() for line in machine.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return "\n".join([*lines, *(line for line in own if "localhost" not in line.split())]) + "\n"
+def render_hosts_file(names: Mapping[str, list[str]], machine: str = "") -> str:
+    """`machine` is the host's own /etc/hosts, whose other names are kept."""
+    lines = [*_LOCALHOST_LINES, *(f"{address} {' '.join(known)}" for address, known in names.items())]
+    kept = [line.strip() for line in machine.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return "\n".join([*lines, *(line for line in kept if "localhost" not in line.split())]) + "\n"
 
 
 def addresses_by_name(names: Mapping[str, list[str]]) -> dict[str, str]:
@@ -105,15 +109,15 @@ def addresses_by_name(names: Mapping[str, list[str]]) -> dict[str, str]:
 
 
 def replace_names(text: str, by_name: Mapping[str, str]) -> str:
-    """At `plain` no /etc/hosts of ours is seen: names in values become addresses (`NAME`, `NAME:PORT`, in JSON, …)."""
+    """Replaces names by addresses (`NAME`, `NAME:PORT`, in JSON, …), for pods without an /etc/hosts of their own."""
     return _NAME.sub(lambda match: by_name.get(match[0], match[0]), text)
 
 
-def unknown_names(variables: Mapping[str, str], namespace: str, by_name: Mapping[str, str]) -> set[str]:
-    """Names of peers in the environment that nobody has yet; to be waited for, because they cannot be replaced later.
+def unresolved_names(variables: Mapping[str, str], namespace: str, by_name: Mapping[str, str]) -> set[str]:
+    """Names of peers in the environment that no pod has yet.
 
-    A name in the cluster's domain is recognised anywhere, a short one where a variable's name says that it holds an
-    address: elsewhere it could be any word.
+    A name in the cluster's domain is recognised in every variable, a short name only in variables for addresses: in
+    others it could be any word.
     """
     found = set()
     for variable, value in variables.items():
@@ -129,6 +133,6 @@ def unknown_names(variables: Mapping[str, str], namespace: str, by_name: Mapping
     return found - by_name.keys()
 
 
-def _qualified(name: str, namespace: str, seen_from: str) -> list[str]:
+def _qualified(name: str, namespace: str, from_namespace: str) -> list[str]:
     long = [f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"]
-    return [name, *long] if namespace == seen_from else long
+    return [name, *long] if namespace == from_namespace else long

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainwright.cluster.node.network.hosts import hostname, unknown_names
-from trainwright.cluster.node.network.pod_network import NameBook
+from trainwright.cluster.node.network.hosts import hostname, unresolved_names
+from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervision, pod_directories
 from trainwright.cluster.node.pods.pod_setup import set_up_pod
@@ -71,14 +71,14 @@ class PodKeeper:
         self,
         client: Client,
         place: Place,
-        names: NameBook,
+        network: PodNetwork,
         recorder: EventRecorder,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._place = place
-        self._names = names
+        self._network = network
         self._recorder = recorder
         self._clock = clock
         self.queue = WorkQueue[str](longest_delay=10.0)
@@ -96,7 +96,7 @@ class PodKeeper:
         for uid, directory in pod_directories(self._place.directory).items():
             self.queue.add(uid)
             if (pod := directory.pod) is not None:
-                self._names.reserve(uid, str(pod["address"]))
+                self._network.reserve(uid, str(pod["address"]))
 
     def close(self) -> None:
         """The pods go on running."""
@@ -108,15 +108,15 @@ class PodKeeper:
 
     def on_change(self, before: Object | None, after: Object | None) -> None:
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
-            self._names.leave(before["metadata"]["uid"])
+            self._network.remove_pod(before["metadata"]["uid"])
             self.queue.add(before["metadata"]["uid"])
         if after is not None:
             uid = after["metadata"]["uid"]
             self._first_seen.setdefault(uid, time.monotonic())
             if _finished(after):
-                self._names.leave(uid)
+                self._network.remove_pod(uid)
             else:
-                self._names.enter(after)
+                self._network.add_pod(after)
             self.queue.add(uid)
 
     def on_names_changed(self) -> None:
@@ -231,11 +231,11 @@ class PodKeeper:
     async def _try_start(self, pod: Object, directory: PodDirectory) -> tuple[Problem, ...]:
         namespace = pod["metadata"]["namespace"]
         sources = await self._sources(pod)
-        hosts_file = self._names.file(namespace)
+        hosts_file = self._network.hosts_file(namespace)
         facts = Facts(
             node_name=self._place.node_name,
             host_address=HOST_ADDRESS,
-            address=self._names.enter(pod),
+            address=self._network.add_pod(pod),
             directory=str(directory.path),
             hosts_file=str(hosts_file),
             level=self._place.sandbox.level,
@@ -243,7 +243,7 @@ class PodKeeper:
             python=self._place.python,
             home=self._place.home,
             allocatable=self._place.machine.allocatable,
-            names=self._names.addresses_in(namespace) if self._place.sandbox.level == PLAIN else {},
+            names=self._network.addresses_in(namespace) if self._place.sandbox.level == PLAIN else {},
         )
         resolved = resolve(pod, facts, sources)
         if not isinstance(resolved, Resolved):
@@ -251,7 +251,7 @@ class PodKeeper:
             return resolved
         if missing := self._missing_names(pod, resolved, facts):
             return missing
-        self._names.flush()  # the hosts file must be there before anybody mounts it
+        self._network.write_hosts_files()  # the hosts file must be there before anybody mounts it
         if problems := await asyncio.to_thread(set_up_pod, directory, resolved):  # waits for the disk
             self._tell_problems(pod, problems)
             return problems
@@ -266,7 +266,7 @@ class PodKeeper:
         if facts.level != PLAIN:
             return ()
         containers = [*resolved.pod["initContainers"], *resolved.pod["containers"]]
-        missing = set().union(*(unknown_names(one["env"], namespace, facts.names) for one in containers))
+        missing = set().union(*(unresolved_names(one["env"], namespace, facts.names) for one in containers))
         if not missing:
             return ()
         names = ", ".join(sorted(missing))
@@ -320,7 +320,7 @@ class PodKeeper:
         if state is None and _finished(pod):
             return pod
         before = pod.get("status") or {}
-        address = before.get("podIP") or self._names.enter(pod)
+        address = before.get("podIP") or self._network.add_pod(pod)
         status = pod_status(
             pod, address=address, host_address=HOST_ADDRESS, state=state, problems=problems, now=self._clock()
         )
@@ -340,7 +340,7 @@ class PodKeeper:
         for kind, reason, message in transitions(before, status):
             self._recorder.record(pod, kind, reason, message)
         if _finished(pod):
-            self._names.leave(uid)
+            self._network.remove_pod(uid)
         return pod
 
     async def _confirm_deletion(self, pod: Object) -> None:
@@ -356,7 +356,7 @@ class PodKeeper:
             if supervision.stop_seconds != 0:
                 directory.stop(supervision, 0)
             return
-        self._names.leave(uid)
+        self._network.remove_pod(uid)
         self._first_seen.pop(uid, None)
         self._waiting_for_names.discard(uid)
         self._reported.forget(uid)
