@@ -15,7 +15,7 @@ import pytest
 from tests.support.cluster.node import Node, running_node
 from tests.support.cluster.supervised_pods import processes_with
 from tests.support.waiting import eventually
-from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervision, pod_directories
+from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.objects import Object
 from trainwright.objects.resources import (
@@ -43,11 +43,11 @@ def main_status(pod: Object) -> Object:
     return status
 
 
-def supervision_of(node: Node, pod: Object) -> Supervision:
+def supervisor_of(node: Node, pod: Object) -> SupervisorProcess:
     """Whoever asks for it closes its descriptor."""
-    supervision = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervision()
-    assert supervision is not None
-    return supervision
+    supervisor = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervisor()
+    assert supervisor is not None
+    return supervisor
 
 
 async def test_a_pod_runs_and_its_status_shows_it(node: Node) -> None:
@@ -122,14 +122,14 @@ async def test_a_stop_request_whose_signal_was_never_sent_is_carried_out(node: N
 async def test_a_supervisor_of_an_earlier_agent_in_this_process_is_reaped(node: Node) -> None:
     await node.create("p", container("sleep 600"))
     pod = await node.until_phase("p", "Running")
-    supervision = supervision_of(node, pod)
-    os.close(supervision.descriptor)
+    supervisor = supervisor_of(node, pod)
+    os.close(supervisor.descriptor)
     await node.down()
     assert node.agent is not None
     await node.up(sandbox=node.agent.sandbox)
     await node.delete("p", grace_period_seconds=1)
     await node.until_gone("p")
-    entry = Path(f"/proc/{supervision.identity.pid}")
+    entry = Path(f"/proc/{supervisor.identity.pid}")
     await eventually(_coroutine(entry.exists), lambda there: not there)
 
 
@@ -137,7 +137,7 @@ async def test_a_supervisor_that_fails_at_once_is_reported_as_an_event(tmp_path:
     async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=Path("/bin/false")) as node:
         await node.create("p", container("echo never"))
         event = await node.event("FailedCreatePodSandBox")
-        assert event["message"] == "the supervisor ended: it has not said why"
+        assert event["message"] == "the supervisor ended: unknown reason"
         assert event["involvedObject"]["name"] == "p"
 
 
@@ -153,10 +153,10 @@ async def test_a_supervisor_that_cannot_be_started_is_reported_as_an_event(tmp_p
 async def test_a_pod_that_is_deleted_at_once_is_stopped(node: Node) -> None:
     await node.create("p", container("sleep 600"))
     pod = await node.until_phase("p", "Running")
-    supervision = supervision_of(node, pod)
-    os.close(supervision.descriptor)
+    supervisor = supervisor_of(node, pod)
+    os.close(supervisor.descriptor)
     await node.delete("p", grace_period_seconds=0)
-    await eventually(_coroutine(lambda: supervision.identity.alive), lambda alive: not alive)
+    await eventually(_coroutine(lambda: supervisor.identity.alive), lambda alive: not alive)
 
 
 async def test_a_pod_recreated_under_the_same_name_is_another_pod(node: Node) -> None:
@@ -208,9 +208,9 @@ async def test_a_pod_that_ended_while_no_agent_ran_is_reported_later(node: Node)
 async def test_a_pod_whose_supervisor_was_killed_ends_or_starts_again_by_its_policy(node: Node, policy: str) -> None:
     await node.create("p", container("sleep 600"), restartPolicy=policy)
     pod = await node.until_phase("p", "Running")
-    supervision = supervision_of(node, pod)
-    supervision.signal(signal.SIGKILL)
-    os.close(supervision.descriptor)
+    supervisor = supervisor_of(node, pod)
+    supervisor.signal(signal.SIGKILL)
+    os.close(supervisor.descriptor)
     if policy == "Never":
         pod = await node.until_phase("p", "Failed")
         ended = main_status(pod)["state"]["terminated"]
@@ -225,9 +225,9 @@ async def test_no_process_outlives_a_pod_whose_supervisor_was_killed(node: Node)
     await node.create("p", container(f"sleep {marker} & wait"))
     pod = await node.until_phase("p", "Running")
     await eventually(_coroutine(lambda: processes_with(marker)), lambda found: len(found) == 2)
-    supervision = supervision_of(node, pod)
-    supervision.signal(signal.SIGKILL)
-    os.close(supervision.descriptor)
+    supervisor = supervisor_of(node, pod)
+    supervisor.signal(signal.SIGKILL)
+    os.close(supervisor.descriptor)
     await node.until_phase("p", "Failed")
     await eventually(_coroutine(lambda: processes_with(marker)), lambda found: not found)
 

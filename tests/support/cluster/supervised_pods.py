@@ -183,16 +183,16 @@ def supervised_again(user: User, directory: Path, pod: dict[str, Any] | None = N
 def end_supervisors(node: Path) -> None:
     """Ends the pods of a node that has no agent any more, by their own means, and waits until they are gone."""
     running = [
-        (directory, supervision)
+        (directory, supervisor)
         for directory in pod_directories(node).values()
-        if (supervision := directory.find_supervision()) is not None
+        if (supervisor := directory.find_supervisor()) is not None
     ]
-    for directory, supervision in running:
-        directory.stop(supervision, 0)
-    for directory, supervision in running:
-        ended, _, _ = select.select([supervision.descriptor], [], [], _PATIENCE)
-        supervision.signal(signal.SIGKILL)
-        supervision.reap()
+    for directory, supervisor in running:
+        directory.stop(supervisor, 0)
+    for directory, supervisor in running:
+        ended, _, _ = select.select([supervisor.descriptor], [], [], _PATIENCE)
+        supervisor.signal(signal.SIGKILL)
+        supervisor.reap()
         assert ended, f"the supervisor of {directory.path} did not end"
 
 

@@ -1,7 +1,7 @@
-"""The node agent of the embedded cluster: registers this machine as a Node and runs the pods that are bound to it.
+"""The node agent, the kubelet of the embedded cluster: registers this machine as a Node and runs the pods bound to it.
 
-It is an ordinary client of the API. Pods belong to their supervisors, not to this process: it may end, even by
-`kill -9`, and the next one takes them over where they are.
+It is an ordinary client of the API. Pods belong to their supervisors, not to this process: if it ends, even by
+`kill -9`, they keep running and the next agent adopts them.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from trainwright.cluster.node.node_status import (
     read_machine,
     reported_ports,
 )
-from trainwright.cluster.node.pods.pod_workers import Place, PodKeeper
+from trainwright.cluster.node.pods.pod_workers import NodeConfig, PodWorkers
 from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, detect_sandbox
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
@@ -48,9 +48,9 @@ _PORTS_PERIOD = 2.0
 
 
 class NodeAgent:
-    """`directory` is the node's own part of the data directory; `sandbox` forces a level, None takes the strongest.
+    """`directory` is for the files of the node and its pods; `sandbox` is a level, None for the strongest that works.
 
-    Raises SandboxError if the forced level does not work here.
+    Raises SandboxError if the given level does not work on this machine.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class NodeAgent:
         self._directory = directory
         self._name = name
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own_python = str(supervisor_python or sys.executable)
-        self._place = Place(
+        supervisor_interpreter = str(supervisor_python or sys.executable)
+        self._config = NodeConfig(
             node_name=name,
             directory=directory.absolute(),
-            sandbox=detect_sandbox(str(directory.absolute()), forced=sandbox, python=own_python),
+            sandbox=detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_interpreter),
             python=str(python or sys.executable),
-            supervisor_python=own_python,
+            supervisor_python=supervisor_interpreter,
             machine=read_machine(directory),
             home=_home(),
         )
@@ -83,92 +83,97 @@ class NodeAgent:
     @property
     def sandbox(self) -> str:
         """The level in force."""
-        return self._place.sandbox.level
+        return self._config.sandbox.level
 
     async def run(self) -> None:
-        """Until it is cancelled or stopped."""
+        """Runs until it is cancelled or stopped."""
         self._running = asyncio.current_task()
-        network = PodNetwork(self._place.directory, machine_hosts=_machine_hosts)
+        network = PodNetwork(self._config.directory, machine_hosts=_machine_hosts)
         recorder = EventRecorder(self._client, "trainwright-node", self._name)
-        keeper = PodKeeper(self._client, self._place, network, recorder)
-        keeper.load()
+        pod_workers = PodWorkers(self._client, self._config, network, recorder)
+        pod_workers.restore()
         loop = asyncio.get_running_loop()
 
-        def names_changed() -> None:
+        def update_hosts_files() -> None:
             if network.write_hosts_files():
-                keeper.on_names_changed()
+                pod_workers.on_names_changed()
 
         def on_pod(before: Object | None, after: Object | None) -> None:
-            keeper.on_change(before, after)
-            loop.call_soon(names_changed)
+            pod_workers.on_pod_change(before, after)
+            loop.call_soon(update_hosts_files)
 
         def on_service(before: Object | None, after: Object | None) -> None:
             network.update_service(before, after)
-            loop.call_soon(names_changed)
+            loop.call_soon(update_hosts_files)
 
         services: Store[Object] = Store(metadata=raw_metadata)
         bound_here = f"spec.nodeName={self._name}"
         controller = Controller(
-            keeper.sync,
+            pod_workers.sync,
             log=log,
             reflectors=[
-                Reflector(self._client, SERVICES, services, convert=_whole, on_change=on_service),
+                Reflector(self._client, SERVICES, services, convert=_unchanged, on_change=on_service),
                 Reflector(
-                    self._client, PODS, keeper.store, convert=_whole, field_selector=bound_here, on_change=on_pod
+                    self._client,
+                    PODS,
+                    pod_workers.store,
+                    convert=_unchanged,
+                    field_selector=bound_here,
+                    on_change=on_pod,
                 ),
             ],
-            queue=keeper.queue,
+            queue=pod_workers.queue,
             workers=_POD_WORKERS,
-            on_error=keeper.on_error,
+            on_error=pod_workers.on_error,
         )
-        listener = self._listen(keeper)
+        listener = self._listen(pod_workers)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(controller.run())
                 await controller.synced.wait()
                 await self._register()
-                tasks.create_task(self._keep_lease())
-                tasks.create_task(self._keep_status())
-                tasks.create_task(self._keep_ports())
+                tasks.create_task(self._lease_loop())
+                tasks.create_task(self._status_loop())
+                tasks.create_task(self._ports_loop())
         finally:
             loop.remove_reader(listener)
             listener.close()
-            keeper.close()
+            pod_workers.close()
             await recorder.close()
             self._running = None
 
     async def stop(self) -> None:
-        """The pods go on running."""
+        """The pods keep running."""
         task = self._running
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    def _listen(self, keeper: PodKeeper) -> socket.socket:
-        """Where supervisors tell that something has changed."""
-        path = self._place.directory / "agent.sock"
+    def _listen(self, pod_workers: PodWorkers) -> socket.socket:
+        """Opens the socket for notifications of supervisors."""
+        path = self._config.directory / "agent.sock"
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        # By the directory's descriptor, because the path of a socket may not be longer than 107 characters.
-        directory = os.open(self._place.directory, os.O_RDONLY | os.O_DIRECTORY)
+        # By the directory's descriptor, because the path of a socket is limited to 107 characters.
+        directory = os.open(self._config.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             listener.bind(f"/proc/self/fd/{directory}/agent.sock")
         finally:
             os.close(directory)
 
-        def heard() -> None:
+        def on_notification() -> None:
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    keeper.poke(listener.recv(256).decode())
+                    pod_workers.on_state_change(listener.recv(256).decode())
 
-        asyncio.get_running_loop().add_reader(listener, heard)
+        asyncio.get_running_loop().add_reader(listener, on_notification)
         return listener
 
     # The Node object
 
     async def _register(self) -> None:
         self._ports = reported_ports()
-        metadata = node_metadata(self._name, self._place.machine, sandbox=self._place.sandbox, ports=self._ports)
+        metadata = node_metadata(self._name, self._config.machine, sandbox=self._config.sandbox, ports=self._ports)
         try:
             await self._client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
         except AlreadyExists:
@@ -178,18 +183,18 @@ class NodeAgent:
     async def _report_status(self) -> None:
         node = await self._client.get(NODES, self._name)
         status = node_status(
-            self._place.machine, node.get("status") or {}, sandbox=self._place.sandbox, now=datetime.now(UTC)
+            self._config.machine, node.get("status") or {}, sandbox=self._config.sandbox, now=datetime.now(UTC)
         )
         await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
 
-    async def _keep_status(self) -> None:
+    async def _status_loop(self) -> None:
         while True:
             await asyncio.sleep(_STATUS_PERIOD)
-            await self._patiently("status of the node", self._report_status)
+            await self._try("status of the node", self._report_status)
 
-    async def _keep_lease(self) -> None:
+    async def _lease_loop(self) -> None:
         while True:
-            await self._patiently("lease of the node", self._renew_lease)
+            await self._try("lease of the node", self._renew_lease)
             await asyncio.sleep(_LEASE_PERIOD)
 
     async def _renew_lease(self) -> None:
@@ -199,10 +204,10 @@ class NodeAgent:
         except NotFound:
             await self._client.create(LEASES, wanted)
 
-    async def _keep_ports(self) -> None:
+    async def _ports_loop(self) -> None:
         while True:
             await asyncio.sleep(_PORTS_PERIOD)
-            await self._patiently("ports of the node", self._report_ports)
+            await self._try("ports of the node", self._report_ports)
 
     async def _report_ports(self) -> None:
         ports = reported_ports()
@@ -211,15 +216,15 @@ class NodeAgent:
             await self._client.patch(NODES, self._name, {"metadata": {"annotations": annotations}})
             self._ports = ports
 
-    async def _patiently(self, what: str, report: Callable[[], Awaitable[None]]) -> None:
-        """The API server may be away for a moment; the next round tries again."""
+    async def _try(self, what: str, update: Callable[[], Awaitable[None]]) -> None:
+        """Logs an error of the API server; the next period tries again."""
         try:
-            await report()
+            await update()
         except (ApiError, Unreachable) as error:
-            log.warning("%s: %s", what, error)
+            log.warning("failed to update the %s: %s", what, error)
 
 
-def _whole(obj: Object) -> Object:
+def _unchanged(obj: Object) -> Object:
     return obj
 
 

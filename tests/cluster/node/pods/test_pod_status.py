@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.cluster.node.supervisor.test_container_status import POLICIES, STATE, ended
 from trainwright.cluster.node.pods.pod_status import phase, pod_status, same_status, transitions
-from trainwright.cluster.node.pods.runtime_config import Problem
+from trainwright.cluster.node.pods.runtime_config import WaitingReason
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.objects import Object
 
@@ -111,8 +111,8 @@ def test_a_pod_in_initialization_names_the_incomplete_containers() -> None:
 
 
 def test_a_waiting_reason_is_shown_on_its_container() -> None:
-    problem = Problem(reason="ImageHasNoCommand", message="add `command:`", container="main")
-    status = status_of(pod(init=True), None, problems=[problem])
+    reason = WaitingReason(reason="ImageHasNoCommand", message="add `command:`", container="main")
+    status = status_of(pod(init=True), None, waiting=[reason])
     assert status["containerStatuses"][0]["state"]["waiting"]["reason"] == "ImageHasNoCommand"
     assert status["initContainerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
 

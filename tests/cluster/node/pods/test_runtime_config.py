@@ -1,4 +1,4 @@
-"""From Pod objects to what supervisors run; by Kubernetes' rules, without a cluster or a disk."""
+"""The runtime config of pods by Kubernetes' rules, without a cluster or a disk."""
 
 import base64
 from dataclasses import replace
@@ -10,12 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.node.pods.environment import expand
-from trainwright.cluster.node.pods.runtime_config import Facts, Problem, Resolved, is_host_image, resolve
+from trainwright.cluster.node.pods.runtime_config import (
+    PodContext,
+    RuntimeConfig,
+    WaitingReason,
+    generate_runtime_config,
+    is_host_image,
+)
 from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import ReferencedObjects
 from trainwright.objects import Object
 
-OVERLAY = Facts(
+OVERLAY = PodContext(
     node_name="local",
     host_address="127.0.0.1",
     address="127.64.0.7",
@@ -46,25 +52,25 @@ def container(**fields: Any) -> Object:
     return {"name": "main", "image": "trainwright/host", "command": ["python", "train.py"], **fields}
 
 
-def run(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> Resolved:
-    found = resolve(subject, facts, ReferencedObjects(**sources))
-    assert isinstance(found, Resolved), found
+def run(subject: Object, context: PodContext = OVERLAY, **sources: Any) -> RuntimeConfig:
+    found = generate_runtime_config(subject, context, ReferencedObjects(**sources))
+    assert isinstance(found, RuntimeConfig), found
     return found
 
 
-def main(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> dict[str, Any]:
-    first: dict[str, Any] = run(subject, facts, **sources).pod["containers"][0]
+def main(subject: Object, context: PodContext = OVERLAY, **sources: Any) -> dict[str, Any]:
+    first: dict[str, Any] = run(subject, context, **sources).pod_json["containers"][0]
     return first
 
 
-def problems(subject: Object, facts: Facts = OVERLAY, **sources: Any) -> tuple[Problem, ...]:
-    found = resolve(subject, facts, ReferencedObjects(**sources))
+def waiting_reasons(subject: Object, context: PodContext = OVERLAY, **sources: Any) -> tuple[WaitingReason, ...]:
+    found = generate_runtime_config(subject, context, ReferencedObjects(**sources))
     assert isinstance(found, tuple), found
     return found
 
 
-def notices(subject: Object, facts: Facts = OVERLAY) -> dict[str, str]:
-    return {notice.reason: notice.message for notice in run(subject, facts).notices}
+def warnings(subject: Object, context: PodContext = OVERLAY) -> dict[str, str]:
+    return {warning.reason: warning.message for warning in run(subject, context).warnings}
 
 
 def targets(found: dict[str, Any]) -> dict[str, tuple[str, bool]]:
@@ -94,7 +100,7 @@ def test_variables_of_the_pod_override_those_of_the_node() -> None:
 
 def test_the_python_of_the_annotation_comes_first() -> None:
     found = run(pod(annotations={"python": "/home/me/venv/bin/python3"}))
-    assert found.pod["containers"][0]["env"]["PATH"].startswith("/home/me/venv/bin:")
+    assert found.pod_json["containers"][0]["env"]["PATH"].startswith("/home/me/venv/bin:")
     assert found.python == "/home/me/venv/bin/python3"
 
 
@@ -163,8 +169,8 @@ def test_values_come_from_other_objects() -> None:
 )
 def test_a_pod_waits_for_missing_objects(variable: Object, message: str) -> None:
     subject = pod(container(env=[{"name": "A", "valueFrom": variable}]))
-    (problem,) = problems(subject, config_maps={"c": {"data": {}}})
-    assert problem == Problem(reason="CreateContainerConfigError", message=message, container="main")
+    (waiting,) = waiting_reasons(subject, config_maps={"c": {"data": {}}})
+    assert waiting == WaitingReason(reason="CreateContainerConfigError", message=message, container="main")
 
 
 # Images
@@ -183,21 +189,21 @@ def test_a_pod_waits_for_missing_objects(variable: Object, message: str) -> None
 )
 def test_which_image_is_the_host_itself(image: str, known: bool) -> None:
     assert is_host_image(image) is known
-    assert ("UnknownImage" in notices(pod(container(image=image)))) is not known
+    assert ("UnknownImage" in warnings(pod(container(image=image)))) is not known
 
 
 def test_an_unknown_image_runs_with_a_warning_that_names_it_and_the_python() -> None:
-    text = notices(pod(container(image="pytorch/pytorch:2")))["UnknownImage"]
+    text = warnings(pod(container(image="pytorch/pytorch:2")))["UnknownImage"]
     assert "pytorch/pytorch:2" in text
     assert "/opt/venv/bin/python" in text
 
 
 def test_without_a_command_the_pod_waits_and_names_the_fix() -> None:
     subject = pod(container(), {"name": "side", "image": "busybox", "args": ["x"]})
-    (problem,) = problems(subject)
-    assert (problem.reason, problem.container) == ("ImageHasNoCommand", "side")
-    assert "busybox" in problem.message
-    assert "add `command:` to container side" in problem.message
+    (waiting,) = waiting_reasons(subject)
+    assert (waiting.reason, waiting.container) == ("ImageHasNoCommand", "side")
+    assert "busybox" in waiting.message
+    assert "add `command:` to container side" in waiting.message
 
 
 # Directories and volumes
@@ -241,7 +247,7 @@ def test_volumes_of_every_supported_kind() -> None:
     mounts.append({"name": "empty", "mountPath": "/mine", "subPathExpr": "$(POD)"})
     variables = [{"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
     found = run(pod(container(volumeMounts=mounts, env=variables), volumes=VOLUMES), **SOURCES)
-    shown = targets(found.pod["containers"][0])
+    shown = targets(found.pod_json["containers"][0])
     del shown["/etc/hosts"]
     assert shown == {
         "/empty": ("/node/pods/u/volumes/empty", False),
@@ -253,7 +259,7 @@ def test_volumes_of_every_supported_kind() -> None:
         "/part": ("/node/pods/u/volumes/empty/a/b", True),
         "/mine": ("/node/pods/u/volumes/empty/p", False),
     }
-    assert found.pod["memoryVolumes"] == [{"path": "/node/pods/u/volumes/memory", "size": 1 << 20}]
+    assert found.pod_json["memoryVolumes"] == [{"path": "/node/pods/u/volumes/memory", "size": 1 << 20}]
     by_name = {volume.name: volume for volume in found.volumes}
     config, secret = by_name["config"].files, by_name["secret"].files
     assert config is not None
@@ -286,7 +292,9 @@ def test_a_missing_or_unsupported_volume_is_named(volume: Object, reason: str, m
         },
         "volumes": {"nfs": {"spec": {"capacity": {}, "nfs": {"server": "s", "path": "/"}}}},
     }
-    assert problems(pod(volumes=[{"name": "v", **volume}]), **sources) == (Problem(reason=reason, message=message),)
+    assert waiting_reasons(pod(volumes=[{"name": "v", **volume}]), **sources) == (
+        WaitingReason(reason=reason, message=message),
+    )
 
 
 def test_an_optional_config_map_may_be_absent() -> None:
@@ -302,20 +310,20 @@ def test_a_mount_path_counts_from_the_root() -> None:
 
 def test_a_mount_at_the_root_is_refused() -> None:
     mounts = [{"name": "v", "mountPath": "/"}]
-    (problem,) = problems(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
-    assert "mountPath /" in problem.message
+    (waiting,) = waiting_reasons(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
+    assert "mountPath /" in waiting.message
 
 
 def test_a_path_of_the_host_is_absolute() -> None:
-    (problem,) = problems(pod(volumes=[{"name": "v", "hostPath": {"path": "models"}}]))
-    assert problem.reason == "UnsupportedVolume"
-    assert problem.message == "volume \"v\": hostPath.path: 'models': write an absolute path"
+    (waiting,) = waiting_reasons(pod(volumes=[{"name": "v", "hostPath": {"path": "models"}}]))
+    assert waiting.reason == "UnsupportedVolume"
+    assert waiting.message == "volume \"v\": hostPath.path: 'models': write an absolute path"
 
 
 def test_a_sub_path_stays_in_its_volume() -> None:
     mounts = [{"name": "v", "mountPath": "/v", "subPath": "../.."}]
-    (problem,) = problems(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
-    assert "leads out of the volume" in problem.message
+    (waiting,) = waiting_reasons(pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}]))
+    assert "leads out of the volume" in waiting.message
 
 
 # The sandbox `plain`
@@ -341,18 +349,18 @@ def test_at_plain_values_have_addresses_and_host_paths() -> None:
     assert found["cwd"] == real
     assert found["env"]["MASTER_ADDR"] == "127.64.0.1"
     assert found["env"]["BOTH"] == f"127.64.0.1:{real}"
-    assert "MountPathNotHonoured" not in notices(subject, PLAIN)
+    assert "MountPathNotHonoured" not in warnings(subject, PLAIN)
 
 
 def test_at_plain_a_mount_path_that_no_value_names_is_a_warning() -> None:
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "same", "hostPath": {"path": "/srv/x"}}]
     mounts = [{"name": "v", "mountPath": "/mnt/model"}, {"name": "same", "mountPath": "/srv/x"}]
     subject = pod(container(volumeMounts=mounts), volumes=volumes)
-    text = notices(subject, PLAIN)["MountPathNotHonoured"]
+    text = warnings(subject, PLAIN)["MountPathNotHonoured"]
     assert "/mnt/model" in text
     assert "/node/pods/u/volumes/v" in text
     assert "/srv/x" not in text
-    assert "MountPathNotHonoured" not in notices(subject, OVERLAY)
+    assert "MountPathNotHonoured" not in warnings(subject, OVERLAY)
 
 
 # What cannot be honoured
@@ -380,7 +388,7 @@ def test_unsupported_fields_are_listed_once() -> None:
         "spec.containers[0].resources.limits[nvidia.com/gpu]",
         "resources (cpu and memory are counted by the scheduler but not enforced)",
     )
-    assert notices(subject)["FieldNotHonoured"].startswith("without effect on this node: spec.hostPID, ")
+    assert warnings(subject)["FieldNotHonoured"].startswith("without effect on this node: spec.hostPID, ")
 
 
 def test_an_unknown_field_is_listed_as_unsupported() -> None:
@@ -400,7 +408,7 @@ def test_an_ordinary_pod_has_no_unsupported_fields() -> None:
         "tolerations": [{"key": "x"}],
     }
     one = container(imagePullPolicy="Always", resources={}, terminationMessagePath="/dev/termination-log")
-    assert run(pod(one, **defaults)).notices == ()
+    assert run(pod(one, **defaults)).warnings == ()
 
 
 def test_fields_that_need_a_stronger_sandbox_are_listed_at_plain() -> None:
@@ -414,9 +422,9 @@ def test_fields_that_need_a_stronger_sandbox_are_listed_at_plain() -> None:
 
 
 def test_sidecars_are_refused_by_name() -> None:
-    (problem,) = problems(pod(initContainers=[{**container(), "name": "side", "restartPolicy": "Always"}]))
-    assert (problem.reason, problem.container) == ("UnsupportedField", "side")
-    assert problem.message.startswith("spec.initContainers[0].restartPolicy:")
+    (waiting,) = waiting_reasons(pod(initContainers=[{**container(), "name": "side", "restartPolicy": "Always"}]))
+    assert (waiting.reason, waiting.container) == ("UnsupportedField", "side")
+    assert waiting.message.startswith("spec.initContainers[0].restartPolicy:")
 
 
 # The rest
@@ -427,10 +435,10 @@ def test_sidecars_are_refused_by_name() -> None:
     [{"listen-ports": "http"}, {"listen-ports": "70000"}, {"python": "venv/bin/python"}, {"directory": "/"}],
 )
 def test_an_invalid_annotation_is_quoted(annotations: dict[str, str]) -> None:
-    (problem,) = problems(pod(annotations=annotations))
+    (waiting,) = waiting_reasons(pod(annotations=annotations))
     ((name, value),) = annotations.items()
-    assert problem.reason == "InvalidAnnotation"
-    assert f"node.trainwright.dev/{name}: {value!r}" in problem.message
+    assert waiting.reason == "InvalidAnnotation"
+    assert f"node.trainwright.dev/{name}: {value!r}" in waiting.message
 
 
 def test_ports_grace_period_policy_and_name_are_in_the_config() -> None:
@@ -440,7 +448,7 @@ def test_ports_grace_period_policy_and_name_are_in_the_config() -> None:
         restartPolicy="OnFailure",
         hostname="h" * 63 + "x",
     )
-    found = run(subject).pod
+    found = run(subject).pod_json
     assert found["listenPorts"] == [23456, 80]
     assert (found["grace"], found["restartPolicy"], found["hostname"]) == (0, "OnFailure", "h" * 63)
-    assert run(pod()).pod["grace"] == 30
+    assert run(pod()).pod_json["grace"] == 30

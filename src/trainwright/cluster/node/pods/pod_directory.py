@@ -1,4 +1,4 @@
-"""The directory of one pod on this node, and the process that supervises the pod: started, found again, stopped."""
+"""The directory of a pod on this node, and its supervisor process: start it, find it again, stop it."""
 
 import contextlib
 import os
@@ -13,23 +13,23 @@ from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM
 from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 
-class Supervision:
-    """A supervisor that runs. Its end is announced once, through the event loop."""
+class SupervisorProcess:
+    """A running supervisor. Its descriptor (pidfd) becomes readable when the process ends."""
 
     def __init__(self, identity: ProcessIdentity, descriptor: int) -> None:
         self.identity = identity
         self.descriptor = descriptor
         self.since = time.monotonic()
         """When it was started or found."""
-        self.stop_seconds: float | None = None
-        """How long this agent has given the pod to end; None if it has not told it to."""
+        self.grace_period: float | None = None
+        """The grace period with which this agent stopped the pod, in seconds; None if it did not."""
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.descriptor, number)
 
     def reap(self) -> None:
-        """Once it has ended: a child of this process, whoever started it, leaves its exit status behind."""
+        """Once it has ended: collects the exit status if it was a child of this process."""
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PIDFD, self.descriptor, os.WEXITED | os.WNOHANG)
         os.close(self.descriptor)
@@ -40,8 +40,8 @@ class PodDirectory:
         self.path = path
 
     @property
-    def pod(self) -> dict[str, Any] | None:
-        """What was handed to the supervisor; None if it never was, or not completely."""
+    def runtime_config(self) -> dict[str, Any] | None:
+        """pod.json; None before the pod is set up."""
         return self._read("pod.json")
 
     @property
@@ -49,34 +49,34 @@ class PodDirectory:
         return self._read("state.json")
 
     @property
-    def supervised_before(self) -> bool:
+    def had_supervisor(self) -> bool:
         return (self.path / "supervisor.json").exists()
 
     @property
-    def told_to_stop(self) -> bool:
+    def stop_requested(self) -> bool:
         return (self.path / "stop.json").exists()
 
     @property
-    def last_words(self) -> str:
-        """The last line that a supervisor wrote about itself: why it broke, if it did."""
+    def supervisor_error(self) -> str:
+        """The last line of the supervisor's log: the error, if it failed."""
         try:
             lines = (self.path / "supervisor.log").read_text(errors="replace").splitlines()
         except FileNotFoundError:
             lines = []
-        return lines[-1] if lines else "it has not said why"
+        return lines[-1] if lines else "unknown reason"
 
     def create(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def write_pod(self, pod: dict[str, Any]) -> None:
-        write_json(str(self.path / "pod.json"), pod)
+    def write_runtime_config(self, config: dict[str, Any]) -> None:
+        write_json(str(self.path / "pod.json"), config)
 
     def write_state(self, state: dict[str, Any]) -> None:
         self.create()
         write_json(str(self.path / "state.json"), state)
 
-    def supervise(self, python: str = sys.executable) -> Supervision:
-        """Starts a supervisor in a session of its own: it outlives this process."""
+    def start_supervisor(self, python: str = sys.executable) -> SupervisorProcess:
+        """In a session of its own, so that it outlives this process."""
         log = str(self.path / "supervisor.log")
         child = os.posix_spawn(
             python,
@@ -92,31 +92,31 @@ class PodDirectory:
             setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
         )
         descriptor = os.pidfd_open(child)
-        identity = identify(child) or ProcessIdentity(child, 0, "")  # it may have ended already: the pidfd will tell
-        return Supervision(identity, descriptor)
+        identity = identify(child) or ProcessIdentity(child, 0, "")  # it may have ended already, as the pidfd shows
+        return SupervisorProcess(identity, descriptor)
 
-    def find_supervision(self) -> Supervision | None:
-        """The supervisor that was started by an earlier agent, if exactly that process still runs."""
+    def find_supervisor(self) -> SupervisorProcess | None:
+        """The supervisor that an earlier agent started, if exactly that process still runs."""
         found = self._read("supervisor.json")
         if found is None:
             return None
         identity = ProcessIdentity(int(found["pid"]), int(found["startTicks"]), str(found["bootId"]))
-        if not identity.alive:  # its number may be a thread's by now, which the next call would not take
+        if not identity.alive:  # its pid may be that of a thread by now, which pidfd_open refuses
             return None
         try:
             descriptor = os.pidfd_open(identity.pid)
         except ProcessLookupError:
             return None
-        if not identity.alive:  # asked after the descriptor was opened, so that both mean the same process
+        if not identity.alive:  # checked again, so that descriptor and identity are of the same process
             os.close(descriptor)
             return None
-        return Supervision(identity, descriptor)
+        return SupervisorProcess(identity, descriptor)
 
-    def stop(self, supervision: Supervision, seconds: float) -> None:
-        """Harmless when repeated. An earlier agent may have been killed between the two steps."""
-        write_json(str(self.path / "stop.json"), {"grace": seconds})
-        supervision.signal(signal.SIGTERM)
-        supervision.stop_seconds = seconds
+    def stop(self, supervisor: SupervisorProcess, grace_period: float) -> None:
+        """Can be repeated: an earlier agent may have been killed between the two steps."""
+        write_json(str(self.path / "stop.json"), {"grace": grace_period})
+        supervisor.signal(signal.SIGTERM)
+        supervisor.grace_period = grace_period
 
     def remove(self) -> None:
         remove_tree(str(self.path))
@@ -125,11 +125,11 @@ class PodDirectory:
         try:
             found: dict[str, Any] | None = read_json(str(self.path / name), default=None)
         except ValueError:
-            return None  # cut off by a power failure: as if it had not been written
+            return None  # truncated by a power failure
         return found
 
 
 def pod_directories(node: Path) -> dict[str, PodDirectory]:
-    """By the pods' uids."""
+    """By uid of the pod."""
     pods = node / "pods"
     return {path.name: PodDirectory(path) for path in pods.iterdir()} if pods.is_dir() else {}

@@ -5,35 +5,35 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
-from trainwright.cluster.node.pods.runtime_config import Problem, Resolved
+from trainwright.cluster.node.pods.runtime_config import RuntimeConfig, WaitingReason
 from trainwright.cluster.node.volumes.setup import set_up
 from trainwright.objects.node_annotations import DIRECTORY, PYTHON
 
 
-def set_up_pod(directory: PodDirectory, resolved: Resolved) -> tuple[Problem, ...]:
-    """Why the pod has to wait, if it has to; then the setup is tried again."""
+def set_up_pod(directory: PodDirectory, config: RuntimeConfig) -> tuple[WaitingReason, ...]:
+    """Returns why the pod has to wait, nothing if it is set up. Can be repeated."""
     directory.create()
-    problems = tuple(_failures(resolved)) or tuple(_make_mount_sources(resolved))
-    if not problems:
-        directory.write_pod(resolved.pod)
-    return problems
+    waiting = tuple(_failures(config)) or tuple(_make_mount_sources(config))
+    if not waiting:
+        directory.write_runtime_config(config.pod_json)
+    return waiting
 
 
-def _failures(resolved: Resolved) -> Iterator[Problem]:
-    if not os.access(resolved.python, os.X_OK):
-        text = f"the pod's Python {resolved.python} is not there or not executable: correct {PYTHON}"
-        yield Problem(reason="PythonNotFound", message=text)
-    if resolved.shared_directory and not Path(resolved.shared_directory).is_dir():
-        text = f"annotation {DIRECTORY}: {resolved.shared_directory} is not a directory on this machine"
-        yield Problem(reason="DirectoryNotFound", message=text)
-    for volume in resolved.volumes:
+def _failures(config: RuntimeConfig) -> Iterator[WaitingReason]:
+    if not os.access(config.python, os.X_OK):
+        text = f"Python {config.python} does not exist or is not executable: correct annotation {PYTHON}"
+        yield WaitingReason(reason="PythonNotFound", message=text)
+    if config.shared_directory and not Path(config.shared_directory).is_dir():
+        text = f"annotation {DIRECTORY}: {config.shared_directory} is not a directory on this machine"
+        yield WaitingReason(reason="DirectoryNotFound", message=text)
+    for volume in config.volumes:
         if failure := set_up(volume):
-            yield Problem(reason="FailedMount", message=f'volume "{volume.name}": {failure}')
+            yield WaitingReason(reason="FailedMount", message=f'volume "{volume.name}": {failure}')
 
 
-def _make_mount_sources(resolved: Resolved) -> Iterator[Problem]:
+def _make_mount_sources(config: RuntimeConfig) -> Iterator[WaitingReason]:
     """Creates the directories that `subPath` names within volumes."""
-    for container in [*resolved.pod["initContainers"], *resolved.pod["containers"]]:
+    for container in [*config.pod_json["initContainers"], *config.pod_json["containers"]]:
         for mount in container["mounts"]:
             source = Path(mount["source"])
             try:
@@ -41,4 +41,4 @@ def _make_mount_sources(resolved: Resolved) -> Iterator[Problem]:
                     source.mkdir(parents=True)
             except (OSError, ValueError) as error:
                 text = f"{str(source)!r}: {getattr(error, 'strerror', error)}"
-                yield Problem(reason="FailedMount", message=text, container=container["name"])
+                yield WaitingReason(reason="FailedMount", message=text, container=container["name"])

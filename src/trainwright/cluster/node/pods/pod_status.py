@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from trainwright.cluster.node.pods.runtime_config import Problem
+from trainwright.cluster.node.pods.runtime_config import WaitingReason
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.container_status import ContainerState, ContainerStatus
 from trainwright.objects import Object
@@ -19,11 +19,11 @@ def pod_status(
     address: str,
     host_address: str,
     state: Mapping[str, Any] | None,
-    problems: Sequence[Problem] = (),
+    waiting: Sequence[WaitingReason] = (),
     now: datetime,
 ) -> Object:
-    """`state` is the supervisor's state.json; None before it is written, then `problems` say why containers wait."""
-    inits, mains = _container_statuses(pod, state, problems)
+    """`state` is the supervisor's state.json; None before it is written, then `waiting` says why."""
+    inits, mains = _container_statuses(pod, state, waiting)
     policy = pod["spec"].get("restartPolicy") or container_status.ALWAYS
     failure = str((state or {}).get("reason", ""))
     finished = bool((state or {}).get("finished"))
@@ -57,15 +57,15 @@ def transitions(before: Object, after: Object) -> list[tuple[str, str, str]]:
             restarted = status["restartCount"] != old["restartCount"]
             if "running" in status["state"] and ("running" not in old["state"] or restarted):
                 events.append(("Normal", "Started", f"Started container {status['name']}"))
-            waiting = status["state"].get("waiting", {})
-            if waiting.get("reason") == container_status.CRASH_LOOP_BACK_OFF and old["state"].get("waiting") != waiting:
-                events.append(("Warning", "BackOff", waiting["message"]))
+            backoff = status["state"].get("waiting", {})
+            if backoff.get("reason") == container_status.CRASH_LOOP_BACK_OFF and old["state"].get("waiting") != backoff:
+                events.append(("Warning", "BackOff", backoff["message"]))
     return events
 
 
-def empty_state(pod: Object, *, problems: Sequence[Problem] = ()) -> dict[str, Any]:
+def empty_state(pod: Object, *, waiting: Sequence[WaitingReason] = ()) -> dict[str, Any]:
     """The state of a pod before its first container has started."""
-    inits, mains = _container_statuses(pod, None, problems)
+    inits, mains = _container_statuses(pod, None, waiting)
     return {"finished": False, "reason": "", "message": "", "initContainers": inits, "containers": mains}
 
 
@@ -99,7 +99,7 @@ def _without_empty_values(value: Any) -> Any:
 
 
 def _container_statuses(
-    pod: Object, state: Mapping[str, Any] | None, problems: Sequence[Problem]
+    pod: Object, state: Mapping[str, Any] | None, waiting: Sequence[WaitingReason]
 ) -> tuple[list[ContainerStatus], list[ContainerStatus]]:
     if state is not None:
         return list(state["initContainers"]), list(state["containers"])
@@ -108,9 +108,9 @@ def _container_statuses(
     inits = [container_status.new_status(one["name"], initialized=True) for one in spec.get("initContainers") or []]
     mains = [container_status.new_status(one["name"], initialized=not has_inits) for one in spec["containers"]]
     for status in [*inits, *mains]:
-        for problem in problems:
-            if problem.container in {None, status["name"]}:
-                status["state"] = container_status.waiting(problem.reason, problem.message)
+        for found in waiting:
+            if found.container in {None, status["name"]}:
+                status["state"] = container_status.waiting(found.reason, found.message)
                 break
     return inits, mains
 

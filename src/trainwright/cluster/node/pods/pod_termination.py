@@ -44,12 +44,12 @@ def _is_supervisor(pid: int, node: Path) -> bool:
 
 
 def _kill(pod: PodDirectory) -> ProcessIdentity | None:
-    supervision = pod.find_supervision()
-    if supervision is None:
+    supervisor = pod.find_supervisor()
+    if supervisor is None:
         return None
-    _kill_tree(supervision.identity.pid, partial(supervision.signal, signal.SIGKILL))
-    supervision.reap()
-    return supervision.identity
+    _kill_tree(supervisor.identity.pid, partial(supervisor.signal, signal.SIGKILL))
+    supervisor.reap()
+    return supervisor.identity
 
 
 def _kill_tree(supervisor: int, kill_supervisor: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
-"""Keeps the pods of this node as the API wants them: one level-triggered step per pod and occasion.
+"""The pod workers of the node: `sync` brings one pod to the state that its Pod object wants, and updates its status.
 
-An occasion is a change of the Pod object, a word from its supervisor, or its supervisor's end. What is decided lies in
-`resolve`, `lifecycle` and `status`; here it is carried out.
+A pod is synced when its object changes, when its supervisor writes a new state, and when its supervisor ends. The
+decisions are pure functions in `runtime_config`, `container_status` and `pod_status`; this module carries them out.
 """
 
 import asyncio
@@ -18,10 +18,16 @@ from typing import Any
 from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
-from trainwright.cluster.node.pods.pod_directory import PodDirectory, Supervision, pod_directories
+from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_setup import set_up_pod
 from trainwright.cluster.node.pods.pod_status import empty_state, pod_status, same_status, transitions
-from trainwright.cluster.node.pods.runtime_config import Facts, Notice, Problem, Resolved, resolve
+from trainwright.cluster.node.pods.runtime_config import (
+    PodContext,
+    PodWarning,
+    RuntimeConfig,
+    WaitingReason,
+    generate_runtime_config,
+)
 from trainwright.cluster.node.referenced_objects import ReferencedObjects, referenced_names
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.processes import kill_orphans
@@ -47,15 +53,15 @@ from trainwright.objects.resources import (
 
 log = logging.getLogger(__name__)
 
-_SECONDS_TO_FIRST_WORD = 0.3
-"""A supervisor speaks when its first container runs; a pod that takes longer is shown as being created."""
-_SECONDS_BETWEEN_TRIES = 1.0
-_SECONDS_FOR_NAMES = 5.0
+_FIRST_STATE_SECONDS = 0.3
+"""A supervisor writes its first state when a container runs; a pod that takes longer is shown as ContainerCreating."""
+_RETRY_SECONDS = 1.0
+_RESOLVE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where pods run."""
+class NodeConfig:
+    """The settings of the node that apply to every pod."""
 
     node_name: str
     directory: Path
@@ -66,54 +72,56 @@ class Place:
     home: str
 
 
-class PodKeeper:
+class PodWorkers:
     def __init__(
         self,
         client: Client,
-        place: Place,
+        node: NodeConfig,
         network: PodNetwork,
         recorder: EventRecorder,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
-        self._place = place
+        self._node = node
         self._network = network
         self._recorder = recorder
         self._clock = clock
         self.queue = WorkQueue[str](longest_delay=10.0)
-        self._supervisions: dict[str, Supervision] = {}
+        self._supervisors: dict[str, SupervisorProcess] = {}
         self._first_seen: dict[str, float] = {}
         self._waiting_for_names: set[str] = set()
-        self._reported = Deduplicator[str, Notice]()
+        self._reported = Deduplicator[str, PodWarning]()
         self.store: Store[Object] = Store(
             metadata=raw_metadata, indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])]}
         )
 
-    def load(self) -> None:
-        """Before anything is seen: the addresses of pods that an earlier agent started stay theirs. Workers start when
-        the store is complete, so pods that are not in it then are gone."""
-        for uid, directory in pod_directories(self._place.directory).items():
+    def restore(self) -> None:
+        """Enqueues the pods of an earlier agent and reserves their addresses, before the first list.
+
+        Workers start after the list, so a pod that is not in the store then has been deleted.
+        """
+        for uid, directory in pod_directories(self._node.directory).items():
             self.queue.add(uid)
-            if (pod := directory.pod) is not None:
-                self._network.reserve(uid, str(pod["address"]))
+            if (config := directory.runtime_config) is not None:
+                self._network.reserve(uid, str(config["address"]))
 
     def close(self) -> None:
-        """The pods go on running."""
+        """Stops watching the supervisors. The pods keep running."""
         loop = asyncio.get_running_loop()
-        for supervision in self._supervisions.values():
-            loop.remove_reader(supervision.descriptor)
-            os.close(supervision.descriptor)
-        self._supervisions.clear()
+        for supervisor in self._supervisors.values():
+            loop.remove_reader(supervisor.descriptor)
+            os.close(supervisor.descriptor)
+        self._supervisors.clear()
 
-    def on_change(self, before: Object | None, after: Object | None) -> None:
+    def on_pod_change(self, before: Object | None, after: Object | None) -> None:
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             self._network.remove_pod(before["metadata"]["uid"])
             self.queue.add(before["metadata"]["uid"])
         if after is not None:
             uid = after["metadata"]["uid"]
             self._first_seen.setdefault(uid, time.monotonic())
-            if _finished(after):
+            if _is_finished(after):
                 self._network.remove_pod(uid)
             else:
                 self._network.add_pod(after)
@@ -123,176 +131,175 @@ class PodKeeper:
         for uid in self._waiting_for_names:
             self.queue.add(uid)
 
-    def poke(self, uid: str) -> None:
-        """A word from the supervisor of this pod; of a pod that is not known here it would name a directory."""
+    def on_state_change(self, uid: str) -> None:
+        """The supervisor has written a new state. Unknown uids are ignored, because they would name a directory."""
         if self.store.by_index("uid", uid):
             self.queue.add(uid)
 
     def on_error(self, uid: str, error: Exception) -> None:
         for pod in self.store.by_index("uid", uid):
-            self._tell_once(pod, [Notice("NodeError", f"{type(error).__name__}: {error}")])
+            self._record_once(pod, [PodWarning("NodeError", f"{type(error).__name__}: {error}")])
 
     async def sync(self, uid: str) -> Outcome:
         outcome: Outcome = Done()
         pods = self.store.by_index("uid", uid)
         directory = self._directory_of(uid)
-        supervision = self._supervisions.get(uid) or self._adopt(uid, directory)
+        supervisor = self._supervisors.get(uid) or self._adopt(uid, directory)
         if not pods:
-            await self._clear(uid, directory, supervision)
+            await self._clean_up(uid, directory, supervisor)
             return outcome
         pod = pods[0]
         deleting = pod["metadata"].get("deletionTimestamp") is not None
-        problems: tuple[Problem, ...] = ()
-        if supervision is None and not _finished(pod):
+        waiting: tuple[WaitingReason, ...] = ()
+        if supervisor is None and not _is_finished(pod):
             state = directory.state
             if state is not None and state["finished"]:
                 pass
-            elif directory.supervised_before or _has_run(pod):
-                self._lose(pod, directory, deleting=deleting)
+            elif directory.had_supervisor or _has_run(pod):
+                self._recover(pod, directory, deleting=deleting)
             elif not deleting:
                 try:
-                    problems = await self._try_start(pod, directory)
-                except OSError as error:  # the disk is full, no process can be started
+                    waiting = await self._start_pod(pod, directory)
+                except OSError as error:  # for example a full disk, or no process can be started
                     text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-                    problems = (Problem(reason="FailedCreatePodSandBox", message=text),)
-                    self._tell_problems(pod, problems)
-                if not problems:
-                    return RequeueAfter(_SECONDS_TO_FIRST_WORD)
-                outcome = RequeueAfter(_SECONDS_BETWEEN_TRIES)
-        elif supervision is not None and deleting:
-            self._stop_pod(pod, directory, supervision)
+                    waiting = (WaitingReason(reason="FailedCreatePodSandBox", message=text),)
+                    self._record_waiting(pod, waiting)
+                if not waiting:
+                    return RequeueAfter(_FIRST_STATE_SECONDS)
+                outcome = RequeueAfter(_RETRY_SECONDS)
+        elif supervisor is not None and deleting:
+            self._stop_pod(pod, directory, supervisor)
         state = directory.state
         if state is not None or not deleting:
-            pod = await self._mirror(pod, state, problems)
-        if deleting and uid not in self._supervisions:
-            await self._confirm_deletion(pod)
+            pod = await self._update_status(pod, state, waiting)
+        if deleting and uid not in self._supervisors:
+            await self._remove_object(pod)
         return outcome
 
     def _directory_of(self, uid: str) -> PodDirectory:
-        return PodDirectory(self._place.directory / "pods" / uid)
+        return PodDirectory(self._node.directory / "pods" / uid)
 
     # Supervisors
 
-    def _adopt(self, uid: str, directory: PodDirectory) -> Supervision | None:
-        found = directory.find_supervision()
+    def _adopt(self, uid: str, directory: PodDirectory) -> SupervisorProcess | None:
+        found = directory.find_supervisor()
         if found is not None:
             self._watch(uid, found)
         return found
 
-    def _watch(self, uid: str, supervision: Supervision) -> None:
-        self._supervisions[uid] = supervision
-        asyncio.get_running_loop().add_reader(supervision.descriptor, self._on_end, uid)
+    def _watch(self, uid: str, supervisor: SupervisorProcess) -> None:
+        self._supervisors[uid] = supervisor
+        asyncio.get_running_loop().add_reader(supervisor.descriptor, self._on_supervisor_exit, uid)
 
-    def _on_end(self, uid: str) -> None:
-        supervision = self._supervisions.pop(uid)
-        asyncio.get_running_loop().remove_reader(supervision.descriptor)
-        supervision.reap()
+    def _on_supervisor_exit(self, uid: str) -> None:
+        supervisor = self._supervisors.pop(uid)
+        asyncio.get_running_loop().remove_reader(supervisor.descriptor)
+        supervisor.reap()
         directory = self._directory_of(uid)
-        if not directory.supervised_before:
-            text = f"the supervisor ended: {directory.last_words}"
+        if not directory.had_supervisor:
+            text = f"the supervisor ended: {directory.supervisor_error}"
             for pod in self.store.by_index("uid", uid):
-                self._tell_once(pod, [Notice("FailedCreatePodSandBox", text)])
+                self._record_once(pod, [PodWarning("FailedCreatePodSandBox", text)])
         finished = bool((directory.state or {}).get("finished"))
-        # One that broke at once would be followed by others that do.
-        pause = 0.0 if finished else _SECONDS_BETWEEN_TRIES - (time.monotonic() - supervision.since)
-        self.queue.add_after(uid, pause)
+        # A supervisor that failed at once would fail again: wait before the next one.
+        delay = 0.0 if finished else _RETRY_SECONDS - (time.monotonic() - supervisor.since)
+        self.queue.add_after(uid, delay)
 
-    def _supervise(self, uid: str, directory: PodDirectory) -> None:
-        self._watch(uid, directory.supervise(self._place.supervisor_python))
+    def _start_supervisor(self, uid: str, directory: PodDirectory) -> None:
+        self._watch(uid, directory.start_supervisor(self._node.supervisor_python))
 
-    def _lose(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
-        """The supervisor is gone without a last word: the machine was restarted, or somebody killed it."""
+    def _recover(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
+        """The supervisor ended unexpectedly: it was killed, or the machine was rebooted."""
         policy = container_status.NEVER if deleting else pod["spec"].get("restartPolicy") or container_status.ALWAYS
-        started = directory.pod
+        was_set_up = directory.runtime_config is not None
         state = directory.state or empty_state(pod)
-        for record in [*state["initContainers"], *state["containers"]] if started else []:
-            if "running" in record["state"] and record.get("process"):
-                kill_orphans(record["process"], variable=f"HOSTNAME={hostname(pod)}")
+        for status in [*state["initContainers"], *state["containers"]] if was_set_up else []:
+            if "running" in status["state"] and status.get("process"):
+                kill_orphans(status["process"], variable=f"HOSTNAME={hostname(pod)}")
         now = container_status.timestamp(time.time_ns())
-        state = container_status.without_supervisor(state, policy if started else container_status.NEVER, now)
+        state = container_status.without_supervisor(state, policy if was_set_up else container_status.NEVER, now)
         directory.write_state(state)
         if not state["finished"]:
-            self._supervise(pod["metadata"]["uid"], directory)
+            self._start_supervisor(pod["metadata"]["uid"], directory)
 
-    def _stop_pod(self, pod: Object, directory: PodDirectory, supervision: Supervision) -> None:
+    def _stop_pod(self, pod: Object, directory: PodDirectory, supervisor: SupervisorProcess) -> None:
         grace = pod["metadata"].get("deletionGracePeriodSeconds")
         if grace is None:
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
-        if supervision.stop_seconds is not None and supervision.stop_seconds <= grace:
+        if supervisor.grace_period is not None and supervisor.grace_period <= grace:
             return
-        told_before = directory.told_to_stop
-        directory.stop(supervision, float(grace))
-        if not told_before:
+        was_stopping = directory.stop_requested
+        directory.stop(supervisor, float(grace))
+        if not was_stopping:
             names = ", ".join(container["name"] for container in pod["spec"]["containers"])
             self._recorder.record(pod, "Normal", "Killing", f"Stopping container {names}")
 
     # Starting
 
-    async def _try_start(self, pod: Object, directory: PodDirectory) -> tuple[Problem, ...]:
+    async def _start_pod(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
         namespace = pod["metadata"]["namespace"]
-        sources = await self._sources(pod)
+        objects = await self._referenced_objects(pod)
         hosts_file = self._network.hosts_file(namespace)
-        facts = Facts(
-            node_name=self._place.node_name,
+        context = PodContext(
+            node_name=self._node.node_name,
             host_address=HOST_ADDRESS,
             address=self._network.add_pod(pod),
             directory=str(directory.path),
             hosts_file=str(hosts_file),
-            level=self._place.sandbox.level,
-            user_namespace=self._place.sandbox.user_namespace,
-            python=self._place.python,
-            home=self._place.home,
-            allocatable=self._place.machine.allocatable,
-            names=self._network.addresses_in(namespace) if self._place.sandbox.level == PLAIN else {},
+            level=self._node.sandbox.level,
+            user_namespace=self._node.sandbox.user_namespace,
+            python=self._node.python,
+            home=self._node.home,
+            allocatable=self._node.machine.allocatable,
+            names=self._network.addresses_in(namespace) if self._node.sandbox.level == PLAIN else {},
         )
-        resolved = resolve(pod, facts, sources)
-        if not isinstance(resolved, Resolved):
-            self._tell_problems(pod, resolved)
-            return resolved
-        if missing := self._missing_names(pod, resolved, facts):
-            return missing
-        self._network.write_hosts_files()  # the hosts file must be there before anybody mounts it
-        if problems := await asyncio.to_thread(set_up_pod, directory, resolved):  # waits for the disk
-            self._tell_problems(pod, problems)
-            return problems
-        self._supervise(pod["metadata"]["uid"], directory)
-        self._tell_once(pod, resolved.notices)
+        config = generate_runtime_config(pod, context, objects)
+        if not isinstance(config, RuntimeConfig):
+            self._record_waiting(pod, config)
+            return config
+        if waiting := self._wait_for_names(pod, config, context):
+            return waiting
+        self._network.write_hosts_files()  # the hosts file must exist before the supervisor mounts it
+        if waiting := await asyncio.to_thread(set_up_pod, directory, config):  # waits for the disk
+            self._record_waiting(pod, waiting)
+            return waiting
+        self._start_supervisor(pod["metadata"]["uid"], directory)
+        self._record_once(pod, config.warnings)
         return ()
 
-    def _missing_names(self, pod: Object, resolved: Resolved, facts: Facts) -> tuple[Problem, ...]:
-        """At `plain` names become addresses before the start, so peers that come a moment later are waited for."""
+    def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:
+        """At `plain` names are replaced by addresses before the start, so the pod waits a while for its peers."""
         uid, namespace = pod["metadata"]["uid"], pod["metadata"]["namespace"]
         self._waiting_for_names.discard(uid)
-        if facts.level != PLAIN:
+        if context.level != PLAIN:
             return ()
-        containers = [*resolved.pod["initContainers"], *resolved.pod["containers"]]
-        missing = set().union(*(unresolved_names(one["env"], namespace, facts.names) for one in containers))
+        containers = [*config.pod_json["initContainers"], *config.pod_json["containers"]]
+        missing = set().union(*(unresolved_names(one["env"], namespace, context.names) for one in containers))
         if not missing:
             return ()
         names = ", ".join(sorted(missing))
-        if time.monotonic() - self._first_seen[uid] < _SECONDS_FOR_NAMES:
+        if time.monotonic() - self._first_seen[uid] < _RESOLVE_SECONDS:
             self._waiting_for_names.add(uid)
-            return (
-                Problem(reason=container_status.CONTAINER_CREATING, message=""),
-            )  # usual among peers that start together
-        text = f"started although nothing has the name {names}; at sandbox plain it will not be known later either"
-        self._tell_once(pod, [Notice("UnresolvedName", text)])
+            # Without a message: usual for peers that start together.
+            return (WaitingReason(reason=container_status.CONTAINER_CREATING, message=""),)
+        text = f"started with unresolved names: {names}; at sandbox plain names are resolved only before the start"
+        self._record_once(pod, [PodWarning("UnresolvedName", text)])
         return ()
 
-    async def _sources(self, pod: Object) -> ReferencedObjects:
+    async def _referenced_objects(self, pod: Object) -> ReferencedObjects:
         config_maps, secrets, claims = referenced_names(pod)
         namespace = pod["metadata"]["namespace"]
         found_maps, found_secrets, found_claims = await asyncio.gather(
-            self._find(CONFIG_MAPS, config_maps, namespace),
-            self._find(SECRETS, secrets, namespace),
-            self._find(PERSISTENT_VOLUME_CLAIMS, claims, namespace),
+            self._get_existing(CONFIG_MAPS, config_maps, namespace),
+            self._get_existing(SECRETS, secrets, namespace),
+            self._get_existing(PERSISTENT_VOLUME_CLAIMS, claims, namespace),
         )
         bound = {claim["spec"].get("volumeName") for claim in found_claims.values()} - {None, ""}
-        volumes = await self._find(PERSISTENT_VOLUMES, bound, None)
+        volumes = await self._get_existing(PERSISTENT_VOLUMES, bound, None)
         return ReferencedObjects(config_maps=found_maps, secrets=found_secrets, claims=found_claims, volumes=volumes)
 
-    async def _find(self, resource: Resource, names: set[str], namespace: str | None) -> dict[str, Object]:
-        """Those that exist, by name."""
+    async def _get_existing(self, resource: Resource, names: set[str], namespace: str | None) -> dict[str, Object]:
+        """By name."""
         ordered = sorted(names)
         answers = await asyncio.gather(
             *(self._client.get(resource, name, namespace=namespace) for name in ordered), return_exceptions=True
@@ -306,55 +313,57 @@ class PodKeeper:
             found[name] = answer
         return found
 
-    def _tell_problems(self, pod: Object, problems: Iterable[Problem]) -> None:
-        self._tell_once(pod, [Notice(problem.reason, problem.message) for problem in problems])
+    def _record_waiting(self, pod: Object, waiting: Iterable[WaitingReason]) -> None:
+        self._record_once(pod, [PodWarning(reason.reason, reason.message) for reason in waiting])
 
-    def _tell_once(self, pod: Object, notices: Iterable[Notice]) -> None:
-        for notice in notices:
-            if self._reported.first(pod["metadata"]["uid"], notice):
-                self._recorder.record(pod, "Warning", notice.reason, notice.message)
+    def _record_once(self, pod: Object, warnings: Iterable[PodWarning]) -> None:
+        for warning in warnings:
+            if self._reported.first(pod["metadata"]["uid"], warning):
+                self._recorder.record(pod, "Warning", warning.reason, warning.message)
 
-    # Telling the API
+    # Status and deletion
 
-    async def _mirror(self, pod: Object, state: dict[str, Any] | None, problems: tuple[Problem, ...]) -> Object:
-        if state is None and _finished(pod):
+    async def _update_status(
+        self, pod: Object, state: dict[str, Any] | None, waiting: tuple[WaitingReason, ...]
+    ) -> Object:
+        if state is None and _is_finished(pod):
             return pod
         before = pod.get("status") or {}
         address = before.get("podIP") or self._network.add_pod(pod)
         status = pod_status(
-            pod, address=address, host_address=HOST_ADDRESS, state=state, problems=problems, now=self._clock()
+            pod, address=address, host_address=HOST_ADDRESS, state=state, waiting=waiting, now=self._clock()
         )
         metadata = pod["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
-        level = self._place.sandbox.level
-        noted = (metadata.get("annotations") or {}).get(SANDBOX) == level
-        if noted and same_status(before, status):
+        level = self._node.sandbox.level
+        annotated = (metadata.get("annotations") or {}).get(SANDBOX) == level
+        if annotated and same_status(before, status):
             return pod
-        # The status endpoint takes annotations along: one write tells both.
+        # The status subresource accepts annotations too: one write for both.
         change = {"metadata": {"uid": uid, "annotations": {SANDBOX: level}}, "status": status}
         try:
             pod = await self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
         except (NotFound, Conflict):
-            return pod  # deleted, or replaced by another pod of the same name: the watch will say so
+            return pod  # deleted, or replaced by another pod of the same name, as the watch will show
         self.store.remember(pod)
         for kind, reason, message in transitions(before, status):
             self._recorder.record(pod, kind, reason, message)
-        if _finished(pod):
+        if _is_finished(pod):
             self._network.remove_pod(uid)
         return pod
 
-    async def _confirm_deletion(self, pod: Object) -> None:
+    async def _remove_object(self, pod: Object) -> None:
         metadata = pod["metadata"]
-        with contextlib.suppress(NotFound, Conflict):  # somebody was faster, or another pod has the name already
+        with contextlib.suppress(NotFound, Conflict):  # already deleted, or another pod has the name
             await self._client.delete(
                 PODS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"], grace_period_seconds=0
             )
 
-    async def _clear(self, uid: str, directory: PodDirectory, supervision: Supervision | None) -> None:
-        """The API has no such pod any more."""
-        if supervision is not None:
-            if supervision.stop_seconds != 0:
-                directory.stop(supervision, 0)
+    async def _clean_up(self, uid: str, directory: PodDirectory, supervisor: SupervisorProcess | None) -> None:
+        """The Pod object does not exist any more."""
+        if supervisor is not None:
+            if supervisor.grace_period != 0:
+                directory.stop(supervisor, 0)
             return
         self._network.remove_pod(uid)
         self._first_seen.pop(uid, None)
@@ -364,11 +373,11 @@ class PodKeeper:
             await asyncio.to_thread(directory.remove)
 
 
-def _finished(pod: Object) -> bool:
+def _is_finished(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def _has_run(pod: Object) -> bool:
     status = pod.get("status") or {}
-    known = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return any(one.get("containerID") for one in known)
+    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    return any(container.get("containerID") for container in statuses)

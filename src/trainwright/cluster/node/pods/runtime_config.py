@@ -1,7 +1,7 @@
-"""From a Pod object to what its supervisor runs: argv, environment, directories, mounts. Decides, does nothing.
+"""The runtime config of a pod: what its supervisor runs, with command, environment, working directory and mounts.
 
-What cannot be run yet, or not here, is a problem that the pod shows while it waits; what cannot be honoured is a
-notice that becomes a Warning event.
+Pure. A pod that cannot be started (yet) has waiting reasons instead, which its status shows. Fields without effect are
+warnings, which become Warning events.
 """
 
 import posixpath
@@ -25,8 +25,8 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What the node knows and the pod does not say."""
+class PodContext:
+    """What the node adds to a pod."""
 
     node_name: str
     host_address: str
@@ -39,12 +39,12 @@ class Facts:
     home: str
     allocatable: Mapping[str, Fraction] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
-    """Name -> address of the peers that the pod may speak of; used where it has no /etc/hosts of its own."""
+    """Name -> address of other pods, at `plain`, where the pod has no /etc/hosts of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Why the pod waits; shown on the named container, or on all."""
+class WaitingReason:
+    """Why a container waits (ContainerStateWaiting); without a container it applies to all."""
 
     reason: str
     message: str
@@ -52,56 +52,60 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class PodWarning:
+    """A Warning event on the pod."""
+
     reason: str
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
-    pod: dict[str, Any]
-    """pod.json, see `supervisor`."""
+class RuntimeConfig:
+    pod_json: dict[str, Any]
+    """For the supervisor, see `supervisor`."""
     volumes: tuple[Volume, ...]
     python: str
     shared_directory: str | None
-    notices: tuple[Notice, ...]
+    warnings: tuple[PodWarning, ...]
 
 
-def resolve(pod: Object, facts: Facts, sources: ReferencedObjects) -> Resolved | tuple[Problem, ...]:
+def generate_runtime_config(
+    pod: Object, context: PodContext, objects: ReferencedObjects
+) -> RuntimeConfig | tuple[WaitingReason, ...]:
     try:
-        volumes = plan_volumes(pod, directory=posixpath.join(facts.directory, "volumes"), objects=sources)
-    except PodConfigError as missing:
-        return (Problem(reason="FailedMount", message=str(missing)),)
-    except UnsupportedVolumeError as unsupported:
-        return (Problem(reason="UnsupportedVolume", message=str(unsupported)),)
+        volumes = plan_volumes(pod, directory=posixpath.join(context.directory, "volumes"), objects=objects)
+    except PodConfigError as error:
+        return (WaitingReason(reason="FailedMount", message=str(error)),)
+    except UnsupportedVolumeError as error:
+        return (WaitingReason(reason="UnsupportedVolume", message=str(error)),)
     annotations = pod["metadata"].get("annotations") or {}
     ports = _listen_ports(annotations.get(LISTEN_PORTS, ""))
-    problems = [*_annotation_problems(annotations, ports), *_container_problems(pod)]
-    if problems:
-        return tuple(problems)
-    notices = list(_field_notices(pod, facts, annotations))
+    waiting = [*_invalid_annotations(annotations, ports), *_unsupported_containers(pod)]
+    if waiting:
+        return tuple(waiting)
+    warnings = list(_warnings(pod, context, annotations))
     containers: dict[str, list[dict[str, Any]]] = {"initContainers": [], "containers": []}
-    for kind, specs in containers.items():
+    for kind, configs in containers.items():
         for spec in pod["spec"].get(kind) or []:
             try:
-                resolver = _ContainerResolver(pod, spec, facts, sources, volumes)
-                specs.append(resolver.run())
-                notices += resolver.notices
-            except PodConfigError as missing:
-                problems.append(
-                    Problem(reason="CreateContainerConfigError", message=str(missing), container=spec["name"])
+                builder = _ContainerConfigBuilder(pod, spec, context, objects, volumes)
+                configs.append(builder.build())
+                warnings += builder.warnings
+            except PodConfigError as error:
+                waiting.append(
+                    WaitingReason(reason="CreateContainerConfigError", message=str(error), container=spec["name"])
                 )
-    if problems:
-        return tuple(problems)
-    memory = [volume for volume in volumes.values() if volume.memory and facts.level == OVERLAY]
-    return Resolved(
-        pod={
+    if waiting:
+        return tuple(waiting)
+    memory = [volume for volume in volumes.values() if volume.memory and context.level == OVERLAY]
+    return RuntimeConfig(
+        pod_json={
             "uid": pod["metadata"]["uid"],
             "namespace": pod["metadata"]["namespace"],
             "name": pod["metadata"]["name"],
-            "address": facts.address,
-            "sandbox": facts.level,
-            "ownUsers": facts.user_namespace,
+            "address": context.address,
+            "sandbox": context.level,
+            "ownUsers": context.user_namespace,
             "hostname": hostname(pod),
             "grace": pod["spec"].get("terminationGracePeriodSeconds", 30),
             "restartPolicy": pod["spec"].get("restartPolicy") or container_status.ALWAYS,
@@ -111,9 +115,9 @@ def resolve(pod: Object, facts: Facts, sources: ReferencedObjects) -> Resolved |
             **containers,
         },
         volumes=tuple(volumes.values()),
-        python=_python(annotations, facts),
+        python=_python(annotations, context),
         shared_directory=annotations.get(DIRECTORY),
-        notices=tuple(notices),
+        warnings=tuple(warnings),
     )
 
 
@@ -122,41 +126,41 @@ def is_host_image(image: str) -> bool:
     return name == HOST_IMAGE or name.startswith(f"{HOST_IMAGE}:")
 
 
-class _ContainerResolver:
+class _ContainerConfigBuilder:
     def __init__(
-        self, pod: Object, spec: Object, facts: Facts, sources: ReferencedObjects, volumes: Mapping[str, Volume]
+        self, pod: Object, spec: Object, context: PodContext, objects: ReferencedObjects, volumes: Mapping[str, Volume]
     ) -> None:
         self._pod = pod
         self._spec = spec
-        self._facts = facts
-        self._sources = sources
+        self._context = context
+        self._objects = objects
         self._volumes = volumes
         self._annotations = pod["metadata"].get("annotations") or {}
-        self._overlay = facts.level == OVERLAY
-        self._moved: dict[str, str] = {}
-        self._used: set[str] = set()
-        self.notices: list[Notice] = []
+        self._overlay = context.level == OVERLAY
+        self._host_paths: dict[str, str] = {}
+        self._replaced: set[str] = set()
+        self.warnings: list[PodWarning] = []
 
-    def run(self) -> dict[str, Any]:
-        # Paths of volumes appear in the environment, and the environment in paths within volumes: the paths first.
+    def build(self) -> dict[str, Any]:
+        # Values of variables may contain mount paths, and subPathExpr may contain variables: paths come first.
         for mount in self._spec.get("volumeMounts") or []:
             if not self._overlay and not mount.get("subPathExpr"):
-                self._moved[mount["mountPath"].rstrip("/")] = self._source(mount, {})
+                self._host_paths[mount["mountPath"].rstrip("/")] = self._source(mount, {})
         variables = make_environment(
             self._spec,
             pod=self._pod,
-            objects=self._sources,
+            objects=self._objects,
             node=self._node_fields(),
-            allocatable=self._facts.allocatable,
+            allocatable=self._context.allocatable,
             adapt=self._adapt_value,
         )
         mounts = [self._mount(mount, variables) for mount in self._spec.get("volumeMounts") or []]
-        words = [*self._spec["command"], *(self._spec.get("args") or [])]
-        argv = [self._adapt_path(expand(word, variables)) for word in words]
+        arguments = [*self._spec["command"], *(self._spec.get("args") or [])]
+        argv = [self._adapt_path(expand(argument, variables)) for argument in arguments]
         shared = self._annotations.get(DIRECTORY)
         cwd = self._adapt_path(self._spec.get("workingDir") or shared or "/")
         if not self._overlay:
-            self._note_unused()
+            self._warn_about_unused_paths()
         return {
             "name": self._spec["name"],
             "argv": argv,
@@ -166,14 +170,15 @@ class _ContainerResolver:
         }
 
     def _base_environment(self) -> dict[str, str]:
-        """What an image would give. One thread per process: several on few cores wait for each other most of the time.
+        """The variables that an image would define.
 
-        The interface is named because the pod's address is one of loopback, where gloo does not look by itself.
+        OMP_NUM_THREADS: several threads of several processes on few cores mostly wait for each other.
+        GLOO_SOCKET_IFNAME: pods have loopback addresses, and gloo does not choose that interface by itself.
         """
-        python = _python(self._annotations, self._facts)
+        python = _python(self._annotations, self._context)
         return {
             "PATH": f"{posixpath.dirname(python)}:{_SYSTEM_PATH}",
-            "HOME": self._facts.home,
+            "HOME": self._context.home,
             "HOSTNAME": hostname(self._pod),
             "LANG": "C.UTF-8",
             "OMP_NUM_THREADS": "1",
@@ -182,11 +187,11 @@ class _ContainerResolver:
 
     def _node_fields(self) -> dict[str, str]:
         return {
-            "spec.nodeName": self._facts.node_name,
-            "status.podIP": self._facts.address,
-            "status.podIPs": self._facts.address,
-            "status.hostIP": self._facts.host_address,
-            "status.hostIPs": self._facts.host_address,
+            "spec.nodeName": self._context.node_name,
+            "status.podIP": self._context.address,
+            "status.podIPs": self._context.address,
+            "status.hostIP": self._context.host_address,
+            "status.hostIPs": self._context.host_address,
         }
 
     def _mount(self, mount: Object, variables: Mapping[str, str]) -> dict[str, Any]:
@@ -194,7 +199,7 @@ class _ContainerResolver:
         target = posixpath.normpath(posixpath.join("/", mount["mountPath"]))
         if target == "/":
             raise PodConfigError(
-                f"volumeMounts {mount['name']}: mountPath / would hide everything else of the container"
+                f"volumeMounts {mount['name']}: mountPath / would hide the root file system of the container"
             )
         return {"source": self._source(mount, variables), "target": target, "readOnly": read_only}
 
@@ -211,44 +216,44 @@ class _ContainerResolver:
         return volume
 
     def _node_mounts(self) -> list[dict[str, Any]]:
-        mounts = [{"source": self._facts.hosts_file, "target": "/etc/hosts", "readOnly": True}]
-        python = _python(self._annotations, self._facts)
-        kept = {_installation(python): True}
+        mounts = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
+        python = _python(self._annotations, self._context)
+        paths = {_installation(python): True}
         if shared := self._annotations.get(DIRECTORY):
-            kept[posixpath.normpath(shared)] = False
-        for path, only_if_hidden in kept.items():
+            paths[posixpath.normpath(shared)] = False
+        for path, only_if_hidden in paths.items():
             hidden = any(path.startswith(f"{private}/") for private in PRIVATE_DIRECTORIES)
             if hidden or not only_if_hidden:
                 mounts.append({"source": path, "target": path, "readOnly": only_if_hidden})
         return mounts
 
-    # At `plain` nothing can be mounted and no name is known: values carry the real paths and addresses instead.
+    # At `plain` there are no mounts and no hosts file: host paths and addresses replace paths and names in values.
 
     def _adapt_value(self, value: str) -> str:
-        return value if self._overlay else self._adapt_path(replace_names(value, self._facts.names))
+        return value if self._overlay else self._adapt_path(replace_names(value, self._context.names))
 
     def _adapt_path(self, text: str) -> str:
-        for path in sorted(self._moved, key=len, reverse=True):
-            replaced = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w.-])", _literally(self._moved[path]), text)
+        for path in sorted(self._host_paths, key=len, reverse=True):
+            replaced = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w.-])", _literal(self._host_paths[path]), text)
             if replaced != text:
-                self._used.add(path)
+                self._replaced.add(path)
                 text = replaced
         return text
 
-    def _note_unused(self) -> None:
-        for path, source in self._moved.items():
-            if path not in self._used and path != source:
-                self.notices.append(
-                    Notice(
+    def _warn_about_unused_paths(self) -> None:
+        for path, source in self._host_paths.items():
+            if path not in self._replaced and path != source:
+                self.warnings.append(
+                    PodWarning(
                         "MountPathNotHonoured",
                         f"container {self._spec['name']}: at sandbox plain nothing can be mounted at {path}; the "
-                        f"volume is at {source}, and neither command, args nor env name a path that could be changed",
+                        f"volume is at {source}, and neither command, args nor env contain the mount path",
                     )
                 )
 
 
-def _container_problems(pod: Object) -> list[Problem]:
-    problems = []
+def _unsupported_containers(pod: Object) -> list[WaitingReason]:
+    waiting = []
     for kind in ("initContainers", "containers"):
         for index, spec in enumerate(pod["spec"].get(kind) or []):
             if not spec.get("command"):
@@ -256,56 +261,56 @@ def _container_problems(pod: Object) -> list[Problem]:
                     f"image {spec.get('image') or '(none)'} is not known to this node, so neither is its command: add "
                     f"`command:` to container {spec['name']}"
                 )
-                problems.append(Problem(reason="ImageHasNoCommand", message=message, container=spec["name"]))
+                waiting.append(WaitingReason(reason="ImageHasNoCommand", message=message, container=spec["name"]))
             if kind == "initContainers" and spec.get("restartPolicy"):
                 message = f"spec.initContainers[{index}].restartPolicy: this node has no sidecar containers"
-                problems.append(Problem(reason="UnsupportedField", message=message, container=spec["name"]))
-    return problems
+                waiting.append(WaitingReason(reason="UnsupportedField", message=message, container=spec["name"]))
+    return waiting
 
 
-def _annotation_problems(annotations: Mapping[str, str], ports: list[int] | None) -> list[Problem]:
-    problems = []
+def _invalid_annotations(annotations: Mapping[str, str], ports: list[int] | None) -> list[WaitingReason]:
+    waiting = []
     if ports is None:
         text = f"annotation {LISTEN_PORTS}: {annotations[LISTEN_PORTS]!r}: write 23456 or 80,443"
-        problems.append(Problem(reason="InvalidAnnotation", message=text))
+        waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
     for name in (PYTHON, DIRECTORY):
         path = annotations.get(name, "/absolute")
         if not path.startswith("/") or posixpath.normpath(path) == "/":
             text = f"annotation {name}: {path!r}: write an absolute path below /"
-            problems.append(Problem(reason="InvalidAnnotation", message=text))
-    return problems
+            waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
+    return waiting
 
 
-def _field_notices(pod: Object, facts: Facts, annotations: Mapping[str, str]) -> list[Notice]:
-    notices = []
-    python = _python(annotations, facts)
-    everybody = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
-    images = [str(spec.get("image") or "") for spec in everybody]
+def _warnings(pod: Object, context: PodContext, annotations: Mapping[str, str]) -> list[PodWarning]:
+    warnings = []
+    python = _python(annotations, context)
+    containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+    images = [str(spec.get("image") or "") for spec in containers]
     unknown = sorted({image for image in images if not is_host_image(image)})
     if unknown:
-        text = f"no image store: {', '.join(unknown)} runs on this machine's files, its Python is {python}"
-        notices.append(Notice("UnknownImage", f"{text}. Name the image {HOST_IMAGE} to say that this is meant"))
-    if fields := unsupported_fields(pod, facts.level):
-        notices.append(Notice("FieldNotHonoured", f"without effect on this node: {', '.join(fields)}"))
-    return notices
+        text = f"no image {', '.join(unknown)} on this node: the pod uses the files of this machine and Python {python}"
+        warnings.append(PodWarning("UnknownImage", f"{text}. Use the image {HOST_IMAGE} if that is intended"))
+    if fields := unsupported_fields(pod, context.level):
+        warnings.append(PodWarning("FieldNotHonoured", f"without effect on this node: {', '.join(fields)}"))
+    return warnings
 
 
-def _python(annotations: Mapping[str, str], facts: Facts) -> str:
-    return annotations.get(PYTHON) or facts.python
+def _python(annotations: Mapping[str, str], context: PodContext) -> str:
+    return annotations.get(PYTHON) or context.python
 
 
 def _installation(python: str) -> str:
-    """The directory of a virtual environment or installation: PREFIX of PREFIX/bin/python."""
+    """PREFIX of PREFIX/bin/python: the directory of a virtual environment or installation."""
     return posixpath.dirname(posixpath.dirname(python))
 
 
 def _listen_ports(text: str) -> list[int] | None:
-    """None if the annotation cannot be read."""
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if not all(part.isdecimal() and 0 < int(part) < 65536 for part in parts):
+    """None if the annotation is invalid."""
+    items = [item.strip() for item in text.split(",") if item.strip()]
+    if not all(item.isdecimal() and 0 < int(item) < 65536 for item in items):
         return None
-    return [int(part) for part in parts]
+    return [int(item) for item in items]
 
 
-def _literally(text: str) -> Callable[[re.Match[str]], str]:
+def _literal(text: str) -> Callable[[re.Match[str]], str]:
     return lambda _: text
