@@ -147,7 +147,7 @@ class EmbeddedCluster:
         logs = ContainerLogs(self._data.node)
 
         def new_server() -> ApiServer:
-            return ApiServer(store=store, token=token, tls=tls, logs=logs, broken_parts=lambda: self.failures)
+            return ApiServer(store=store, token=token, tls=tls, logs=logs, unhealthy_components=lambda: self.failures)
 
         port = await self._listen(new_server)
         url = f"https://{HOST}:{port}"

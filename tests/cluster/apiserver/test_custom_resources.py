@@ -229,7 +229,7 @@ class TestCustomResources:
         negative = await api.patch(f"{path}/scaled/scale", {"spec": {"replicas": -1}})
         assert ".spec.size: Invalid value: -1: should be a non-negative integer" in negative.message
 
-    async def test_strategic_patches_need_go_types(self, api: RawApi) -> None:
+    async def test_strategic_merge_patches_need_go_types(self, api: RawApi) -> None:
         path = await install(api, definition())
         await api.post(path, widget("plain"))
         reply = await api.patch(f"{path}/plain", {"spec": {"size": 4}}, STRATEGIC)

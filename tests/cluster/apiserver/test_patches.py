@@ -42,7 +42,7 @@ class TestPatches:
         assert (refused.code, refused.body["reason"]) == (422, "Invalid")
         assert refused.message.startswith("the server rejected our request due to an error in our request")
 
-    async def test_strategic_patch_merges_lists_by_their_keys(self, api: RawApi) -> None:
+    async def test_strategic_merge_patch_merges_lists_by_their_keys(self, api: RawApi) -> None:
         containers = [{"name": "a", "image": "one"}, {"name": "b", "image": "two"}]
         await api.post(api.path("pods"), pod(spec={"containers": containers}))
         patch = {
@@ -59,7 +59,7 @@ class TestPatches:
             ("b", "three"),
         ]
 
-    async def test_strategic_patch_deletes_and_replaces(self, api: RawApi) -> None:
+    async def test_strategic_merge_patch_deletes_and_replaces(self, api: RawApi) -> None:
         ports = [{"name": "a", "port": 1}, {"name": "b", "port": 2}]
         service = {"metadata": {"name": "s"}, "spec": {"clusterIP": "None", "ports": ports, "selector": {"x": "y"}}}
         await api.post(api.path("services"), service)

@@ -27,7 +27,7 @@ async def _write_for_ever(store: ObjectStore, name: str) -> None:
                 return Removed(current.obj)
             return {"metadata": {"name": name, "namespace": "ns"}, "count": count}
 
-        change = await store.change("things", "ns", name, decide)
+        change = await store.guaranteed_update("things", "ns", name, decide)
         assert change is not None
         sys.stdout.write(f"{name} {0 if change.removed else count} {change.version}\n")
         sys.stdout.flush()

@@ -1,4 +1,5 @@
-"""The embedded, Kubernetes-API-compatible server: kubectl, SDKs, our operator and node agent all talk to it over HTTPS.
+"""The embedded API server, for kubectl, SDKs, the operator, the controllers and the node agent.
 
-`store` keeps objects, `registry` knows what is served, `verbs` and `watch` answer requests, `server` is the HTTP edge.
+`http` serves requests, `writes` computes the objects to store, `resources` describes the served kinds, `schema` decodes
+and validates, `storage` keeps the objects.
 """

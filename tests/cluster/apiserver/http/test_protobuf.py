@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.apiserver.errors import ApiFailure
+from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.protobuf import decode_envelope
 
 
@@ -31,7 +31,7 @@ def test_a_config_map() -> None:
 
 
 def test_another_kind_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ApiFailure, match=r"not of Deployment: .*kubectl apply -f") as failure:
+    with pytest.raises(StatusError, match=r"not of Deployment: .*kubectl apply -f") as failure:
         decode_envelope(envelope(b"Deployment", b""))
     assert failure.value.code == 415
 
@@ -41,6 +41,6 @@ def test_rubbish_is_a_bad_request(data: bytes, enveloped: bool) -> None:
     body = envelope(b"Secret", data[:100]) if enveloped else b"k8s\x00" + data
     try:
         kind = decode_envelope(body)["kind"]
-    except ApiFailure as failure:
+    except StatusError as failure:
         kind = failure.code
     assert kind in {"Secret", 400, 415}

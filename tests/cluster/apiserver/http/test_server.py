@@ -225,7 +225,7 @@ class TestEvents:
             now[0] += timedelta(minutes=50)
             await api.post(api.path("events"), {"metadata": {"name": "new"}, "involvedObject": about})
             now[0] += timedelta(minutes=20)
-            await server.forget_old_events()
+            await server.expire_events()
             left = [one["metadata"]["name"] for one in (await api.get(api.path("events"))).body["items"]]
         await server.stop()
         assert left == ["far", "new"]

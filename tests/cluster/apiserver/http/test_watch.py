@@ -11,9 +11,9 @@ import pytest
 
 from tests.support.cluster.embedded_apiserver import RecordedLogs
 from trainwright.cluster.apiserver.http import watch as watch_module
-from trainwright.cluster.apiserver.http.calls import Call
-from trainwright.cluster.apiserver.http.requests import Form, Target, read_selection
-from trainwright.cluster.apiserver.http.routes import Routes, Stream
+from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo, read_selectors
+from trainwright.cluster.apiserver.http.responses import Representation, StreamingResponse
+from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.storage import store as store_module
@@ -24,14 +24,16 @@ KIND = Registry().of(CONFIG_MAPS)
 
 
 def watch(store: ObjectStore, version: int | None = None, **options: Any) -> Watch:
-    selection = read_selection(options.pop("query", {}), KIND)
-    chosen = WatchOptions(version, options.pop("namespace", None), selection, options.pop("form", Form()), **options)
+    selection = read_selectors(options.pop("query", {}), KIND)
+    chosen = WatchOptions(
+        version, options.pop("namespace", None), selection, options.pop("representation", Representation()), **options
+    )
     return Watch(store, KIND, chosen, lambda: datetime(2026, 1, 1, tzinfo=UTC))
 
 
 async def put(store: ObjectStore, name: str, value: int = 0, namespace: str = "ns") -> None:
     obj = {"metadata": {"name": name, "namespace": namespace}, "data": {"value": str(value)}}
-    await store.change("configmaps", namespace, name, lambda _old: obj)
+    await store.guaranteed_update("configmaps", namespace, name, lambda _old: obj)
 
 
 async def events(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]:
@@ -69,7 +71,7 @@ async def test_the_present_state_is_told_once() -> None:
 
 
 async def test_a_version_that_is_too_old_is_expired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "HISTORY", 2)
+    monkeypatch.setattr(store_module, "WATCH_CACHE_SIZE", 2)
     store = ObjectStore(None)
     start = store.version
     for value in range(4):
@@ -80,7 +82,7 @@ async def test_a_version_that_is_too_old_is_expired(monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_slow_watcher_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "BACKLOG", 3)
+    monkeypatch.setattr(watch_module, "BUFFER_SIZE", 3)
     store = ObjectStore(None)
     watcher = watch(store, store.version)
     for value in range(5):
@@ -126,8 +128,8 @@ async def test_every_watcher_gets_the_same_bytes() -> None:
 async def test_a_watch_whose_client_went_before_its_first_line_is_forgotten() -> None:
     store, now = ObjectStore(None), datetime(2026, 1, 1, tzinfo=UTC)
     routes = Routes(store, RecordedLogs(), lambda: now)
-    stream = routes.read(Call(Target(KIND), "GET", {"watch": "true"}, now))
-    assert isinstance(stream, Stream)
+    stream = routes.handle_get(ApiRequest(RequestInfo(KIND), "GET", {"watch": "true"}, now))
+    assert isinstance(stream, StreamingResponse)
     before = watches_of(store)
     await stream.close()
     del stream

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.apiserver.storage import store as store_module
 from trainwright.cluster.apiserver.storage.journal import FORMAT, StoreError
-from trainwright.cluster.apiserver.storage.store import Change, Gone, ObjectStore, Removed, Stored
+from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Removed, ResourceVersionTooOld, Stored
 from trainwright.objects import Object
 
 
@@ -21,7 +21,7 @@ def thing(name: str, **fields: object) -> Object:
 
 
 async def put(store: ObjectStore, name: str, **fields: object) -> Change | None:
-    return await store.change("things", "ns", name, lambda _old: thing(name, **fields))
+    return await store.guaranteed_update("things", "ns", name, lambda _old: thing(name, **fields))
 
 
 async def remove(store: ObjectStore, name: str) -> Change | None:
@@ -29,7 +29,7 @@ async def remove(store: ObjectStore, name: str) -> Change | None:
         assert old is not None
         return Removed(old.obj)
 
-    return await store.change("things", "ns", name, decide)
+    return await store.guaranteed_update("things", "ns", name, decide)
 
 
 def unchanged(old: Stored | None) -> Object:
@@ -62,7 +62,7 @@ class TestModel:
                 del model[name]
             else:
                 if name in model:
-                    assert await store.change("things", "ns", name, unchanged) is None
+                    assert await store.guaranteed_update("things", "ns", name, unchanged) is None
                 assert store.version == before
                 continue
             assert store.version == before + 1
@@ -101,7 +101,7 @@ class TestDurability:
         change = await put(second, "c", value=3)
         assert change is not None
         assert change.version > gone.version
-        with pytest.raises(Gone):
+        with pytest.raises(ResourceVersionTooOld):
             second.changes_since("things", gone.version - 1)
         assert [one.new.key[1] for one in second.changes_since("things", gone.version)] == ["c"]
         second.close()
@@ -136,7 +136,7 @@ class TestDurability:
         def count(old: Stored | None) -> Object:
             return thing("a", value=(old.obj["value"] if old else 0) + 1)
 
-        await asyncio.gather(*(store.change("things", "ns", "a", count) for _ in range(50)))
+        await asyncio.gather(*(store.guaranteed_update("things", "ns", "a", count) for _ in range(50)))
         assert contents(store) == {"a": 50}
         store.close()
 
@@ -189,16 +189,16 @@ class TestDurability:
 
 class TestHistory:
     async def test_too_old_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(store_module, "HISTORY", 3)
+        monkeypatch.setattr(store_module, "WATCH_CACHE_SIZE", 3)
         store = ObjectStore(None)
         start = store.version
         for value in range(3):
             await put(store, "a", value=value)
         assert len(store.changes_since("things", start)) == 3
         await put(store, "a", value=9)
-        with pytest.raises(Gone):
+        with pytest.raises(ResourceVersionTooOld):
             store.changes_since("things", start)
-        with pytest.raises(Gone):
+        with pytest.raises(ResourceVersionTooOld):
             store.list_at("things", start)
         assert store.changes_since("others", start) == []
 

@@ -9,18 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.objects.widgets import definition, widget
-from trainwright.cluster.apiserver.errors import ApiFailure
-from trainwright.cluster.apiserver.http.requests import Form
-from trainwright.cluster.apiserver.http.tables import table
+from trainwright.cluster.apiserver.errors import StatusError
+from trainwright.cluster.apiserver.http.responses import Representation, table
 from trainwright.cluster.apiserver.resources.crds import types_of
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.writes.create_update import admitted, new_object, updated_object
-from trainwright.cluster.apiserver.writes.managed_fields import Author
+from trainwright.cluster.apiserver.writes.create_update import decode_object, new_object, updated_object
+from trainwright.cluster.apiserver.writes.managed_fields import FieldManager
 from trainwright.objects import Object
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-AUTHOR = Author("tester", NOW)
+MANAGER = FieldManager("tester", NOW)
 REGISTRY = Registry()
 
 OWNER = {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "u"}
@@ -119,14 +118,14 @@ def test_a_spoiled_object_is_stored_or_refused(plural: str, data: st.DataObject)
     good = OBJECTS[plural]
     bad = spoiled(good, data.draw(st.sampled_from(places(good))), data.draw(rubbish))
     try:
-        stored = new_object(kind, admitted(kind, copy.deepcopy(bad)), namespace="ns", uid="u", author=AUTHOR)
-    except ApiFailure as failure:
+        stored = new_object(kind, decode_object(kind, copy.deepcopy(bad)), namespace="ns", uid="u", manager=MANAGER)
+    except StatusError as failure:
         outcome = failure.code
     else:
         outcome = 201
-        assert table(kind, [stored], Form("Table"), NOW, {})["rows"][0]["cells"]
+        assert table(kind, [stored], Representation("Table"), NOW, {})["rows"][0]["cells"]
         stored["metadata"]["resourceVersion"] = "1"
-        again = updated_object(kind, admitted(kind, copy.deepcopy(stored)), stored, AUTHOR)
+        again = updated_object(kind, decode_object(kind, copy.deepcopy(stored)), stored, MANAGER)
         assert again is stored
     assert outcome in {201, 400, 422}
 
@@ -134,6 +133,6 @@ def test_a_spoiled_object_is_stored_or_refused(plural: str, data: st.DataObject)
 @pytest.mark.parametrize("plural", OBJECTS)
 def test_the_objects_above_are_good(plural: str) -> None:
     kind = kind_of(plural)
-    draft = admitted(kind, copy.deepcopy(OBJECTS[plural]))
-    assert draft.found.unknown == []
-    assert new_object(kind, draft, namespace="ns", uid="u", author=AUTHOR)["metadata"]["uid"] == "u"
+    decoded = decode_object(kind, copy.deepcopy(OBJECTS[plural]))
+    assert decoded.findings.unknown == []
+    assert new_object(kind, decoded, namespace="ns", uid="u", manager=MANAGER)["metadata"]["uid"] == "u"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.apiserver.schema.builtin import definition
-from trainwright.cluster.apiserver.writes.patch import PatchError, json_patch, merge_patch
-from trainwright.cluster.apiserver.writes.strategic_merge import strategic_patch
+from trainwright.cluster.apiserver.writes.json_patch import PatchError, json_patch, merge_patch
+from trainwright.cluster.apiserver.writes.strategic_merge_patch import strategic_merge_patch
 
 values = st.recursive(
     st.booleans() | st.integers() | st.text(max_size=5),
@@ -76,7 +76,7 @@ class TestJsonPatch:
 class TestStrategic:
     def patched(self, target: Any, patch: Any) -> Any:
         before = copy.deepcopy(target)
-        result = strategic_patch(target, patch, definition("PodSpec"), definition)
+        result = strategic_merge_patch(target, patch, definition("PodSpec"), definition)
         assert target == before
         return result
 

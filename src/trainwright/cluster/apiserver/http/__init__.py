@@ -1,1 +1,1 @@
-"""The HTTP edge: routing, request parsing, the handlers of each verb, and the form of responses."""
+"""HTTP: the server, its routes, requests and responses, the handlers of each verb, watches and discovery."""

@@ -1,4 +1,4 @@
-"""Request bodies: JSON, YAML, and the few protobuf messages that kubectl sends without an alternative."""
+"""Decodes request bodies: JSON, YAML, and the protobuf messages for which kubectl has no alternative."""
 
 import json
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from trainwright.cluster.apiserver.http.protobuf import decode_envelope
 from trainwright.objects import Object
 
 LIMIT = 3 * 1024 * 1024
-"""Bytes of a request body, as the real server allows them."""
+"""Bytes of a request body; the real server's limit."""
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -28,7 +28,7 @@ class Body:
 
 
 def decode_body(raw: bytes, content_type: str, *, kind: str) -> Body:
-    """The body as plain values; `kind` is what the path expects, for the message of a refusal."""
+    """`kind` is the expected one, for error messages."""
     media = content_type.partition(";")[0].strip().lower() or JSON
     if media == PROTOBUF:
         return Body(decode_envelope(raw))
@@ -79,16 +79,16 @@ def decode_json(raw: bytes, kind: str) -> Any:
         ) from error
 
 
-def part_of(body: dict[str, Any], field: str, *, kind: str) -> dict[str, Any]:
-    """A part of an options object, empty if it is not given; kinds with a schema are checked by that."""
-    part = body.get(field)
-    if part is not None and not isinstance(part, dict):
-        raise errors.bad_request(f"{kind}: {field}: must be of type object, not {type(part).__name__}")
-    return part or {}
+def nested_object(body: dict[str, Any], field: str, *, kind: str) -> dict[str, Any]:
+    """An object inside options, empty if it is missing. Options have no schema that would check it."""
+    value = body.get(field)
+    if value is not None and not isinstance(value, dict):
+        raise errors.bad_request(f"{kind}: {field}: must be of type object, not {type(value).__name__}")
+    return value or {}
 
 
 def decode_apply(raw: bytes, kind: str) -> Any:
-    """Server-side apply names its body YAML, of which JSON is a part and what kubectl really sends."""
+    """The content type of server-side apply is YAML; kubectl sends JSON."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):

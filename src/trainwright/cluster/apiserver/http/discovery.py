@@ -1,7 +1,8 @@
-"""What is served, told to clients: aggregated discovery for kubectl, the legacy documents for everybody else."""
+"""Discovery of the served resources: aggregated for kubectl, unaggregated for other clients."""
 
 from collections.abc import Iterable
 
+from trainwright.cluster.apiserver.http.reviews import REVIEWS
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.objects import Object
@@ -28,14 +29,6 @@ _SUBRESOURCE_KINDS = {
     "attach": ("", "v1", "PodAttachOptions"),
     "portforward": ("", "v1", "PodPortForwardOptions"),
 }
-REVIEWS = {
-    ("authorization.k8s.io", "v1"): [
-        ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-        ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-    ],
-    ("authentication.k8s.io", "v1"): [("selfsubjectreviews", "SelfSubjectReview")],
-}
-"""Resources that are only ever posted: they ask a question and are not stored."""
 
 
 def wants_aggregated(accept: str) -> bool:
@@ -67,13 +60,13 @@ def aggregated(registry: Registry, *, core: bool) -> Object:
 
 
 def api_versions(address: str) -> Object:
-    """The legacy answer of /api."""
+    """Unaggregated discovery of /api."""
     served = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": served}
 
 
 def api_group_list(registry: Registry) -> Object:
-    """The legacy answer of /apis."""
+    """Unaggregated discovery of /apis."""
     groups = [api_group(registry, group) for group in _groups(registry) if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
@@ -87,12 +80,12 @@ def api_group(registry: Registry, group: str) -> Object | None:
 
 
 def api_resource_list(registry: Registry, group: str, version: str) -> Object | None:
-    """The legacy answer of /api/v1 and /apis/GROUP/VERSION."""
+    """Unaggregated discovery of /api/v1 and /apis/GROUP/VERSION."""
     if version not in _groups(registry).get(group, []):
         return None
     resources: list[Object] = []
     for kind in _types(registry, group, version):
-        resources += _legacy_resources(kind)
+        resources += _api_resources(kind)
     for plural, name in REVIEWS.get((group, version), []):
         resources.append(
             {"name": plural, "singularName": name.lower(), "namespaced": False, "kind": name, "verbs": ["create"]}
@@ -135,7 +128,7 @@ def _aggregated_resource(kind: ResourceType) -> Object:
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": _VERBS,
-        **_nicknames(kind),
+        **_short_names_and_categories(kind),
     }
     if kind.subresources:
         entry["subresources"] = [
@@ -149,10 +142,9 @@ def _aggregated_resource(kind: ResourceType) -> Object:
     return entry
 
 
-def _nicknames(kind: ResourceType) -> Object:
-    """The other words by which kubectl knows the resource."""
-    words = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
-    return {field: names for field, names in words.items() if names}
+def _short_names_and_categories(kind: ResourceType) -> Object:
+    lists = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+    return {field: names for field, names in lists.items() if names}
 
 
 def _response_kind(kind: ResourceType, subresource: str) -> Object:
@@ -161,7 +153,7 @@ def _response_kind(kind: ResourceType, subresource: str) -> Object:
     return {"group": group, "version": version, "kind": name}
 
 
-def _legacy_resources(kind: ResourceType) -> list[Object]:
+def _api_resources(kind: ResourceType) -> list[Object]:
     resource = kind.resource
     entry: Object = {
         "name": resource.plural,
@@ -169,7 +161,7 @@ def _legacy_resources(kind: ResourceType) -> list[Object]:
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": _VERBS,
-        **_nicknames(kind),
+        **_short_names_and_categories(kind),
     }
     entries = [entry]
     for name in sorted(kind.subresources):

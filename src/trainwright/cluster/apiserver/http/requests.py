@@ -1,25 +1,32 @@
-"""A request as values: which object or collection its path means, what its query asks for, how it wants the answer."""
+"""API requests as values: the resource or object of a path, the options in query and body."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.http.bodies import nested_object
+from trainwright.cluster.apiserver.http.responses import Representation, negotiate
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import Stored
-from trainwright.objects import Object
+from trainwright.cluster.apiserver.writes.deletion import DeleteOptions
+from trainwright.cluster.apiserver.writes.managed_fields import FieldManager
+from trainwright.objects import Object, field_errors
+from trainwright.objects.field_errors import FieldError
 from trainwright.objects.paths import value_at
 from trainwright.objects.selectors import LabelSelector, SelectorError, parse_field_selector, parse_label_selector
 
 _MOST_DIGITS = 18
-"""Of a number that the real server takes, whose integers have 64 bits."""
+"""Of a 64-bit integer."""
 
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """What a path names. Without a name it is a collection; `namespace` is None for all namespaces together."""
+class RequestInfo:
+    """The object that a path names; a collection if `name` is empty, of all namespaces if `namespace` is None."""
 
     kind: ResourceType
     namespace: str | None = None
@@ -28,22 +35,24 @@ class Target:
 
     @property
     def scope(self) -> str:
-        """The namespace of the store's key."""
+        """The namespace in the store's key."""
         return self.namespace or ""
 
 
-def read_target(path: str, registry: Registry) -> Target | None:
-    """The target of `/api/v1/…` or `/apis/GROUP/VERSION/…`; None if nothing is served there."""
-    parts = [part for part in path.split("/") if part]
-    if not parts or parts[0] not in {"api", "apis"}:
-        return None
-    group, version, rest = ("", parts[1:2], parts[2:]) if parts[0] == "api" else (parts[1:2], parts[2:3], parts[3:])
-    if not version or not rest:
-        return None
+def parse_path(path: str, registry: Registry) -> RequestInfo | None:
+    """The meaning of `/api/v1/…` or `/apis/GROUP/VERSION/…`; None if no resource is served there."""
+    segments = [segment for segment in path.split("/") if segment]
+    match segments:
+        case ["api", version, *rest]:
+            group = ""
+        case ["apis", group, version, *rest]:
+            pass
+        case _:
+            return None
     namespace = None
-    if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES):
+    if len(rest) >= 3 and rest[0] == "namespaces" and not (len(rest) == 3 and rest[2] in _NAMESPACE_SUBRESOURCES):
         namespace, rest = rest[1], rest[2:]
-    kind = registry.find(group[0] if group else "", version[0], rest[0])
+    kind = registry.find(group, version, rest[0]) if rest else None
     if kind is None or len(rest) > 3 or (namespace is not None and not kind.resource.namespaced):
         return None
     name, subresource = (*rest[1:], "", "")[:2]
@@ -51,45 +60,85 @@ def read_target(path: str, registry: Registry) -> Target | None:
         return None
     if kind.resource.namespaced and name and namespace is None:
         return None
-    return Target(kind, namespace, name, subresource)
+    return RequestInfo(kind, namespace, name, subresource)
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which objects of a collection are wanted."""
+class ApiRequest:
+    """A request for a resource."""
+
+    info: RequestInfo
+    method: str
+    query: Mapping[str, str]
+    now: datetime
+    accept: str = "application/json"
+    content_type: str = "application/json"
+    user_agent: str = ""
+    body: bytes = b""
+    warnings: list[str] = field(default_factory=list)
+    """Filled by the handlers; each becomes a Warning header."""
+
+    @property
+    def representation(self) -> Representation:
+        return negotiate(self.accept, self.query)
+
+    @property
+    def dry_run(self) -> bool:
+        value = self.query.get("dryRun", "")
+        if value not in {"", "All"}:
+            raise self._invalid_option(field_errors.not_supported("dryRun", [value], ["All"]))
+        return value == "All"
+
+    @property
+    def field_validation(self) -> str:
+        value = self.query.get("fieldValidation") or "Warn"
+        if value not in {"Strict", "Warn", "Ignore"}:
+            supported = ["", "Ignore", "Strict", "Warn"]
+            raise self._invalid_option(field_errors.not_supported("fieldValidation", value, supported))
+        return value
+
+    @property
+    def field_manager(self) -> FieldManager:
+        """The manager that the client names, else the program in its User-Agent."""
+        name = self.query.get("fieldManager") or self.user_agent.partition("/")[0] or "unknown"
+        return FieldManager(name, self.now, self.info.subresource)
+
+    def _invalid_option(self, error: FieldError) -> errors.StatusError:
+        """Query parameters are the options of their verb."""
+        kinds = {"POST": "CreateOptions", "PUT": "UpdateOptions", "DELETE": "DeleteOptions"}
+        return errors.invalid_options(kinds.get(self.method, "PatchOptions"), error)
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionPredicate:
+    """The label and field selectors of a request."""
 
     labels: LabelSelector
     fields: tuple[Callable[[Object], bool], ...]
-    name: str = ""
-    """Set when a single object is asked for by `metadata.name`."""
 
     @property
-    def everything(self) -> bool:
+    def matches_all(self) -> bool:
         return not self.labels.requirements and not self.fields
 
     def matches(self, stored: Stored) -> bool:
-        if self.everything:
+        if self.matches_all:
             return True
         obj = stored.obj
         return self.labels.matches(obj["metadata"].get("labels") or {}) and all(test(obj) for test in self.fields)
 
 
-def read_selection(query: Mapping[str, str], kind: ResourceType) -> Selection:
+def read_selectors(query: Mapping[str, str], kind: ResourceType) -> SelectionPredicate:
     try:
         labels = parse_label_selector(query.get("labelSelector", ""))
         terms = parse_field_selector(query.get("fieldSelector", ""))
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
     known = {"metadata.name": "", "metadata.namespace": ""} | dict(kind.selectable_fields)
-    tests = []
-    name = ""
     for term in terms:
         if term.path not in known:
             raise errors.bad_request(f"field label not supported: {term.path}")
-        tests.append(_field_test(term.path, term.value, equal=term.equal, absent=known[term.path]))
-        if term.path == "metadata.name" and term.equal:
-            name = term.value
-    return Selection(labels, tuple(tests), name)
+    tests = (_field_test(term.path, term.value, equal=term.equal, absent=known[term.path]) for term in terms)
+    return SelectionPredicate(labels, tuple(tests))
 
 
 def _field_test(path: str, wanted: str, *, equal: bool, absent: str) -> Callable[[Object], bool]:
@@ -105,41 +154,32 @@ def _field_test(path: str, wanted: str, *, equal: bool, absent: str) -> Callable
     return test
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The shape of the answer: plain objects, a Table, or metadata alone."""
-
-    name: str = ""  # "", "Table", "PartialObjectMetadata"
-    include: str = "Metadata"
-    """What a Table's rows carry: None, Metadata or Object."""
-
-
-_PLAIN = Form()
-
-
-def read_form(accept: str, query: Mapping[str, str]) -> Form:
-    """The first form of the Accept header that can be served; JSON is understood by every client."""
-    for choice in accept.split(","):
-        media, *parameters = (part.strip() for part in choice.split(";"))
-        settings = dict(part.split("=", 1) for part in parameters if "=" in part)
-        if media not in {"application/json", "*/*", "application/*", ""}:
-            continue
-        if settings.get("g") == "meta.k8s.io" and settings.get("v") in {"v1", "v1beta1"}:
-            match settings.get("as"):
-                case "Table":
-                    return Form("Table", query.get("includeObject", "Metadata"))
-                case "PartialObjectMetadata" | "PartialObjectMetadataList":
-                    return Form("PartialObjectMetadata")
-        if "as" not in settings:
-            return _PLAIN
-    return _PLAIN
+def read_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
+    """The options of a DELETE: those in its body, then its query parameters."""
+    if not isinstance(body, dict):
+        raise errors.bad_request("the body of a DELETE must be a DeleteOptions object")
+    preconditions = nested_object(body, "preconditions", kind="DeleteOptions")
+    grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
+    propagation = body.get("propagationPolicy", query.get("propagationPolicy"))
+    if propagation is None and body.get("orphanDependents") is not None:
+        propagation = "Orphan" if body["orphanDependents"] else "Background"
+    if propagation not in {None, "Background", "Foreground", "Orphan"}:
+        supported = ("Foreground", "Background", "Orphan", "nil")
+        unsupported = field_errors.not_supported("propagationPolicy", propagation, supported)
+        raise errors.invalid_options("DeleteOptions", unsupported)
+    try:
+        seconds = None if grace is None else int(grace)
+    except (TypeError, ValueError) as error:
+        raise errors.bad_request(f"gracePeriodSeconds: {grace!r} is not a whole number") from error
+    dry_run = "All" in (body.get("dryRun") or []) or query.get("dryRun") == "All"
+    return DeleteOptions(seconds, propagation, preconditions.get("uid"), preconditions.get("resourceVersion"), dry_run)
 
 
-def flag(query: Mapping[str, str], name: str) -> bool:
+def read_flag(query: Mapping[str, str], name: str) -> bool:
     return query.get(name, "").lower() in {"true", "1"}
 
 
-def whole_number(query: Mapping[str, str], name: str) -> int | None:
+def read_integer(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if not text:
         return None

@@ -1,4 +1,4 @@
-"""Self reviews (`kubectl auth can-i`, `whoami`): whoever holds the cluster's token may do everything."""
+"""Self subject reviews (`kubectl auth can-i`, `whoami`): the cluster's only user is allowed everything."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.objects import Object, field_errors
@@ -6,12 +6,21 @@ from trainwright.objects.resources import Resource
 
 USER = "trainwright-admin"
 _GROUPS = ["system:masters", "system:authenticated"]
+REVIEWS = {
+    ("authorization.k8s.io", "v1"): [
+        ("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+        ("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+    ],
+    ("authentication.k8s.io", "v1"): [("selfsubjectreviews", "SelfSubjectReview")],
+}
+"""Plural and kind by group version. Reviews are created and not stored."""
+
 _EVERYTHING = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
 _EVERY_PATH = {"verbs": ["*"], "nonResourceURLs": ["*"]}
 
 
-def answered(kind: str, review: Object) -> Object:
-    """The review with its `status` filled in."""
+def review(kind: str, body: Object) -> Object:
+    """The review with its `status`."""
     statuses: dict[str, Object] = {
         "SelfSubjectAccessReview": {
             "allowed": True,
@@ -24,8 +33,8 @@ def answered(kind: str, review: Object) -> Object:
         },
         "SelfSubjectReview": {"userInfo": {"username": USER, "groups": _GROUPS}},
     }
-    if kind == "SelfSubjectAccessReview" and not (review.get("spec") or {}):
+    if kind == "SelfSubjectAccessReview" and not (body.get("spec") or {}):
         missing = field_errors.required("spec", "exactly one of resourceAttributes and nonResourceAttributes")
         raise errors.invalid(Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", kind), "", [missing])
     group = "authentication.k8s.io" if kind == "SelfSubjectReview" else "authorization.k8s.io"
-    return review | {"kind": kind, "apiVersion": f"{group}/v1", "status": statuses[kind]}
+    return body | {"kind": kind, "apiVersion": f"{group}/v1", "status": statuses[kind]}

@@ -1,6 +1,6 @@
-"""Watches: the present state, what changed since, then everything live, as lines of JSON for each watcher's selection.
+"""Watches: the initial state, then the changes since a resourceVersion, then live events, as lines of JSON.
 
-Every event is encoded once per representation; a watcher that reads too slowly is told to list again.
+Every event is encoded once per representation; a watcher that reads too slowly gets 410 Expired and has to list again.
 """
 
 import asyncio
@@ -10,14 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.http.requests import Form, Selection
-from trainwright.cluster.apiserver.http.tables import encode, metadata_only, plain_body, table
+from trainwright.cluster.apiserver.http.requests import SelectionPredicate
+from trainwright.cluster.apiserver.http.responses import (
+    Representation,
+    encode,
+    partial_object_metadata,
+    plain_body,
+    table,
+)
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.storage.store import Change, Gone, ObjectStore, Stored
+from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, ResourceVersionTooOld, Stored
 from trainwright.objects import Object
 
-BACKLOG = 4096
-"""Events that may wait for one watcher before it is dropped."""
+BUFFER_SIZE = 4096
+"""The events that are buffered for one watcher before it is closed."""
 
 BOOKMARK_SECONDS = 60.0
 
@@ -27,17 +33,17 @@ _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
     version: int | None
-    """Where to begin; None for the present state first."""
+    """The events after this resourceVersion are sent; None: the initial state first."""
     namespace: str | None
-    selection: Selection
-    form: Form
+    selection: SelectionPredicate
+    representation: Representation
     bookmarks: bool = False
     initial_events: bool = False
     timeout: float | None = None
 
 
 class Watch:
-    """One watcher. It is subscribed from construction on, so that nothing is missed before the first read."""
+    """One watcher, subscribed from construction on, so that no event is missed before the first read."""
 
     def __init__(
         self, store: ObjectStore, kind: ResourceType, options: WatchOptions, clock: Callable[[], datetime]
@@ -47,7 +53,7 @@ class Watch:
         self._options = options
         self._clock = clock
         self._pending: deque[Change] = deque()
-        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
         self._overflowed = False
         self._stopped = False
         self._columns_sent = False
@@ -57,10 +63,10 @@ class Watch:
     def stop(self) -> None:
         """Ends the stream cleanly."""
         self._stopped = True
-        self._wake.set()
+        self._changed.set()
 
     def close(self) -> None:
-        """No more changes are taken in. To be called in any case: lines that nobody ever read do not end by it."""
+        """Unsubscribes. Must be called even if `lines` was never read."""
         self._unsubscribe()
 
     async def lines(self) -> AsyncGenerator[bytes, None]:
@@ -68,9 +74,9 @@ class Watch:
         loop = asyncio.get_running_loop()
         deadline = None if self._options.timeout is None else loop.time() + self._options.timeout
         try:
-            if first := self._first():
+            if first := self._initial_lines():
                 yield first
-        except Gone:
+        except ResourceVersionTooOld:
             yield _error_line(f"too old resource version: {self._options.version} ({self._store.version})")
             return
         next_bookmark = loop.time() + BOOKMARK_SECONDS
@@ -92,29 +98,29 @@ class Watch:
             yield self._bookmark()
 
     def _notify(self, change: Change) -> None:
-        if len(self._pending) >= BACKLOG:
+        if len(self._pending) >= BUFFER_SIZE:
             self._overflowed = True
             self._pending.clear()
         elif not self._overflowed:
             self._pending.append(change)
-        self._wake.set()
+        self._changed.set()
 
     async def _wait(self, seconds: float) -> None:
         if self._pending or self._stopped or self._overflowed:
             return
-        self._wake.clear()
+        self._changed.clear()
         try:
             async with asyncio.timeout(max(seconds, 0)):
-                await self._wake.wait()
+                await self._changed.wait()
         except TimeoutError:
             return
 
-    def _first(self) -> bytes:
-        """The present state or the history that the watcher has missed."""
+    def _initial_lines(self) -> bytes:
+        """The initial state, or the changes since the requested version."""
         options = self._options
         if options.version is None or options.initial_events:
             self._version = self._store.version
-            lines = [self._line("ADDED", stored, {}) for stored in self._present()]
+            lines = [self._line("ADDED", stored, {}) for stored in self._selected()]
             if options.initial_events and options.bookmarks:
                 lines.append(self._bookmark(_INITIAL_END))
             return b"".join(lines)
@@ -125,7 +131,7 @@ class Watch:
         ]
         return b"".join(self._lines_of(change) for change in missed)
 
-    def _present(self) -> list[Stored]:
+    def _selected(self) -> list[Stored]:
         listed = self._store.list(self._kind.key, self._options.namespace)
         return [stored for stored in listed if self._options.selection.matches(stored)]
 
@@ -140,7 +146,7 @@ class Watch:
         return b"".join(lines)
 
     def _lines_of(self, change: Change) -> bytes:
-        """The event as this watcher sees it: an object that starts or stops matching appears or disappears."""
+        """The event for this watcher: an object that starts or stops to match the selectors is ADDED or DELETED."""
         namespace = self._options.namespace
         if namespace is not None and change.new.key[0] != namespace:
             return b""
@@ -152,9 +158,9 @@ class Watch:
         return self._line("DELETED", change.new, change.encoded) if before else b""
 
     def _line(self, event: str, stored: Stored, cache: dict[object, bytes]) -> bytes:
-        form = self._options.form
-        first_table = form.name == "Table" and not self._columns_sent
-        key = (event, self._kind.resource.version, form)
+        representation = self._options.representation
+        first_table = representation.kind == "Table" and not self._columns_sent
+        key = (event, self._kind.resource.version, representation)
         if first_table or key not in cache:
             line = b'{"type":"%s","object":%s}\n' % (event.encode(), self._encoded(stored))
             if first_table:
@@ -164,26 +170,28 @@ class Watch:
         return cache[key]
 
     def _encoded(self, stored: Stored) -> bytes:
-        form = self._options.form
-        if form.name == "Table":
+        representation = self._options.representation
+        if representation.kind == "Table":
             metadata = {"resourceVersion": str(stored.version)}
-            rows = table(self._kind, [stored.obj], form, self._clock(), metadata, with_columns=not self._columns_sent)
+            rows = table(
+                self._kind, [stored.obj], representation, self._clock(), metadata, with_columns=not self._columns_sent
+            )
             return encode(rows)
-        return encode(metadata_only(stored.obj)) if form.name else plain_body(self._kind, stored)
+        return encode(partial_object_metadata(stored.obj)) if representation.kind else plain_body(self._kind, stored)
 
     def _bookmark(self, annotations: Object | None = None) -> bytes:
-        """`You have seen everything up to this version`, in the form of the watch."""
+        """`You have seen everything up to this version`, in the representation of the watch."""
         version = str(max(self._version, self._store.version if not self._pending else 0))
         metadata = {"resourceVersion": version} | ({"annotations": annotations} if annotations else {})
         resource = self._kind.resource
         obj: Object = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
-        if self._options.form.name == "Table":
-            form = Form("Table", "Metadata")
-            rows = [{"cells": [None] * len(self._kind.columns), "object": metadata_only(obj)}]
-            obj = table(self._kind, [], form, self._clock(), {"resourceVersion": version}, with_columns=False)
+        if self._options.representation.kind == "Table":
+            representation = Representation("Table", "Metadata")
+            rows = [{"cells": [None] * len(self._kind.columns), "object": partial_object_metadata(obj)}]
+            obj = table(self._kind, [], representation, self._clock(), {"resourceVersion": version}, with_columns=False)
             obj["rows"] = rows
-        elif self._options.form.name:
-            obj = metadata_only(obj)
+        elif self._options.representation.kind:
+            obj = partial_object_metadata(obj)
         return encode({"type": "BOOKMARK", "object": obj}) + b"\n"
 
 

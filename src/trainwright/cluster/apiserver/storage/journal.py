@@ -1,6 +1,6 @@
-"""The store's file: one SQLite database and one thread that commits whatever writes have queued up (group commit).
+"""The store's file: a SQLite database and a thread that commits all queued writes together (group commit).
 
-WAL with `synchronous=FULL`: a write that was reported as committed survives `kill -9` and a loss of power.
+WAL with `synchronous=FULL`: a committed write survives `kill -9` and a loss of power.
 """
 
 import queue
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FORMAT = 1
-"""Raised when an older release could not read the file any more."""
+"""Increased when older releases cannot read the file any more."""
 
 _BATCH = 500
 
 
 class StoreError(Exception):
-    """The database file cannot be used; the message names it and the way out."""
+    """The database file cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Journal:
         self._thread.start()
 
     def load(self) -> tuple[int, list[Write]]:
-        """The newest version ever given out and all objects; to be called before the first append."""
+        """The newest allocated version and all objects; must be called before the first append."""
         try:
             version = self._connection.execute("SELECT version FROM clock").fetchone()[0]
             rows = self._connection.execute("SELECT resource, namespace, name, version, body FROM objects").fetchall()
@@ -80,7 +80,7 @@ class Journal:
                 self._connection.execute("UPDATE clock SET version = ?", (writes[-1].version,))
         except sqlite3.Error as error:
             return StoreError(f"{self._path}: cannot write: {error}; free some disk space and check its permissions")
-        except Exception as error:  # whatever it is: the thread must live, or every later write would wait for ever
+        except Exception as error:  # without this thread every later write would wait for ever
             return error
         return None
 

@@ -1,6 +1,6 @@
-"""All objects of the cluster: in memory for reading, in the journal for keeping, with the history that watches replay.
+"""All objects of the cluster in memory, backed by the journal, with a watch cache of recent changes.
 
-A write is visible to readers and watchers only after its commit, so nobody ever saw what a crash takes back.
+A write is visible to readers and watchers only after its commit, so that a crash never takes back what a client saw.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from trainwright.objects import Object
 
 log = logging.getLogger(__name__)
 
-HISTORY = 4096
-"""How many changes per resource a watch may lag behind before it has to list again."""
+WATCH_CACHE_SIZE = 4096
+"""Changes per resource that are kept for watches; a watch from an older version has to list again."""
 
-_FRESH = 64
-"""How many of them are kept ready to send."""
+_HOT_CHANGES = 64
+"""The newest changes keep their decoded objects and encoded watch events."""
 
 Key = tuple[str, str]
-"""Namespace (empty for objects of the whole cluster) and name."""
+"""Namespace (empty for cluster-scoped objects) and name."""
 
 
 class Stored:
-    """One version of one object: the bytes to answer with, decoded on first use. The dictionary is never modified."""
+    """One version of one object as JSON, decoded on first use. The dictionary must not be modified."""
 
     __slots__ = ("_obj", "key", "raw", "version")
 
@@ -46,29 +46,29 @@ class Stored:
             self._obj = msgspec.json.decode(self.raw)
         return self._obj
 
-    def forget(self) -> None:
-        """Keeps the bytes alone, a fraction of the decoded object's memory."""
+    def drop_decoded(self) -> None:
+        """Frees the decoded object, which takes several times the memory of the JSON."""
         self._obj = None
 
 
 @dataclass(slots=True)
 class Change:
-    """One step in a resource's history. `old` is None for a new object; a removed one keeps its last state in `new`."""
+    """One change of an object. `old` is None for a new object; `new` of a removed one is its last state."""
 
     version: int
     old: Stored | None
     new: Stored
     removed: bool = False
     encoded: dict[object, bytes] = field(default_factory=dict)
-    """Watch lines by representation: encoded once, handed to every watcher."""
+    """Watch events by representation, encoded once for all watchers."""
 
-    def shrink(self) -> None:
-        """What no watcher is likely to ask for any more is made again if one does."""
+    def drop_caches(self) -> None:
+        """Frees what can be computed again for a slow watcher."""
         self.encoded.clear()
         if self.old is not None:
-            self.old.forget()
+            self.old.drop_decoded()
         if self.removed:
-            self.new.forget()
+            self.new.drop_decoded()
 
 
 @dataclass(slots=True)
@@ -76,23 +76,23 @@ class _Table:
     objects: dict[Key, Stored] = field(default_factory=dict)
     history: deque[Change] = field(default_factory=deque)
     floor: int = 0
-    """The newest version that a watch can no longer start from."""
+    """The newest version from which a watch can no longer start."""
     watchers: set[Callable[[Change], None]] = field(default_factory=set)
 
 
-class Gone(Exception):  # noqa: N818 - named as the API names it
-    """The history no longer reaches back to the version that a watch asked for."""
+class ResourceVersionTooOld(Exception):  # noqa: N818 - the API's name
+    """The watch cache no longer has the changes since the requested version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The decision to remove an object; watchers are told its `last` state."""
+    """The result of a TryUpdate that removes the object; watchers get its `last` state."""
 
     last: Object
 
 
-Decide = Callable[[Stored | None], Object | Removed]
-"""Given what is stored now: the object to store, the stored dictionary itself for no change, or its removal."""
+TryUpdate = Callable[[Stored | None], Object | Removed]
+"""From the stored object to the new one; returns the stored dictionary itself for no change."""
 
 
 class ObjectStore:
@@ -101,13 +101,13 @@ class ObjectStore:
     def __init__(self, path: Path | None) -> None:
         self._journal = Journal(path) if path else None
         self._tables: dict[str, _Table] = {}
-        self._turns: dict[tuple[str, Key], _Turn] = {}
-        self._given_out = 1
-        self._visible = 1
-        self._start = 0
+        self._locks: dict[tuple[str, Key], _KeyLock] = {}
+        self._allocated_version = 1
+        self._visible_version = 1
+        self._loaded_version = 0
         if self._journal:
-            self._given_out, writes = self._journal.load()
-            self._visible = self._start = self._given_out
+            self._allocated_version, writes = self._journal.load()
+            self._visible_version = self._loaded_version = self._allocated_version
             for write in writes:
                 if write.body is not None:
                     key = (write.namespace, write.name)
@@ -115,8 +115,8 @@ class ObjectStore:
 
     @property
     def version(self) -> int:
-        """The newest version that anybody can have seen."""
-        return self._visible
+        """The newest visible resourceVersion."""
+        return self._visible_version
 
     def get(self, resource: str, namespace: str, name: str) -> Stored | None:
         return self._table(resource).objects.get((namespace, name))
@@ -130,21 +130,21 @@ class ObjectStore:
     def count(self, resource: str) -> int:
         return len(self._table(resource).objects)
 
-    async def change(self, resource: str, namespace: str, name: str, decide: Decide) -> Change | None:
-        """Runs `decide` on the stored object while nobody else writes to it, and returns when the result is durable.
+    async def guaranteed_update(self, resource: str, namespace: str, name: str, try_update: TryUpdate) -> Change | None:
+        """Creates, updates or removes an object: runs `try_update` under the object's lock and commits the result.
 
-        The new object gets its resourceVersion here. An answer of None means that nothing changed.
+        Sets the resourceVersion. Returns None if nothing changed.
         """
         key = (namespace, name)
-        async with self._alone(resource, key):
+        async with self._locked(resource, key):
             old = self._table(resource).objects.get(key)
-            new = decide(old)
+            new = try_update(old)
             if old is not None and new is old.obj:
                 return None
             return await self._commit(resource, key, old, new)
 
     def list_at(self, resource: str, version: int) -> Sequence[Stored]:
-        """All objects as they were at `version`: the present ones with later changes taken back."""
+        """All objects as they were at `version`: the current ones with later changes reverted."""
         objects = dict(self._table(resource).objects)
         for change in reversed(self.changes_since(resource, version)):
             if change.old is None:
@@ -154,10 +154,10 @@ class ObjectStore:
         return [objects[key] for key in sorted(objects)]
 
     def changes_since(self, resource: str, version: int) -> Sequence[Change]:
-        """The history after `version`; raises Gone when it is not all there any more."""
+        """The changes after `version`; raises ResourceVersionTooOld if the watch cache has lost a part of it."""
         table = self._table(resource)
         if version < table.floor:
-            raise Gone
+            raise ResourceVersionTooOld
         return [change for change in table.history if change.version > version]
 
     def subscribe(self, resource: str, notify: Callable[[Change], None]) -> Callable[[], None]:
@@ -174,24 +174,24 @@ class ObjectStore:
     def _table(self, resource: str) -> _Table:
         table = self._tables.get(resource)
         if table is None:
-            table = self._tables[resource] = _Table(floor=self._start)
+            table = self._tables[resource] = _Table(floor=self._loaded_version)
         return table
 
     @contextlib.asynccontextmanager
-    async def _alone(self, resource: str, key: Key) -> AsyncIterator[None]:
-        turn = self._turns.setdefault((resource, key), _Turn())
-        turn.writers += 1
+    async def _locked(self, resource: str, key: Key) -> AsyncIterator[None]:
+        entry = self._locks.setdefault((resource, key), _KeyLock())
+        entry.writers += 1
         try:
-            async with turn.lock:
+            async with entry.lock:
                 yield
         finally:
-            turn.writers -= 1
-            if not turn.writers:
-                del self._turns[resource, key]
+            entry.writers -= 1
+            if not entry.writers:
+                del self._locks[resource, key]
 
     async def _commit(self, resource: str, key: Key, old: Stored | None, new: Object | Removed) -> Change:
-        self._given_out += 1
-        version = self._given_out
+        self._allocated_version += 1
+        version = self._allocated_version
         removed = isinstance(new, Removed)
         last = new.last if isinstance(new, Removed) else new
         obj = last | {"metadata": last["metadata"] | {"resourceVersion": str(version)}}
@@ -204,9 +204,9 @@ class ObjectStore:
         committed: asyncio.Future[None] = loop.create_future()
         write = Write(resource, *key, version, None if removed else stored.raw)
         publish = partial(self._committed, resource, change, committed)
-        self._journal.append(write, partial(_hand_over, loop, publish))
-        # The commit cannot be called back: a caller who goes away must not keep it from being published.
-        await _to_the_end(committed)
+        self._journal.append(write, partial(_call_in_loop, loop, publish))
+        # A queued commit cannot be undone, so it is published even if the caller is cancelled.
+        await _wait_uncancelled(committed)
         return change
 
     def _committed(
@@ -225,36 +225,36 @@ class ObjectStore:
         else:
             table.objects[change.new.key] = change.new
         table.history.append(change)
-        if len(table.history) > _FRESH:
-            table.history[-_FRESH - 1].shrink()
-        if len(table.history) > HISTORY:
+        if len(table.history) > _HOT_CHANGES:
+            table.history[-_HOT_CHANGES - 1].drop_caches()
+        if len(table.history) > WATCH_CACHE_SIZE:
             table.floor = table.history.popleft().version
-        self._visible = change.version
+        self._visible_version = change.version
         for notify in tuple(table.watchers):
             try:
                 notify(change)
-            except Exception:  # the write is done: neither its author nor the other watchers may suffer
+            except Exception:  # the write is committed: its caller and the other watchers are not affected
                 log.exception("a watcher of %s failed", resource)
 
 
 @dataclass(slots=True)
-class _Turn:
-    """The queue of writers at one object; it exists only while somebody is in it."""
+class _KeyLock:
+    """The lock of one object; it exists only while there are writers."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     writers: int = 0
 
 
-def _hand_over(
+def _call_in_loop(
     loop: asyncio.AbstractEventLoop, publish: Callable[[Exception | None], None], error: Exception | None
 ) -> None:
-    """From the journal's thread to the loop; a loop that has ended has nobody left to tell."""
+    """Called in the journal's thread; does nothing if the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(publish, error)
 
 
-async def _to_the_end(committed: Awaitable[None]) -> None:
-    """Waits for the commit even if the waiting task is cancelled, then lets the cancellation through."""
+async def _wait_uncancelled(committed: Awaitable[None]) -> None:
+    """Waits for the commit even if the task is cancelled, then raises the cancellation."""
     waiting = asyncio.ensure_future(committed)
     try:
         await asyncio.shield(waiting)

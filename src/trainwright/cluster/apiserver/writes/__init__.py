@@ -1,1 +1,1 @@
-"""What a write makes of an object: create, update, patch, apply and delete as pure functions."""
+"""Create, update, patch, apply and delete as pure functions of objects, and the admission of writes."""

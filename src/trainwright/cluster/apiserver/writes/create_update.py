@@ -1,4 +1,4 @@
-"""What a create or an update makes of the object that a client sent: pure functions; refusals are ApiFailures."""
+"""Creates and updates: from the object that a client sent to the one that is stored."""
 
 import re
 from dataclasses import dataclass, replace
@@ -8,14 +8,14 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.schema.decoding import DecodeError
 from trainwright.cluster.apiserver.schema.structural import Findings
-from trainwright.cluster.apiserver.writes.managed_fields import Author, record_update
-from trainwright.cluster.apiserver.writes.metadata import drop_server_owned, keep_server_owned, metadata_errors
+from trainwright.cluster.apiserver.writes.managed_fields import FieldManager, record_update
+from trainwright.cluster.apiserver.writes.metadata import keep_system_fields, metadata_errors, wipe_system_fields
 from trainwright.objects import Object, field_errors
 from trainwright.objects.field_errors import ErrorType, FieldError
 from trainwright.objects.paths import value_at
 from trainwright.objects.times import format_time
 
-_UNCHECKED = field_errors.invalid(
+_RULES_NOT_CHECKED = field_errors.invalid(
     "<nil>",
     None,
     "some validation rules were not checked because the object was invalid; "
@@ -30,15 +30,15 @@ _BLOCKS_RULES = {
 
 
 @dataclass(slots=True)
-class Draft:
-    """An object on its way in: decoded, pruned and defaulted, with what the schema found."""
+class DecodedObject:
+    """A client's object after decoding, pruning and defaulting by its schema."""
 
     obj: Object
-    found: Findings
+    findings: Findings
 
 
-def admitted(kind: ResourceType, body: Any) -> Draft:
-    """Prunes and defaults the body in place; refuses what cannot be an object of this kind."""
+def decode_object(kind: ResourceType, body: Any) -> DecodedObject:
+    """Decodes the body in place; raises a StatusError if it is not an object of this kind."""
     resource = kind.resource
     if not isinstance(body, dict):
         raise errors.bad_request(
@@ -66,74 +66,78 @@ def admitted(kind: ResourceType, body: Any) -> Draft:
     if not isinstance(body["metadata"], dict):
         raise errors.undecodable(resource, "metadata: must be of type object")
     try:
-        return Draft(body, kind.schema.decode(body))
+        return DecodedObject(body, kind.schema.decode(body))
     except DecodeError as error:
         raise errors.undecodable(resource, str(error)) from error
 
 
-def new_object(kind: ResourceType, draft: Draft, *, namespace: str, uid: str, author: Author) -> Object:
+def new_object(
+    kind: ResourceType, decoded: DecodedObject, *, namespace: str, uid: str, manager: FieldManager
+) -> Object:
     """The object to store for a create."""
-    obj = draft.obj
+    obj = decoded.obj
     obj["apiVersion"] = kind.storage_api_version
     metadata = obj["metadata"]
-    drop_server_owned(metadata)
+    wipe_system_fields(metadata)
     metadata.pop("resourceVersion", None)
     if namespace:
         metadata["namespace"] = namespace
     else:
         metadata.pop("namespace", None)
     metadata["uid"] = uid
-    metadata["creationTimestamp"] = format_time(author.now)
+    metadata["creationTimestamp"] = format_time(manager.now)
     if kind.counts_generation:
         metadata["generation"] = 1
     if kind.custom and kind.has_status:
         obj.pop("status", None)
     kind.strategy.set_defaults(obj)
-    _refuse_invalid(kind, obj, _shape_errors(kind, obj, draft) + kind.strategy.validate(obj))
-    record_update(kind, None, obj, author)
+    _raise_if_invalid(kind, obj, _schema_errors(kind, obj, decoded) + kind.strategy.validate(obj))
+    record_update(kind, None, obj, manager)
     kind.strategy.prepare_for_create(obj)
     return obj
 
 
-def updated_object(kind: ResourceType, draft: Draft, old: Object, author: Author, *, patch: bool = False) -> Object:
+def updated_object(
+    kind: ResourceType, decoded: DecodedObject, old: Object, manager: FieldManager, *, patch: bool = False
+) -> Object:
     """The object to store for an update or patch; `old` itself when nothing changes."""
-    new = draft.obj
+    new = decoded.obj
     new["apiVersion"] = kind.storage_api_version
     _check_preconditions(kind, new, old, patch=patch)
-    keep_server_owned(new["metadata"], old["metadata"])
+    keep_system_fields(new["metadata"], old["metadata"])
     new["metadata"]["name"] = old["metadata"]["name"]
     if "namespace" in old["metadata"]:
         new["metadata"]["namespace"] = old["metadata"]["namespace"]
-    if author.subresource == "status":
-        _take_status_alone(kind, draft, old)
-        new = draft.obj
+    if manager.subresource == "status":
+        _replace_status_only(kind, decoded, old)
+        new = decoded.obj
         kind.strategy.prepare_for_status_update(new, old)
     else:
         if kind.has_status:
-            _keep(new, old, "status")
+            _restore(new, old, "status")
         kind.strategy.set_defaults(new)
         kind.strategy.prepare_for_update(new, old)
     if kind.counts_generation and _content(kind, new) != _content(kind, old):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-    if _comparable(new) == _comparable(old):
+    if _without_version(new) == _without_version(old):
         return old
-    _refuse_invalid(kind, new, _shape_errors(kind, new, draft, author.subresource) + _new_finalizers(new, old))
-    if author.subresource != "status":
-        _refuse_invalid(kind, new, [*kind.strategy.validate(new), *kind.strategy.validate_update(new, old)])
-    _refuse_invalid(kind, new, kind.schema.transition_errors(new, old))
-    record_update(kind, old, new, author)
-    return old if without_version(new) == without_version(old) else new
+    _raise_if_invalid(kind, new, _schema_errors(kind, new, decoded, manager.subresource) + _new_finalizers(new, old))
+    if manager.subresource != "status":
+        _raise_if_invalid(kind, new, [*kind.strategy.validate(new), *kind.strategy.validate_update(new, old)])
+    _raise_if_invalid(kind, new, kind.schema.transition_errors(new, old))
+    record_update(kind, old, new, manager)
+    return old if _without_version(new) == _without_version(old) else new
 
 
-def is_ready_to_go(obj: Object) -> bool:
-    """Nothing holds a deleted object any more: neither finalizers nor a kubelet's grace period."""
+def is_removable(obj: Object) -> bool:
+    """True if an object is marked for deletion and has neither finalizers nor a grace period."""
     metadata = obj["metadata"]
-    held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    namespace_held = obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers")
-    return "deletionTimestamp" in metadata and not held and not namespace_held
+    blocked = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    namespace_blocked = obj["kind"] == "Namespace" and (obj.get("spec") or {}).get("finalizers")
+    return "deletionTimestamp" in metadata and not blocked and not namespace_blocked
 
 
-def without_version(obj: Object) -> Object:
+def _without_version(obj: Object) -> Object:
     return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}}
 
 
@@ -153,23 +157,23 @@ def _check_preconditions(kind: ResourceType, new: Object, old: Object, *, patch:
         raise errors.conflict(kind.resource, name, why)
 
 
-def _take_status_alone(kind: ResourceType, draft: Draft, old: Object) -> None:
-    """Through /status, Kubernetes' own kinds also take labels and annotations; custom resources take nothing else."""
-    sent = draft.obj
+def _replace_status_only(kind: ResourceType, decoded: DecodedObject, old: Object) -> None:
+    """An update of /status may also change labels, annotations and finalizers, except for custom resources."""
+    sent = decoded.obj
     metadata = dict(old["metadata"])
-    taken = ("managedFields",) if kind.custom else ("managedFields", "labels", "annotations", "finalizers")
-    for field in taken:
+    writable = ("managedFields",) if kind.custom else ("managedFields", "labels", "annotations", "finalizers")
+    for field in writable:
         if field in sent["metadata"]:
             metadata[field] = sent["metadata"][field]
         elif field != "managedFields":
             metadata.pop(field, None)
-    draft.obj = {key: value for key, value in old.items() if key not in {"metadata", "status"}}
-    draft.obj["metadata"] = metadata
+    decoded.obj = {key: value for key, value in old.items() if key not in {"metadata", "status"}}
+    decoded.obj["metadata"] = metadata
     if "status" in sent:
-        draft.obj["status"] = sent["status"]
+        decoded.obj["status"] = sent["status"]
 
 
-def _keep(new: Object, old: Object, field: str) -> None:
+def _restore(new: Object, old: Object, field: str) -> None:
     if field in old:
         new[field] = old[field]
     else:
@@ -177,25 +181,20 @@ def _keep(new: Object, old: Object, field: str) -> None:
 
 
 def _content(kind: ResourceType, obj: Object) -> Object:
-    """What `generation` counts changes of."""
+    """The fields whose changes increase `generation`."""
     ignored = {"metadata", "status"} if kind.has_status or not kind.custom else {"metadata"}
     return {key: value for key, value in obj.items() if key not in ignored}
 
 
-def _comparable(obj: Object) -> Object:
-    metadata = {key: value for key, value in obj["metadata"].items() if key != "resourceVersion"}
-    return obj | {"metadata": metadata}
-
-
-def _shape_errors(kind: ResourceType, obj: Object, draft: Draft, subresource: str = "") -> list[FieldError]:
-    """What metadata and schema say about the part that is written; CEL rules look only at what has the right shape."""
-    written = draft.found.errors
+def _schema_errors(kind: ResourceType, obj: Object, decoded: DecodedObject, subresource: str = "") -> list[FieldError]:
+    """Errors of metadata and schema in the fields that this endpoint writes."""
+    written = decoded.findings.errors
     if kind.has_status:
         in_status = subresource == "status"
         written = [one for one in written if bool(_STATUS_PATH.match(one.path)) is in_status]
     found = [*metadata_errors(obj, kind), *written]
     blocked = kind.schema.has_validation_rules and any(one.type in _BLOCKS_RULES for one in found)
-    return [*found, *_scale_errors(kind, obj), *([_UNCHECKED] if blocked else [])]
+    return [*found, *_scale_errors(kind, obj), *([_RULES_NOT_CHECKED] if blocked else [])]
 
 
 def _new_finalizers(new: Object, old: Object) -> list[FieldError]:
@@ -218,7 +217,7 @@ def _scale_errors(kind: ResourceType, obj: Object) -> list[FieldError]:
     return []
 
 
-def _refuse_invalid(kind: ResourceType, obj: Object, found: list[FieldError]) -> None:
+def _raise_if_invalid(kind: ResourceType, obj: Object, found: list[FieldError]) -> None:
     if found:
         raise errors.invalid(kind.resource, _name_of(obj), found)
 

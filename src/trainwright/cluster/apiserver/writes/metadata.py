@@ -1,4 +1,4 @@
-"""The rules of `metadata`, the same for every kind: names, labels, annotations, owners, what clients may not change."""
+"""`metadata`: validation of names, labels, annotations and owner references, and the fields that the server sets."""
 
 import re
 import secrets
@@ -12,17 +12,17 @@ from trainwright.objects.names import dns_subdomain_problem
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _ANNOTATION_BYTES = 256 * 1024
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_NAME_PART_PROBLEM = (
+_INVALID_NAME_PART = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
-_LABEL_VALUE_PROBLEM = (
+_INVALID_LABEL_VALUE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
-_SERVER_OWNED = (
+_SYSTEM_FIELDS = (
     "uid",
     "creationTimestamp",
     "deletionTimestamp",
@@ -30,22 +30,21 @@ _SERVER_OWNED = (
     "generation",
     "selfLink",
 )
-"""A client's values for these are dropped on creation and ignored afterwards."""
+"""Set by the server; values from clients are ignored."""
 
 
 def generated_name(prefix: str) -> str:
-    """generateName: the prefix and five random characters."""
+    """The prefix of `generateName` and five random characters."""
     return prefix[:58] + "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(5))
 
 
-def drop_server_owned(metadata: Object) -> None:
-    for field in _SERVER_OWNED:
+def wipe_system_fields(metadata: Object) -> None:
+    for field in _SYSTEM_FIELDS:
         metadata.pop(field, None)
 
 
-def keep_server_owned(new: Object, old: Object) -> None:
-    """On update these stay what they are, whatever the client sent."""
-    for field in _SERVER_OWNED:
+def keep_system_fields(new: Object, old: Object) -> None:
+    for field in _SYSTEM_FIELDS:
         if field in old:
             new[field] = old[field]
         else:
@@ -78,7 +77,7 @@ def _label_errors(key: str, value: str) -> Iterator[FieldError]:
     if len(value) > 63:
         yield invalid("metadata.labels", value, "must be no more than 63 bytes")
     if value and not _NAME_PART.fullmatch(value):
-        yield invalid("metadata.labels", value, _LABEL_VALUE_PROBLEM)
+        yield invalid("metadata.labels", value, _INVALID_LABEL_VALUE)
 
 
 def _qualified_name_problem(key: str) -> str | None:
@@ -89,7 +88,7 @@ def _qualified_name_problem(key: str) -> str | None:
         return f"prefix part {problem}"
     if len(name) > 63:
         return "name part must be no more than 63 bytes"
-    return None if _NAME_PART.fullmatch(name) else _NAME_PART_PROBLEM
+    return None if _NAME_PART.fullmatch(name) else _INVALID_NAME_PART
 
 
 def _owner_errors(owners: list[Object]) -> Iterator[FieldError]:
@@ -98,8 +97,8 @@ def _owner_errors(owners: list[Object]) -> Iterator[FieldError]:
             if not owner.get(field):
                 detail = "must not be empty"
                 yield invalid(f"metadata.ownerReferences[{index}].{field}", owner.get(field, ""), detail)
-    managers = [owner for owner in owners if owner.get("controller")]
-    if len(managers) > 1:
-        kinds = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in managers[:2])
+    controllers = [owner for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        kinds = " and ".join(f"{owner.get('kind')}/{owner.get('name')}" for owner in controllers[:2])
         detail = f"Only one reference can have Controller set to true. Found {kinds}"
         yield invalid("metadata.ownerReferences", owners, detail)

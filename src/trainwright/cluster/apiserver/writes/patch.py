@@ -1,154 +1,49 @@
-"""JSON merge patch (RFC 7396) and JSON patch (RFC 6902). The original is never modified; unchanged parts are shared."""
+"""Applies a patch of any media type to an object; the result is then decoded and validated like an update."""
 
-import copy
-from collections.abc import Callable
 from typing import Any
 
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.errors import StatusError
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.writes.json_patch import PatchError, TestFailed, json_patch, merge_patch
+from trainwright.cluster.apiserver.writes.strategic_merge_patch import strategic_merge_patch
+from trainwright.objects import Object, copied
 
-class PatchError(ValueError):
-    """The patch cannot be applied; the message names the operation and the path."""
-
-
-class TestFailed(PatchError):  # noqa: N818 - the outcome that the patch asked for
-    """A `test` operation found another value."""
-
-    __test__ = False
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
+APPLY = "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 
 
-def json_patch(target: Any, operations: Any) -> Any:
-    if not isinstance(operations, list):
-        raise PatchError("a JSON patch is a list of operations")
-    document = copy.deepcopy(target)
-    for operation in operations:
-        if not isinstance(operation, dict) or operation.get("op") not in _OPERATIONS:
-            raise PatchError(f"unknown operation {operation!r}: op is one of {', '.join(_OPERATIONS)}")
-        document = _OPERATIONS[operation["op"]](document, operation)
-    return document
+def patch_media_type(content_type: str, kind: ResourceType) -> str:
+    """The media type of the patch. Custom resources have no Go types, so that strategic merge is not possible."""
+    media = content_type.partition(";")[0].strip().lower()
+    accepted = [JSON_PATCH, MERGE, *([] if kind.custom else [STRATEGIC]), APPLY]
+    if media not in accepted:
+        message = "the body of the request was in an unknown format - accepted media types include: "
+        raise errors.unsupported_media_type(message + ", ".join(accepted))
+    return media
 
 
-def _add(document: Any, operation: dict[str, Any]) -> Any:
-    return _put(document, _pointer(operation, "path"), _value(operation))
-
-
-def _put(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    holder = _walk(document, path[:-1])
-    key = path[-1]
-    if isinstance(holder, list):
-        holder.insert(len(holder) if key == "-" else _index(holder, key, length=len(holder) + 1), value)
-    elif isinstance(holder, dict):
-        holder[key] = value
-    else:
-        raise PatchError(f"add operation does not apply: doc is missing path: {_shown(path)}: missing value")
-    return document
-
-
-def _remove(document: Any, operation: dict[str, Any]) -> Any:
-    path = _pointer(operation, "path")
-    _take(document, path, "remove")
-    return document
-
-
-def _take(document: Any, path: list[str], name: str) -> Any:
-    if not path:
-        raise PatchError(f"{name} operation does not apply to the whole document")
-    holder = _walk(document, path[:-1])
-    if isinstance(holder, list):
-        return holder.pop(_index(holder, path[-1], length=len(holder)))
-    if not isinstance(holder, dict) or path[-1] not in holder:
-        raise PatchError(f"{name} operation does not apply: doc is missing path: {_shown(path)}: missing value")
-    return holder.pop(path[-1])
-
-
-def _replace(document: Any, operation: dict[str, Any]) -> Any:
-    path = _pointer(operation, "path")
-    value = _value(operation)
-    if not path:
-        return value
-    holder = _walk(document, path[:-1])
-    if isinstance(holder, list):
-        holder[_index(holder, path[-1], length=len(holder))] = value
-    elif isinstance(holder, dict):
-        # RFC 6902 wants the field to exist; the real server does not, and clients rely on it.
-        holder[path[-1]] = value
-    else:
-        raise PatchError(f"replace operation does not apply: doc is missing key: {_shown(path)}: missing value")
-    return document
-
-
-def _move(document: Any, operation: dict[str, Any]) -> Any:
-    value = _take(document, _pointer(operation, "from"), "move")
-    return _put(document, _pointer(operation, "path"), value)
-
-
-def _copy(document: Any, operation: dict[str, Any]) -> Any:
-    value = copy.deepcopy(_walk(document, _pointer(operation, "from")))
-    return _put(document, _pointer(operation, "path"), value)
-
-
-def _test(document: Any, operation: dict[str, Any]) -> Any:
-    path = _pointer(operation, "path")
+def patched_object(kind: ResourceType, obj: Object, patch: Any, media: str) -> Object:
+    """The object after a merge, JSON or strategic patch. The original is not modified."""
     try:
-        found = _walk(document, path)
-    except PatchError:
-        found = None
-    if found != operation.get("value"):
-        raise TestFailed(f"testing value {_shown(path)} failed: test failed")
-    return document
-
-
-_OPERATIONS: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
-    "add": _add,
-    "remove": _remove,
-    "replace": _replace,
-    "move": _move,
-    "copy": _copy,
-    "test": _test,
-}
-
-
-def _pointer(operation: dict[str, Any], field: str) -> list[str]:
-    text = operation.get(field)
-    if not isinstance(text, str) or (text and not text.startswith("/")):
-        raise PatchError(f"{operation['op']} operation: {field} {text!r} is not a JSON pointer: write /spec/replicas")
-    return [part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:]]
-
-
-def _value(operation: dict[str, Any]) -> Any:
-    if "value" not in operation:
-        raise PatchError(f"{operation['op']} operation: value is missing")
-    return operation["value"]
-
-
-def _walk(document: Any, path: list[str]) -> Any:
-    for depth, key in enumerate(path):
-        if isinstance(document, list):
-            document = document[_index(document, key, length=len(document))]
-        elif isinstance(document, dict) and key in document:
-            document = document[key]
-        else:
-            raise PatchError(f"doc is missing path: {_shown(path[: depth + 1])}: missing value")
-    return document
-
-
-def _index(holder: list[Any], key: str, *, length: int) -> int:
-    if not (key.isascii() and key.isdigit()) or len(key) > len(str(length)) or int(key) >= length:
-        raise PatchError(f"index {key!r} is outside of a list of {len(holder)}")
-    return int(key)
-
-
-def _shown(path: list[str]) -> str:
-    return "/" + "/".join(path)
+        match media:
+            case "application/json-patch+json":
+                changed = json_patch(obj, patch)
+            case "application/strategic-merge-patch+json":
+                changed = strategic_merge_patch(obj, patch, kind.schema.root, kind.schema.lookup)
+            case _:
+                changed = merge_patch(obj, patch)
+    except TestFailed as error:
+        message = f"the server rejected our request due to an error in our request: {error}"
+        raise StatusError(422, "Invalid", message) from error
+    except PatchError as error:
+        message = f"the server rejected our request due to an error in our request: {error}"
+        raise StatusError(
+            422 if media == JSON_PATCH else 400, "Invalid" if media == JSON_PATCH else "BadRequest", message
+        ) from error
+    if not isinstance(changed, dict):
+        raise errors.bad_request("the patch leaves no object")
+    # Decoding changes the object in place, and a patch shares unchanged values with the stored object.
+    return copied(changed)

@@ -1,116 +1,123 @@
-"""Server-side apply: a manager's wish merged into the object, with conflicts named and its former wishes taken back."""
+"""Server-side apply: merges an applied configuration, reports conflicts, removes fields that are no longer applied."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.errors import ApiFailure
+from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.schema.structural import Schema
-from trainwright.cluster.apiserver.writes.fieldsets import (
+from trainwright.cluster.apiserver.writes.fieldpath import (
     NODE,
     Path,
     child_schema,
     element_keys,
     flatten,
+    format_path,
     resolved,
-    shown,
 )
-from trainwright.cluster.apiserver.writes.managed_fields import Author, Entry, read_entries, write_entries
+from trainwright.cluster.apiserver.writes.managed_fields import (
+    FieldManager,
+    ManagedFieldsEntry,
+    read_entries,
+    write_entries,
+)
 from trainwright.objects import Object
 from trainwright.objects.times import format_time
 
 
-def applied(kind: ResourceType, old: Object | None, wish: Object, author: Author, *, force: bool) -> Object:
-    """The object after the wish; its managedFields are up to date. Raises 409 where others want something else."""
-    if (wish.get("metadata") or {}).get("managedFields"):
+def apply_object(
+    kind: ResourceType, old: Object | None, applied: Object, manager: FieldManager, *, force: bool
+) -> Object:
+    """`old` merged with `applied`, with new managedFields. Raises 409 on conflicts with other managers."""
+    if (applied.get("metadata") or {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     root, lookup = kind.schema.root, kind.schema.lookup
-    wished = flatten(wish, root, lookup)
+    applied_fields = flatten(applied, root, lookup)
     current = flatten(old, root, lookup) if old else {}
     entries = read_entries(old)
-    own = next((one for one in entries if one.is_of(author)), None)
+    own = next((one for one in entries if one.is_of(manager)), None)
     others = [one for one in entries if one is not own]
 
-    disputed = {id(one): _disputed(one, wished, current) for one in others}
-    if any(disputed.values()) and not force:
-        raise _conflict([(one, disputed[id(one)]) for one in others if disputed[id(one)]])
+    conflicts = {id(one): _conflicting(one, applied_fields, current) for one in others}
+    if any(conflicts.values()) and not force:
+        raise _conflict([(one, conflicts[id(one)]) for one in others if conflicts[id(one)]])
     for one in others:
-        one.paths -= disputed[id(one)]
+        one.paths -= conflicts[id(one)]
 
-    kept_by_others = set[Path]().union(*(one.paths for one in others))
-    withdrawn = (own.paths if own else set()) - wished.keys() - kept_by_others
-    merged = _merge(kind, old or {}, wish)
-    _remove(merged, withdrawn, kept_by_others | wished.keys(), root, kind)
+    owned_by_others = set[Path]().union(*(one.paths for one in others))
+    no_longer_applied = (own.paths if own else set()) - applied_fields.keys() - owned_by_others
+    merged = _merge(kind, old or {}, applied)
+    _remove(merged, no_longer_applied, owned_by_others | applied_fields.keys(), root, kind)
 
     if own is None:
-        own = Entry(author.manager, "Apply", kind.resource.api_version, author.subresource, "")
-    owned = {path for path, value in wished.items() if value is not NODE or path[-1].startswith("k:")}
+        own = ManagedFieldsEntry(manager.name, "Apply", kind.resource.api_version, manager.subresource, "")
+    owned = {path for path, value in applied_fields.items() if value is not NODE or path[-1].startswith("k:")}
     if own.paths != owned or not own.time:
-        own.paths, own.time = owned, format_time(author.now)
+        own.paths, own.time = owned, format_time(manager.now)
     write_entries(merged, [*others, own])
     return merged
 
 
-def _disputed(entry: Entry, wished: dict[Path, Any], current: dict[Path, Any]) -> set[Path]:
-    """Fields of another manager that the wish would change."""
-    return {path for path in entry.paths & wished.keys() if _changes(current.get(path), wished[path])}
+def _conflicting(entry: ManagedFieldsEntry, applied_fields: dict[Path, Any], current: dict[Path, Any]) -> set[Path]:
+    """Fields of another manager that the apply would change."""
+    return {path for path in entry.paths & applied_fields.keys() if _changes(current.get(path), applied_fields[path])}
 
 
-def _changes(current: Any, wished: Any) -> bool:
-    if current is NODE:  # an empty map or list has nothing to merge into what is there
-        return wished not in (NODE, {}, [])
-    return bool(wished != current)
+def _changes(current: Any, applied: Any) -> bool:
+    if current is NODE:  # an empty map or list changes no child
+        return applied not in (NODE, {}, [])
+    return bool(applied != current)
 
 
-def _conflict(disputes: list[tuple[Entry, set[Path]]]) -> ApiFailure:
+def _conflict(conflicts: list[tuple[ManagedFieldsEntry, set[Path]]]) -> StatusError:
     causes: list[Object] = []
     texts = []
-    for entry, paths in disputes:
+    for entry, paths in conflicts:
         through = f' with subresource "{entry.subresource}"' if entry.subresource else ""
         using = f" using {entry.api_version}" if entry.operation == "Update" else ""
-        whom = f'"{entry.manager}"{through}{using}'
-        fields = sorted(shown(path) for path in paths)
-        causes += [{"reason": "FieldManagerConflict", "message": f"conflict with {whom}", "field": f} for f in fields]
+        owner = f'"{entry.manager}"{through}{using}'
+        fields = sorted(format_path(path) for path in paths)
+        causes += [{"reason": "FieldManagerConflict", "message": f"conflict with {owner}", "field": f} for f in fields]
         one = len(fields) == 1
-        texts.append(f"conflict with {whom}: {fields[0]}" if one else _listed(f"conflicts with {whom}:", fields))
+        texts.append(f"conflict with {owner}: {fields[0]}" if one else _listed(f"conflicts with {owner}:", fields))
     noun = "conflict" if len(causes) == 1 else "conflicts"
     message = f"Apply failed with {len(causes)} {noun}: " + "\n".join(texts)
-    return ApiFailure(409, "Conflict", message, {"causes": causes})
+    return StatusError(409, "Conflict", message, {"causes": causes})
 
 
 def _listed(title: str, fields: Iterable[str]) -> str:
     return "\n".join([title, *(f"- {one}" for one in fields)])
 
 
-def _merge(kind: ResourceType, old: Object, wish: Object) -> Object:
-    merged: Object = _merge_value(old, wish, kind.schema.root, kind)
-    metadata = _merge_value(old.get("metadata") or {}, wish.get("metadata") or {}, {"$ref": "ObjectMeta"}, kind)
+def _merge(kind: ResourceType, old: Object, applied: Object) -> Object:
+    merged: Object = _merge_value(old, applied, kind.schema.root, kind)
+    metadata = _merge_value(old.get("metadata") or {}, applied.get("metadata") or {}, {"$ref": "ObjectMeta"}, kind)
     return merged | {"metadata": metadata}
 
 
-def _merge_value(old: Any, wish: Any, schema: Schema, kind: ResourceType) -> Any:
+def _merge_value(old: Any, applied: Any, schema: Schema, kind: ResourceType) -> Any:
     lookup = kind.schema.lookup
     schema = resolved(schema, lookup)
-    if isinstance(old, dict) and isinstance(wish, dict) and schema.get("x-kubernetes-map-type") != "atomic":
+    if isinstance(old, dict) and isinstance(applied, dict) and schema.get("x-kubernetes-map-type") != "atomic":
         merged = dict(old)
-        for name, value in wish.items():
+        for name, value in applied.items():
             merged[name] = _merge_value(old.get(name), value, child_schema(schema, name, lookup), kind)
         return merged
-    if isinstance(old, list) and isinstance(wish, list):
-        before, after = element_keys(old, schema), element_keys(wish, schema)
+    if isinstance(old, list) and isinstance(applied, list):
+        before, after = element_keys(old, schema), element_keys(applied, schema)
         if before is not None and after is not None:
             items = schema.get("items", {})
             elements = dict(zip(before, old, strict=True))
-            for key, value in zip(after, wish, strict=True):
+            for key, value in zip(after, applied, strict=True):
                 elements[key] = _merge_value(elements.get(key), value, items, kind)
             return list(elements.values())
-    return wish
+    return applied
 
 
-def _remove(obj: Object, withdrawn: set[Path], needed: set[Path], root: Schema, kind: ResourceType) -> None:
-    """Takes out what the manager no longer wishes for and nobody else holds on to; elements of lists as a whole."""
-    for path in sorted(withdrawn, key=len):
+def _remove(obj: Object, no_longer_applied: set[Path], needed: set[Path], root: Schema, kind: ResourceType) -> None:
+    """Removes fields that the manager no longer applies and no other manager owns; list elements as a whole."""
+    for path in sorted(no_longer_applied, key=len):
         if any(other[: len(path)] == path for other in needed):
             continue
         _remove_path(obj, path, root, kind)
@@ -128,7 +135,7 @@ def _remove_path(obj: Object, path: Path, root: Schema, kind: ResourceType) -> N
             if last:
                 del value[name]
                 return
-            # The merge shares what it did not touch with the stored object, which must never change.
+            # The merge shares unchanged values with the stored object, which must not be modified.
             value[name] = value[name].copy()
             value = value[name]
             schema = (

@@ -1,28 +1,28 @@
-"""How the log endpoint reads what containers wrote: a protocol that the node fulfils, and the reading of a request."""
+"""The subresource `log` of pods: its options, and the protocol by which the node provides the log."""
 
 from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.http.requests import flag, whole_number
+from trainwright.cluster.apiserver.http.requests import read_flag, read_integer
 from trainwright.objects import Object
 from trainwright.objects.logs import LogOptions
 from trainwright.objects.times import parse_time
 
 _LONGEST_SINCE = 10**9
-"""Seconds. No log is older than thirty years, and times before the year one cannot be counted."""
+"""Seconds, about thirty years; datetime has no times before the year one."""
 
 
 class LogReader(Protocol):
-    """Reads one container's log as chunks of text; if it cannot, the call itself raises LogUnavailable."""
+    """Reads the log of one container in chunks; the request raises LogUnavailable if there is none."""
 
     def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]: ...
 
 
 def read_log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
     since = None
-    if (seconds := whole_number(query, "sinceSeconds")) is not None:
+    if (seconds := read_integer(query, "sinceSeconds")) is not None:
         since = now - timedelta(seconds=min(seconds, _LONGEST_SINCE))
     elif text := query.get("sinceTime"):
         try:
@@ -32,17 +32,17 @@ def read_log_options(query: Mapping[str, str], now: datetime) -> LogOptions:
                 f"sinceTime: {text!r} is not an RFC 3339 time such as 2026-01-02T15:04:05Z"
             ) from error
     return LogOptions(
-        follow=flag(query, "follow"),
-        previous=flag(query, "previous"),
+        follow=read_flag(query, "follow"),
+        previous=read_flag(query, "previous"),
         since=since,
-        tail_lines=whole_number(query, "tailLines"),
-        timestamps=flag(query, "timestamps"),
-        limit_bytes=whole_number(query, "limitBytes"),
+        tail_lines=read_integer(query, "tailLines"),
+        timestamps=read_flag(query, "timestamps"),
+        limit_bytes=read_integer(query, "limitBytes"),
     )
 
 
 def container_of(pod: Object, wanted: str) -> str:
-    """The container to read; a pod with several needs it named."""
+    """The container whose log is read; a pod with several containers needs a name."""
     name = pod["metadata"]["name"]
     spec = pod["spec"]
     mains = [one["name"] for one in spec["containers"]]

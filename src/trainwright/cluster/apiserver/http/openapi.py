@@ -1,9 +1,9 @@
-"""The OpenAPI v3 documents that kubectl asks for before it creates, applies, edits or explains anything."""
+"""OpenAPI v3 documents, which kubectl reads for create, apply, edit and explain."""
 
 import hashlib
 from typing import Any
 
-from trainwright.cluster.apiserver.http.tables import encode
+from trainwright.cluster.apiserver.http.responses import encode
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.schema.builtin import definition
@@ -15,20 +15,20 @@ _PREFIX = "#/components/schemas/"
 
 _EMPTY_V2 = {"swagger": "2.0", "info": {"title": "trainwright", "version": "v1"}, "paths": {}, "definitions": {}}
 _EMPTY_V2_PROTOBUF = b"\x0a\x032.0" + b"\x12\x11" + b"\x0a\x0btrainwright" + b"\x12\x02v1"
-_V2_ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-# What is asked for with an @ is not a valid media type, so the answer is named differently.
-_V2_ANSWERED = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_V2_ACCEPT = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+# The requested type with an @ is not a valid media type, so the response has another one.
+_V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 def v2_document(accept: str) -> tuple[bytes, str]:
-    """kubectl asks for version 2 before it sends a `kind: List`; an empty document leaves all checks to the server."""
-    if _V2_ASKED in accept:
-        return _EMPTY_V2_PROTOBUF, _V2_ANSWERED
+    """kubectl reads version 2 before it sends a `kind: List`; an empty document leaves validation to the server."""
+    if _V2_ACCEPT in accept:
+        return _EMPTY_V2_PROTOBUF, _V2_CONTENT_TYPE
     return encode(_EMPTY_V2), "application/json"
 
 
 class OpenApi:
-    """Documents are made when first asked for, and again when what is served has changed."""
+    """Documents are rendered at their first request, and again after a change of the served resources."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -108,7 +108,7 @@ def _public(kind: ResourceType, schemas: dict[str, Schema]) -> Schema:
 
 
 def _referring(schema: Schema, schemas: dict[str, Schema]) -> Schema:
-    """The schema with references into this document, to which every definition that they reach is added."""
+    """The schema with references into this document; every definition that they reach is added to it."""
     if "$ref" in schema:
         name = schema["$ref"]
         if name not in schemas:
@@ -117,12 +117,12 @@ def _referring(schema: Schema, schemas: dict[str, Schema]) -> Schema:
         return {"allOf": [{"$ref": _PREFIX + name}]} | {key: value for key, value in schema.items() if key != "$ref"}
     made: Schema = {}
     for key, value in schema.items():
-        if key != "schema":  # ours alone: what stands beside a boolean
-            made[key] = _referring_part(key, value, schemas)
+        if key != "schema":  # not OpenAPI: the alternative to a boolean
+            made[key] = _referring_value(key, value, schemas)
     return made
 
 
-def _referring_part(key: str, value: Any, schemas: dict[str, Schema]) -> Any:
+def _referring_value(key: str, value: Any, schemas: dict[str, Schema]) -> Any:
     if key == "properties":
         return {name: _referring(sub, schemas) for name, sub in value.items()}
     if key in {"items", "additionalProperties"} and isinstance(value, dict):
@@ -131,15 +131,19 @@ def _referring_part(key: str, value: Any, schemas: dict[str, Schema]) -> Any:
 
 
 def _paths(kind: ResourceType, schema: str) -> Object:
-    """The two paths of a resource, with as much as clients look for: verbs, kind, the field validation parameter."""
+    """The two paths of a resource, with what clients read: verbs, kind, the parameter fieldValidation."""
     gvk = _gvk(kind)
     validation = {"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}
     content = {"application/json": {"schema": {"$ref": _PREFIX + schema}}}
     replies = {"200": {"description": "OK", "content": content}}
 
     def operation(action: str, *, writes: bool) -> Object:
-        shown: Object = {"x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "responses": replies}
-        return shown | ({"parameters": [validation]} if writes else {})
+        described: Object = {
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": gvk,
+            "responses": replies,
+        }
+        return described | ({"parameters": [validation]} if writes else {})
 
     collection = kind.resource.path("{namespace}" if kind.resource.namespaced else None)
     return {

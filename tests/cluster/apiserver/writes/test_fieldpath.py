@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.apiserver.schema.builtin import definition
-from trainwright.cluster.apiserver.writes.fieldsets import NODE, Path, decode, encode, flatten, shown
+from trainwright.cluster.apiserver.writes.fieldpath import (
+    NODE,
+    Path,
+    flatten,
+    format_path,
+    from_fields_v1,
+    to_fields_v1,
+)
 
 elements = st.sampled_from(["f:a", "f:b", 'k:{"name":"x"}', 'v:"1"'])
 paths = st.lists(elements, min_size=1, max_size=4).map(tuple)
@@ -14,7 +21,7 @@ paths = st.lists(elements, min_size=1, max_size=4).map(tuple)
 
 @given(st.sets(paths, max_size=12))
 def test_what_is_encoded_can_be_decoded(members: set[Path]) -> None:
-    assert decode(encode(members)) == members
+    assert from_fields_v1(to_fields_v1(members)) == members
 
 
 def test_lists_are_taken_apart_where_their_elements_have_names() -> None:
@@ -40,4 +47,4 @@ def test_lists_are_taken_apart_where_their_elements_have_names() -> None:
 
 
 def test_paths_are_shown_as_kubectl_users_know_them() -> None:
-    assert shown(("f:spec", 'k:{"id":"1"}', "f:n", 'v:"x"')) == '.spec[id="1"].n[="x"]'
+    assert format_path(("f:spec", 'k:{"id":"1"}', "f:n", 'v:"x"')) == '.spec[id="1"].n[="x"]'

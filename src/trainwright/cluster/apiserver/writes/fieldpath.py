@@ -1,4 +1,4 @@
-"""Sets of fields as paths, and their FieldsV1 form `{"f:spec": {".": {}, "f:replicas": {}}}`.
+"""Field sets as paths, and their FieldsV1 form `{"f:spec": {".": {}, "f:replicas": {}}}`.
 
 A path is a tuple of FieldsV1 elements: `f:NAME` a field, `k:{…}` an element of a keyed list, `v:…` one of a set.
 """
@@ -12,12 +12,12 @@ from trainwright.objects import Object
 Path = tuple[str, ...]
 
 NODE = object()
-"""The value of a path that has paths below it."""
+"""The value of a path that has children."""
 
 _KEY_DEFAULTS = {"protocol": "TCP"}
-"""Ports are keyed by protocol too, which manifests leave out."""
+"""Ports are also keyed by protocol, which manifests may omit."""
 
-_UNOWNED = frozenset(
+_NOT_MANAGED = frozenset(
     (f"f:{name}",) for name in ("apiVersion", "kind")
 ) | frozenset(
     ("f:metadata", f"f:{name}")
@@ -29,32 +29,32 @@ _UNOWNED = frozenset(
 
 
 def flatten(obj: Object, schema: Schema, lookup: Lookup) -> dict[Path, Any]:
-    """Every owned path of the object with its value; lists and maps that merge as a whole are single values."""
+    """Every path of the object that a manager can own, with its value. An atomic list or map is one value."""
     found: dict[Path, Any] = {}
     for name, value in obj.items():
         below = child_schema(schema, name, lookup)
         _flatten(value, {"$ref": "ObjectMeta"} if name == "metadata" else below, lookup, (f"f:{name}",), found)
     found.pop(("f:metadata",), None)
-    return {path: value for path, value in found.items() if path[:2] not in _UNOWNED and path not in _UNOWNED}
+    return {path: value for path, value in found.items() if path[:2] not in _NOT_MANAGED and path not in _NOT_MANAGED}
 
 
 def _flatten(value: Any, schema: Schema, lookup: Lookup, path: Path, found: dict[Path, Any]) -> None:
     schema = resolved(schema, lookup)
     if isinstance(value, dict) and value and schema.get("x-kubernetes-map-type") != "atomic":
         found[path] = NODE
-        for name, part in value.items():
-            _flatten(part, child_schema(schema, name, lookup), lookup, (*path, f"f:{name}"), found)
+        for name, below in value.items():
+            _flatten(below, child_schema(schema, name, lookup), lookup, (*path, f"f:{name}"), found)
         return
     if isinstance(value, list) and value and (keys := element_keys(value, schema)) is not None:
         found[path] = NODE
-        for key, part in zip(keys, value, strict=True):
-            _flatten(part, schema.get("items", {}), lookup, (*path, key), found)
+        for key, below in zip(keys, value, strict=True):
+            _flatten(below, schema.get("items", {}), lookup, (*path, key), found)
         return
     found[path] = value
 
 
 def element_keys(value: list[Any], schema: Schema) -> list[str] | None:
-    """How each element of the list is identified; None for a list that merges as a whole."""
+    """The key of each element; None for an atomic list."""
     match schema.get("x-kubernetes-list-type"):
         case "set":
             return [f"v:{_compact(element)}" for element in value]
@@ -67,7 +67,7 @@ def element_keys(value: list[Any], schema: Schema) -> list[str] | None:
 
 
 def resolved(schema: Schema, lookup: Lookup) -> Schema:
-    """The schema behind a reference; what the reference itself says about merging wins."""
+    """The schema behind a reference; the reference's own merge settings take precedence."""
     if "$ref" not in schema:
         return schema
     return lookup(schema["$ref"]) | {key: value for key, value in schema.items() if key != "$ref"}
@@ -88,8 +88,7 @@ def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def encode(paths: set[Path]) -> Object:
-    """The paths as FieldsV1."""
+def to_fields_v1(paths: set[Path]) -> Object:
     tree: Object = {}
     for path in sorted(paths):
         node = tree
@@ -108,8 +107,8 @@ def _mark_members(node: Object, path: Path, paths: set[Path]) -> None:
                 node[element] = {".": {}} | below
 
 
-def decode(fields: Any) -> set[Path]:
-    """FieldsV1 as paths; anything malformed is an empty set."""
+def from_fields_v1(fields: Any) -> set[Path]:
+    """Malformed entries are ignored."""
     paths: set[Path] = set()
     _decode(fields, (), paths)
     return paths
@@ -127,8 +126,8 @@ def _decode(node: Any, path: Path, paths: set[Path]) -> None:
             _decode(below, (*path, element), paths)
 
 
-def shown(path: Path) -> str:
-    """`.spec.parts[id="1"].n`, as conflict messages name a field."""
+def format_path(path: Path) -> str:
+    """`.spec.parts[id="1"].n`, the form of conflict messages."""
     text = ""
     for element in path:
         kind, _, rest = element.partition(":")

@@ -1,16 +1,16 @@
-"""Strategic merge patch, which kubectl sends for Kubernetes' own kinds: lists merge by key, `$patch` directs."""
+"""Strategic merge patch, which kubectl sends for built-in kinds: lists merge by key, `$patch` is a directive."""
 
 from typing import Any
 
 from trainwright.cluster.apiserver.schema.structural import Lookup, Schema
-from trainwright.cluster.apiserver.writes.fieldsets import child_schema, resolved
-from trainwright.cluster.apiserver.writes.patch import PatchError
+from trainwright.cluster.apiserver.writes.fieldpath import child_schema, resolved
+from trainwright.cluster.apiserver.writes.json_patch import PatchError
 
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
 
 
-def strategic_patch(target: Any, patch: Any, schema: Schema, lookup: Lookup) -> Any:
+def strategic_merge_patch(target: Any, patch: Any, schema: Schema, lookup: Lookup) -> Any:
     """`patch` merged into `target` by the merge keys of `schema`; the target is not modified."""
     if not isinstance(patch, dict):
         raise PatchError("a strategic merge patch is a JSON object")
@@ -81,7 +81,7 @@ def _merge_list(target: list[Any], patch: list[Any], key: str, schema: Schema, l
 
 
 def _ordered(elements: list[Any], order: list[Any], key: str | None) -> list[Any]:
-    """In the order that the client gives; elements that it does not name keep their place relative to each other."""
+    """The elements in the client's order, then those that it does not list."""
 
     def identity(element: Any) -> Any:
         return element.get(key) if key and isinstance(element, dict) else element

@@ -1,0 +1,35 @@
+"""Admission of creates and deletes: the checks of the plugin NamespaceLifecycle, and of CRDs that are being deleted."""
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.errors import StatusError
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.storage.store import ObjectStore
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
+
+_IMMORTAL_NAMESPACES = {"default", "kube-system", "kube-public"}
+
+
+def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, name: str) -> None:
+    """Refuses objects in a missing or terminating namespace, and custom resources of a terminating CRD."""
+    if kind.resource.namespaced:
+        found = store.get(NAMESPACES.qualified_plural, "", namespace)
+        if found is None:
+            raise errors.not_found(NAMESPACES, namespace)
+        if "deletionTimestamp" in found.obj["metadata"]:
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            raise errors.forbidden(kind.resource, name, why, [cause])
+    if kind.custom:
+        crd = store.get(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural, "", kind.key)
+        if crd is not None and "deletionTimestamp" in crd.obj["metadata"]:
+            message = "create not allowed while custom resource definition is terminating"
+            raise StatusError(405, "MethodNotAllowed", message)
+
+
+def admit_delete(kind: ResourceType, name: str) -> None:
+    if kind.resource == NAMESPACES and name in _IMMORTAL_NAMESPACES:
+        raise errors.forbidden(kind.resource, name, "this namespace may not be deleted")

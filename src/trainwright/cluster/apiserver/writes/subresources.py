@@ -1,0 +1,52 @@
+"""Writes through subresources: `scale` of custom resources, `binding` of pods."""
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.resources.resource_type import ScalePaths
+from trainwright.objects import Object, copied
+from trainwright.objects.paths import value_at
+
+
+def scale_of(paths: ScalePaths, obj: Object) -> Object:
+    """The autoscaling/v1 Scale of a custom resource."""
+    metadata = {
+        key: obj["metadata"][key]
+        for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        if key in obj["metadata"]
+    }
+    status: Object = {"replicas": value_at(obj, *paths.status_replicas, default=0)}
+    if paths.selector and (selector := value_at(obj, *paths.selector)):
+        status["selector"] = selector
+    replicas = value_at(obj, *paths.replicas)
+    spec = {} if replicas is None else {"replicas": replicas}
+    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def with_scale(paths: ScalePaths, obj: Object, scale: Object) -> Object:
+    """The custom resource with the replicas of `scale`."""
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise errors.bad_request(f"Scale: spec.replicas must be of type integer, not {replicas!r}")
+    changed = copied(obj)
+    parent = changed
+    for key in paths.replicas[:-1]:
+        parent = parent.setdefault(key, {})
+    parent[paths.replicas[-1]] = replicas
+    if version := (scale.get("metadata") or {}).get("resourceVersion"):
+        changed["metadata"]["resourceVersion"] = version
+    return changed
+
+
+def bound_pod(pod: Object, node: str, moment: str, metadata: Object) -> Object:
+    """The pod with its node and the annotations and labels of the Binding's `metadata`."""
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": moment}
+    status = pod.get("status") or {}
+    others = [one for one in status.get("conditions") or [] if one.get("type") != "PodScheduled"]
+    merged = dict(pod["metadata"])
+    for field in ("annotations", "labels"):
+        if metadata.get(field):
+            merged[field] = (merged.get(field) or {}) | metadata[field]
+    return pod | {
+        "metadata": merged,
+        "spec": pod["spec"] | {"nodeName": node},
+        "status": status | {"conditions": [*others, scheduled]},
+    }
