@@ -1,4 +1,4 @@
-"""Fixtures that every part of the suite may ask for: the real control plane and namespaces on it."""
+"""Fixtures for all tests: the real control plane and namespaces on it."""
 
 import asyncio
 import itertools
@@ -18,10 +18,10 @@ from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
-# Else pytest-asyncio makes an event loop before the first test that nobody closes: a warning that fails a later one.
+# Otherwise pytest-asyncio creates an event loop that it never closes, and a ResourceWarning fails a later test.
 asyncio.set_event_loop(None)
 
-# A shell that starts the tests in the background has them and all their children ignore Ctrl-C, which some tests send.
+# A shell that starts the tests in the background makes them and their children ignore SIGINT, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A seeded sample runs with every change; `make test-all` explores further.
@@ -34,7 +34,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "sample"))
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """One real kube-apiserver for the whole run. It fails the tests if it cannot start: nothing is skipped."""
+    """One real kube-apiserver for the whole run. If it cannot start, the tests fail instead of being skipped."""
     definitions = [render_crd(kind) for kind in KINDS.values()]
     with running_control_plane(tmp_path_factory.mktemp("control-plane"), definitions=definitions) as plane:
         yield plane
@@ -45,17 +45,17 @@ def kubectl_binary() -> Path:
     return binaries() / "kubectl"
 
 
-_TOLD = pytest.StashKey[list[str]]()
+_SUMMARY = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """A line for the reader of a run that passed, such as how much was compared; it stands at the end of the output."""
-    return request.config.stash.setdefault(_TOLD, []).append
+def add_summary(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Adds a line to the end of pytest's output, also if the test passes."""
+    return request.config.stash.setdefault(_SUMMARY, []).append
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in config.stash.get(_TOLD, []):
+    for line in config.stash.get(_SUMMARY, []):
         terminalreporter.write_line(line)
 
 
@@ -64,11 +64,11 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def real_namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A namespace of its own for each test, on the real API server."""
+    """A namespace on the real API server for each test."""
     name = f"test-{next(_numbers)}"
     client = SyncClient(control_plane.config)
     client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    # The real controller makes it a moment later, and pods are refused until it is there.
+    # The controller creates it with a delay, and pods are refused without it.
     with suppress(AlreadyExists):
         client.create(
             SERVICE_ACCOUNTS,

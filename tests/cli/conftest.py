@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
-from tests.support.commands.trainwright import Answer, trainwright
+from tests.support.commands.trainwright import Result, trainwright
 
-Call = Callable[..., Answer]
+Call = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCommand]:
 def call(embedded: UpCommand) -> Call:
     """Calls `trainwright COMMAND …` for that cluster."""
 
-    def call(command: str, *arguments: str, stdin: str | None = None) -> Answer:
+    def call(command: str, *arguments: str, stdin: str | None = None) -> Result:
         words = (command, "--data-dir", str(embedded.data.path), *arguments)
         return trainwright(*words, environment=embedded.environment, stdin=stdin)
 

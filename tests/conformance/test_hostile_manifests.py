@@ -17,7 +17,7 @@ from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.harness.job_harness import JobHarness, conditions_of
 from tests.support.harness.running_operator import running_operator, settled
-from tests.support.objects.hostile import WHOLE, corrupted_specs
+from tests.support.objects.hostile import COMPLETE_SPEC, corrupted_specs
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
@@ -72,7 +72,7 @@ async def test_spoilt_manifests_are_refused_or_fail_and_name_the_field(
 
 
 def spoilt(**changes: Any) -> Object:
-    return {**WHOLE, **changes}
+    return {**COMPLETE_SPEC, **changes}
 
 
 def roles(**replicas: Any) -> Object:
@@ -128,7 +128,7 @@ async def test_known_mistakes_are_told_with_their_field(
     control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture, kind: Kind
 ) -> None:
     async with beside_a_healthy_job(control_plane, real_namespace, kind) as harness:
-        jobs = {**CORPUS, LONG_NAME: (WHOLE, "metadata.name")}
+        jobs = {**CORPUS, LONG_NAME: (COMPLETE_SPEC, "metadata.name")}
         accepted = [
             name for name, (spec, field) in jobs.items() if await is_accepted(harness, name, spec, naming=field)
         ]

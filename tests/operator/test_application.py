@@ -15,9 +15,9 @@ import pytest
 from tests.support.cluster.controlplane import ControlPlane, free_ports
 from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.cluster.service_accounts import account, rule
-from tests.support.cluster.webhook_configurations import webhook_configuration
 from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder
+from tests.support.objects.manifests import webhook_configuration
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Settings

@@ -1,4 +1,4 @@
-"""Work that goes on beside a test, and never beyond it."""
+"""A task that runs during a test and is cancelled at its end."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Within the block the work goes on; what has not ended then is cancelled."""
+    """Runs the coroutine while the block does, and cancels it afterwards."""
     task = asyncio.create_task(work)
     try:
         yield task

@@ -1,4 +1,4 @@
-"""Waiting for what happens elsewhere, with a deadline and a message that says what was seen last."""
+"""Waiting for a condition, with a deadline and an error that shows the last value."""
 
 import asyncio
 import time
@@ -10,13 +10,13 @@ T = TypeVar("T")
 _SHOWN = 2000
 
 
-async def eventually(look: Callable[[], Awaitable[T]], done: Callable[[T], object], *, seconds: float = 30) -> T:
-    """What `look` sees once `done` says yes to it. Between looks it yields a moment, never longer than needed."""
+async def eventually(read: Callable[[], Awaitable[T]], done: Callable[[T], object], *, seconds: float = 30) -> T:
+    """Calls `read` until `done` is true of its result, and returns that result."""
     deadline = time.monotonic() + seconds
     while True:
-        seen = await look()
-        if done(seen):
-            return seen
+        value = await read()
+        if done(value):
+            return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s; seen last: {str(seen)[:_SHOWN]}")
+            raise AssertionError(f"not within {seconds} s; last value: {str(value)[:_SHOWN]}")
         await asyncio.sleep(0.02)

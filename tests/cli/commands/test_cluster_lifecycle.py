@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
-from tests.support.commands.trainwright import Answer, trainwright
+from tests.support.commands.trainwright import Result, trainwright
 from tests.support.objects.shell_jobs import shell_job, write_manifest
 from trainwright import __version__
 from trainwright.cluster.datadir import DataDir
@@ -30,7 +30,7 @@ class User:
         self.kubeconfig = home / "kubeconfig"
         self.environment = {**os.environ, "HOME": str(home), "KUBECONFIG": str(self.kubeconfig)}
 
-    def call(self, command: str, *arguments: str) -> Answer:
+    def call(self, command: str, *arguments: str) -> Result:
         words = (command, "--data-dir", str(self.data.path), *arguments)
         return trainwright(*words, environment=self.environment)
 

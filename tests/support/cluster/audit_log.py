@@ -1,4 +1,4 @@
-"""The API server's own record of who wrote what and when: the only witness that is nobody's friend."""
+"""Reads the API server's audit log: which user wrote what and when."""
 
 import json
 from collections.abc import Iterator
@@ -17,19 +17,19 @@ class Write:
     name: str
     code: int
     at: datetime
-    """When the server got it."""
+    """When the server received it."""
 
     def __str__(self) -> str:
         return f"{self.at:%H:%M:%S.%f} {self.user}: {self.verb} {self.resource} {self.name}: {self.code}"
 
 
 def writes(log: Path) -> list[Write]:
-    """All of them in the order of their arrival, refused ones too."""
+    """All writes in the order of their arrival, including refused ones."""
     return sorted(_read(log), key=lambda write: write.at)
 
 
 def _read(log: Path) -> Iterator[Write]:
-    whole, _, _ = log.read_text().rpartition("\n")  # the last line may be being written
+    whole, _, _ = log.read_text().rpartition("\n")  # the last line may be incomplete
     for line in whole.splitlines():
         event = json.loads(line)
         thing = event.get("objectRef") or {}

@@ -1,6 +1,6 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver and the controllers that a job's life needs.
 
-Garbage collection, namespaces and service accounts are the real controller-manager's; pods are played by
+Garbage collection, namespaces and service accounts are those of the real controller-manager; there is no node, see
 `tests.support.cluster.fake_kubelet`. Binaries come from `make kubernetes`.
 """
 
@@ -43,7 +43,7 @@ class ControlPlane:
     users: Mapping[str, Path]
     """By name: the kubeconfig of each further user."""
     audit_log: Path
-    """Every write, by whom and when, if it was asked for."""
+    """The audit log of all writes, if it was enabled."""
 
 
 class Daemon:
@@ -84,14 +84,14 @@ class Daemon:
             self._process.wait()
 
     def pause(self) -> None:
-        """The process hangs: its connections stay, and nobody answers."""
+        """Stops the process without closing its connections, so that it does not answer."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
     def wait(self, seconds: float) -> int:
-        """The exit code, once the process has ended by itself."""
+        """Waits until the process ends by itself; returns its exit code."""
         return self._process.wait(seconds)
 
     def restart(self) -> None:
@@ -104,7 +104,7 @@ class Daemon:
 
 
 def binaries() -> Path:
-    """The directory of the real Kubernetes' binaries; building them is `make kubernetes`' business, not a test's."""
+    """The directory of the Kubernetes binaries, which `make kubernetes` builds."""
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return Path(assets)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright" / "kubernetes"
@@ -121,7 +121,7 @@ def running_control_plane(
     """Starts the control plane in `directory`, waits until it is ready, and ends it afterwards.
 
     `definitions` are CustomResourceDefinitions to begin with: the garbage collector finds kinds that are added later
-    only when it looks again, every 30 seconds. `users` may do everything, and are told apart in the `audit` log.
+    only after up to 30 seconds. `users` are cluster administrators with names of their own in the `audit` log.
     """
     assets = binaries()
     tokens = {user: secrets.token_hex(16) for user in (_ADMIN, *users)}
@@ -237,7 +237,7 @@ def _write_credentials(directory: Path, tokens: Mapping[str, str]) -> None:
 
 
 def _wait_until_ready(server: str, certificate: Path, daemons: list[Daemon]) -> bytes:
-    """Polls /readyz, because a process that starts tells nobody; answers with the certificate to trust."""
+    """Polls /readyz; returns the certificate to trust."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         for daemon in daemons:
@@ -247,7 +247,7 @@ def _wait_until_ready(server: str, certificate: Path, daemons: list[Daemon]) -> 
             with urllib.request.urlopen(f"{server}/readyz", context=context, timeout=5):
                 return certificate.read_bytes()
         except urllib.error.HTTPError as not_yet:
-            not_yet.close()  # it holds the connection, and the collector would complain in the middle of some test
+            not_yet.close()  # otherwise the open connection causes a ResourceWarning in a later test
             time.sleep(0.05)
         except OSError:
             time.sleep(0.05)
@@ -255,8 +255,8 @@ def _wait_until_ready(server: str, certificate: Path, daemons: list[Daemon]) -> 
 
 
 def held_port() -> socket.socket:
-    """A port of loopback that nobody else gets as long as this is open. It does not listen, so that a server may begin
-    to (with SO_REUSEADDR, as most do), end and begin again; a port that is only free now may be taken by then."""
+    """Reserves a loopback port until it is closed. It does not listen, so that a server with SO_REUSEADDR can bind the
+    port, stop and bind it again. A port that is merely free could be taken by another process meanwhile."""
     place = socket.socket()
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     place.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The embedded API server for tests: in this process, over TLS with a certificate of its own, on a free port."""
+"""The embedded API server in the test's process, with TLS on a free port."""
 
 import datetime
 import ipaddress
@@ -20,7 +20,7 @@ TOKEN = "embedded-test-token"
 
 
 class RecordedLogs:
-    """Logs that a test has put there: `NAMESPACE/POD/CONTAINER` to text."""
+    """Logs that a test provides: `NAMESPACE/POD/CONTAINER` to text."""
 
     def __init__(self) -> None:
         self.texts: dict[str, bytes] = {}
@@ -69,7 +69,7 @@ async def running_embedded(path: Path | None = None) -> AsyncIterator[Embedded]:
 
 @cache
 def tls_for_loopback() -> tuple[ssl.SSLContext, bytes]:
-    """A server's context and the certificate to trust; made once per run."""
+    """A server's TLS context and the certificate to trust; created once per run."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,4 +1,4 @@
-"""Embedded clusters for tests: one in the test's own event loop, and one as the command that users start."""
+"""Embedded clusters: in the test's own event loop, or as the command `trainwright up`."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ START_SECONDS = 30
 
 @asynccontextmanager
 async def embedded_cluster(directory: Path, **options: Any) -> AsyncIterator[EmbeddedCluster]:
-    """A whole cluster, with `with_node=False` one whose pods never start. Pods that are left are ended with it."""
+    """A whole cluster; with `with_node=False` its pods never start. Pods that are left at the end are killed."""
     cluster = EmbeddedCluster(directory, **options)
     await cluster.start()
     try:
@@ -52,12 +52,12 @@ class UpCommand:
         return load_kubeconfig(self.data.kubeconfig)
 
     def kill(self) -> None:
-        """As a power cut would end it: without a chance to put anything in order."""
+        """Kills the process, as a power failure does."""
         self.process.kill()
         self.process.wait()
 
     def stop(self) -> str:
-        """Ends it as Ctrl-C does; returns what it printed."""
+        """Stops it as Ctrl-C does; returns its output."""
         self.process.send_signal(signal.SIGINT)
         self.process.wait(timeout=START_SECONDS)
         return self.log.read_text()
@@ -70,9 +70,9 @@ def up_command(
     environment: Mapping[str, str] | None = None,
     python: Path = Path(sys.executable),
 ) -> Iterator[UpCommand]:
-    """`python -m trainwright up` as a child process, ready to be used. Can be entered again for the same directory.
+    """`python -m trainwright up` as a child process, ready when entered. Can be entered again for the same directory.
 
-    Pods are ended with it, unless the test has ended the cluster itself: then it is their life after it that is tested.
+    Its pods are killed at the end, unless the test has stopped the cluster itself.
     """
     data, kubeconfig = DataDir(directory / "data"), directory / "kubeconfig"
     variables = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(directory), **(environment or {})}

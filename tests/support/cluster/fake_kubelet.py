@@ -1,7 +1,7 @@
-"""A kubelet that is played: on the real API server it takes the place of a node, so that pods have a life.
+"""A fake kubelet and scheduler for the real API server: pods get a status although nothing runs.
 
-It registers a Node, binds pods to it, reports their status as a kubelet would and completes graceful deletion; each by
-an explicit call, or by itself in `run`.
+It registers a Node, binds pods to it, reports their status as a kubelet does and completes graceful deletion: each by
+an explicit call, or automatically in `run`.
 """
 
 import asyncio
@@ -22,21 +22,20 @@ from trainwright.objects.metadata import namespaced_name
 from trainwright.objects.resources import NODES, PODS
 from trainwright.objects.times import format_time
 
-_HANDS = 8
-"""How many pods are looked after at the same time."""
+_WORKERS = 8
 
 
 class FakeKubelet:
     """One node. Pods are named within `namespace`."""
 
-    def __init__(self, client: Client, *, namespace: str, node: str = "played") -> None:
+    def __init__(self, client: Client, *, namespace: str, node: str = "fake") -> None:
         self._client = client
         self._namespace = namespace
         self._node = node
         self._addresses = itertools.count(2)
 
     async def register(self) -> None:
-        """Makes the Node, ready to take pods; another kubelet of the same name may have done so."""
+        """Creates the Node if it does not exist, and sets it Ready."""
         now = format_time(datetime.now(UTC))
         condition = {
             "type": "Ready",
@@ -52,17 +51,17 @@ class FakeKubelet:
         await self._client.patch(NODES, self._node, {"status": {"conditions": [condition]}}, subresource="status")
 
     async def fall_silent(self, *, since: datetime) -> None:
-        """The node is not heard of any more, and the cluster has noticed."""
+        """Sets the Node's Ready condition to Unknown, as the node lifecycle controller does for a lost node."""
         stamp = format_time(since)
         condition = {"type": "Ready", "status": "Unknown", "lastHeartbeatTime": stamp, "lastTransitionTime": stamp}
         await self._client.patch(NODES, self._node, {"status": {"conditions": [condition]}}, subresource="status")
 
     async def leave(self) -> None:
-        """The Node itself is gone."""
+        """Deletes the Node."""
         await self._client.delete(NODES, self._node)
 
     async def bind(self, pod: str) -> None:
-        """Does the scheduler's part."""
+        """Binds the pod to the node, as a scheduler does."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -72,7 +71,7 @@ class FakeKubelet:
         await self._client.create(PODS, binding, namespace=self._namespace, subresource="binding")
 
     async def start(self, pod: str, *, restarts: int = 0, version: str | None = None) -> None:
-        """All containers run; `restarts` times their predecessors have failed. With `version`: if none is newer."""
+        """All containers run, after so many restarts. With `version` only if the pod still has this resourceVersion."""
         address = f"10.1.{(n := next(self._addresses)) // 256}.{n % 256}"
         state = {"running": {"startedAt": _now()}}
         network = {"podIP": address, "startTime": _now()}
@@ -81,12 +80,12 @@ class FakeKubelet:
         )
 
     async def wait(self, pod: str, *, reason: str, message: str = "") -> None:
-        """No container can start, for this reason."""
+        """All containers wait with this reason."""
         state = {"waiting": {"reason": reason, "message": message}}
         await self._report(pod, phase="Pending", state=state, ready=False, more={})
 
     async def finish(self, pod: str, *, exit_code: int = 0, reason: str = "", message: str = "") -> None:
-        """All containers have ended, with this code; nobody restarts them."""
+        """All containers have terminated with this exit code and are not restarted."""
         state = {
             "terminated": {
                 "exitCode": exit_code,
@@ -100,7 +99,7 @@ class FakeKubelet:
         await self._report(pod, phase=phase, state=state, ready=False, more=why)
 
     async def leave_unscheduled(self, pod: str, *, message: str) -> None:
-        """Does the scheduler's part where no node will do."""
+        """Reports that no node fits the pod, as a scheduler does."""
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -113,7 +112,7 @@ class FakeKubelet:
         )
 
     async def end_container(self, pod: str, index: int, *, exit_code: int, message: str = "") -> None:
-        """One container of a running pod has ended, the others go on."""
+        """One container of a running pod has terminated, the others run on."""
         seen = await self._client.get(PODS, pod, namespace=self._namespace)
         containers = seen["status"]["containerStatuses"]
         ended = {"exitCode": exit_code, "reason": "Error", "message": message, "finishedAt": _now()}
@@ -123,12 +122,12 @@ class FakeKubelet:
         )
 
     async def complete_deletion(self, pod: str, *, uid: str | None = None) -> None:
-        """The processes of a terminating pod are gone: so is the pod. With `uid` never its successor by mistake."""
+        """Removes a terminating pod, as a kubelet does when its processes have ended. With `uid` only this very pod."""
         with suppress(NotFound):
             await self._client.delete(PODS, pod, namespace=self._namespace, uid=uid, grace_period_seconds=0)
 
     async def run(self) -> None:
-        """Until cancelled: binds new pods, starts them, completes the deletion of terminating ones."""
+        """Binds and starts new pods and completes the deletion of terminating ones, until it is cancelled."""
         store: Store[Object] = Store(metadata=raw_metadata)
         queue = WorkQueue[str]()
 
@@ -140,38 +139,38 @@ class FakeKubelet:
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run())
-            for _ in range(_HANDS):
+            for _ in range(_WORKERS):
                 group.create_task(self._work(store, queue))
 
     async def _work(self, store: Store[Object], queue: WorkQueue[str]) -> None:
         while True:
             key = await queue.get()
             try:
-                if (pod := store.get(key)) and not await self._live(pod):
+                if (pod := store.get(key)) and not await self._advance(pod):
                     queue.add_after(key, 0.01)
             except (NotFound, Conflict):
-                pass  # whoever deleted or bound the pod at the same moment has made the step unnecessary
+                pass  # the pod was deleted or bound by another client
             except (ApiError, Unreachable):
                 queue.retry(key)
             finally:
                 queue.done(key)
 
-    async def _live(self, pod: Object) -> bool:
-        """The next step in the life of a pod, as far as it is the node's to take; False if it is too early for it."""
+    async def _advance(self, pod: Object) -> bool:
+        """Takes the next step of a pod; False if it must be tried again later."""
         name = pod["metadata"]["name"]
         if pod["metadata"].get("deletionTimestamp"):
             await self.complete_deletion(name, uid=pod["metadata"]["uid"])
         elif not pod["spec"].get("nodeName"):
             await self.bind(name)
         elif pod["status"]["phase"] == "Pending":
-            if not await self._is_announced(pod):
+            if not await self._job_has_status(pod):
                 return False
-            # What the watch shows may be old: a pod that has ended since must not start again.
+            # The cache may be outdated: a pod that has ended must not start again.
             await self.start(name, version=pod["metadata"]["resourceVersion"])
         return True
 
-    async def _is_announced(self, pod: Object) -> bool:
-        """Whether the pod's job has a status. A container takes longer to start than the operator to write one."""
+    async def _job_has_status(self, pod: Object) -> bool:
+        """True if the pod's job has a status. A real container starts later than the operator writes one."""
         owner = raw_metadata(pod).controller
         if owner is None or owner.kind not in KINDS:
             return True
@@ -195,7 +194,7 @@ class FakeKubelet:
                 "name": container["name"],
                 "image": container["image"],
                 "imageID": container["image"],
-                "containerID": f"played://{pod['metadata']['uid']}/{container['name']}",
+                "containerID": f"fake://{pod['metadata']['uid']}/{container['name']}",
                 "ready": ready,
                 "started": ready,
                 "restartCount": restarts,

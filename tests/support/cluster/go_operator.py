@@ -1,6 +1,6 @@
 """The Go training-operator v1.9.4 as a process on this machine, working on the real control plane of the tests.
 
-Binary, CRDs and webhook manifest come from `make kubernetes`; it is the operator that ours is compared with.
+Ours is compared with it. Binary, CRDs and webhook manifest come from `make kubernetes`.
 """
 
 import os
@@ -19,18 +19,18 @@ from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects.resources import NAMESPACES, SECRETS
 
 HOME = "kubeflow"
-"""The namespace that the operator takes for its own: its Secret lies there."""
+"""The namespace of the operator and of its Secret."""
 
 TUNED = ("--kube-api-qps=10000", "--kube-api-burst=10000", "--controller-threads=10")
-"""Without these it asks for 20 requests a second and looks at one job at a time."""
+"""Without these it sends 20 requests per second and reconciles one job at a time."""
 
 _START_SECONDS = 60
 _CERTIFICATES = Path("k8s-webhook-server/serving-certs")
 
 
 @dataclass(frozen=True)
-class Peer:
-    """Where the parts of the Go operator lie."""
+class GoOperatorFiles:
+    """The paths of the Go operator's files."""
 
     training_operator: Path
     crds: Path
@@ -39,10 +39,10 @@ class Peer:
     """Upstream's ValidatingWebhookConfiguration."""
 
 
-def go_operator_files() -> Peer:
-    """The parts of the Go operator; building them is `make kubernetes`' business, not a test's."""
+def go_operator_files() -> GoOperatorFiles:
+    """The files of the Go operator, which `make kubernetes` builds."""
     if given := os.environ.get("TRAINWRIGHT_PEERS"):
-        return _peer(Path(given))
+        return _files_in(Path(given))
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright" / "peers"
     complete = sorted(cache.glob("training-operator-*/complete"), key=lambda mark: mark.stat().st_mtime)
     if not complete:
@@ -50,14 +50,14 @@ def go_operator_files() -> Peer:
             f"no Go training-operator below {cache}: run `make kubernetes`, or set TRAINWRIGHT_PEERS"
             " (KUBEBUILDER_ASSETS names Kubernetes' own binaries alone)"
         )
-    return _peer(complete[-1].parent)
+    return _files_in(complete[-1].parent)
 
 
 @contextmanager
 def running_go_operator(plane: ControlPlane, *, directory: Path, flags: Sequence[str] = ()) -> Iterator[Daemon]:
-    """The Go operator for PyTorchJobs, ready when entered; its log and its files lie in `directory`.
+    """The Go operator for PyTorchJobs, ready when entered, with its log in `directory`.
 
-    No webhook is registered. Several may run at once, of several users; each ends with the block, or with its parent.
+    No webhook is registered. Several can run at the same time. Each ends with the block or with the test process.
     """
     binary = go_operator_files().training_operator
     metrics, health, webhook = free_ports(3)
@@ -83,17 +83,19 @@ def running_go_operator(plane: ControlPlane, *, directory: Path, flags: Sequence
         operator.close()
 
 
-def _peer(directory: Path) -> Peer:
+def _files_in(directory: Path) -> GoOperatorFiles:
     manifests = directory / "manifests"
-    peer = Peer(directory / "training-operator", manifests / "crds", manifests / "webhook" / "manifests.yaml")
-    for part in (peer.training_operator, peer.crds, peer.webhooks):
+    files = GoOperatorFiles(
+        directory / "training-operator", manifests / "crds", manifests / "webhook" / "manifests.yaml"
+    )
+    for part in (files.training_operator, files.crds, files.webhooks):
         if not part.exists():
             raise RuntimeError(f"{part} is missing: remove {directory} and run `make kubernetes`")
-    return peer
+    return files
 
 
 def _make_secret(plane: ControlPlane, name: str) -> None:
-    """An empty Secret: the operator puts its certificates there, and does not start without one."""
+    """Creates the empty Secret for certificates without which the operator does not start."""
     with SyncClient(plane.config) as client:
         with suppress(AlreadyExists):
             client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
@@ -101,10 +103,10 @@ def _make_secret(plane: ControlPlane, name: str) -> None:
 
 
 def _make_certificates(directory: Path) -> None:
-    """Certificates where a kubelet would have mounted them.
+    """Writes certificates where a kubelet mounts them.
 
-    The server reads them below TMPDIR. Another part of the operator waits until a file is there below /tmp, whatever
-    TMPDIR says, but never reads it: an empty one serves every run and every user of this machine.
+    The server reads them below TMPDIR. The operator also waits for a file below /tmp, whatever TMPDIR is, but never
+    reads it: an empty file serves all runs.
     """
     server_context(directory / "pki")
     served = directory / _CERTIFICATES
@@ -119,7 +121,7 @@ def _make_certificates(directory: Path) -> None:
 
 
 def _wait_until_ready(port: int, operator: Daemon) -> None:
-    """Polls /readyz, because a process that starts tells nobody."""
+    """Polls /readyz."""
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         operator.check()

@@ -1,4 +1,4 @@
-"""An embedded API server with a node agent on it, and pods that are bound to the node by hand."""
+"""An embedded API server with a node agent, and pods that are created with a nodeName."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +24,7 @@ _PATIENCE = 15.0
 
 @dataclass
 class Node:
-    """What a test does to pods, and what it sees of them."""
+    """Creates, reads and deletes the pods of one node agent."""
 
     client: Client
     config: ClusterConfig
@@ -39,7 +39,7 @@ class Node:
         return self.agent
 
     async def down(self) -> None:
-        """Ends the agent; its pods do not notice."""
+        """Stops the agent; its pods keep running."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -67,7 +67,7 @@ class Node:
         return await self.until(name, lambda pod: pod.get("status", {}).get("phase") == phase)
 
     async def until_waiting(self, name: str) -> Object:
-        """The waiting state of the pod's first container, once it has a reason of its own."""
+        """The waiting state of the pod's first container, when its reason is not ContainerCreating."""
 
         def reason(pod: Object) -> Any:
             statuses = pod.get("status", {}).get("containerStatuses") or [{"state": {}}]
@@ -99,7 +99,7 @@ class Node:
 
 @asynccontextmanager
 async def running_node(directory: Path, **options: Any) -> AsyncIterator[Node]:
-    """A server and an agent; pods that are left at the end are ended."""
+    """A server and an agent. Pods that are left at the end are killed."""
     async with running_embedded() as embedded, Client(embedded.config) as client:
         node = Node(client, embedded.config, directory)
         await node.up(**options)

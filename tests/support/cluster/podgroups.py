@@ -1,4 +1,4 @@
-"""PodGroups of both gang schedulers as far as an operator meets them: what the real API server must serve for tests."""
+"""The PodGroup CRDs of both gang schedulers for the real API server, with open schemas."""
 
 from contextlib import suppress
 
@@ -11,7 +11,7 @@ from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 
 
 async def serve_pod_groups(client: Client, gang: Gang) -> None:
-    """Returns when the server serves them; their schemas are left open."""
+    """Installs the CRD and waits until it is served."""
     with suppress(AlreadyExists):
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, _definition(gang))
 

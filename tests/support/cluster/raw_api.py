@@ -1,4 +1,4 @@
-"""Kubernetes API requests exactly as written, to any server: for tests that look at status codes, texts and headers."""
+"""HTTP requests to any API server exactly as written, for tests of status codes, messages and headers."""
 
 import io
 import json
@@ -23,7 +23,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 class Reply:
     code: int
     body: Any
-    """Decoded JSON, or the text where it is none."""
+    """Decoded JSON, or text if it is no JSON."""
     warnings: list[str] = field(default_factory=list)
     content_type: str = ""
 
@@ -38,7 +38,7 @@ class Reply:
 
 
 class RawApi:
-    """Sends requests; `namespace` is the one that the test may use."""
+    """Sends requests; `namespace` is that of the test."""
 
     def __init__(self, session: aiohttp.ClientSession, server: str, namespace: str) -> None:
         self._session = session
@@ -97,7 +97,7 @@ class RawApi:
                     for line in filter(None, lines):
                         yield json.loads(line)
             finally:
-                # A stream that is left in the middle would wait for the server's goodbye after the test is over.
+                # Closing an open stream would otherwise wait for the server after the test.
                 if connection is not None and connection.transport is not None:
                     connection.transport.abort()
 

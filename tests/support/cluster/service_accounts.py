@@ -1,4 +1,4 @@
-"""Service accounts with few rights, for what happens when the cluster's administrator allows less than everything."""
+"""Service accounts with few permissions, for tests of what the operator does when RBAC denies it something."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,16 +21,16 @@ _GROUP = "rbac.authorization.k8s.io"
 
 
 def rule(group: str, resources: str, verbs: str) -> Object:
-    """One rule of a role; several resources or verbs are separated by blanks."""
+    """One rule of a role; resources and verbs are separated by spaces."""
     return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
 
 
 async def account(
     client: Client, namespace: str, name: str, rules: Sequence[Object], *, own_rules: Sequence[Object] = ()
 ) -> ClusterConfig:
-    """Makes a service account that may do what the rules say in the whole cluster, and answers with a way in.
-    `own_rules` are granted in its namespace alone."""
-    # Names in the cluster scope outlive the namespace of a test, and the namespace's own name is never used twice.
+    """Creates a service account with a ClusterRole of these rules, and a Role of `own_rules` in its namespace. Returns
+    a configuration with its token."""
+    # Cluster-scoped objects outlive the namespace of a test, so their names include that of the namespace.
     role = f"{namespace}-{name}"
     await client.create(SERVICE_ACCOUNTS, _named("ServiceAccount", "v1", name, namespace=namespace))
     await client.create(CLUSTER_ROLES, _role("ClusterRole", role, rules))
@@ -41,13 +41,13 @@ async def account(
     request = _named("TokenRequest", "authentication.k8s.io/v1", name) | {"spec": {"expirationSeconds": 3600}}
     answer = await client.create(SERVICE_ACCOUNTS, request, namespace=namespace, subresource="token")
     config = replace(client.config, token=answer["status"]["token"], token_file=None)
-    await _until_in_force(config, rules)
-    await _until_in_force(config, own_rules, namespace)
+    await _wait_until_in_force(config, rules)
+    await _wait_until_in_force(config, own_rules, namespace)
     return config
 
 
-async def _until_in_force(config: ClusterConfig, rules: Sequence[Object], namespace: str | None = None) -> None:
-    """The server's authorizer follows roles by a watch of its own."""
+async def _wait_until_in_force(config: ClusterConfig, rules: Sequence[Object], namespace: str | None = None) -> None:
+    """Waits until the server's authorizer has seen the roles."""
     async with Client(config) as client:
         for one in rules:
             resource = Resource(one["apiGroups"][0], "v1", one["resources"][0], "", namespaced=namespace is not None)

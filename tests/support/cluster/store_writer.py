@@ -1,4 +1,4 @@
-"""A process that writes to a store as fast as it can and says what was acknowledged, until it is killed."""
+"""A process that writes to a store as fast as it can and prints every acknowledged write, until it is killed."""
 
 import asyncio
 import sys

@@ -1,4 +1,4 @@
-"""Pods under a real supervisor without an agent: a pod.json is written, the program is run, its files are read."""
+"""Pods under a real supervisor without a node agent: a test writes pod.json and reads the supervisor's files."""
 
 import json
 import os
@@ -25,7 +25,7 @@ _PATIENCE = 15.0
 
 @dataclass(frozen=True)
 class User:
-    """Who runs supervisors: the user of the tests, or an ordinary one if that is root."""
+    """The user that runs supervisors: the user of the tests or, if that is root, an unprivileged one too."""
 
     name: str
     prefix: tuple[str, ...] = ()
@@ -46,7 +46,7 @@ class User:
             os.chown(path, NOBODY, NOBODY)
 
     def sandbox(self, directory: Path) -> Sandbox:
-        """The strongest level for this user, found as the agent finds it."""
+        """The strongest sandbox level for this user, as the node agent detects it."""
         if not self.prefix:
             return detect_sandbox(str(directory), forced=None, python=self.python)
         detection = self.run(self.python, "-I", "-S", PROGRAM, "--detect-sandbox", str(directory))
@@ -56,14 +56,14 @@ class User:
 
 
 def users() -> list[User]:
-    """Root tests both himself and somebody without rights; everybody else only himself."""
+    """As root: root and an unprivileged user. Otherwise only the current user."""
     if os.getuid() != 0:
         return [User("ordinary")]
     return [User("root"), User("ordinary", AS_NOBODY, _python_for_all())]
 
 
 def _python_for_all() -> str:
-    """A Python that an ordinary user may run even if that of the tests lies in root's home."""
+    """A Python that an unprivileged user can run, even if that of the tests is in root's home."""
     for candidate in (sys.executable, shutil.which("python3", path="/usr/local/bin:/usr/bin")):
         if candidate:
             command = [*AS_NOBODY, candidate, "-I", "-S", PROGRAM, "--detect-sandbox", "/nonexistent"]
@@ -84,9 +84,9 @@ class SupervisedPod:
         return found
 
     def container(self, name: str = "main") -> dict[str, Any]:
-        everybody = [*self.state.get("initContainers", []), *self.state["containers"]]
+        containers = [*self.state.get("initContainers", []), *self.state["containers"]]
         nothing_yet: dict[str, Any] = {"state": {}, "last": {}, "restarts": 0}
-        return next((record for record in everybody if record["name"] == name), nothing_yet)
+        return next((record for record in containers if record["name"] == name), nothing_yet)
 
     def output(self, name: str = "main", restart: int = 0) -> list[str]:
         """The text of each log line."""
@@ -140,7 +140,7 @@ def supervised(
     files: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Iterator[SupervisedPod]:
-    """The pod runs while the block does, and is ended with it. `files` are in its directory from the start."""
+    """Runs the pod while the block does. `files` are in its directory from the start."""
     directory = node / "pods" / "uid"
     directory.mkdir(parents=True)
     for name, content in (files or {}).items():
@@ -176,12 +176,12 @@ def supervised_again(user: User, directory: Path, pod: dict[str, Any] | None = N
     try:
         yield SupervisedPod(user, directory, process)
     finally:
-        process.kill()  # and with it, by its own means, the pod
+        process.kill()  # the kernel then ends the pod
         process.communicate()
 
 
 def end_supervisors(node: Path) -> None:
-    """Ends the pods of a node that has no agent any more, by their own means, and waits until they are gone."""
+    """Stops the pods of a node without an agent through their supervisors, and waits until they have ended."""
     running = [
         (directory, supervisor)
         for directory in pod_directories(node).values()
@@ -197,7 +197,7 @@ def end_supervisors(node: Path) -> None:
 
 
 def processes_with(marker: str) -> list[int]:
-    """Processes of this machine whose command line has the marker."""
+    """Processes whose command line contains the marker."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

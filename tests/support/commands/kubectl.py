@@ -1,4 +1,4 @@
-"""kubectl and trainwright as a user calls them, against one running embedded cluster."""
+"""kubectl and trainwright as a user calls them, for one running embedded cluster."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ SECONDS = 120
 
 
 class Commands:
-    """Runs real commands; one that fails fails the test with all that it printed."""
+    """Runs real commands; a failure fails the test and shows the output."""
 
     def __init__(self, up: UpCommand, kubectl: Path) -> None:
         self._up = up
@@ -23,7 +23,7 @@ class Commands:
         return self._run(command, stdin)
 
     def start_kubectl(self, *arguments: str) -> "subprocess.Popen[str]":
-        """For commands that go on until they are ended."""
+        """For commands that run until they are stopped."""
         command = [str(self._kubectl), "--context", "trainwright", *arguments]
         return subprocess.Popen(command, env=dict(self._up.environment), stdout=subprocess.PIPE, text=True)
 

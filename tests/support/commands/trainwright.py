@@ -1,4 +1,4 @@
-"""The `trainwright` command as users call it: a child process, and what it answered."""
+"""The `trainwright` command as a child process."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Answer:
+class Result:
     code: int
     out: str
     err: str
@@ -20,8 +20,8 @@ class Answer:
 
 def trainwright(
     *arguments: str, environment: Mapping[str, str], stdin: str | None = None, seconds: float = 60
-) -> Answer:
-    """Calls the command to its end; without `stdin` there is nobody to ask."""
+) -> Result:
+    """Runs the command to its end. Without `stdin` the command cannot ask the user."""
     result = subprocess.run(
         command_line(*arguments),
         env=dict(environment),
@@ -32,7 +32,7 @@ def trainwright(
         timeout=seconds,
         check=False,
     )
-    return Answer(result.returncode, result.stdout, result.stderr)
+    return Result(result.returncode, result.stdout, result.stderr)
 
 
 def command_line(*arguments: str) -> list[str]:

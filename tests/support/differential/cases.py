@@ -1,25 +1,25 @@
-"""A PyTorchJob and its course of life, as both operators of the differential test are given it."""
+"""One case of the differential test: a PyTorchJob and what happens to it, the same for both operators."""
 
 from dataclasses import dataclass, field
 
 from trainwright.objects import Object
 
-# What is done to a job or to one of its pods between two looks. A pod is named by role and index: `worker-0`.
+# Actions on a job or on one of its pods between two comparisons. A pod is named by role and index: `worker-0`.
 
 
 @dataclass(frozen=True)
 class Start:
-    """Every pod that waits is bound and runs."""
+    """Every pending pod is bound and runs."""
 
 
 @dataclass(frozen=True)
 class Admit:
-    """The gang scheduler lets the job's group in."""
+    """The gang scheduler admits the job's PodGroup."""
 
 
 @dataclass(frozen=True)
 class Restarted:
-    """The kubelet has restarted the pod's containers so many times, in place."""
+    """The kubelet has restarted the pod's containers so many times."""
 
     pod: str
     times: int
@@ -27,7 +27,7 @@ class Restarted:
 
 @dataclass(frozen=True)
 class Exit:
-    """All containers of the pod end with this code."""
+    """All containers of the pod terminate with this exit code."""
 
     pod: str
     code: int = 0
@@ -35,14 +35,14 @@ class Exit:
 
 @dataclass(frozen=True)
 class Evict:
-    """The node ends the pod because it is short of memory."""
+    """The kubelet evicts the pod because its node is short of memory."""
 
     pod: str
 
 
 @dataclass(frozen=True)
 class Stuck:
-    """The pod cannot start, and its container says why."""
+    """The pod's containers wait with this reason."""
 
     pod: str
     reason: str
@@ -51,21 +51,21 @@ class Stuck:
 
 @dataclass(frozen=True)
 class Unschedulable:
-    """No node has room for the pod, says the scheduler."""
+    """The scheduler finds no node for the pod."""
 
     pod: str
 
 
 @dataclass(frozen=True)
 class SidecarDied:
-    """The first container goes on, the second one has ended with an error."""
+    """The second container has terminated with an error, the first one runs on."""
 
     pod: str
 
 
 @dataclass(frozen=True)
 class Delete:
-    """Somebody deletes the pod. With `slowly` its processes are still there when we look, and gone at the next look."""
+    """A user deletes the pod. With `slowly` it stays terminating until the next `Start`."""
 
     pod: str
     slowly: bool = False
@@ -73,14 +73,14 @@ class Delete:
 
 @dataclass(frozen=True)
 class DeleteService:
-    """Somebody deletes the service of a pod."""
+    """A user deletes the Service of a pod."""
 
     pod: str
 
 
 @dataclass(frozen=True)
 class Change:
-    """Somebody changes the job's spec, by a merge patch."""
+    """A user changes the job's spec with a merge patch."""
 
     spec: Object
 
@@ -92,7 +92,7 @@ Step = tuple[Action, ...]
 
 @dataclass
 class Case:
-    """One job and its life. Between the steps both operators come to rest, and are compared."""
+    """One job and the steps of its life. After each step both operators settle and are compared."""
 
     name: str
     theme: str
@@ -105,5 +105,5 @@ class Case:
         return policy
 
     def does(self, kind: type[Action]) -> bool:
-        """Whether something of this kind happens in its life."""
+        """True if one of its steps has an action of this kind."""
         return any(isinstance(action, kind) for step in self.steps for action in step)

@@ -1,4 +1,4 @@
-"""Themes of generated cases: manifests and interventions that an operator has to put up with."""
+"""Themes of generated cases: unusual manifests and interventions of users."""
 
 from tests.support.differential.case_builder import CaseBuilder, Themes
 from tests.support.differential.cases import (
@@ -19,7 +19,7 @@ def _unnamed_port(case: CaseBuilder) -> None:
     case.then(Start())
 
 
-def _managed_elsewhere(case: CaseBuilder) -> None:
+def _managed_by_another(case: CaseBuilder) -> None:
     case.either_shape()
     case.run_policy(managedBy="kueue.x-k8s.io/multikueue")
 
@@ -48,7 +48,7 @@ def _cannot_start(case: CaseBuilder) -> None:
 
 
 def _restricted(case: CaseBuilder) -> None:
-    """Pods that a namespace of restricted pods would take."""
+    """Pods that the restricted Pod Security Standard admits."""
     case.master()
     case.workers(1)
     for role in ("Master", "Worker"):
@@ -67,20 +67,20 @@ def _own_init_container(case: CaseBuilder) -> None:
     case.then(Start())
 
 
-def _no_time_at_all(case: CaseBuilder) -> None:
+def _zero_deadline(case: CaseBuilder) -> None:
     case.either_shape(policy="Never")
     case.run_policy(activeDeadlineSeconds=0)
 
 
 def _deleted_slowly(case: CaseBuilder) -> None:
-    pod = case.either_shape(policy=case.chance.choice(["Never", "OnFailure"]))
+    pod = case.either_shape(policy=case.dice.choice(["Never", "OnFailure"]))
     case.then(Start())
     case.then(Delete(pod, slowly=True))
     case.then(Start())
 
 
 def _removed_after_its_end(case: CaseBuilder) -> None:
-    """A worker has succeeded, and somebody tidies it away while the others go on."""
+    """A user deletes a worker that has succeeded while the others run."""
     case.master()
     case.workers(2)
     case.then(Start())
@@ -107,7 +107,7 @@ def _replicas_left_out(case: CaseBuilder) -> None:
     case.then(Exit("master-0"))
 
 
-def _elastic_of_old(case: CaseBuilder) -> None:
+def _deprecated_elastic(case: CaseBuilder) -> None:
     case.workers(2)
     case.spec.pop("nprocPerNode", None)
     case.spec["elasticPolicy"] = {"maxReplicas": 2, "nProcPerNode": 2}
@@ -121,7 +121,7 @@ def _empty_rendezvous(case: CaseBuilder) -> None:
     case.then(Start())
 
 
-def _no_room(case: CaseBuilder) -> None:
+def _unschedulable(case: CaseBuilder) -> None:
     case.either_shape()
     case.then(Unschedulable("worker-0"))
     case.then(Start())
@@ -145,7 +145,7 @@ def _service_deleted(case: CaseBuilder) -> None:
 
 
 def _changed_while_running(case: CaseBuilder) -> None:
-    """A new template is for new pods, and a finished job no longer listens."""
+    """A changed template applies to new pods, and changes of a finished job have no effect."""
     case.workers(2, policy="Never")
     case.then(Start())
     template = {"metadata": {"labels": {"generation": "second"}}}
@@ -196,8 +196,8 @@ def _other_letter_case(case: CaseBuilder) -> None:
     specs["worker"] = specs.pop("Worker")
 
 
-def _old_places(case: CaseBuilder) -> None:
-    """Where the first operators had these fields; Go drops them."""
+def _legacy_fields(case: CaseBuilder) -> None:
+    """The fields of the first operators, which the Go operator drops."""
     case.workers(1, policy="Never")
     case.spec.get("runPolicy", {}).pop("cleanPodPolicy", None)
     case.spec["cleanPodPolicy"] = "All"
@@ -207,20 +207,20 @@ def _old_places(case: CaseBuilder) -> None:
 
 EDGE_CASES: Themes = {
     "unnamed port": _unnamed_port,
-    "managed elsewhere": _managed_elsewhere,
+    "managed by another controller": _managed_by_another,
     "managed by name": _managed_by_name,
     "restart policy in the template": _policy_in_template,
     "cannot start": _cannot_start,
     "restricted": _restricted,
     "own init container of the same name": _own_init_container,
-    "no time at all": _no_time_at_all,
+    "zero deadline": _zero_deadline,
     "deleted slowly": _deleted_slowly,
     "removed after its end": _removed_after_its_end,
     "role removed": _role_removed,
     "replicas left out": _replicas_left_out,
-    "elastic with the deprecated number of processes": _elastic_of_old,
+    "elastic with the deprecated number of processes": _deprecated_elastic,
     "empty rendezvous configuration": _empty_rendezvous,
-    "no room": _no_room,
+    "unschedulable": _unschedulable,
     "sidecar died": _sidecar_died,
     "service deleted": _service_deleted,
     "changed while running": _changed_while_running,
@@ -229,5 +229,5 @@ EDGE_CASES: Themes = {
     "long name": _long_name,
     "scheduling policy without a gang": _no_gang,
     "keys in another letter case": _other_letter_case,
-    "fields in their old places": _old_places,
+    "legacy fields": _legacy_fields,
 }

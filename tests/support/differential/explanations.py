@@ -1,6 +1,6 @@
-"""Why we may differ from the Go operator: each reason quotes a row of docs/compatibility.md and says what it covers.
+"""Explanations of differences from the Go operator: each quotes a row of docs/compatibility.md and says what it covers.
 
-A difference that no reason covers is a defect: of trainwright, or of that page.
+A difference without an explanation is a defect of trainwright or of that page.
 """
 
 import re
@@ -16,12 +16,12 @@ from tests.support.differential.snapshots import Difference, Snapshot, differenc
 PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
 
 _GO_RECORDER_BURST = 25
-"""So many events of one job pass through Go's recorder; of the others it lets one pass every five minutes."""
+"""Go's recorder sends so many events of one job at once, and then one every five minutes."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a reason may look at beside the difference itself: both sides of the case it was found in."""
+    """Both sides of a case after one step."""
 
     case: Case
     go: Snapshot
@@ -36,20 +36,21 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Explanation:
-    """`row` is the beginning of a row of the page, or of a heading. `chance`: Go does it in some runs only."""
+    """A row that covers single differences. `row` is the start of a row or heading of the page; `sometimes` is True if
+    the Go operator shows it in some runs only."""
 
     row: str
     matches: Callable[[Difference, Comparison], object]
-    chance: bool = False
+    sometimes: bool = False
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """A row that changes the fate of a job: from then on its two lives are not comparable, its pods' contents are."""
+    """A row that changes the outcome of a job: from then on only the contents of its children are comparable."""
 
     row: str
     since: Callable[[Comparison], object]
-    chance: bool = False
+    sometimes: bool = False
 
 
 def rows_of_the_page() -> list[str]:
@@ -60,7 +61,7 @@ def rows_of_the_page() -> list[str]:
 
 
 def is_about_outcome(difference: Difference) -> bool:
-    """Whether it says that a child is there, where a pod stands or what the job shows; not what a child looks like."""
+    """True if it is about the existence of a child, a pod's phase, the job's status or its events."""
     kinds = ("job.status*", "events", "pods.*.phase", "pods.*.spec.nodeName", "pods.*.metadata.terminating")
     child = re.fullmatch(r"(pods|services|companions)\.[^.]+", difference.path)
     return bool(child) or any(fnmatchcase(difference.path, kind) for kind in kinds)
@@ -91,7 +92,7 @@ def _ports_shuffled(difference: Difference, comparison: Comparison) -> bool:
     return numbers[0] == numbers[1] and {port["protocol"] for port in go} == {"TCP"}
 
 
-def _second_try(difference: Difference, _: Comparison) -> bool:
+def _created_twice(difference: Difference, _: Comparison) -> bool:
     return difference.path == "events" and bool(
         difference.go
         and difference.go[1] in ("FailedCreatePod", "FailedCreateService")
@@ -99,26 +100,26 @@ def _second_try(difference: Difference, _: Comparison) -> bool:
     )
 
 
-def _restart_told(difference: Difference, comparison: Comparison) -> bool:
-    """Go says that it restarts what was only deleted, or what it is about to give up."""
+def _restart_event(difference: Difference, comparison: Comparison) -> bool:
+    """Go records a restart of a pod that was only deleted, or of a job that is about to fail."""
     name = comparison.case.name
-    told = rf"PyTorchJob {name} is restarting because \d+ (Master|Worker) replica\(s\) failed\."
-    return difference.path == "events" and bool(difference.go and re.fullmatch(told, difference.go[2]))
+    message = rf"PyTorchJob {name} is restarting because \d+ (Master|Worker) replica\(s\) failed\."
+    return difference.path == "events" and bool(difference.go and re.fullmatch(message, difference.go[2]))
 
 
 def _deleted_twice(job: str) -> tuple[str, str, str]:
     return ("Warning", "FailedDeletePod", f'Error deleting: pytorchjobs.kubeflow.org "{job}" not found')
 
 
-def _work_done_twice(comparison: Comparison) -> bool:
-    """Somebody has deleted a pod that had succeeded, and Go alone has a new one."""
+def _rerun_after_success(comparison: Comparison) -> bool:
+    """A user has deleted a succeeded pod, and only Go has recreated it."""
     again = comparison.go.pods.keys() - comparison.ours.pods.keys()
     deleted = {action.pod for step in comparison.case.steps for action in step if isinstance(action, Delete)}
     return bool(again) and again <= deleted and bool(comparison.ours.status.get("completedIndexes"))
 
 
-def _service_left(difference: Difference, comparison: Comparison) -> bool:
-    """Of a finished job that is to be cleaned up, Go has kept or made again a service without a pod."""
+def _leftover_service(difference: Difference, comparison: Comparison) -> bool:
+    """Go has kept or recreated a Service without a pod although the finished job is to be cleaned up."""
     found = re.fullmatch(r"services\.([^.]+)", difference.path)
     cleaned = comparison.case.run_policy.get("cleanPodPolicy", "None") != "None"
     ended = bool(comparison.go.status.get("completionTime"))
@@ -132,8 +133,8 @@ def _deprecated(difference: Difference, field: str) -> bool:
     return reason == "DeprecatedField" and field in message
 
 
-def _lost_by_the_recorder(difference: Difference, comparison: Comparison) -> bool:
-    return difference.path == "events" and difference.go is None and comparison.go.told >= _GO_RECORDER_BURST
+def _dropped_by_the_recorder(difference: Difference, comparison: Comparison) -> bool:
+    return difference.path == "events" and difference.go is None and comparison.go.event_count >= _GO_RECORDER_BURST
 
 
 _OWN_FIELDS = ("job.status.ports", "job.status.restarts", "job.status.replacedPods", "job.status.completedIndexes")
@@ -178,15 +179,15 @@ DIVERGENCES = (
         lambda of: (
             of.case.does(Delete) and of.failed(of.go, "is failed because") and not of.ours.status.get("completionTime")
         ),
-        chance=True,
+        sometimes=True,
     ),
-    Divergence("A pod that has succeeded and is then deleted is started again", _work_done_twice),
+    Divergence("A pod that has succeeded and is then deleted is started again", _rerun_after_success),
     Divergence(
         "Removing a role from a live job leaves its pods, services and replica status",
         lambda of: of.ours.job and of.go.counted_roles - of.ours.job["spec"]["pytorchReplicaSpecs"].keys(),
     ),
 )
-"""Looked at first, in this order."""
+"""Checked before the explanations, in this order."""
 
 EXPLANATIONS = (
     Explanation("Fields of our own", lambda found, _: _only_ours(found, *_OWN_FIELDS)),
@@ -208,13 +209,13 @@ EXPLANATIONS = (
             and "Master" in of.case.manifest["spec"]["pytorchReplicaSpecs"]
             and _only_ours(found, "job.status.replicaStatuses.Worker.selector")
         ),
-        chance=True,
+        sometimes=True,
     ),
     Explanation(
         "A permanent exit code under `ExitCode` leaves `completionTime` empty",
         lambda found, of: (
             of.failed(of.go, "is failing because")
-            and (_only_ours(found, "job.status.completionTime") or _restart_told(found, of))
+            and (_only_ours(found, "job.status.completionTime") or _restart_event(found, of))
         ),
     ),
     Explanation(
@@ -222,12 +223,12 @@ EXPLANATIONS = (
         lambda found, of: (
             of.case.does(Delete)
             and (
-                _restart_told(found, of)
+                _restart_event(found, of)
                 or (re.fullmatch(r"job\.status\.conditions\.\d\.\d", found.path) and "Restarting" in of.go.states)
                 or (re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.failed", found.path) and found.ours is None)
             )
         ),
-        chance=True,
+        sometimes=True,
     ),
     Explanation(
         "When a limit fails the job, the replica status of the previous reconcile stays",
@@ -251,17 +252,19 @@ EXPLANATIONS = (
     Explanation(
         "A job whose TTL has expired may be deleted twice",
         lambda found, of: of.go.job is None and found.go == _deleted_twice(of.case.name),
-        chance=True,
+        sometimes=True,
     ),
     Explanation(
         "`schedulingPolicy` without a gang scheduler is ignored silently",
         lambda found, _: found.path == "events" and found.ours and found.ours[1] == "FieldWithoutEffect",
     ),
-    Explanation("Services whose pods no longer exist stay after the job has finished", _service_left, chance=True),
+    Explanation(
+        "Services whose pods no longer exist stay after the job has finished", _leftover_service, sometimes=True
+    ),
     Explanation(
         "A job that has just failed may get an event that it is restarting",
-        lambda found, of: "Failed" in of.go.states and "Failed" in of.ours.states and _restart_told(found, of),
-        chance=True,
+        lambda found, of: "Failed" in of.go.states and "Failed" in of.ours.states and _restart_event(found, of),
+        sometimes=True,
     ),
     Explanation(
         "`elasticPolicy.nProcPerNode` causes an admission warning", lambda found, _: _deprecated(found, "nProcPerNode")
@@ -269,15 +272,15 @@ EXPLANATIONS = (
     Explanation(
         "Replica keys in another letter case", lambda found, _: _deprecated(found, "spec.pytorchReplicaSpecs[worker]")
     ),
-    Explanation("A child that the cache does not show yet is created a second time", _second_try, chance=True),
-    Explanation("Events of a job beyond the 25th are dropped", _lost_by_the_recorder, chance=True),
+    Explanation("A child that the cache does not show yet is created a second time", _created_twice, sometimes=True),
+    Explanation("Events of a job beyond the 25th are dropped", _dropped_by_the_recorder, sometimes=True),
 )
 
 GANG_DIVERGENCES = (
     Divergence(
         "A job whose PodGroup is not in the cache yet waits for one more reconcile, or without end",
         lambda of: of.ours.pods and not of.go.pods and not of.go.status.get("startTime"),
-        chance=True,
+        sometimes=True,
     ),
 )
 
@@ -291,7 +294,7 @@ GANG_EXPLANATIONS = (
     Explanation(
         "A PodGroup may be deleted twice",
         lambda found, _: found.path == "events" and found.go and found.go[1] == "FailedDeletePodGroup",
-        chance=True,
+        sometimes=True,
     ),
     Explanation(
         "While a PodGroup is pending, the job has no `replicaStatuses`",
@@ -306,28 +309,30 @@ GANG_EXPLANATIONS = (
         lambda found, _: found.path == "companions.PodGroup.spec.minResources.nvidia.com/gpu" and found.go is None,
     ),
 )
-"""What operators show that were told of a gang scheduler."""
+"""For operators with a gang scheduler."""
 
 
-class Judge:
-    """Sorts differences: each is explained by a row, which is counted, or held against us."""
+class DifferenceReport:
+    """Collects differences: those that a row explains are counted by row, the others are listed as unexplained."""
 
-    def __init__(self, fates: Sequence[Divergence], reasons: Sequence[Explanation]) -> None:
+    def __init__(self, divergences: Sequence[Divergence], explanations: Sequence[Explanation]) -> None:
         self.seen: Counter[str] = Counter()
         self.unexplained: list[str] = []
-        self._fates = fates
-        self._reasons = reasons
-        self._parted: dict[str, Divergence] = {}
+        self._divergences = divergences
+        self._explanations = explanations
+        self._diverged: dict[str, Divergence] = {}
         self._cases: set[str] = set()
-        self._looks = 0
+        self._comparisons = 0
 
-    def look(self, step: int, comparison: Comparison) -> None:
-        """Compares both sides of one case after one of its steps."""
+    def compare(self, step: int, comparison: Comparison) -> None:
+        """Takes in the differences of one case after one step."""
         name = comparison.case.name
         self._cases.add(name)
-        self._looks += 1
-        if name not in self._parted and (fate := next((one for one in self._fates if one.since(comparison)), None)):
-            self._parted[name] = fate
+        self._comparisons += 1
+        if name not in self._diverged and (
+            found := next((one for one in self._divergences if one.since(comparison)), None)
+        ):
+            self._diverged[name] = found
         for difference in differences(comparison.go, comparison.ours):
             row = self._row(difference, comparison)
             if row:
@@ -337,21 +342,21 @@ class Judge:
 
     @property
     def not_seen(self) -> list[str]:
-        """Rows that the cases have not shown although Go would show them in every run."""
-        reasons: list[Divergence | Explanation] = [*self._fates, *self._reasons]
-        return [one.row for one in reasons if not one.chance and not self.seen[one.row]]
+        """Rows that Go shows in every run but not in these cases."""
+        rows: list[Divergence | Explanation] = [*self._divergences, *self._explanations]
+        return [one.row for one in rows if not one.sometimes and not self.seen[one.row]]
 
     @property
     def summary(self) -> str:
         return (
-            f"{len(self._cases)} PyTorchJobs compared with training-operator v1.9.4 at {self._looks} moments of their "
-            f"lives: {self.seen.total()} differences in {len(self.seen)} rows of docs/compatibility.md, "
+            f"{len(self._cases)} PyTorchJobs compared with training-operator v1.9.4 after {self._comparisons} steps: "
+            f"{self.seen.total()} differences in {len(self.seen)} rows of docs/compatibility.md, "
             f"{len(self.unexplained)} in none"
         )
 
     def _row(self, difference: Difference, comparison: Comparison) -> str | None:
-        for one in self._reasons:
+        for one in self._explanations:
             if one.matches(difference, comparison):
                 return one.row
-        parted = self._parted.get(comparison.case.name)
-        return parted.row if parted and is_about_outcome(difference) else None
+        diverged = self._diverged.get(comparison.case.name)
+        return diverged.row if diverged and is_about_outcome(difference) else None

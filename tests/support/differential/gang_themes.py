@@ -1,4 +1,4 @@
-"""Themes of jobs whose pods are to be started together, for operators that were told of a gang scheduler."""
+"""Themes of generated cases for operators with a gang scheduler."""
 
 from tests.support.differential.case_builder import CaseBuilder, Themes
 from tests.support.differential.cases import Admit, Change, Exit, Start
@@ -7,7 +7,7 @@ from tests.support.differential.cases import Admit, Change, Exit, Start
 def _together(case: CaseBuilder) -> None:
     case.master()
     case.workers()
-    if case.chance.random() < 0.5:
+    if case.dice.random() < 0.5:
         case.run_policy(schedulingPolicy={"queue": "research", "priorityClass": "high", "scheduleTimeoutSeconds": 60})
     _start(case)
     case.succeed()
@@ -43,7 +43,7 @@ def _suspended(case: CaseBuilder) -> None:
     case.succeed()
 
 
-def _born_suspended(case: CaseBuilder) -> None:
+def _created_suspended(case: CaseBuilder) -> None:
     case.workers(1)
     case.run_policy(suspend=True)
     case.then(Change({"runPolicy": {"suspend": False}}))
@@ -74,7 +74,7 @@ GANGS: Themes = {
     "suspended and resumed": _suspended,
     "own scheduler": _own_scheduler,
     "never restarted": _never,
-    "born suspended": _born_suspended,
+    "created suspended": _created_suspended,
     "scaled": _scaled,
     "some requests": _some_requests,
 }

@@ -1,4 +1,4 @@
-"""Themes of generated cases: how jobs live and end."""
+"""Themes of generated cases: how jobs run and finish."""
 
 from tests.support.differential.case_builder import CaseBuilder, Themes
 from tests.support.differential.cases import Change, Delete, Evict, Exit, Restarted, Start
@@ -7,7 +7,7 @@ from trainwright.objects import Object
 
 def _success(case: CaseBuilder) -> None:
     case.master()
-    if case.chance.random() < 0.7:
+    if case.dice.random() < 0.7:
         case.workers()
     case.then(Start())
     case.succeed()
@@ -20,10 +20,10 @@ def _workers_alone(case: CaseBuilder) -> None:
 
 
 def _replaced(case: CaseBuilder) -> None:
-    failing = case.either_shape(policy=case.chance.choice(["OnFailure", "Always"]))
+    failing = case.either_shape(policy=case.dice.choice(["OnFailure", "Always"]))
     case.run_policy(backoffLimit=6)
     case.then(Start())
-    case.then(Exit(failing, case.chance.choice([1, 2, 127, 137])))
+    case.then(Exit(failing, case.dice.choice([1, 2, 127, 137])))
     case.then(Start())
     case.succeed()
 
@@ -31,7 +31,7 @@ def _replaced(case: CaseBuilder) -> None:
 def _retryable(case: CaseBuilder) -> None:
     failing = case.either_shape(policy="ExitCode")
     case.then(Start())
-    case.then(Exit(failing, case.chance.choice([128, 130, 137, 143, 255])))
+    case.then(Exit(failing, case.dice.choice([128, 130, 137, 143, 255])))
     case.then(Start())
     case.succeed()
 
@@ -39,13 +39,13 @@ def _retryable(case: CaseBuilder) -> None:
 def _permanent(case: CaseBuilder) -> None:
     failing = case.either_shape(policy="ExitCode")
     case.then(Start())
-    case.then(Exit(failing, case.chance.choice([1, 2, 127])))
+    case.then(Exit(failing, case.dice.choice([1, 2, 127])))
 
 
 def _never(case: CaseBuilder) -> None:
     failing = case.either_shape(policy="Never")
     case.then(Start())
-    case.then(Exit(failing, case.chance.choice([1, 137])))
+    case.then(Exit(failing, case.dice.choice([1, 137])))
 
 
 def _suspended(case: CaseBuilder) -> None:
@@ -58,9 +58,9 @@ def _suspended(case: CaseBuilder) -> None:
 
 
 def _elastic(case: CaseBuilder) -> None:
-    case.workers(case.chance.randint(2, 3))
+    case.workers(case.dice.randint(2, 3))
     policy: Object = {"minReplicas": 1, "maxReplicas": 4}
-    policy |= case.chance.choice(
+    policy |= case.dice.choice(
         [
             {},
             {"rdzvBackend": "etcd", "rdzvHost": "etcd.example", "rdzvPort": 2379},
@@ -74,12 +74,12 @@ def _elastic(case: CaseBuilder) -> None:
     )
     case.spec["elasticPolicy"] = policy
     case.then(Start())
-    case.then(Exit(f"worker-{case.chance.randrange(2)}"))
+    case.then(Exit(f"worker-{case.dice.randrange(2)}"))
 
 
 def _restarted_in_place(case: CaseBuilder) -> None:
     pod = case.either_shape(policy="OnFailure")
-    limit = case.chance.randint(1, 4)
+    limit = case.dice.randint(1, 4)
     case.run_policy(backoffLimit=limit)
     case.then(Start())
     if limit > 1:
@@ -88,7 +88,7 @@ def _restarted_in_place(case: CaseBuilder) -> None:
 
 
 def _evicted(case: CaseBuilder) -> None:
-    pod = case.either_shape(policy=case.chance.choice(["OnFailure", "ExitCode"]))
+    pod = case.either_shape(policy=case.dice.choice(["OnFailure", "ExitCode"]))
     case.then(Start())
     case.then(Evict(pod))
     case.then(Start())
@@ -96,7 +96,7 @@ def _evicted(case: CaseBuilder) -> None:
 
 
 def _scaled(case: CaseBuilder) -> None:
-    if case.chance.random() < 0.4:
+    if case.dice.random() < 0.4:
         case.master()
     case.workers(2)
     case.then(Start())
@@ -116,7 +116,7 @@ def _named_ports(case: CaseBuilder) -> None:
     case.succeed()
 
 
-def _born_suspended(case: CaseBuilder) -> None:
+def _created_suspended(case: CaseBuilder) -> None:
     case.either_shape()
     case.run_policy(suspend=True)
     case.then(Change({"runPolicy": {"suspend": False}}))
@@ -125,7 +125,7 @@ def _born_suspended(case: CaseBuilder) -> None:
 
 
 def _deleted_by_hand(case: CaseBuilder) -> None:
-    """In one blow: with a grace period the terminating pod is seen, which is a theme of its own."""
+    """Without a grace period; terminating pods are a theme of their own."""
     pod = case.either_shape(policy="OnFailure")
     case.then(Start())
     case.then(Delete(pod))
@@ -148,22 +148,22 @@ def _autoscaled(case: CaseBuilder) -> None:
     case.succeed()
 
 
-def _forgotten(case: CaseBuilder) -> None:
-    """A time to live of nothing: the job goes when it has ended."""
+def _zero_ttl(case: CaseBuilder) -> None:
+    """A time to live of zero: the job is deleted when it has finished."""
     case.either_shape(policy="Never")
     case.run_policy(ttlSecondsAfterFinished=0)
     case.then(Start())
     case.succeed()
 
 
-def _no_second_chance(case: CaseBuilder) -> None:
-    failing = case.either_shape(policy=case.chance.choice(["OnFailure", "ExitCode"]))
+def _zero_backoff_limit(case: CaseBuilder) -> None:
+    failing = case.either_shape(policy=case.dice.choice(["OnFailure", "ExitCode"]))
     case.run_policy(backoffLimit=0)
     case.then(Start())
     case.then(Exit(failing, 137))
 
 
-def _replaced_too_often(case: CaseBuilder) -> None:
+def _past_backoff_limit(case: CaseBuilder) -> None:
     failing = case.either_shape(policy="OnFailure")
     case.run_policy(backoffLimit=2)
     case.then(Start())
@@ -172,14 +172,14 @@ def _replaced_too_often(case: CaseBuilder) -> None:
         case.then(Start())
 
 
-def _late(case: CaseBuilder) -> None:
+def _past_deadline(case: CaseBuilder) -> None:
     case.either_shape(policy="Never")
     case.run_policy(activeDeadlineSeconds=4)
     case.then(Start())
     case.then(Exit("worker-0"))
 
 
-def _plenty_of_time(case: CaseBuilder) -> None:
+def _limits_not_reached(case: CaseBuilder) -> None:
     case.either_shape()
     case.run_policy(activeDeadlineSeconds=3600, backoffLimit=3)
     case.then(Start())
@@ -189,7 +189,7 @@ def _plenty_of_time(case: CaseBuilder) -> None:
 def _elastic_with_master(case: CaseBuilder) -> None:
     case.master()
     case.workers(2)
-    case.spec["elasticPolicy"] = case.chance.choice([{}, {"minReplicas": 1}, {"maxReplicas": 3}])
+    case.spec["elasticPolicy"] = case.dice.choice([{}, {"minReplicas": 1}, {"maxReplicas": 3}])
     case.then(Start())
     case.succeed()
 
@@ -218,14 +218,14 @@ LIFECYCLES: Themes = {
     "evicted": _evicted,
     "scaled": _scaled,
     "named ports": _named_ports,
-    "born suspended": _born_suspended,
+    "created suspended": _created_suspended,
     "deleted by hand": _deleted_by_hand,
     "autoscaled": _autoscaled,
-    "forgotten at its end": _forgotten,
-    "no second chance": _no_second_chance,
-    "replaced too often": _replaced_too_often,
-    "past its deadline": _late,
-    "plenty of time": _plenty_of_time,
+    "zero time to live": _zero_ttl,
+    "zero backoff limit": _zero_backoff_limit,
+    "past its backoff limit": _past_backoff_limit,
+    "past its deadline": _past_deadline,
+    "limits not reached": _limits_not_reached,
     "elastic with master": _elastic_with_master,
     "failed twice": _failed_twice,
 }

@@ -1,6 +1,6 @@
-"""Two operators on one API server live through the same cases in two namespaces, step by step.
+"""Two operators on one API server run the same cases in two namespaces, step by step.
 
-After every step both come to rest and what they have made is read. Pods are played, exactly alike on both sides.
+After every step both settle, and a snapshot of each job is taken. Fake kubelets do exactly the same on both sides.
 """
 
 import asyncio
@@ -37,32 +37,32 @@ from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, SERVICES
 
-_REST_SECONDS = 1.0
-"""Nothing was written for so long, by an operator that has answered meanwhile: it has nothing left to do."""
-_PATIENCE_SECONDS = 60.0
-"""A job that its operator tries again and again never rests; the pauses between two tries are long by then."""
+_SETTLED_SECONDS = 1.0
+"""An operator that has written nothing for so long has settled."""
+_MAX_WAIT_SECONDS = 60.0
+"""An operator that keeps retrying a job never settles; after this time its back-off is long."""
 
-_HANDS = 16
+_PARALLEL_REQUESTS = 16
 _numbers = itertools.count(1)
 
 
 class Side:
-    """One operator's namespace. `moved` is when something there was last written, by the event loop's clock."""
+    """One operator's namespace. `last_write` is the time of the last change in it, by the event loop's clock."""
 
     def __init__(self, client: Client, namespace: str, *, gang: Gang | None = None) -> None:
         self.namespace = namespace
-        self.moved = 0.0
+        self.last_write = 0.0
         self._gang = gang
         self._resources = [PYTORCH.resource, PODS, SERVICES, AUTOSCALERS, EVENTS, *([gang.resource] if gang else [])]
         self._client = client
         self._kubelet = FakeKubelet(client, namespace=namespace)
-        self._hands = asyncio.Semaphore(_HANDS)
-        self._kept: set[str] = set()
-        self._reaping: set[asyncio.Task[None]] = set()
+        self._requests = asyncio.Semaphore(_PARALLEL_REQUESTS)
+        self._held_pods: set[str] = set()
+        self._deletions: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["Side"]:
-        """Within the block the namespace is there, what happens in it is noticed, and terminating pods are let go."""
+        """Within the block the namespace exists, its objects are watched, and terminating pods are removed."""
         await self._make_namespace()
         await self._kubelet.register()
         watches = [
@@ -72,7 +72,7 @@ class Side:
                 Store(metadata=raw_metadata),
                 convert=_whole,
                 namespace=self.namespace,
-                on_change=self._notice,
+                on_change=self._on_change,
             )
             for resource in self._resources
         ]
@@ -80,25 +80,25 @@ class Side:
         try:
             yield self
         finally:
-            for task in (*tasks, *self._reaping):
+            for task in (*tasks, *self._deletions):
                 task.cancel()
-            await asyncio.gather(*tasks, *self._reaping, return_exceptions=True)
+            await asyncio.gather(*tasks, *self._deletions, return_exceptions=True)
             await self._client.delete(NAMESPACES, self.namespace)
 
     async def submit(self, case: Case) -> None:
         manifest = {**case.manifest, "metadata": {**case.manifest["metadata"], "namespace": self.namespace}}
-        async with self._hands:
+        async with self._requests:
             await self._client.create(PYTORCH.resource, manifest)
 
-    async def play(self, case: Case, actions: Iterable[Action]) -> None:
-        """What has vanished, because an operator had reasons to remove it, cannot action any more."""
+    async def perform(self, case: Case, actions: Iterable[Action]) -> None:
+        """Actions on objects that an operator has deleted have no effect."""
         for action in actions:
-            async with self._hands:
+            async with self._requests:
                 with suppress(NotFound, Conflict):
-                    await self._act(case, action)
+                    await self._perform(case, action)
 
-    async def answer(self) -> None:
-        """Waits until the operator has dealt with a job that was submitted just now."""
+    async def wait_for_operator(self) -> None:
+        """Waits until the operator has reconciled a new job."""
         marker = JobBuilder(f"marker-{next(_numbers)}", namespace=self.namespace).master().suspend().raw()
         name = marker["metadata"]["name"]
         await self._client.create(PYTORCH.resource, {**marker, "metadata": {"name": name, "namespace": self.namespace}})
@@ -109,14 +109,14 @@ class Side:
         )
         await self._client.delete(PYTORCH.resource, name, namespace=self.namespace)
 
-    async def look(self, cases: Sequence[Case]) -> dict[str, Snapshot]:
+    async def snapshots(self, cases: Sequence[Case]) -> dict[str, Snapshot]:
         listed = {
             resource: (await self._client.list(resource, namespace=self.namespace)).items
             for resource in self._resources
         }
         return snapshots([case.name for case in cases], listed, namespace=self.namespace)
 
-    async def _act(self, case: Case, action: Action) -> None:
+    async def _perform(self, case: Case, action: Action) -> None:
         match action:
             case Start():
                 await asyncio.gather(*(self._start(pod) for pod in await self._pods(case)))
@@ -128,13 +128,13 @@ class Side:
                 await self._client.delete(SERVICES, f"{case.name}-{pod}", namespace=self.namespace)
             case Delete(pod, slowly):
                 if slowly:
-                    self._kept.add(f"{case.name}-{pod}")
+                    self._held_pods.add(f"{case.name}-{pod}")
                 await self._client.delete(PODS, f"{case.name}-{pod}", namespace=self.namespace)
             case _:
                 await self._report(f"{case.name}-{action.pod}", action)
 
     async def _report(self, pod: str, action: PodReport) -> None:
-        """What a kubelet or a scheduler has to say of a pod."""
+        """Reports what a kubelet or a scheduler observes of a pod."""
         match action:
             case Restarted(_, times):
                 await self._kubelet.start(pod, restarts=times)
@@ -152,7 +152,7 @@ class Side:
                 await self._kubelet.end_container(pod, 1, exit_code=3, message="no room for logs")
 
     async def _admit(self, case: Case) -> None:
-        """Volcano alone makes pods wait until it has."""
+        """Only Volcano needs it: its pods wait for the PodGroup's phase."""
         if self._gang and self._gang.is_volcano:
             phase = {"status": {"phase": "Inqueue"}}
             await self._client.patch(
@@ -164,26 +164,26 @@ class Side:
         return [pod for pod in found if pod["metadata"]["name"].startswith(f"{case.name}-")]
 
     async def _start(self, pod: Object) -> None:
-        """The next step of a pod: a new one runs, one that ended slowly is gone."""
+        """Starts a pending pod, and removes one that was deleted slowly."""
         name = pod["metadata"]["name"]
-        if name in self._kept:
-            self._kept.discard(name)
+        if name in self._held_pods:
+            self._held_pods.discard(name)
             await self._kubelet.complete_deletion(name)
         elif pod["status"]["phase"] == "Pending":
             if not pod["spec"].get("nodeName"):
                 await self._kubelet.bind(name)
             await self._kubelet.start(name)
 
-    def _notice(self, before: Object | None, after: Object | None) -> None:
+    def _on_change(self, before: Object | None, after: Object | None) -> None:
         if before is None or after is None or _content(before) != _content(after):
-            self.moved = asyncio.get_running_loop().time()
+            self.last_write = asyncio.get_running_loop().time()
         if after is None or after["kind"] != "Pod" or not after["metadata"].get("deletionTimestamp"):
             return
         name = after["metadata"]["name"]
-        if name not in self._kept:
+        if name not in self._held_pods:
             task = asyncio.create_task(self._kubelet.complete_deletion(name))
-            self._reaping.add(task)
-            task.add_done_callback(self._reaping.discard)
+            self._deletions.add(task)
+            task.add_done_callback(self._deletions.discard)
 
     async def _make_namespace(self) -> None:
         await self._client.create(
@@ -196,34 +196,34 @@ class Side:
             )
 
 
-Look = tuple[int, dict[str, Snapshot], dict[str, Snapshot]]
-"""The number of the step, and what each side shows of each case after it."""
+Snapshots = tuple[int, dict[str, Snapshot], dict[str, Snapshot]]
+"""The number of a step, and the snapshots of each side after it by case."""
 
 
-async def run_in_lockstep(cases: Sequence[Case], one: Side, other: Side) -> AsyncIterator[Look]:
-    """Submits all cases on both sides, plays them step by step, and shows both sides after each."""
+async def run_in_lockstep(cases: Sequence[Case], one: Side, other: Side) -> AsyncIterator[Snapshots]:
+    """Submits all cases on both sides, performs their steps, and yields the snapshots after each."""
     await asyncio.gather(*(side.submit(case) for case in cases for side in (one, other)))
     for step in range(1 + max(len(case.steps) for case in cases)):
         alive = [case for case in cases if len(case.steps) >= step]
         if step:
-            await asyncio.gather(*(side.play(case, case.steps[step - 1]) for case in alive for side in (one, other)))
-        await _rest(one, other)
-        yield step, await one.look(alive), await other.look(alive)
+            await asyncio.gather(*(side.perform(case, case.steps[step - 1]) for case in alive for side in (one, other)))
+        await _settle(one, other)
+        yield step, await one.snapshots(alive), await other.snapshots(alive)
 
 
-async def _rest(*sides: Side) -> None:
+async def _settle(*sides: Side) -> None:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + _PATIENCE_SECONDS
-    await asyncio.gather(*(side.answer() for side in sides))
+    deadline = loop.time() + _MAX_WAIT_SECONDS
+    await asyncio.gather(*(side.wait_for_operator() for side in sides))
     while (now := loop.time()) < deadline:
-        still = now - max(side.moved for side in sides)
-        if still >= _REST_SECONDS:
+        still = now - max(side.last_write for side in sides)
+        if still >= _SETTLED_SECONDS:
             return
-        await asyncio.sleep(_REST_SECONDS - still)
+        await asyncio.sleep(_SETTLED_SECONDS - still)
 
 
 def _content(obj: Object) -> Object:
-    """Without what a write that changes nothing changes: Go notes once a second that it still waits for a gang."""
+    """Without fields whose change has no effect: the Go operator updates one every second while a gang is pending."""
     status = {name: value for name, value in (obj.get("status") or {}).items() if name != "lastReconcileTime"}
     written = {"resourceVersion": None, "managedFields": None}
     return {**obj, "metadata": {**obj["metadata"], **written}, "status": status}

@@ -1,4 +1,4 @@
-"""What an operator has made of a job, freed from what differs between any two runs: and how two of them differ."""
+"""A job and its children without values that differ between any two runs, and the differences of two such snapshots."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ Event = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One job and its children at rest; children are named without the job's name: `worker-0`."""
+    """One settled job and its children, which are named without the job's name: `worker-0`."""
 
     job: Object | None
     pods: Mapping[str, Object]
@@ -28,8 +28,8 @@ class Snapshot:
     companions: Mapping[str, Object]
     """Autoscaler and PodGroup, by kind."""
     events: Collection[Event]
-    told: int
-    """How many events there were, repetitions included."""
+    event_count: int
+    """The number of events including repetitions."""
 
     @property
     def status(self) -> Object:
@@ -38,9 +38,9 @@ class Snapshot:
 
     @property
     def conditions(self) -> list[Event]:
-        """Those that are true: type, reason and message."""
+        """The true conditions: type, reason and message."""
         return [
-            (kind, reason, text) for kind, truth, reason, text in self.status.get("conditions", []) if truth == "True"
+            (kind, reason, text) for kind, status, reason, text in self.status.get("conditions", []) if status == "True"
         ]
 
     @property
@@ -55,7 +55,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Difference:
-    """`path` leads to the smallest part that differs; None where a side has nothing."""
+    """`path` is that of the smallest value that differs; None if a side lacks it."""
 
     path: str
     go: Any
@@ -68,7 +68,7 @@ class Difference:
 def snapshots(
     jobs: Sequence[str], listed: Mapping[Resource, Sequence[Object]], *, namespace: str
 ) -> dict[str, Snapshot]:
-    """What was listed in `namespace`, by job."""
+    """The snapshots of the jobs of `namespace`, by name."""
     return {job: _snapshot(job, listed, namespace) for job in jobs}
 
 
@@ -93,14 +93,14 @@ def _snapshot(job: str, listed: Mapping[Resource, Sequence[Object]], namespace: 
     whole = next((obj for obj in listed[PYTORCH.resource] if obj["metadata"]["name"] == job), None)
     uid = whole["metadata"]["uid"] if whole else ""
     events = [event for event in listed[EVENTS] if event["involvedObject"]["name"] == job]
-    told = [(event["type"], event["reason"], _anonymous(event["message"], namespace)) for event in events]
+    events_seen = [(event["type"], event["reason"], _anonymous(event["message"], namespace)) for event in events]
     return Snapshot(
         job=_anonymous(_job(whole), namespace) if whole else None,
         pods=children(PODS),
         services=children(SERVICES),
         companions={kind: child for one in listed if one.kind in COMPANIONS for kind, child in namesakes(one).items()},
-        events=told,
-        told=sum(event.get("count") or 1 for event in events),
+        events=events_seen,
+        event_count=sum(event.get("count") or 1 for event in events),
     )
 
 
@@ -132,7 +132,7 @@ def _metadata(metadata: Object, uid: str) -> Object:
 
 
 def _anonymous(value: Any, namespace: str) -> Any:
-    """The same value, without what the server drew by lot and without the namespace's name."""
+    """The same value without random names of the server and without the namespace's name."""
     match value:
         case dict():
             return {key: _anonymous(item, namespace) for key, item in value.items()}

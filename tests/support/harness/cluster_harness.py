@@ -1,5 +1,7 @@
-"""Two clusters on which the same play is given: the real API server with a played kubelet, and the embedded cluster
-with real processes. A test that knows only `ClusterHarness` passes on both, or has found a difference."""
+"""The same test on two clusters: the real API server with a fake kubelet, and the embedded cluster with real processes.
+
+A test that uses only `ClusterHarness` must pass on both.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
@@ -25,7 +27,7 @@ _PROGRAM = 'until [ -e "$0/$RANK" ]; do sleep 0.02; done; read code < "$0/$RANK"
 
 
 class ClusterHarness(JobHarness, ABC):
-    """A cluster with a running operator, a namespace on it, and power over how the pods' programs end."""
+    """A job harness that also decides how the programs of pods end."""
 
     def __init__(self, client: Client, namespace: str, operator: Operator, directory: Path) -> None:
         super().__init__(client, namespace, operator)
@@ -33,10 +35,10 @@ class ClusterHarness(JobHarness, ABC):
 
     @abstractmethod
     async def end(self, pod: str, *, exit_code: int) -> None:
-        """Lets the program of this pod, which runs, end."""
+        """Ends the program of this running pod."""
 
     def template(self) -> Object:
-        """A pod template for a PyTorchJob whose programs wait for `end`. It is the same on every harness."""
+        """A pod template for a PyTorchJob whose programs wait for `end`; the same on every cluster."""
         directory = str(self._directory)
         container = {
             "name": "pytorch",
@@ -49,7 +51,7 @@ class ClusterHarness(JobHarness, ABC):
 
 
 class RealClusterHarness(ClusterHarness):
-    """Nothing runs: a played kubelet reports what the test says."""
+    """The real API server. No program runs: a fake kubelet reports what the test says."""
 
     def __init__(
         self, client: Client, namespace: str, operator: Operator, directory: Path, kubelet: FakeKubelet
@@ -61,7 +63,7 @@ class RealClusterHarness(ClusterHarness):
         await self.kubelet.finish(pod, exit_code=exit_code)
 
     async def settle(self) -> None:
-        """Also waits until the operator has seen every pod as it is now."""
+        """Also waits until the operator has seen the present state of all pods."""
         await self.submit(JobBuilder("marker").master().run_policy(cleanPodPolicy="All"))
         await self.wait_until_running("marker")
         await self.end("marker-master-0", exit_code=0)
@@ -71,7 +73,7 @@ class RealClusterHarness(ClusterHarness):
 
 
 class EmbeddedClusterHarness(ClusterHarness):
-    """Real processes, that look for the file which says how to end."""
+    """The embedded cluster. Programs wait for a file with their exit code."""
 
     async def end(self, pod: str, *, exit_code: int) -> None:
         found = await self.client.get(PODS, pod, namespace=self.namespace)
@@ -85,7 +87,7 @@ class EmbeddedClusterHarness(ClusterHarness):
 async def real_cluster_harness(
     config: ClusterConfig, namespace: str, directory: Path, **options: Any
 ) -> AsyncIterator[RealClusterHarness]:
-    """`options` are the operator's."""
+    """With `options` for the operator."""
     async with Client(config) as client:
         await install_crds(client, KINDS.values())
         async with (
@@ -97,7 +99,7 @@ async def real_cluster_harness(
 
 @asynccontextmanager
 async def embedded_cluster_harness(directory: Path, *, sandbox: str | None = None) -> AsyncIterator[ClusterHarness]:
-    """At the given level of the sandbox; without one at the strongest that works here."""
+    """At the given sandbox level; by default at the strongest that works on this machine."""
     (shared := directory / "harness").mkdir()
     async with embedded_cluster(directory / "data", sandbox=sandbox) as cluster, Client(cluster.config) as client:
         await install_crds(client, KINDS.values())

@@ -1,6 +1,6 @@
-"""What a test asks of one namespace that an operator looks after: its jobs, their children and what was told of them.
+"""The jobs of one namespace as a test sees and changes them: their status, children and events.
 
-Answers are literal values, as users see them, so that a test compares exactly.
+Results are literal values, as users see them, so that a test compares exactly.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _numbers = itertools.count(1)
 
 
 class JobHarness:
-    """One namespace, its operator and its jobs, which are of one kind."""
+    """One namespace with an operator and jobs of one kind."""
 
     def __init__(self, client: Client, namespace: str, operator: Operator, *, kind: Kind = PYTORCH) -> None:
         self.client = client
@@ -35,7 +35,7 @@ class JobHarness:
         self.operator = operator
         self.kind = kind
 
-    # What is there
+    # Reading
 
     async def job(self, name: str) -> Object:
         return await self.client.get(self.kind.resource, name, namespace=self.namespace)
@@ -61,7 +61,7 @@ class JobHarness:
         return await self._children(SERVICES, job)
 
     async def events(self, name: str) -> set[Event]:
-        """What was told of the job; every one of them is from the kind's controller."""
+        """The events of the job, all of which must come from the kind's controller."""
         found = await self.client.list(
             EVENTS,
             namespace=self.namespace,
@@ -70,7 +70,7 @@ class JobHarness:
         assert {event["source"]["component"] for event in found.items} <= {self.kind.controller}
         return {(event["type"], event["reason"], event["message"]) for event in found.items}
 
-    # What a user does
+    # Changes by users
 
     async def submit(self, builder: JobBuilder) -> Object:
         return await submit(self.client, builder.metadata(namespace=self.namespace))
@@ -82,23 +82,23 @@ class JobHarness:
     async def suspend(self, name: str, suspended: bool = True) -> Object:
         return await self.change(name, runPolicy={"suspend": suspended})
 
-    # What is waited for
+    # Waiting
 
     async def wait_for_conditions(self, name: str, *conditions: Condition) -> Object:
-        """The job, once these are its conditions, in this order."""
+        """Returns the job when these are its conditions, in this order."""
         return await eventually(lambda: self.job(name), lambda seen: conditions_of(seen) == list(conditions))
 
-    async def wait_for_end(self, name: str, verdict: str) -> Object:
-        """The job, once this type of condition is the last of its list, and true."""
+    async def wait_for_end(self, name: str, condition: str) -> Object:
+        """Returns the job when the last of its conditions has this type and is true."""
 
         def last_is(seen: Object) -> bool:
             shown = conditions_of(seen)
-            return bool(shown) and shown[-1][:2] == (verdict, "True")
+            return bool(shown) and shown[-1][:2] == (condition, "True")
 
         return await eventually(lambda: self.job(name), last_is)
 
     async def wait_until_running(self, name: str) -> Object:
-        """The job, once every one of its pods is counted as active."""
+        """Returns the job when its status counts all pods as active."""
 
         def all_active(seen: Object) -> bool:
             specs = seen["spec"][self.kind.replicas_field]
@@ -109,12 +109,12 @@ class JobHarness:
         return await eventually(lambda: self.job(name), all_active)
 
     async def wait_for_children(self, job: str, names: Collection[str]) -> None:
-        """Waits until the job has these pods, and services of the same names, and no others."""
+        """Waits until the job has exactly these pods, and Services of the same names."""
         await eventually(lambda: self.pods(job), lambda pods: pods.keys() == set(names))
         await eventually(lambda: self.services(job), lambda services: services.keys() == set(names))
 
     async def wait_for_counts(self, name: str, role: str, **numbers: int) -> Object:
-        """The status, once it has these numbers for the role."""
+        """Returns the status when it has these numbers for the role."""
 
         def counted(status: Object) -> bool:
             counts: Object = (status.get("replicaStatuses") or {}).get(role, {})
@@ -123,7 +123,7 @@ class JobHarness:
         return await eventually(lambda: self.status(name), counted)
 
     async def wait_for_replacement(self, job: str, pod: Object) -> Object:
-        """The pod that has taken this one's name."""
+        """Returns the pod that has replaced this one under the same name."""
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         pods = await eventually(
             lambda: self.pods(job), lambda pods: name in pods and pods[name]["metadata"]["uid"] != uid
@@ -134,17 +134,17 @@ class JobHarness:
         await eventually(lambda: self.exists(name), lambda there: not there)
 
     async def wait_for_events(self, name: str, *events: Event) -> None:
-        """Waits until all of these were told of the job."""
+        """Waits until the job has all of these events."""
         await eventually(lambda: self.events(name), lambda seen: seen >= set(events))
 
     async def wait_for_only_events(self, name: str, *events: Event) -> None:
-        """Waits until all of these were told, and makes sure that nothing else was."""
+        """Waits until the job has these events, and asserts that it has no others."""
         await self.wait_for_events(name, *events)
         await self.settle()
         assert await self.events(name) == set(events)
 
     async def settle(self) -> None:
-        """Waits until the operator has seen every job as it is now, and has nothing left to do."""
+        """Waits until the operator has seen the present state of all jobs and has no work left."""
         marker = f"marker-{next(_numbers)}"
         await self.submit(JobBuilder(marker, kind=self.kind).master().suspend())
         await eventually(lambda: self.conditions(marker), bool)
@@ -153,7 +153,7 @@ class JobHarness:
 
     @asynccontextmanager
     async def history(self, created: Object) -> AsyncIterator[list[list[Condition]]]:
-        """Every list of conditions that the job has shown within the block, in order; once it is left, to the last."""
+        """All lists of conditions that the job has had within the block, in order."""
         shown: list[list[Condition]] = []
         name, version = created["metadata"]["name"], created["metadata"]["resourceVersion"]
 
@@ -175,7 +175,7 @@ class JobHarness:
         async with in_background(follow()):
             yield shown
             last = await self.conditions(name)
-            await eventually(last_shown, lambda seen: seen == [last])  # a watch tells later than a get
+            await eventually(last_shown, lambda seen: seen == [last])  # the watch may lag behind the read
 
     async def _children(self, resource: Resource, job: str) -> dict[str, Object]:
         found = await self.client.list(resource, namespace=self.namespace, label_selector=f"{JOB_NAME}={job}")
@@ -196,7 +196,7 @@ def environment(pod: Object, container: int = 0) -> dict[str, str]:
 
 
 def owner_reference(job: Object) -> Object:
-    """The one reference that a child of this job has."""
+    """The only owner reference of a child of this job."""
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": job["kind"],

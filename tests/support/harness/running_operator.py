@@ -1,4 +1,4 @@
-"""An operator for the length of a test, in the test's own event loop."""
+"""An operator in the test's own event loop, and waiting until it has no work left."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from trainwright.operator import Operator
 
 @asynccontextmanager
 async def running_operator(client: Client, **options: Any) -> AsyncIterator[Operator]:
-    """Ready when entered; stopped in good order when left, and a failure of its own fails the test."""
+    """Ready when entered and shut down when left. An exception of the operator fails the test."""
     operator = Operator(client, **options)
     async with asyncio.TaskGroup() as group:
         group.create_task(operator.run())
@@ -25,8 +25,8 @@ async def running_operator(client: Client, **options: Any) -> AsyncIterator[Oper
 
 
 async def settled(operator: Operator, *, counts: bool = True) -> None:
-    """Nothing is being worked on and nothing waits, events included; without `counts` an Event that is there may still
-    have to say how often it has happened, which takes its time."""
+    """Waits until no job is queued or reconciled and all events are written. Without `counts` the count of an existing
+    Event may still be outdated: such updates are sent with a delay."""
 
     async def outstanding() -> int:
         queue = operator._queue

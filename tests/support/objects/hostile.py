@@ -1,7 +1,4 @@
-"""Manifests that nobody should submit and somebody will: broken ones, and ones that were made to break things.
-
-Each is a job that could run, with something in it replaced, removed or added.
-"""
+"""Broken and hostile manifests: a valid job with values replaced, removed or added."""
 
 import copy
 from collections.abc import Iterator
@@ -14,7 +11,7 @@ from trainwright.objects import Object
 
 Path = tuple[str | int, ...]
 
-# Numbers are either too big for any cluster or small: what is refused must not cost a thousand pods if it is not.
+# Numbers are too big for any cluster or small, so that an accepted job never creates a thousand pods.
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 10**30, -(10**30), 1.5, 1e300,
     "", " ", "1", "-1", "None", "null", "\x00", "\n", "\u202e", "Wörker", "𝒲", "a" * 300, "../../etc", "$(RANK)",
@@ -23,8 +20,8 @@ VALUES: tuple[Any, ...] = (
 KEYS = ("", "x", "Worker", "worker", "MASTER", "Wörker", "replicas", "spec", "\x00", "a" * 300, "__class__", "metadata")
 
 
-def _whole_job() -> Object:
-    """With something in every field that we read."""
+def _complete_spec() -> Object:
+    """A value for every field that the operator reads."""
     pod = template(
         ports=[{"name": "pytorchjob-port", "containerPort": 23456}, {"containerPort": 8080, "protocol": "TCP"}],
         env=[{"name": "A", "value": "b"}],
@@ -60,26 +57,26 @@ def _whole_job() -> Object:
     return spec
 
 
-WHOLE = _whole_job()
+COMPLETE_SPEC = _complete_spec()
 
 
-def places(value: object, path: Path = ()) -> Iterator[Path]:
-    """The path of everything in a value, itself first."""
+def paths_in(value: object, path: Path = ()) -> Iterator[Path]:
+    """The paths of a value and of everything in it."""
     yield path
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from places(inner, (*path, key))
+            yield from paths_in(inner, (*path, key))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
-            yield from places(inner, (*path, index))
+            yield from paths_in(inner, (*path, index))
 
 
 @st.composite
 def corrupted_specs(draw: st.DrawFn) -> Any:
-    """The whole job's spec with one to three things wrong."""
-    holder: Object = {"spec": copy.deepcopy(WHOLE)}
+    """The complete spec with one to three values replaced, removed or added."""
+    holder: Object = {"spec": copy.deepcopy(COMPLETE_SPEC)}
     for _ in range(draw(st.integers(1, 3))):
-        *above, last = draw(st.sampled_from([path for path in places(holder) if path]))
+        *above, last = draw(st.sampled_from([path for path in paths_in(holder) if path]))
         parent: Any = holder
         for step in above:
             parent = parent[step]

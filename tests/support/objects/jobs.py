@@ -1,4 +1,4 @@
-"""Small fluent builders for jobs and their children: a test names only what it is about."""
+"""Fluent builders for jobs and their children with defaults: a test sets only the fields that it is about."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB_UID = "job-uid"
 
 
 def at(seconds: float) -> datetime:
-    """A moment, counted from the start of the test."""
+    """The time so many seconds after `NOW`."""
     return NOW + timedelta(seconds=seconds)
 
 
@@ -123,11 +123,11 @@ class PodBuilder:
         return self._phase("Running", {"running": {"startedAt": format_time(NOW)}}, restarts)
 
     def succeeded(self, exit_code: int | None = 0, *, finished: datetime = NOW) -> Self:
-        """`exit_code` None: nobody saw how its container ended."""
+        """`exit_code` None: the status has no container statuses."""
         return self._finished("Succeeded", exit_code, 0, finished)
 
     def failed(self, exit_code: int | None = 1, *, restarts: int = 0, finished: datetime = NOW) -> Self:
-        """`exit_code` None: the pod failed without a word about its container, as evicted pods do."""
+        """`exit_code` None: the status has no container statuses, as with evicted pods."""
         return self._finished("Failed", exit_code, restarts, finished)
 
     def waiting(self, reason: str, message: str = "") -> Self:
@@ -142,7 +142,7 @@ class PodBuilder:
         return self
 
     def terminating(self, since: datetime = NOW, *, grace: int = 30) -> Self:
-        """Somebody asked for its deletion at `since`; the time stamp says when the grace period ends."""
+        """Its deletion was requested at `since`; `deletionTimestamp` is the end of the grace period."""
         self.object["metadata"]["deletionTimestamp"] = format_time(since + timedelta(seconds=grace))
         self.object["metadata"]["deletionGracePeriodSeconds"] = grace
         return self
@@ -152,7 +152,7 @@ class PodBuilder:
         return self
 
     def owner(self, uid: str | None) -> Self:
-        """Another owner than the job; None: nobody's pod."""
+        """Another owner than the job; None: an orphan."""
         return self.metadata(ownerReferences=[] if uid is None else [_owner("digits", PYTORCH, uid)])
 
     def annotation(self, key: str, value: str) -> Self:
@@ -186,7 +186,7 @@ class PodBuilder:
 
 
 def service(role: str, index: int, *, job: str = "digits", kind: Kind = PYTORCH, uid: str | None = None) -> Object:
-    """The service of one rank."""
+    """The Service of one rank."""
     name = f"{job}-{role.lower()}-{index}"
     metadata = {**_child_metadata(name, job, role, index, kind), "uid": uid or f"{name}-service-uid"}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
@@ -201,7 +201,7 @@ def services(*ranks: tuple[str, int]) -> tuple[ServiceView, ...]:
 
 
 def stored(obj: Object, uid: str) -> Object:
-    """A child from a plan as the API server would return it."""
+    """A child of a plan as the API server returns it."""
     return {**obj, "metadata": {**obj["metadata"], "uid": uid, "resourceVersion": "1"}}
 
 

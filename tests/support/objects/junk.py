@@ -1,4 +1,4 @@
-"""What users, and operators of other versions, may leave in an object: anything that JSON can say."""
+"""Hypothesis strategies for fields with arbitrary JSON, as users or other operator versions may leave them."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ hostile = st.recursive(
     ),
     max_leaves=6,
 )
-"""Also what JSON cannot say and YAML or a program can: no number, half a character, more levels than a stack has."""
+"""Also values that YAML or a program can contain and JSON cannot: NaN, lone surrogates, very deep nesting."""
 
 
 _containers = st.lists(
@@ -37,7 +37,7 @@ _containers = st.lists(
 
 
 def specs_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Specs in which everything has a right name, and any of `values` for a value."""
+    """Specs with valid field names and arbitrary `values`."""
     replica = st.fixed_dictionaries(
         {},
         optional={
@@ -104,4 +104,4 @@ statuses = st.fixed_dictionaries(
         "completedIndexes": st.dictionaries(_roles, st.text("0123456789,-x", max_size=9)),
     },
 )
-"""A status of the right types, with whatever content."""
+"""A status of the right types with arbitrary content."""

@@ -1,4 +1,4 @@
-"""Small objects that tests of any API server create."""
+"""Small objects that tests create on any API server."""
 
 from typing import Any
 
@@ -17,7 +17,19 @@ def pod(name: str = "p", *, spec: dict[str, Any] | None = None, **container: Any
     return body | {"spec": {"containers": [main], **(spec or {})}}
 
 
+def webhook_configuration(name: str) -> dict[str, Any]:
+    """A ValidatingWebhookConfiguration that matches no resource."""
+    webhook = {
+        "name": "asks.nothing.example.com",
+        "clientConfig": {"url": "https://127.0.0.1/"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    return {**kind, "metadata": {"name": name}, "webhooks": [webhook]}
+
+
 async def bind(api: RawApi, name: str = "p", node: str = "n1") -> Reply:
-    """Gives the pod a node, as a scheduler does."""
+    """Binds the pod to a node, as a scheduler does."""
     binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
     return await api.post(api.path("pods", name, "binding"), binding)

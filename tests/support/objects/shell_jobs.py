@@ -1,4 +1,4 @@
-"""Manifests of small jobs whose programs are shell scripts: quick, and they need no torch."""
+"""Manifests of small jobs whose programs are shell scripts: they start quickly and need no torch."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
-"""What a PyTorchJob must show to its users: its children's labels and its conditions, word for word.
+"""The labels and conditions of a PyTorchJob as users see them, word for word.
 
-The texts are those of training-operator v1.9, written out here once more so that a change of ours cannot go unseen.
+They repeat the texts of training-operator v1.9 on purpose, so that a changed text fails a test.
 """
 
 Condition = tuple[str, str, str, str]

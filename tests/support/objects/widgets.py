@@ -1,4 +1,4 @@
-"""A custom resource that uses every part of a CRD that the embedded server knows, and how to install it anywhere."""
+"""A CRD that uses every feature that the embedded server supports, and how to install it on any server."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ _SPEC: dict[str, Any] = {
 
 
 def definition(plural: str = "widgets", *, rules: bool = False) -> dict[str, Any]:
-    """The CRD; with `rules` one field may not change once it is set."""
+    """The CRD; with `rules` one field is immutable."""
     kind = plural.removesuffix("s").capitalize()
     spec = dict(_SPEC)
     if rules:
@@ -112,11 +112,11 @@ def widget(name: str = "w", kind: str = "Widget", **spec: Any) -> dict[str, Any]
 
 
 async def install(api: RawApi, crd: dict[str, Any]) -> str:
-    """Creates the CRD unless it is there, waits until it is served, and answers with the path of its objects."""
+    """Creates the CRD unless it exists, waits until it is served, and returns the path of its objects."""
     reply = await api.post(DEFINITIONS, crd)
     assert reply.code in {201, 409}, reply.body
     path = api.path(crd["spec"]["names"]["plural"], group=GROUP)
-    # The real server serves it a moment after the answer; a write is the last thing that it allows.
+    # The real server serves it with a delay; writes work last.
     probe = widget("probe", crd["spec"]["names"]["kind"])
     await eventually(lambda: api.post(f"{path}?dryRun=All", probe), lambda reply: reply.code == 201, seconds=15)
     return path
