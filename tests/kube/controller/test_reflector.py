@@ -363,6 +363,25 @@ async def test_an_object_that_cannot_be_read_does_not_hide_the_others(
     assert [record.message.partition(":")[0] for record in caplog.records] == ["configmaps n/bad is left out"] * 2
 
 
+async def test_deleted_object_leaves_the_store_even_if_its_last_state_cannot_be_read() -> None:
+    server = FakeApiServer()
+    server.write("a", color=1)
+    store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
+    changes: list[tuple[ColorView | None, ColorView | None]] = []
+    reflector = Reflector(
+        server, CONFIG_MAPS, store, convert=ColorView, on_change=lambda before, after: changes.append((before, after))
+    )
+    async with in_background(reflector.run()):
+        await asyncio.sleep(1)
+        [view] = store.all()
+        server.write("a", color="red")
+        server.delete("a")
+        await asyncio.sleep(1)
+    assert store.all() == []
+    assert store.last_version == "3"
+    assert changes == [(None, view), (view, None)]
+
+
 def _version(item: Object | None) -> str | None:
     return item["metadata"]["resourceVersion"] if item else None
 

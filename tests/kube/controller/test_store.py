@@ -45,7 +45,7 @@ def test_events_change_it_and_tell_before_and_after(store: Store[Object]) -> Non
     store.replace([], "1")
     assert store.apply(one) == [(None, one)]
     assert store.apply(two) == [(one, two)]
-    assert store.remove(three) == [(two, None)]
+    assert remove(store, three) == [(two, None)]
     assert store.all() == []
     assert store.last_version == "4"
 
@@ -55,7 +55,7 @@ def test_indexes_follow_the_objects(store: Store[Object]) -> None:
     store.apply(obj("a", 3, color="blue"))
     assert store.by_index("color", "red") == []
     assert [item["metadata"]["name"] for item in store.by_index("color", "blue")] == ["b", "a"]
-    store.remove(obj("b", 4, color="blue"))
+    remove(store, obj("b", 4, color="blue"))
     assert store.by_index("color", "blue") == [store.get("n/a")]
 
 
@@ -91,7 +91,7 @@ def test_listeners_hear_of_our_write_once_the_watch_shows_it(store: Store[Object
 def test_an_answer_that_the_watch_has_passed_brings_nothing_back(store: Store[Object]) -> None:
     store.replace([obj("a", 1)], "1")
     store.apply(obj("a", 5))
-    store.remove(obj("a", 7))
+    remove(store, obj("a", 7))
     store.remember(obj("a", 5))
     assert store.get("n/a") is None
 
@@ -123,7 +123,7 @@ def test_a_successor_survives_the_deletion_of_its_predecessor(store: Store[Objec
     first, second = obj("a", 1, uid="u1"), obj("a", 5, uid="u2")
     store.replace([first], "1")
     store.remember(second)
-    assert store.remove(obj("a", 4, uid="u1")) == []
+    assert remove(store, obj("a", 4, uid="u1")) == []
     assert store.get("n/a") == second
     assert store.apply(second) == [(first, second)]
 
@@ -134,7 +134,7 @@ def test_what_we_know_is_gone_does_not_come_back(store: Store[Object]) -> None:
     assert store.apply(obj("a", 3, uid="u1")) == []
     store.remember(obj("a", 3, uid="u1"))
     assert store.get("n/a") is None
-    assert store.remove(obj("a", 4, uid="u1")) == [(obj("a", 1, uid="u1"), None)]
+    assert remove(store, obj("a", 4, uid="u1")) == [(obj("a", 1, uid="u1"), None)]
     assert store.apply(obj("a", 5, uid="u2")) == [(None, obj("a", 5, uid="u2"))]
 
 
@@ -143,7 +143,7 @@ def test_a_list_from_before_the_deletion_does_not_end_the_silence_about_it(store
     store.forget("n/a", uid="u1")
     assert store.replace([obj("a", 1, uid="u1")], "2") == []
     assert store.apply(obj("a", 3, uid="u1")) == []
-    assert store.remove(obj("a", 4, uid="u1")) == [(obj("a", 1, uid="u1"), None)]
+    assert remove(store, obj("a", 4, uid="u1")) == [(obj("a", 1, uid="u1"), None)]
 
 
 def test_only_that_very_object_is_forgotten(store: Store[Object]) -> None:
@@ -160,6 +160,46 @@ def test_after_the_servers_history_was_set_back_the_list_is_the_truth(store: Sto
     assert store.all() == [obj("a", 7)]
     assert sorted(changes, key=str) == sorted([(obj("a", 50), obj("a", 7)), (obj("b", 60), None)], key=str)
     assert store.apply(obj("d", 11)) == [(None, obj("d", 11))]
+
+
+@pytest.fixture
+def red() -> Store[Object]:
+    """Its watch selects red objects."""
+    return Store(metadata=raw_metadata, indexes={"color": color_of}, matches=lambda item: item["color"] == "red")
+
+
+def test_answer_that_the_watch_no_longer_selects_is_not_taken_in(red: Store[Object]) -> None:
+    first = obj("a", 1)
+    red.replace([first], "1")
+    assert remove(red, obj("a", 4)) == [(first, None)]
+    red.remember(obj("a", 5, color="blue"))
+    assert red.all() == []
+
+
+def test_answer_that_the_watch_no_longer_selects_removes_the_object_at_once(red: Store[Object]) -> None:
+    first = obj("a", 1)
+    red.replace([first], "1")
+    red.remember(obj("a", 5, color="blue"))
+    assert (red.get("n/a"), red.by_index("color", "red")) == (None, [])
+    assert red.apply(obj("a", 3)) == []
+    assert red.get("n/a") is None
+    assert remove(red, obj("a", 4)) == [(first, None)]
+
+
+def test_object_that_is_selected_again_returns(red: Store[Object]) -> None:
+    first, last = obj("a", 1), obj("a", 6)
+    red.replace([first], "1")
+    red.remember(obj("a", 5, color="blue"))
+    red.remember(last)
+    assert red.get("n/a") == last
+    assert remove(red, obj("a", 4)) == []
+    assert red.apply(last) == [(first, last)]
+
+
+def test_old_answer_that_is_not_selected_does_not_remove_a_newer_object(red: Store[Object]) -> None:
+    red.replace([obj("a", 7)], "7")
+    red.remember(obj("a", 5, color="blue"))
+    assert red.get("n/a") == obj("a", 7)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -248,7 +288,7 @@ class StoreMachine(RuleBasedStateMachine):
         if event is None:
             self.store.advance(str(self.version))
         elif event[1] == "DELETED":
-            self.announce(self.store.remove(event[2]))
+            self.announce(remove(self.store, event[2]))
         else:
             self.announce(self.store.apply(event[2]))
 
@@ -314,6 +354,11 @@ class StoreMachine(RuleBasedStateMachine):
                 del self.listener[name]
             else:
                 self.listener[name] = after
+
+
+def remove(store: Store[Object], item: Object) -> list[Any]:
+    metadata = raw_metadata(item)
+    return store.remove(metadata.namespaced_name, uid=metadata.uid, version=metadata.resource_version)
 
 
 def uid_of(item: Object) -> str:

@@ -36,6 +36,18 @@ def test_a_child_that_lost_its_label_is_still_seen_by_its_owner() -> None:
     assert len(caches.observe(JOB, taken_ports=frozenset()).pods) == 1
 
 
+def test_answer_about_a_child_without_job_label_is_not_kept() -> None:
+    """The label was removed while our write was in flight. The watch has reported the child as deleted already."""
+    caches = Caches(KINDS)
+    caches.pods.remember(PodBuilder("Master", 0).raw())
+    caches.pods.remember(PodBuilder("Master", 0).metadata(labels={}, resourceVersion="1000").raw())
+    caches.services.remember({**service("Master", 0), "metadata": {"name": "s", "resourceVersion": "1000"}})
+
+    observed = caches.observe(JOB, taken_ports=frozenset())
+
+    assert (observed.pods, observed.services) == ((), ())
+
+
 def test_a_companion_is_found_by_the_jobs_name_whoever_controls_it() -> None:
     caches = Caches(KINDS, companions=[AUTOSCALERS])
     for name in ("digits", "other"):

@@ -191,9 +191,9 @@ class Reflector(Generic[T]):
                 if item is not None:
                     self._announce(self._store.apply(item))
             case "DELETED":
-                item = self._item(event.object)
-                if item is not None:
-                    self._announce(self._store.remove(item))
+                # The rest of the object need not be readable for this.
+                gone = _identified_decoder.decode(event.object).metadata
+                self._announce(self._store.remove(gone.key, uid=gone.uid, version=gone.resource_version))
             case "BOOKMARK":
                 self._store.advance(_bookmark_decoder.decode(event.object).metadata.resource_version)
             case "ERROR":
@@ -206,9 +206,8 @@ class Reflector(Generic[T]):
         try:
             return self._decode(raw)
         except Exception as error:
-            name = msgspec.json.decode(raw, type=_Named).metadata
-            where = f"{name.namespace}/{name.name}" if name.namespace else name.name
-            log.exception("%s %s is left out: %s", self._resource.qualified_plural, where, error)
+            key = _identified_decoder.decode(raw).metadata.key
+            log.exception("%s %s is left out: %s", self._resource.qualified_plural, key, error)
             return None
 
     def _announce(self, changes: list[Change[T]]) -> None:
@@ -240,17 +239,24 @@ class _Bookmark(msgspec.Struct):
     metadata: ListMeta
 
 
-class _Name(msgspec.Struct):
+class _Identity(msgspec.Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class _Named(msgspec.Struct):
-    metadata: _Name
+class _Identified(msgspec.Struct):
+    metadata: _Identity
 
 
 _page_decoder = msgspec.json.Decoder(Page[msgspec.Raw])
 _event_decoder = msgspec.json.Decoder(_Event)
+_identified_decoder = msgspec.json.Decoder(_Identified)
 _bookmark_decoder = msgspec.json.Decoder(_Bookmark)
 
 

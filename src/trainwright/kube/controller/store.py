@@ -31,11 +31,18 @@ class Store(Generic[T]):
 
     The watch has a position, `last_version`: everything that happened up to there has been seen. A remembered answer
     from beyond it goes in; one from before it is old news, perhaps of an object that is gone. No object is ever
-    replaced by an older state of itself.
+    replaced by an older state of itself. `matches` is the selector of the watch, if it has one.
     """
 
-    def __init__(self, *, metadata: Callable[[T], ObjectMeta], indexes: Mapping[str, Index[T]] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        metadata: Callable[[T], ObjectMeta],
+        indexes: Mapping[str, Index[T]] | None = None,
+        matches: Callable[[T], bool] | None = None,
+    ) -> None:
         self._metadata = metadata
+        self._matches = matches
         self._indexes = dict(indexes or {})
         self._held: dict[str, _Held[T]] = {}
         self._index: dict[str, dict[str, dict[str, None]]] = {name: {} for name in self._indexes}
@@ -75,13 +82,19 @@ class Store(Generic[T]):
     def remember(self, item: T) -> None:
         """Takes in the server's answer to a write of ours, unless the watch has passed it or knows better.
 
-        Only for objects that the watch's selectors match: no event would ever take another one out again.
+        An answer that the watch does not select any more removes the object: no later event would.
         """
         metadata = self._metadata(item)
         key, version = metadata.namespaced_name, _number(metadata.resource_version)
         held = self._held.get(key)
         known = max(self._position, held.version if held else 0, self._floor.get(key, 0))
         if version <= known or metadata.uid in self._gone:
+            return
+        if self._matches is not None and not self._matches(item):
+            self._floor[key] = version
+            if held is not None:
+                self._told.setdefault(key, held.item)
+                self._drop(key)
             return
         self._told.setdefault(key, held.item if held else None)
         self._put(key, item, version)
@@ -130,13 +143,11 @@ class Store(Generic[T]):
             return []
         return self._take(item, metadata)
 
-    def remove(self, item: T) -> list[Change[T]]:
+    def remove(self, key: str, *, uid: str, version: str) -> list[Change[T]]:
         """Takes in a DELETED event; an object of that name that is newer than the event stays."""
-        metadata = self._metadata(item)
-        if not self._pass(metadata.resource_version):
+        if not self._pass(version):
             return []
-        self._gone.pop(metadata.uid, None)
-        key = metadata.namespaced_name
+        self._gone.pop(uid, None)
         held = self._held.get(key)
         if held and held.version > self._position:
             return []

@@ -145,7 +145,13 @@ def _outlook(resource: Resource, view: type[V]) -> Views[V]:
 
 
 def _children(resource: Resource, view: type[C], jobs: Callable[[C], Iterable[str]]) -> Views[C]:
-    return Views(resource, view, Store(metadata=lambda child: child.metadata, indexes={_JOB: jobs}))
+    return Views(
+        resource, view, Store(metadata=lambda child: child.metadata, indexes={_JOB: jobs}, matches=_has_job_label)
+    )
+
+
+def _has_job_label(child: Pod | ServiceView) -> bool:
+    return JOB_NAME in child.metadata.labels
 
 
 def _jobs_by_label(child: Pod | ServiceView) -> Iterable[str]:
