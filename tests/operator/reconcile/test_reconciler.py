@@ -2,9 +2,11 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from tests.support.cluster.controlplane import ControlPlane
 from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder, template
 from tests.support.servers.scripted_server import answer, scripted_server
@@ -15,7 +17,7 @@ from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
-from trainwright.objects.resources import NODES, PODS, SERVICES
+from trainwright.objects.resources import NODES, PODS, SERVICES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
@@ -116,6 +118,37 @@ async def test_a_job_that_changed_in_the_meantime_is_looked_at_again_when_the_wa
 
     bench.caches.jobs[PYTORCH.name].store.remember(newer)
     assert await bench.look_until_settled(job) == Done()
+
+
+class ContestedClient(Client):
+    """Another client changes the job before each status write."""
+
+    contested = True
+
+    async def replace(self, resource: Resource, obj: Object, **options: Any) -> Object:
+        if self.contested:
+            metadata = obj["metadata"]
+            label = {"metadata": {"labels": {"version": metadata["resourceVersion"]}}}
+            await self.patch(resource, metadata["name"], label, namespace=metadata["namespace"])
+        return await super().replace(resource, obj, **options)
+
+
+async def test_conflicts_in_a_row_back_off_and_are_logged_once(
+    control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with ContestedClient(control_plane.config) as client:
+        bench = Bench(client)
+        job = await bench.submit(JobBuilder("contested", namespace=real_namespace).master())
+        await bench.look(job)
+
+        outcomes = [await bench.look(job) for _ in range(8)]
+
+        assert outcomes == [RequeueAfter(seconds) for seconds in (1, 2, 4, 8, 16, 32, 60, 60)]
+        (warning,) = caplog.messages
+        assert warning.startswith(f"PyTorchJob/{real_namespace}/contested: 5 conflicts in a row")
+
+        client.contested = False
+        assert await bench.look_until_settled(job) == Done()
 
 
 async def test_a_job_that_cannot_run_is_given_up_and_says_why_once(client: Client, real_namespace: str) -> None:

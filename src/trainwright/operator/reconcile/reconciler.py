@@ -1,5 +1,6 @@
-"""One look at one job: read what is known, ask the engine, carry out its plan, say how it ended."""
+"""Reconciles one job: reads the caches, asks the engine for a plan, applies it and returns the outcome."""
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -18,12 +19,19 @@ from trainwright.operator.reconcile.applier import Applier, Unacceptable
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.port_ledger import PortReservations, listening_ports, ports_of_others
 
-CATCH_UP_SECONDS = 1.0
-"""After a conflict the watch brings the newer job and wakes us; this is for a conflict that nothing newer explains."""
+log = logging.getLogger(__name__)
+
+CATCH_UP_SECONDS, LONGEST_CATCH_UP_SECONDS = 1.0, 60.0
+"""After a conflict the watch brings the newer job and enqueues it. These bound the back-off of conflicts that no newer
+version explains."""
+
+CONFLICTS_TO_REPORT = 5
+"""So many conflicts in a row are logged as a warning."""
 
 
 class Reconciler:
-    """Remembers nothing between two looks at a job but the ports of plans in flight: all it knows is in the caches."""
+    """Keeps nothing between two reconciliations but the ports of plans in flight and the number of conflicts in a row.
+    Everything else is in the caches."""
 
     def __init__(
         self,
@@ -42,56 +50,58 @@ class Reconciler:
         self._applier = applier
         self._clock = clock
         self._reservations = PortReservations()
+        self._conflicts: dict[ObjectKey, int] = {}
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
-        """Never raises for what a cluster or a user can do."""
+        """Errors of the API server and invalid jobs are outcomes. Whatever this raises is a defect of the operator."""
         kind = self._kinds[key.kind]
-        if trouble := await self._clear_doubt(kind, key):
-            return trouble
+        if failure := await self._confirm_status_write(kind, key):
+            return failure
         job = self._caches.jobs[key.kind].store.get(key.namespaced_name)
         if job is None:
             self._applier.forget(key)
+            self._conflicts.pop(key, None)
             return Done()
         if job["metadata"].get("deletionTimestamp"):
-            return Done()  # its children go by garbage collection
+            return Done()  # the garbage collector deletes its children
         if self._applier.statuses.is_outdated(kind, job):
-            return await self._move_memory(kind, job)
+            return await self._move_memory(kind, key, job)
         try:
-            return await self._pursue(kind, job, self._read(job, kind))
+            return await self._plan_and_apply(kind, key, job, self._read(job, kind))
         except Unacceptable as refused:
-            return await self._refuse(kind, key, job, str(refused))
+            return await self._fail(kind, key, job, str(refused))
 
-    async def _pursue(self, kind: Kind, job: Object, typed: Job) -> Outcome:
+    async def _plan_and_apply(self, kind: Kind, key: ObjectKey, job: Object, typed: Job) -> Outcome:
         now = self._clock()
         decided = self._decide(typed, now)
-        if trouble := await self._carry_out(kind, job, decided):
-            return trouble
+        if failure := await self._apply(kind, key, job, decided):
+            return failure
         if decided.status is not None or decided.creates or decided.deletes or decided.patches:
-            return RequeueAfter(0)  # what comes next follows from what has just been done
+            return RequeueAfter(0)  # the next step follows from these writes
         if decided.wake_at is not None:
             return RequeueAfter(max(0.0, (decided.wake_at - now).total_seconds()))
         return Terminal(typed.problem) if typed.problem else Done()
 
-    async def _refuse(self, kind: Kind, key: ObjectKey, job: Object, problem: str) -> Outcome:
-        """What the server says about the job's children is the job's end, as if its own schema had said it."""
+    async def _fail(self, kind: Kind, key: ObjectKey, job: Object, problem: str) -> Outcome:
+        """A child that the API server never accepts fails the job, as a violation of the job's own schema does."""
         present = self._caches.jobs[kind.name].store.get(key.namespaced_name)
         if present is None or present["metadata"].get("generation") != job["metadata"].get("generation"):
-            return RequeueAfter(0)  # it was about a job that is another one now
-        return await self._pursue(kind, present, replace(self._read(present, kind), problem=problem))
+            return RequeueAfter(0)  # the refusal was about a former spec or a former job
+        return await self._plan_and_apply(kind, key, present, replace(self._read(present, kind), problem=problem))
 
-    async def _clear_doubt(self, kind: Kind, key: ObjectKey) -> Outcome | None:
-        """None if it is known what became of the last status that was written."""
+    async def _confirm_status_write(self, kind: Kind, key: ObjectKey) -> Outcome | None:
+        """None if the result of the last status write is known."""
         try:
             await self._applier.statuses.clear_doubt(kind, key)
         except (ApiError, Unreachable) as error:
             return Retry.after(error, f"looking at the status that was written: {error}")
         return None
 
-    async def _move_memory(self, kind: Kind, job: Object) -> Outcome:
+    async def _move_memory(self, kind: Kind, key: ObjectKey, job: Object) -> Outcome:
         try:
             await self._applier.statuses.move_memory(kind, job)
         except Conflict:
-            return RequeueAfter(CATCH_UP_SECONDS)
+            return self._after_conflict(key)
         except NotFound:
             return Done()
         except (ApiError, Unreachable) as error:
@@ -108,23 +118,38 @@ class Reconciler:
         uid = job.metadata.uid
         observed = self._caches.observe(job.metadata, taken_ports=self._taken_ports(uid))
         decided = plan(job, observed, self._settings, now, frameworks=self._frameworks)
-        # Nothing is awaited between looking at the ports and here, so no other plan can have chosen the same.
+        # Nothing is awaited since the taken ports were read, so no other plan can have chosen the same.
         self._reservations.reserve(uid, decided.status)
         return decided
 
-    async def _carry_out(self, kind: Kind, job: Object, decided: Plan) -> Outcome | None:
-        """None if all of it was done."""
+    async def _apply(self, kind: Kind, key: ObjectKey, job: Object, decided: Plan) -> Outcome | None:
+        """None if every write succeeded."""
         try:
             failures = await self._applier.apply(kind, job, decided)
         except Conflict:
-            return RequeueAfter(CATCH_UP_SECONDS)
+            return self._after_conflict(key)
         except NotFound:
-            return Done()  # deleted a moment ago
+            return Done()  # the job has just been deleted
         except (ApiError, Unreachable) as error:
             return Retry.after(error, f"writing the status: {error}")
         finally:
             self._reservations.release(job["metadata"]["uid"])
+        self._conflicts.pop(key, None)
         return max(failures, key=lambda failure: failure.seconds, default=None)
+
+    def _after_conflict(self, key: ObjectKey) -> Outcome:
+        conflicts = self._conflicts[key] = self._conflicts.get(key, 0) + 1
+        pause = min(CATCH_UP_SECONDS * 2 ** (conflicts - 1), LONGEST_CATCH_UP_SECONDS)
+        if conflicts == CONFLICTS_TO_REPORT:
+            log.warning(
+                "%s: %d conflicts in a row: another client keeps changing the job, or the watch of %ss is behind; "
+                "trying again in %g s",
+                key,
+                conflicts,
+                key.kind,
+                pause,
+            )
+        return RequeueAfter(pause)
 
     def _taken_ports(self, uid: str) -> frozenset[int]:
         if self._settings.addressing is not Addressing.HOST_PORTS:
