@@ -102,6 +102,27 @@ async def test_an_error_of_our_own_in_one_job_does_not_stop_others(
     assert f"PyTorchJob/{real_namespace}/cursed: unexpected error" in caplog.text
 
 
+async def test_an_error_of_our_own_is_one_event_on_the_job_however_often_it_is_retried(
+    client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        WriteCounter(client.config) as counted,
+        running_operator(counted, namespace=real_namespace, frameworks={"pytorch": Cursed()}) as operator,
+    ):
+        await submit(client, JobBuilder("cursed", namespace=real_namespace).master())
+        await eventually(lambda: tries(caplog), lambda count: count >= 5)
+        told = await eventually(lambda: events(client, real_namespace, "cursed"), bool)
+        await settled(operator)
+        assert counted.writes == 1
+
+    ((kind, reason, message),) = told
+    assert (kind, reason) == ("Warning", "ReconcileError")
+    assert message == (
+        "failed to reconcile: unexpected ZeroDivisionError in the operator, which keeps trying; this is a defect of "
+        "the operator: its log has the details, please report them"
+    )
+
+
 async def test_a_settled_job_causes_no_write(control_plane: ControlPlane, client: Client, real_namespace: str) -> None:
     async with (
         WriteCounter(control_plane.config) as counted,
@@ -306,6 +327,10 @@ async def test_an_operator_that_is_killed_mid_way_goes_on_where_it_was(
 
 
 # Helpers
+
+
+async def tries(caplog: pytest.LogCaptureFixture) -> int:
+    return caplog.text.count("/cursed: unexpected error")
 
 
 async def patiently(client: Client, builder: JobBuilder) -> None:

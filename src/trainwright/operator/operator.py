@@ -18,9 +18,10 @@ from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.controller import Controller
+from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.object_key import ObjectKey
-from trainwright.kube.controller.outcome import Outcome
+from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
@@ -83,7 +84,8 @@ class Operator:
             queue = WorkQueue(rest=0) if on_one_machine else WorkQueue()
         self._queue = queue
         self._caches = Caches(kinds, companions=_companions(self._settings), outlook=_outlook(self._settings, outlook))
-        self._recorders = {name: EventRecorder(client, kind.controller) for name, kind in kinds.items()}
+        self._recorder = EventRecorder(client)
+        self._errors = Deduplicator[ObjectKey, tuple[str, str]]()
         self._announcer = Announcer(self._record, clock=clock)
         self._applier = Applier(
             client,
@@ -134,7 +136,7 @@ class Operator:
             await self._controller.run()
         finally:
             self._announcer.flush()
-            await asyncio.gather(*(recorder.close(_EVENT_SECONDS) for recorder in self._recorders.values()))
+            await self._recorder.close(_EVENT_SECONDS)
 
     async def _before_work(self) -> None:
         if self._lead is not None:
@@ -148,13 +150,21 @@ class Operator:
 
     def _on_reconciled(self, key: ObjectKey, outcome: Outcome, seconds: float) -> None:
         self._observer.reconciled(self._kinds[key.kind], outcome, seconds)
+        if key in self._errors and not isinstance(outcome, Retry):
+            self._errors.forget(key)
 
-    def _on_error(self, key: ObjectKey, _error: Exception) -> None:
+    def _on_error(self, key: ObjectKey, error: Exception) -> None:
         self._observer.crashed(self._kinds[key.kind])
+        job = self._caches.jobs[key.kind].store.get(key.namespaced_name)
+        name = type(error).__name__
+        if job is not None and self._errors.first(key, (job["metadata"]["uid"], name)):
+            self._announcer.announce(job, JobEvent("Warning", "ReconcileError", _explain(name), standing=True))
 
     def _record(self, job: Object, event: JobEvent, at: datetime) -> None:
-        recorder = self._recorders[job["kind"]]
-        recorder.record(job, event.type, event.reason, event.message, at=at, standing=event.standing)
+        component = self._kinds[job["kind"]].controller
+        self._recorder.record(
+            job, event.type, event.reason, event.message, at=at, standing=event.standing, component=component
+        )
 
     def _reflectors(self) -> Sequence[Reflector[Any]]:
         caches = self._caches
@@ -245,6 +255,13 @@ class Operator:
         for pod in self._caches.pods.store.all():
             if pod.spec.node_name == node.metadata.name:
                 self._on_child_change(pod, pod)
+
+
+def _explain(error: str) -> str:
+    return (
+        f"failed to reconcile: unexpected {error} in the operator, which keeps trying; this is a defect of the "
+        "operator: its log has the details, please report them"
+    )
 
 
 def _has_gone(before: Object, after: Object | None) -> bool:

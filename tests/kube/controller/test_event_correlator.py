@@ -36,8 +36,9 @@ def happened(
     at: datetime = NOW,
     about: Object = JOB,
     standing: bool = False,
+    component: str = "pytorchjob-controller",
 ) -> Occurrence:
-    return Occurrence(reference_to(about), type, reason, message, at, standing=standing)
+    return Occurrence(reference_to(about), type, reason, message, at, component, standing=standing)
 
 
 def take(aggregator: Aggregator, occurrence: Occurrence) -> Tally:
@@ -47,7 +48,7 @@ def take(aggregator: Aggregator, occurrence: Occurrence) -> Tally:
 
 def test_a_new_event_says_who_saw_what_happen_to_whom() -> None:
     tally = Aggregator(names=lambda: 0xABC).introduce(happened())
-    assert event_of(tally, component="pytorchjob-controller", instance="host-1") == {
+    assert event_of(tally, instance="host-1") == {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": "mnist.abc", "namespace": "train"},
@@ -71,8 +72,15 @@ def test_a_new_event_says_who_saw_what_happen_to_whom() -> None:
     }
 
 
+def test_events_of_two_components_are_counted_apart() -> None:
+    aggregator = Aggregator()
+    take(aggregator, happened())
+    assert take(aggregator, happened(component="kubelet")).count == 1
+    assert take(aggregator, happened()).count == 2
+
+
 def test_without_an_instance_there_is_no_host() -> None:
-    event = event_of(Aggregator().introduce(happened()), component="c", instance="")
+    event = event_of(Aggregator().introduce(happened(component="c")), instance="")
     assert event["source"] == {"component": "c"}
 
 
@@ -179,7 +187,7 @@ def test_a_deleted_event_starts_again_with_what_it_had_not_shown() -> None:
     tally.written = 1
     take(aggregator, happened(at=NOW + timedelta(minutes=1)))
     tally.start_again("other")
-    assert event_of(tally, component="c", instance="")["count"] == 1
+    assert event_of(tally, instance="")["count"] == 1
     assert (tally.name, tally.written, tally.first) == ("other", 0, NOW + timedelta(minutes=1))
 
 
@@ -268,7 +276,7 @@ def test_of_what_stands_the_last_sight_is_told_and_not_how_often() -> None:
     take(aggregator, happened(at=NOW + timedelta(minutes=1), standing=True))
     assert tally.has_news
     assert tally.patch() == {"lastTimestamp": "2026-11-15T04:06:06Z"}
-    assert event_of(tally, component="c", instance="")["count"] == 1
+    assert event_of(tally, instance="")["count"] == 1
     before = tally.name
     tally.start_again("mnist.other")
     assert tally.name == before

@@ -30,9 +30,7 @@ async def settled(operator: Operator, *, counts: bool = True) -> None:
 
     async def outstanding() -> int:
         queue = operator._queue
-        waiting = [
-            tally for recorder in operator._recorders.values() for lane in recorder._waiting.values() for tally in lane
-        ]
+        waiting = [tally for lane in operator._recorder._waiting.values() for tally in lane]
         busy = len(queue) + len(queue._working) + len(queue._resting)
         return busy + sum(counts or not tally.written for tally in waiting)
 

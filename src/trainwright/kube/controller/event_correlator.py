@@ -35,6 +35,7 @@ class Occurrence:
     reason: str
     message: str
     at: datetime
+    component: str = ""
     standing: bool = False
     """It is how things are: its Event has a name that every process would give it."""
 
@@ -46,7 +47,7 @@ class Occurrence:
     @property
     def story(self) -> tuple[str, ...]:
         """What occurrences must have in common to be similar."""
-        return self.lane, self.reference.get("fieldPath", ""), self.type, self.reason
+        return self.lane, self.reference.get("fieldPath", ""), self.type, self.reason, self.component
 
     def __str__(self) -> str:
         name = "/".join(filter(None, (self.reference.get("namespace"), self.reference["name"])))
@@ -62,6 +63,7 @@ class Tally:
     """
 
     story: tuple[str, ...]
+    component: str
     reference: Object
     type: str
     reason: str
@@ -169,6 +171,7 @@ class Aggregator:
         about = occurrence.reference["name"]
         tally = Tally(
             story=occurrence.story,
+            component=occurrence.component,
             reference=occurrence.reference,
             type=occurrence.type,
             reason=occurrence.reason,
@@ -218,13 +221,13 @@ def _with_suffix(about: str, suffix: str) -> str:
 
 
 def _digest(occurrence: Occurrence) -> str:
-    words = "\0".join((*occurrence.story, occurrence.message))
+    words = "\0".join((*occurrence.story[:-1], occurrence.message))
     return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
 
 
-def event_of(tally: Tally, *, component: str, instance: str) -> Object:
-    """The core/v1 Event: `component` is who reports, `instance` where it runs."""
-    source = {"component": component}
+def event_of(tally: Tally, *, instance: str) -> Object:
+    """The core/v1 Event. `instance` is the host of the reporting component."""
+    source = {"component": tally.component}
     if instance:
         source["host"] = instance
     return {
@@ -236,7 +239,7 @@ def event_of(tally: Tally, *, component: str, instance: str) -> Object:
         "reason": tally.reason,
         "message": tally.message,
         "source": source,
-        "reportingComponent": component,
+        "reportingComponent": tally.component,
         "reportingInstance": instance,
         "firstTimestamp": format_time(tally.first),
         "lastTimestamp": format_time(tally.last),

@@ -29,7 +29,8 @@ _CLOCK_RESOLUTION = 0.001
 
 
 class EventRecorder:
-    """`component` is who reports, `instance` where it runs. Needs a running event loop when it records.
+    """`component` is the reporting controller unless `record` names another, `instance` the host that it runs on. Needs
+    a running event loop when it records.
 
     `capacity` bounds the Events that wait to be written; what would be one more is dropped. The log names the first
     one, and says how many there were when half of those that waited have been written, or at the end.
@@ -38,7 +39,7 @@ class EventRecorder:
     def __init__(
         self,
         client: Transport,
-        component: str,
+        component: str = "",
         instance: str = "",
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -67,6 +68,7 @@ class EventRecorder:
         *,
         at: datetime | None = None,
         standing: bool = False,
+        component: str = "",
     ) -> None:
         """Returns at once. `about` is the object, or an ObjectReference to it; `type` is Normal or Warning; `at` is
         when it happened, if not just now; `standing` if it is how things are, whichever process finds them so: then
@@ -76,7 +78,9 @@ class EventRecorder:
         except KeyError as missing:
             log.error("event %s (%s) is about an object without %s", reason, message, missing)
             return
-        occurrence = Occurrence(reference, type, reason, message, at or self._clock(), standing=standing)
+        occurrence = Occurrence(
+            reference, type, reason, message, at or self._clock(), component or self._component, standing=standing
+        )
         if self._closed:
             log.warning("event %s is lost: it comes after the end", occurrence)
             return
@@ -160,7 +164,7 @@ class EventRecorder:
             else:
                 tally.written = shown
                 return
-        shown, event = tally.count, event_of(tally, component=self._component, instance=self._instance)
+        shown, event = tally.count, event_of(tally, instance=self._instance)
         try:
             await self._send(requests.create_request(EVENTS, event, namespace=tally.namespace))
         except AlreadyExists:
