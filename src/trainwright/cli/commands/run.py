@@ -52,7 +52,7 @@ from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_V
     "--timeout",
     type=duration,
     metavar="DURATION",
-    help="Stop following after this time; the jobs keep running.",
+    help="Stop following after this time (90s, 5m); the jobs keep running.",
 )
 @click.option("--replace", is_flag=True, help="Delete and recreate jobs that are running with a different spec.")
 @target_flags
@@ -168,7 +168,7 @@ def _follow(states: list[JobState], target: Target, console: Console, *, timeout
 
 
 def _volumes(state: JobState, client: SyncClient) -> Iterator[tuple[str, str, str]]:
-    """Name, mount path and location of the volumes of a job whose location is known."""
+    """Name, mount path and location of the volumes of a job, as far as the location is known."""
     for replica in read_job(state.object).replicas.values():
         spec = replica.template.get("spec") or {}
         mounts = {

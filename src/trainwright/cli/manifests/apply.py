@@ -72,7 +72,7 @@ def in_apply_order(items: list[ValidObject]) -> list[ValidObject]:
 
 
 def annotate_for_node(job: Object, directory: Path, *, flag: Path | None, active: Path | None) -> Object:
-    """The job with the annotations that tell the embedded node the directory of the manifest and the Python to use.
+    """The job with the annotations for the embedded node: the directory of the manifest and the Python to use.
 
     The value of --python overrides the manifest's annotation, which overrides the Python of the active environment.
     """
