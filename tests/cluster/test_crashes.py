@@ -54,7 +54,7 @@ def wait_until_ready(process: "subprocess.Popen[str]") -> None:
 
 
 class Witness:
-    """Writes as fast as the server answers, and remembers what it was told."""
+    """Writes as fast as the server answers, and remembers the acknowledged writes."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[str, Object] = {}
@@ -62,7 +62,7 @@ class Witness:
         self.highest_version = 0
 
     async def write(self, client: Client, worker: int) -> None:
-        """Creates, changes and deletes objects of its own until the server is gone."""
+        """Creates, changes and deletes objects of its own until the server has ended."""
         for number in itertools.count(1):
             name = f"worker-{worker}-{next(_numbers)}"
             obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}

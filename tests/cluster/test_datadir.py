@@ -143,13 +143,13 @@ def test_the_record_is_valid_only_while_its_process_runs(data: DataDir) -> None:
     data.write_record(record())
     assert data.running() == record()
 
-    data.write_record(record(start_ticks=record().start_ticks + 1))  # the pid is somebody else's by now
+    data.write_record(record(start_ticks=record().start_ticks + 1))  # the pid belongs to another process by now
     assert data.running() is None
     data.write_record(record(boot_id="the boot before"))
     assert data.running() is None
 
     data.write_record(record())
-    data.remove_record(record(server="https://127.0.0.1:1"))  # ours was lost before, this one is somebody else's
+    data.remove_record(record(server="https://127.0.0.1:1"))  # the record of another process stays
     assert data.running() == record()
     data.remove_record(record())
     assert data.running() is None

@@ -134,7 +134,7 @@ async def test_a_second_cluster_in_the_same_directory_is_refused(tmp_path: Path)
         with pytest.raises(AlreadyRunningError, match=r"already running \(pid \d+\)"):
             await EmbeddedCluster(tmp_path, with_node=False).start()
         async with Client(cluster.config) as client:
-            assert (await client.list(NAMESPACES)).items  # the first one has not noticed
+            assert (await client.list(NAMESPACES)).items  # the first one is not affected
 
 
 async def test_two_clusters_side_by_side_get_a_port_each(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ async def test_a_crashed_component_is_shown_in_readiness_and_restarted(
         assert code == 500
         assert "[-]namespaces failed" in text
         assert cluster.failures == {"namespaces": "OSError: disk on fire"}
-        # The other parts never noticed, and the broken one works again.
+        # The other components were not affected, and the failed one works again.
         await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "brief"}})
         await client.delete(NAMESPACES, "brief")
         async with asyncio.timeout(10):

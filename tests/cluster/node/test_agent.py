@@ -44,7 +44,7 @@ def main_status(pod: Object) -> Object:
 
 
 def supervisor_of(node: Node, pod: Object) -> SupervisorProcess:
-    """Whoever asks for it closes its descriptor."""
+    """The caller closes its descriptor."""
     supervisor = PodDirectory(node.directory / "pods" / pod["metadata"]["uid"]).find_supervisor()
     assert supervisor is not None
     return supervisor
@@ -250,7 +250,7 @@ async def test_a_port_in_use_fails_the_pod_and_names_the_process(node: Node) -> 
         await node.create("p", container("echo never"), annotations={"listen-ports": str(port)})
         pod = await node.until_phase("p", "Failed")
     assert pod["status"]["reason"] == "PortTaken"
-    # From inside a user namespace, which an ordinary user's overlay is, nobody outside can be looked at.
+    # From inside the user namespace of an unprivileged user's sandbox, processes outside cannot be inspected.
     visible = os.getuid() == 0 or pod["metadata"]["annotations"]["node.trainwright.dev/sandbox"] == "plain"
     holder = f"process {os.getpid()}" if visible else "a process that this user cannot inspect"
     assert f"port {port} is taken by {holder}" in pod["status"]["message"]

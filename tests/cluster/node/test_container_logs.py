@@ -10,16 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.container_logs import (
-    ContainerLogs,
-    LogDecoder,
-    _close,
-    _line_starts,
-    _open_all,
-    _tail_offset,
-)
+from trainwright.cluster.node.container_logs import ContainerLogs
 from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.cri_log import MAX_ROTATED_FILES, LogFile
+from trainwright.cluster.node.supervisor.cri_log import MAX_ROTATED_FILES, LogFile, rotated_names
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
@@ -29,23 +22,28 @@ ENDED = container_status.terminated(exit_code=0, reason="Completed", started_at=
 
 
 class Container:
-    """What a supervisor would have written."""
+    """A container's files as a supervisor writes them."""
 
     def __init__(self, node: Path) -> None:
         self.directory = node / "pods" / "u"
         (self.directory / "logs/main").mkdir(parents=True)
 
-    def stands(self, state: dict[str, Any], *, restarts: int = 0, last: dict[str, Any] | None = None) -> None:
-        record = {"name": "main", "restarts": restarts, "state": state, "last": last or {}}
-        write_json(str(self.directory / "state.json"), {"initContainers": [], "containers": [record]})
+    def set_state(self, state: dict[str, Any], *, restarts: int = 0, last: dict[str, Any] | None = None) -> None:
+        status = {"name": "main", "restarts": restarts, "state": state, "last": last or {}}
+        write_json(str(self.directory / "state.json"), {"initContainers": [], "containers": [status]})
 
-    def wrote(self, *lines: str, run: int = 0) -> None:
+    def write(self, *lines: str, run: int = 0) -> None:
         with (self.directory / f"logs/main/{run}.log").open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
 
-    def rotates(self, limit: int, run: int = 0) -> LogFile:
-        """The log as a supervisor writes it, with files of so many bytes."""
+    def open_log(self, limit: int, run: int = 0) -> LogFile:
+        """For rotation at `limit` bytes."""
         return LogFile(str(self.directory / f"logs/main/{run}.log"), limit=limit)
+
+    def stored_lines(self) -> int:
+        path = str(self.directory / "logs/main/0.log")
+        files = [Path(name) for name in (path, *rotated_names(path)) if Path(name).exists()]
+        return sum(file.read_bytes().count(b"\n") for file in files)
 
 
 @pytest.fixture
@@ -64,14 +62,14 @@ async def read(container: Container, **options: Any) -> str:
 
 
 async def test_everything_is_read(container: Container) -> None:
-    container.stands(ENDED)
-    container.wrote(line(1, "one"), line(2, "tw", "P"), line(3, "o"), line(4, "end", "P"))
+    container.set_state(ENDED)
+    container.write(line(1, "one"), line(2, "tw", "P"), line(3, "o"), line(4, "end", "P"))
     assert await read(container) == "one\ntwo\nend"
 
 
 async def test_options_choose_what_is_read(container: Container) -> None:
-    container.stands(RUNNING)
-    container.wrote(*(line(second, f"text {second}") for second in range(1, 6)))
+    container.set_state(RUNNING)
+    container.write(*(line(second, f"text {second}") for second in range(1, 6)))
     assert await read(container, tail_lines=2) == "text 4\ntext 5\n"
     assert await read(container, tail_lines=0) == ""
     assert await read(container, tail_lines=99, limit_bytes=9) == "text 1\nte"
@@ -81,43 +79,43 @@ async def test_options_choose_what_is_read(container: Container) -> None:
 
 
 async def test_following_reads_until_the_container_has_ended(container: Container) -> None:
-    container.stands(RUNNING)
-    container.wrote(line(1, "one"))
+    container.set_state(RUNNING)
+    container.write(line(1, "one"))
     reading = asyncio.create_task(read(container, follow=True))
     await asyncio.sleep(0)
-    container.wrote(line(2, "two"))
+    container.write(line(2, "two"))
     await asyncio.sleep(0.06)
     assert not reading.done()
-    container.wrote(line(3, "three"))
-    container.stands(ENDED)
+    container.write(line(3, "three"))
+    container.set_state(ENDED)
     assert await reading == "one\ntwo\nthree\n"
 
 
 async def test_following_ends_when_the_container_was_started_again(container: Container) -> None:
-    container.stands(RUNNING)
-    container.wrote(line(1, "one"))
+    container.set_state(RUNNING)
+    container.write(line(1, "one"))
     reading = asyncio.create_task(read(container, follow=True))
     await asyncio.sleep(0)
-    container.wrote(line(1, "again"), run=1)
-    container.stands(RUNNING, restarts=1, last=ENDED)
+    container.write(line(1, "again"), run=1)
+    container.set_state(RUNNING, restarts=1, last=ENDED)
     assert await reading == "one\n"
     assert await read(container) == "again\n"
     assert await read(container, previous=True) == "one\n"
 
 
 async def test_in_back_off_the_last_run_is_both_the_current_and_the_previous(container: Container) -> None:
-    container.wrote(line(1, "crash"), run=1)
-    container.stands(container_status.waiting("CrashLoopBackOff"), restarts=1, last=ENDED)
+    container.write(line(1, "crash"), run=1)
+    container.set_state(container_status.waiting("CrashLoopBackOff"), restarts=1, last=ENDED)
     assert await read(container) == await read(container, previous=True) == "crash\n"
 
 
 async def test_a_missing_log_is_refused_in_the_kubelets_words(container: Container) -> None:
     with pytest.raises(LogUnavailable, match='container "main" in pod "p1" is waiting to start: ContainerCreating'):
         await read(container)
-    container.stands(container_status.waiting("PodInitializing"))
+    container.set_state(container_status.waiting("PodInitializing"))
     with pytest.raises(LogUnavailable, match='container "main" in pod "p1" is waiting to start: PodInitializing'):
         await read(container)
-    container.stands(RUNNING)
+    container.set_state(RUNNING)
     with pytest.raises(LogUnavailable, match='previous terminated container "main" in pod "p1" not found'):
         await read(container, previous=True)
 
@@ -127,9 +125,9 @@ def encoded(*lines: str) -> bytes:
 
 
 async def test_rotated_files_are_one_log(container: Container) -> None:
-    container.stands(RUNNING, restarts=1, last=ENDED)
+    container.set_state(RUNNING, restarts=1, last=ENDED)
     for run in (0, 1):
-        log = container.rotates(1, run)
+        log = container.open_log(1, run)
         log.write(encoded(*(line(second, f"{run}.{second}") for second in range(1, 4)), line(4, f"{run}.", "P")))
         log.write(encoded(line(5, "4")))
         log.close()
@@ -144,8 +142,8 @@ async def test_rotated_files_are_one_log(container: Container) -> None:
 
 
 async def test_a_log_is_read_after_an_interrupted_rotation(container: Container) -> None:
-    container.stands(ENDED)
-    log = container.rotates(1)
+    container.set_state(ENDED)
+    log = container.open_log(1)
     log.write(encoded(line(1, "one"), line(2, "two")))
     log.close()
     (container.directory / "logs/main/0.log").rename(container.directory / "logs/main/0.log.2")
@@ -154,8 +152,8 @@ async def test_a_log_is_read_after_an_interrupted_rotation(container: Container)
 
 
 async def test_a_follower_continues_in_the_next_file(container: Container) -> None:
-    container.stands(RUNNING)
-    log = container.rotates(1)
+    container.set_state(RUNNING)
+    log = container.open_log(1)
     log.write(encoded(line(0, "0")))
     reading = ContainerLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True))
     seen = await anext(reading)
@@ -164,24 +162,24 @@ async def test_a_follower_continues_in_the_next_file(container: Container) -> No
         log.write(encoded(*(line(1, str(number)) for number in batch)))
         for _ in batch:
             seen += await anext(reading)
-    container.stands(ENDED)
+    container.set_state(ENDED)
     assert [piece async for piece in reading] == []
     assert seen.decode().split() == [str(number) for number in range(41)]
     log.close()
 
 
 async def test_a_follower_that_keeps_up_with_a_busy_writer_sees_every_line_once(container: Container) -> None:
-    container.stands(RUNNING)
+    container.set_state(RUNNING)
     total, limit = 60_000, 200_000
     room = threading.Semaphore(limit // 100)  # lines that the writer may be ahead, less than the files that are kept
-    log = container.rotates(limit // MAX_ROTATED_FILES)
+    log = container.open_log(limit // MAX_ROTATED_FILES)
 
     def write() -> None:
         for first in range(0, total, 100):
             for _ in range(100):
                 assert room.acquire(timeout=10)
             log.write(encoded(*(line(1, f"{number:050}") for number in range(first, first + 100))))
-        container.stands(ENDED)
+        container.set_state(ENDED)
 
     writing = asyncio.create_task(asyncio.to_thread(write))
     seen = b""
@@ -202,23 +200,23 @@ async def test_a_follower_that_keeps_up_with_a_busy_writer_sees_every_line_once(
 def test_a_tail_is_the_end_of_the_whole(
     lines: list[tuple[str, str]], wanted: int, limit: int, tmp_path_factory: Any
 ) -> None:
-    path = tmp_path_factory.mktemp("tail") / "log"
-    log = LogFile(str(path), limit=limit)
+    container = Container(tmp_path_factory.mktemp("tail"))
+    container.set_state(ENDED)
+    log = container.open_log(limit=limit)
     log.write(encoded(*(line(1, content, tag) for tag, content in lines)))
     log.close()
-    files = _open_all(path)
-    text = b"".join(file.read() for file in files)
-    lines = lines[len(lines) - text.count(b"\n") :]
-    offset = _tail_offset(files, wanted)
-    _close(files)
-    whole = LogDecoder(timestamps=False, since=None).feed(text)
-    tail = LogDecoder(timestamps=False, since=None).feed(text[offset:])
-    assert tail == b"".join(whole.splitlines(keepends=True)[-wanted:]) or _ends_in_empty_piece(lines)
-    assert offset in {0, len(text), *_line_starts(text, complete=True)}
+    kept = lines[len(lines) - container.stored_lines() :]
+
+    whole = asyncio.run(read(container))
+    tail = asyncio.run(read(container, tail_lines=wanted))
+
+    assert tail == "".join(whole.splitlines(keepends=True)[-wanted:]) or _ends_in_empty_line(kept)
+    assert whole.endswith(tail)
+    assert whole.removesuffix(tail)[-1:] in ("", "\n")
 
 
-def _ends_in_empty_piece(lines: list[tuple[str, str]]) -> bool:
-    """A piece without text opens a line that nobody sees."""
+def _ends_in_empty_line(lines: list[tuple[str, str]]) -> bool:
+    """Partial lines without text at the end count as a line, but have no output."""
     open_text = ""
     for tag, content in lines:
         open_text = open_text + content if tag == "P" else ""

@@ -1,4 +1,4 @@
-"""The life of a PyTorchJob, played once on the embedded cluster with real processes and once on a real API server.
+"""The lifecycle of a PyTorchJob, once on the embedded cluster with real processes and once on a real API server.
 
 Everything that a user can see is compared with what the training-operator v1.9 shows, as literal values.
 """
@@ -141,7 +141,7 @@ async def check_services(stage: ClusterHarness, *, owner: Object) -> None:
 
 
 async def check_cleaned_up(stage: ClusterHarness) -> None:
-    """cleanPodPolicy Running: the worker that still ran is gone with its Service, the finished ones stay."""
+    """cleanPodPolicy Running: the worker that still ran is deleted with its Service, the finished ones stay."""
     kept = ["life-master-0", "life-worker-0"]
     await eventually(lambda: list_named(stage, PODS), lambda left: sorted(left) == kept)
     await eventually(lambda: list_named(stage, SERVICES), lambda left: sorted(left) == kept)
@@ -157,7 +157,7 @@ async def check_final_status(stage: ClusterHarness, finished: Object) -> None:
     status = (await job(stage))["status"]
     assert status["replicaStatuses"] == {
         "Master": {"succeeded": 1, "selector": selector("master")},
-        # As upstream counts: who ran when the job succeeded has succeeded.
+        # As upstream counts: a pod that ran when the job succeeded has succeeded.
         "Worker": {"succeeded": 2, "selector": selector("worker")},
     }
     assert status["restarts"] == {"Worker": 1}
@@ -187,7 +187,7 @@ async def check_events(stage: ClusterHarness) -> None:
         assert {event["source"]["component"] for event in events.items} <= {"pytorchjob-controller"}
         return {(event["type"], event["reason"], event["message"]) for event in events.items}
 
-    # Events follow the writes that they tell of.
+    # Events follow the writes that they report.
     assert await eventually(seen, lambda events: len(events) >= len(expected)) == expected
 
 
