@@ -34,7 +34,7 @@ from trainwright.engine import Settings
 from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
-from trainwright.operator.setup.capabilities import survey
+from trainwright.operator.setup.capabilities import discover_capabilities
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 THEMES = {**LIFECYCLES, **EDGE_CASES}
@@ -85,7 +85,7 @@ async def run_and_compare(
         if gang:
             await serve_pod_groups(client, gang)
         flags = [f"--namespace={namespace}-go", *([f"--gang-scheduler-name={gang.name}"] if gang else []), *TUNED]
-        surroundings = await survey(client, Settings(gang=gang))
+        capabilities = await discover_capabilities(client, Settings(gang=gang))
         with running_go_operator(control_plane, directory=directory, flags=flags):
             async with (
                 Side(client, f"{namespace}-go", gang=gang).open() as go,
@@ -93,8 +93,8 @@ async def run_and_compare(
                 running_operator(
                     client,
                     namespace=ours.namespace,
-                    settings=surroundings.settings,
-                    outlook=surroundings.outlook,
+                    settings=capabilities.settings,
+                    cluster_resources=capabilities.cluster_resources,
                 ),
             ):
                 async for step, theirs, own in run_in_lockstep(cases, go, ours):

@@ -18,9 +18,9 @@ from trainwright.kube.client.errors import Forbidden, Invalid
 from trainwright.kube.client.requests import Request, Response
 from trainwright.objects import Object
 from trainwright.objects.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
-from trainwright.operator.serving.http_server import Address, first_of, serving
+from trainwright.operator.serving.http_server import Address, route, serving
 from trainwright.operator.serving.webhook_certificates import load_into, renewed
-from trainwright.operator.serving.webhooks import path_of, webhook_pages
+from trainwright.operator.serving.webhooks import path_of, webhook_handlers
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -135,7 +135,7 @@ async def webhooks(control_plane: ControlPlane, real_namespace: str) -> AsyncIte
     assert certificates is not None
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_into(tls, certificates)
-    pages = first_of(webhook_pages(KINDS))
+    pages = route(webhook_handlers(KINDS))
     async with Warned(control_plane.config) as client, serving("test", Address("127.0.0.1", 0), pages, tls=tls) as port:
         url = f"https://127.0.0.1:{port}{path_of('PyTorchJob')}"
         asking = configuration(real_namespace, url, certificates.authority)

@@ -25,11 +25,11 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
 from trainwright.objects.resources import LEASES, PODS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator import Operator, application
-from trainwright.operator.application import Parts
+from trainwright.operator.application import Application
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 from trainwright.operator.process import prepare
 from trainwright.operator.serving.http_server import Address
-from trainwright.operator.setup.capabilities import Surroundings
+from trainwright.operator.setup.capabilities import Capabilities
 
 pytestmark = pytest.mark.apiserver
 
@@ -53,14 +53,14 @@ class Process:
             **options,
         )
         self.config = plane.config
-        self.parts = Parts(plane.config, KINDS, self.options)
+        self.application = Application(plane.config, KINDS, self.options)
         self.stop = asyncio.Event()
-        self.forgetful: frozenset[str] = frozenset()
+        self.prunes_status: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        async with self.parts.pages():
-            surroundings = await prepare(self.config, KINDS, self.options)
-            await self.parts.work(replace(surroundings, forgetful=self.forgetful), self.stop)
+        async with self.application.serve():
+            capabilities = await prepare(self.config, KINDS, self.options)
+            await self.application.run(replace(capabilities, prunes_status=self.prunes_status), self.stop)
 
     async def page(self, path: str) -> tuple[int, str]:
         async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
@@ -94,11 +94,11 @@ async def running(process: Process) -> AsyncIterator[Process]:
 
 async def test_pages_answer_before_the_cluster_is_known(control_plane: ControlPlane, real_namespace: str) -> None:
     process = Process(control_plane, real_namespace)
-    async with process.parts.pages():
+    async with process.application.serve():
         assert await process.page("/healthz") == (200, "ok")
         status, text = await process.page("/readyz")
         assert status == 500
-        assert "[-]caches failed: not everything of https://127.0.0.1" in text
+        assert "[-]caches failed: caches of https://127.0.0.1" in text
 
 
 async def test_a_jobs_life_is_counted_once_over_two_processes(
@@ -163,10 +163,10 @@ async def test_a_port_that_somebody_else_has_is_an_error_of_its_flag(
     control_plane: ControlPlane, real_namespace: str
 ) -> None:
     one, other = Process(control_plane, real_namespace), Process(control_plane, real_namespace)
-    other.parts = Parts(control_plane.config, KINDS, one.options)
-    async with one.parts.pages():
+    other.application = Application(control_plane.config, KINDS, one.options)
+    async with one.application.serve():
         with pytest.raises(OperatorError, match=r"--metrics-bind-address: cannot listen on 127\.0\.0\.1:"):
-            async with other.parts.pages():
+            async with other.application.serve():
                 pass
 
 
@@ -174,7 +174,7 @@ async def test_a_definition_that_drops_our_fields_is_a_detail_of_readiness(
     control_plane: ControlPlane, real_namespace: str
 ) -> None:
     process = Process(control_plane, real_namespace)
-    process.forgetful = frozenset({"PyTorchJob"})
+    process.prunes_status = frozenset({"PyTorchJob"})
     async with running(process):
         await process.ready("[+]status-fields ok: the CustomResourceDefinition of pytorchjobs.kubeflow.org does not")
         assert await process.page("/readyz") == (200, "ok")
@@ -265,10 +265,10 @@ async def test_credentials_that_cannot_be_read_end_it_with_one_line(tmp_path: Pa
     (tmp_path / "token").touch()
     config = ClusterConfig(server="http://127.0.0.1:1", token_file=tmp_path / "token")
     with pytest.raises(ConfigError, match=r"^the token file \S+ is empty$"):
-        await Parts(config, KINDS, OperatorOptions()).work(Surroundings(Settings(), ()), asyncio.Event())
+        await Application(config, KINDS, OperatorOptions()).run(Capabilities(Settings(), ()), asyncio.Event())
 
 
 async def test_every_write_that_may_be_under_way_has_a_connection_beside_the_watches() -> None:
     options = OperatorOptions(parallel_writes=300)
-    async with Parts(ClusterConfig(server="http://127.0.0.1:1"), KINDS, options)._client() as client:
+    async with Application(ClusterConfig(server="http://127.0.0.1:1"), KINDS, options)._client() as client:
         assert client._connector.limit > options.parallel_writes + len(KINDS) + 10

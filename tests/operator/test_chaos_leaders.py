@@ -92,7 +92,7 @@ async def _wait_for_standby(operators: dict[str, OperatorProcess]) -> None:
 
     await eventually(
         last_states,
-        lambda states: any(re.fullmatch(r"standby, (?!nobody).* leads", state) for state in states),
+        lambda states: any(re.fullmatch(r"standby, the leader is .*", state) for state in states),
         seconds=60,
     )
 

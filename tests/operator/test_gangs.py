@@ -18,7 +18,7 @@ from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, NODES, PODS, PRIORITY_CLASSES
 from trainwright.operator.options import OperatorError
-from trainwright.operator.setup.capabilities import survey
+from trainwright.operator.setup.capabilities import discover_capabilities
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
 
@@ -43,7 +43,9 @@ async def test_volcano_lets_the_group_in_before_there_are_pods(client: Client, r
     settings = Settings(gang=VOLCANO)
     async with (
         running_kubelet(client, real_namespace) as kubelet,
-        running_operator(client, namespace=real_namespace, settings=settings, outlook=[NODES, PRIORITY_CLASSES]),
+        running_operator(
+            client, namespace=real_namespace, settings=settings, cluster_resources=[NODES, PRIORITY_CLASSES]
+        ),
     ):
         await submit(client, builder.run_policy(schedulingPolicy={"queue": "research"}, cleanPodPolicy="None"))
         (group,) = await eventually(lambda: groups(client, VOLCANO, real_namespace), bool)
@@ -93,14 +95,14 @@ async def test_a_gang_scheduler_that_is_not_installed_is_an_error_at_the_start(c
         await client.list(VOLCANO.resource)
     except NotFound:
         with pytest.raises(OperatorError, match=r"--gang-scheduler-name volcano: the cluster serves no podgroups"):
-            await survey(client, absent)
+            await discover_capabilities(client, absent)
         await serve_pod_groups(client, VOLCANO)
-    assert (await eventually(lambda: _outlook(client, absent), bool)) == [NODES, PRIORITY_CLASSES]
+    assert (await eventually(lambda: _cluster_resources(client, absent), bool)) == [NODES, PRIORITY_CLASSES]
 
 
-async def _outlook(client: Client, settings: Settings) -> list[object]:
+async def _cluster_resources(client: Client, settings: Settings) -> list[object]:
     try:
-        return list((await survey(client, settings)).outlook)
+        return list((await discover_capabilities(client, settings)).cluster_resources)
     except OperatorError:
         return []
 

@@ -17,7 +17,7 @@ from trainwright.kube.controller.outcome import Outcome
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator
-from trainwright.operator.serving.observer import Observer
+from trainwright.operator.reconcile.observer import Observer
 
 pytestmark = pytest.mark.apiserver
 

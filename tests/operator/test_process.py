@@ -1,4 +1,4 @@
-"""Starting the operator's process: which cluster it finds, and what it says when it cannot work there."""
+"""Starting the operator's process: which cluster it finds, and its errors if it cannot run there."""
 
 import asyncio
 import logging
@@ -24,14 +24,14 @@ from trainwright.operator.process import find_cluster, prepare, run_operator
 
 @pytest.fixture
 def absent(request: pytest.FixtureRequest) -> dict[str, Kind]:
-    """A kind that no API server knows, of its own for each test."""
+    """A kind that no API server serves, another one for each test."""
     number = abs(hash(request.node.name)) % 10_000
     return {"AbsentJob": replace(PYTORCH, name=f"AbsentJob{number}", plural=f"absentjobs{number}")}
 
 
 @pytest.fixture
 def no_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Neither kubeconfig nor pod; returns a home directory."""
+    """Neither a kubeconfig nor a pod; returns a home directory."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -51,7 +51,7 @@ def test_a_named_kubeconfig_wins(no_cluster: Path, monkeypatch: pytest.MonkeyPat
     assert find_cluster(OperatorOptions()).server == "https://listed:1"
 
 
-def test_without_one_a_pod_looks_after_its_own_cluster(no_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_one_a_pod_uses_its_service_account(no_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubeconfig(no_cluster / ".kube" / "config", "https://home:3")
     assert find_cluster(OperatorOptions()).server == "https://home:3"
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
@@ -75,7 +75,7 @@ async def test_missing_crds_end_it_with_the_ways_to_install_them(
     with pytest.raises(OperatorError) as refused:
         await prepare(control_plane.config, absent, OperatorOptions())
     message = str(refused.value)
-    assert f"does not know {kind.plural}.kubeflow.org" in message
+    assert f"does not serve {kind.plural}.kubeflow.org" in message
     assert "`trainwright operator --install-crds`" in message
     assert "`trainwright crds | kubectl apply -f -`" in message
     assert "\n" not in message
@@ -105,7 +105,7 @@ async def test_crds_are_installed_and_brought_up_to_date_on_demand(
 @pytest.mark.apiserver
 async def test_a_wrong_token_ends_it(control_plane: ControlPlane) -> None:
     stranger = replace(control_plane.config, token="wrong")
-    with pytest.raises(OperatorError, match=r"refuses us: Unauthorized; the credentials .* are wrong or have expired"):
+    with pytest.raises(OperatorError, match=r"rejects the operator: Unauthorized; the credentials .* are wrong"):
         await prepare(stranger, {PYTORCH.name: PYTORCH}, OperatorOptions())
 
 
@@ -113,11 +113,11 @@ async def test_a_wrong_token_ends_it(control_plane: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("install_crds", "message"),
     [
-        (False, 'cannot list resource "pytorchjobs".*; add that rule to our role$'),
+        (False, 'cannot list resource "pytorchjobs".*; add that rule to the operator.s role$'),
         (True, r'cannot create resource "customresourcedefinitions".*`trainwright crds \| kubectl apply -f -`$'),
     ],
 )
-async def test_a_missing_right_ends_it_with_what_to_do(
+async def test_a_missing_permission_ends_it_with_a_hint(
     control_plane: ControlPlane, real_namespace: str, install_crds: bool, message: str
 ) -> None:
     async with Client(control_plane.config) as client:
@@ -127,25 +127,25 @@ async def test_a_missing_right_ends_it_with_what_to_do(
 
 
 @pytest.mark.apiserver
-async def test_a_certificate_that_nobody_vouches_for_ends_it(control_plane: ControlPlane) -> None:
+async def test_an_untrusted_certificate_ends_it(control_plane: ControlPlane) -> None:
     trusting_others = replace(control_plane.config, ca_data=None)
     with pytest.raises(OperatorError, match=r"cannot trust the certificate of https://.*certificate-authority"):
         await prepare(trusting_others, {PYTORCH.name: PYTORCH}, OperatorOptions())
 
 
-async def test_a_list_that_expired_is_asked_for_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_list_that_expired_is_retried(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_server() as server:
         server.will(
             answer({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}, status=410),
             answer({"kind": "Status", "code": 401, "message": "Unauthorized"}, status=401),
         )
-        with pytest.raises(OperatorError, match="refuses us: Unauthorized"):
+        with pytest.raises(OperatorError, match="rejects the operator: Unauthorized"):
             await prepare(server.config, {PYTORCH.name: PYTORCH}, OperatorOptions())
         assert len(server.seen) == 2
-    assert "trying again in 0.5 s: too old" in caplog.text
+    assert "retrying in 0.5 s: too old" in caplog.text
 
 
-async def test_what_the_cluster_has_said_is_not_asked_again_when_a_later_answer_is_lost() -> None:
+async def test_a_lost_response_repeats_only_its_own_request() -> None:
     unavailable = answer({"kind": "Status", "code": 503, "message": "busy"}, status=503)
     allowed = answer({"kind": "SelfSubjectAccessReview", "status": {"allowed": True}}, status=201)
     async with scripted_server() as server:
@@ -154,7 +154,7 @@ async def test_what_the_cluster_has_said_is_not_asked_again_when_a_later_answer_
         server.will(allowed, allowed)
         found = await prepare(server.config, {PYTORCH.name: PYTORCH}, OperatorOptions())
         asked = [urlsplit(one.target).path for one in server.seen]
-    assert (found.settings.autoscaling, list(found.outlook)) == (True, [NODES])
+    assert (found.settings.autoscaling, list(found.cluster_resources)) == (True, [NODES])
     assert asked.count(PYTORCH.resource.path()) == 2
     assert asked.count(AUTOSCALERS.path()) == 2
 
@@ -172,11 +172,11 @@ async def test_an_api_server_that_is_not_up_yet_is_waited_for(
         async def said() -> str:
             return caplog.text
 
-        said_so = await eventually(said, lambda text: "trying again" in text)
-    assert f"cannot work on {server} yet, trying again in 0.5 s" in said_so
+        said_so = await eventually(said, lambda text: "retrying" in text)
+    assert f"{server} is not available, retrying in 0.5 s" in said_so
 
     async with relay(unused_tcp_port, urlsplit(control_plane.config.server).port or 0):
-        with pytest.raises(OperatorError, match="does not know"):
+        with pytest.raises(OperatorError, match="does not serve"):
             await preparing
 
 

@@ -33,7 +33,7 @@ from trainwright.objects.resources import (
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
-from trainwright.operator.application import Parts
+from trainwright.operator.application import Application
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 from trainwright.operator.process import prepare
 from trainwright.operator.rbac import FEATURES, OBJECTS, Feature, Rule, job_rules
@@ -187,9 +187,9 @@ async def granted(client: Client, namespace: str, rules: Iterable[Rule]) -> Clus
 async def operating(client: Client, config: ClusterConfig, options: OperatorOptions) -> AsyncIterator[FakeKubelet]:
     """Runs an operator with these credentials, and a kubelet that is allowed everything."""
     assert options.namespace
-    parts, stop = Parts(config, KINDS, options), asyncio.Event()
+    application, stop = Application(config, KINDS, options), asyncio.Event()
     async with running_kubelet(client, options.namespace) as kubelet, asyncio.TaskGroup() as group:
-        group.create_task(parts.work(await prepare(config, KINDS, options), stop))
+        group.create_task(application.run(await prepare(config, KINDS, options), stop))
         yield kubelet
         stop.set()
 

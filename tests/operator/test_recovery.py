@@ -29,7 +29,7 @@ def job() -> JobBuilder:
 
 @asynccontextmanager
 async def scene(client: Client, namespace: str, settings: Settings | None = None) -> AsyncIterator[JobHarness]:
-    async with running_operator(client, namespace=namespace, settings=settings, outlook=[NODES]) as operator:
+    async with running_operator(client, namespace=namespace, settings=settings, cluster_resources=[NODES]) as operator:
         yield JobHarness(client, namespace, operator)
 
 

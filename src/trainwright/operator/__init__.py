@@ -1,7 +1,7 @@
-"""The process that makes jobs happen: watches them, asks the engine what should be, and makes it so.
+"""The operator: watches jobs, plans with the engine and applies the plans.
 
-`Operator` is the part for any event loop. The whole process behind `trainwright operator` is `process.run_operator`;
-it is not named here, because whoever wants the part alone need not load what serves metrics and webhooks.
+`Operator` runs in any event loop. `process.run_operator` is the process behind `trainwright operator`; it is not
+exported here, so that users of `Operator` do not load the code for metrics and webhooks.
 """
 
 from trainwright.operator.operator import Operator

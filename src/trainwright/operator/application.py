@@ -1,4 +1,4 @@
-"""The parts of an operator process and how they hang together: the operator itself, its lease, pages and webhooks."""
+"""The wiring of an operator process: the operator, leader election, webhooks, metrics and health endpoints."""
 
 import asyncio
 import gc
@@ -15,28 +15,32 @@ from trainwright.kube.client.rate_limit import RateLimit
 from trainwright.kube.client.requests import Request
 from trainwright.operator.operator import Operator
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
-from trainwright.operator.reconcile.status_writer import explain_forgetful
-from trainwright.operator.serving.health import Check, Finding, health_page
-from trainwright.operator.serving.http_server import Address, Page, first_of, read_address, serving
+from trainwright.operator.reconcile.status_writer import explain_pruned_status
+from trainwright.operator.serving.health import Check, CheckResult, health_handler
+from trainwright.operator.serving.http_server import Address, Handler, read_address, route, serving
 from trainwright.operator.serving.metrics import Metrics
-from trainwright.operator.serving.webhook_registration import WebhookPlace, WebhookSetup
-from trainwright.operator.serving.webhooks import webhook_pages
-from trainwright.operator.setup.capabilities import Surroundings
+from trainwright.operator.serving.webhook_registration import (
+    CERTIFICATES_NOT_READY,
+    WebhookEndpoint,
+    WebhookRegistration,
+)
+from trainwright.operator.serving.webhooks import webhook_handlers
+from trainwright.operator.setup.capabilities import Capabilities
 from trainwright.operator.setup.leadership import Leadership
 
 log = logging.getLogger(__name__)
 
 _OTHER_CONNECTIONS = 68
-"""For watches and events, beside the writes."""
+"""For watches and events; writes have their own."""
 
 
 def own_namespace(config: ClusterConfig) -> str:
-    """Where this operator lives: its pod's namespace, else that of the kubeconfig's context."""
+    """The namespace of the operator's pod, else that of the kubeconfig's context."""
     return os.environ.get("MY_POD_NAMESPACE") or config.namespace
 
 
-class Parts:
-    """Use `pages` around everything, so that probes are answered from the start, and `work` inside."""
+class Application:
+    """Call `run` inside of `serve`, so that probes are answered from the start."""
 
     def __init__(self, config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions) -> None:
         self._config = config
@@ -45,69 +49,69 @@ class Parts:
         self._metrics = Metrics(kinds, workers=options.controller_threads)
         self._operator: Operator | None = None
         self._leadership: Leadership | None = None
-        self._webhooks: WebhookSetup | None = None
+        self._webhooks: WebhookRegistration | None = None
 
     @asynccontextmanager
-    async def pages(self) -> AsyncIterator[None]:
+    async def serve(self) -> AsyncIterator[None]:
         """Serves metrics and health. Both may share one address."""
         health = {
-            f"{path}{end}": health_page(path[1:], checks)
-            for path, checks in (("/healthz", _ALIVE), ("/readyz", self._readiness()))
+            f"{path}{end}": health_handler(path[1:], checks)
+            for path, checks in (("/healthz", _LIVENESS), ("/readyz", self._readiness()))
             for end in ("", "/")
         }
-        wanted: dict[Address, dict[str, Page]] = {}
+        endpoints: dict[Address, dict[str, Handler]] = {}
         flags: dict[Address, str] = {}
-        for flag, text, pages in (
-            ("--metrics-bind-address", self._options.metrics_bind_address, {"/metrics": self._metrics.page}),
+        for flag, text, handlers in (
+            ("--metrics-bind-address", self._options.metrics_bind_address, {"/metrics": self._metrics.handle}),
             ("--health-probe-bind-address", self._options.health_probe_bind_address, health),
         ):
             if (address := read_address(flag, text)) is not None:
-                wanted.setdefault(address, {}).update(pages)
+                endpoints.setdefault(address, {}).update(handlers)
                 flags.setdefault(address, flag)
         async with AsyncExitStack() as stack:
-            for address, pages in wanted.items():
-                port = await stack.enter_async_context(serving(flags[address], address, first_of(pages)))
+            for address, handlers in endpoints.items():
+                port = await stack.enter_async_context(serving(flags[address], address, route(handlers)))
                 log.info(
                     "%s: serving %s",
                     replace(address, port=port),
-                    ", ".join(sorted({*pages} - {"/healthz/", "/readyz/"})),
+                    ", ".join(sorted({*handlers} - {"/healthz/", "/readyz/"})),
                 )
             yield
 
-    async def work(self, surroundings: Surroundings, stop: asyncio.Event) -> None:
-        """Until `stop` is set. Raises OperatorError if the lease is lost: somebody else may lead now."""
+    async def run(self, capabilities: Capabilities, stop: asyncio.Event) -> None:
+        """Reconciles jobs until `stop` is set. Raises OperatorError if the lease is lost: another process may lead."""
         async with AsyncExitStack() as stack:
-            # Lease and webhooks have a client of their own: they must not wait for the work.
-            aside = await stack.enter_async_context(self._client())
+            # Lease and webhooks have a client of their own, so that reconciling does not delay them.
+            separate = await stack.enter_async_context(self._client())
             if self._options.leader_election is not None:
-                self._leadership = self._new_leadership(aside, self._options.leader_election)
+                self._leadership = self._new_leadership(separate, self._options.leader_election)
             if self._options.webhooks is not None:
-                self._webhooks = self._new_webhooks(aside, self._options.webhooks)
+                self._webhooks = self._new_webhooks(separate, self._options.webhooks)
             gate = self._leadership.gate if self._leadership else None
             client = await stack.enter_async_context(self._client(limit=self._limit(), gate=gate))
-            self._operator = self._new_operator(client, surroundings)
+            self._operator = self._new_operator(client, capabilities)
             try:
                 await self._run(self._operator, stop)
             except BaseExceptionGroup as several:
-                raise _first_told(several) from None
+                raise _user_error(several) or several from None
 
     async def _run(self, operator: Operator, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as working, asyncio.TaskGroup() as group:
             operating = working.create_task(operator.run())
-            others = [group.create_task(self._announce(operator))]
+            others = [group.create_task(self._log_when_ready(operator))]
             if self._webhooks is not None:
                 others.append(group.create_task(self._webhooks.run()))
             if self._leadership is not None:
-                others.append(group.create_task(_end_without_lease(self._leadership)))
+                others.append(group.create_task(_fail_without_lease(self._leadership)))
             try:
                 await stop.wait()
-                log.info("stopping: finishing the writes under way")
+                log.info("stopping: finishing the writes in progress")
             finally:  # a task that fails cancels the wait
-                await self._end_writes(operator, operating)
+                await self._stop_operator(operator, operating)
             for task in others:
                 task.cancel()
 
-    async def _end_writes(self, operator: Operator, operating: asyncio.Task[None]) -> None:
+    async def _stop_operator(self, operator: Operator, operating: asyncio.Task[None]) -> None:
         """Waits until the operator has stopped, then releases the lease, so that a standby takes over at once."""
         operator.stop()
         if self._leadership is not None and self._leadership.lost.is_set():
@@ -118,38 +122,39 @@ class Parts:
             if self._leadership is not None:
                 await self._leadership.release()
 
-    async def _announce(self, operator: Operator) -> None:
+    async def _log_when_ready(self, operator: Operator) -> None:
         await operator.ready.wait()
         gc.freeze()
         scope = f"namespace {self._options.namespace}" if self._options.namespace else "all namespaces"
-        log.info("looking after %s in %s of %s", ", ".join(self._kinds), scope, self._config.server)
+        log.info("reconciling %s in %s of %s", ", ".join(self._kinds), scope, self._config.server)
 
     def _readiness(self) -> dict[str, Check]:
-        checks: dict[str, Check] = {"caches": self._caches_finding, "status-fields": self._status_fields_finding}
+        checks: dict[str, Check] = {"caches": self._check_caches, "status-fields": self._check_status_fields}
         if self._options.leader_election is not None:
-            checks["leader-election"] = self._leader_finding
+            checks["leader-election"] = self._check_leader_election
         if self._options.webhooks is not None:
-            checks["webhook"] = self._webhook_finding
+            checks["webhook"] = self._check_webhooks
         return checks
 
-    def _caches_finding(self) -> Finding:
+    def _check_caches(self) -> CheckResult:
         if self._operator is None or not self._operator.synced.is_set():
             missing = self._operator.missing if self._operator else ()
-            detail = f"not everything of {self._config.server} is known yet"
-            return Finding(well=False, detail="; ".join((detail, *missing)))
-        return Finding()
+            return CheckResult(
+                ok=False, detail="; ".join((f"caches of {self._config.server} are not synced", *missing))
+            )
+        return CheckResult()
 
-    def _status_fields_finding(self) -> Finding:
-        """Not ideal, but no reason to stop working."""
-        forgetful = self._operator.forgetful if self._operator else ()
-        return Finding(detail="; ".join(explain_forgetful(self._kinds[name]) for name in sorted(forgetful)))
+    def _check_status_fields(self) -> CheckResult:
+        """A CRD that prunes status fields is worth a detail; the operator works all the same."""
+        kinds = self._operator.prunes_status if self._operator else ()
+        return CheckResult(detail="; ".join(explain_pruned_status(self._kinds[name]) for name in sorted(kinds)))
 
-    def _leader_finding(self) -> Finding:
-        """A standby is ready: it knows the cluster and takes over at once."""
-        return self._leadership.finding() if self._leadership else Finding(detail="not a candidate yet")
+    def _check_leader_election(self) -> CheckResult:
+        """A standby is ready: its caches are synced and it takes over at once."""
+        return CheckResult(detail=self._leadership.role if self._leadership else "not a candidate yet")
 
-    def _webhook_finding(self) -> Finding:
-        return self._webhooks.finding if self._webhooks else Finding(well=False, detail="certificates are not ready")
+    def _check_webhooks(self) -> CheckResult:
+        return self._webhooks.health if self._webhooks else CERTIFICATES_NOT_READY
 
     def _client(self, *, limit: RateLimit | None = None, gate: Callable[[Request], None] | None = None) -> Client:
         return Client(
@@ -174,41 +179,42 @@ class Parts:
             on_change=lambda leading: self._metrics.leads(options.name, leading),
         )
 
-    def _new_webhooks(self, client: Client, options: WebhookOptions) -> WebhookSetup:
-        place = WebhookPlace(namespace=own_namespace(self._config), address=Address("", options.port), names=options)
-        return WebhookSetup(client, place, webhook_pages(self._kinds, self._metrics.reviewed))
+    def _new_webhooks(self, client: Client, options: WebhookOptions) -> WebhookRegistration:
+        endpoint = WebhookEndpoint(
+            namespace=own_namespace(self._config), address=Address("", options.port), names=options
+        )
+        return WebhookRegistration(client, endpoint, webhook_handlers(self._kinds, self._metrics.reviewed))
 
-    def _new_operator(self, client: Client, surroundings: Surroundings) -> Operator:
+    def _new_operator(self, client: Client, capabilities: Capabilities) -> Operator:
         return Operator(
             client,
             kinds=self._kinds,
-            settings=surroundings.settings,
-            outlook=surroundings.outlook,
+            settings=capabilities.settings,
+            cluster_resources=capabilities.cluster_resources,
             namespace=self._options.namespace,
             controller_threads=self._options.controller_threads,
             parallel_writes=self._options.parallel_writes,
             observer=self._metrics,
             queue=self._metrics.queue,
             lead=self._leadership.acquire if self._leadership else None,
-            forgetful=surroundings.forgetful,
+            prunes_status=capabilities.prunes_status,
         )
 
 
-_ALIVE: dict[str, Check] = {"ping": Finding}
-"""An answer is proof enough: it comes from the event loop that does the work, and a watch or worker that ends takes the
-process with it. A check of more would do harm, for what else may be in the way no restart removes: every request has a
-deadline, a silent watch is opened anew, and one look at a large job may well take minutes under --kube-api-qps."""
+_LIVENESS: dict[str, Check] = {"ping": CheckResult}
+"""A response is enough: it comes from the event loop that reconciles, and a watch or worker that fails ends the
+process. More checks would restart the process for problems that a restart does not solve: every request has a timeout,
+a silent watch is opened again, and reconciling a large job may take minutes under --kube-api-qps."""
 
 
-async def _end_without_lease(leadership: Leadership) -> None:
+async def _fail_without_lease(leadership: Leadership) -> None:
     await leadership.lost.wait()
-    raise OperatorError("lost the lease: another process may lead now; this one ends, to start again as a standby")
+    raise OperatorError("lost the lease: another process may lead now; this one exits, to start again as a standby")
 
 
-def _first_told(several: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error for the user, if there is one among them; else all of them."""
-    for one in several.exceptions:
-        told = _first_told(one) if isinstance(one, BaseExceptionGroup) else one
-        if isinstance(told, OperatorError | ConfigError):
-            return told
-    return several
+def _user_error(several: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """The first error that is meant for the user, if there is one."""
+    error: BaseException | None = several.subgroup((OperatorError, ConfigError))
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -31,8 +31,8 @@ from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, 
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views
 from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.reconciler import Reconciler
-from trainwright.operator.serving.observer import Observer
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +47,9 @@ class Operator:
     """Looks after all jobs of `kinds`, in one namespace or in all. Create it where the event loop runs.
 
     `controller_threads` jobs are looked at at the same time, each by one worker; `parallel_writes` bounds what all of
-    them write at the same time. `outlook` names what else it may watch beside jobs and their children: Nodes and
-    PriorityClasses. `lead` returns when this process may write: until then it only watches. `forgetful` names the
-    kinds whose CRD, as far as is known beforehand, keeps no status field of ours.
+    them write at the same time. `cluster_resources` names what else it may watch beside jobs and their children: Nodes
+    and PriorityClasses. `lead` returns when this process may write: until then it only watches. `prunes_status` names
+    the kinds whose CRD, as far as is known beforehand, keeps no status field of ours.
 
     `synced` is set once it knows the cluster, `ready` once it has begun to work.
     """
@@ -62,11 +62,11 @@ class Operator:
         frameworks: Mapping[str, Framework] = FRAMEWORKS,
         settings: Settings | None = None,
         namespace: str | None = None,
-        outlook: Sequence[Resource] = (),
+        cluster_resources: Sequence[Resource] = (),
         observer: Observer | None = None,
         queue: WorkQueue[ObjectKey] | None = None,
         lead: Callable[[], Awaitable[None]] | None = None,
-        forgetful: Iterable[str] = (),
+        prunes_status: Iterable[str] = (),
         controller_threads: int = 64,
         parallel_writes: int = 32,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -83,7 +83,11 @@ class Operator:
             on_one_machine = self._settings.addressing is Addressing.HOST_PORTS
             queue = WorkQueue(rest=0) if on_one_machine else WorkQueue()
         self._queue = queue
-        self._caches = Caches(kinds, companions=_companions(self._settings), outlook=_outlook(self._settings, outlook))
+        self._caches = Caches(
+            kinds,
+            companions=_companions(self._settings),
+            cluster_resources=_cluster_resources(self._settings, cluster_resources),
+        )
         self._recorder = EventRecorder(client)
         self._errors = Deduplicator[ObjectKey, tuple[str, str]]()
         self._announcer = Announcer(self._record, clock=clock)
@@ -93,7 +97,7 @@ class Operator:
             self._announcer,
             parallel_writes=parallel_writes,
             observer=self._observer,
-            forgetful=forgetful,
+            prunes_status=prunes_status,
         )
         self._reconciler = Reconciler(
             kinds=kinds,
@@ -116,9 +120,9 @@ class Operator:
         self.synced = self._controller.synced
 
     @property
-    def forgetful(self) -> frozenset[str]:
+    def prunes_status(self) -> frozenset[str]:
         """The kinds whose CRD keeps no status field of ours; an annotation does."""
-        return frozenset(self._applier.statuses.forgetful)
+        return frozenset(self._applier.statuses.prunes_status)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -276,7 +280,7 @@ def _companions(settings: Settings) -> Sequence[Resource]:
     return (*gang, AUTOSCALERS) if settings.autoscaling else gang
 
 
-def _outlook(settings: Settings, allowed: Sequence[Resource]) -> Sequence[Resource]:
+def _cluster_resources(settings: Settings, allowed: Sequence[Resource]) -> Sequence[Resource]:
     """What is watched beside jobs and children: Nodes for their ports too, PriorityClasses for gangs alone."""
     nodes = (NODES,) if NODES in allowed or settings.addressing is Addressing.HOST_PORTS else ()
     return (*nodes, PRIORITY_CLASSES) if PRIORITY_CLASSES in allowed and settings.gang else nodes

@@ -1,4 +1,4 @@
-"""What `trainwright operator` can be told. Names follow the training-operator's flags where it has them."""
+"""The options of `trainwright operator`, named after training-operator's flags where those exist."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,21 +9,21 @@ from trainwright.engine import Settings
 
 
 class OperatorError(Exception):
-    """The operator cannot work, and waiting would not help. One line, for the user."""
+    """The operator cannot run, and retrying would not help. The message is one line for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderElectionOptions:
-    """The defaults are those of every Kubernetes controller, and the name is training-operator's, so that the two
-    never lead at the same time."""
+    """The defaults are those of Kubernetes controllers, and the name is training-operator's, so that the two never lead
+    at the same time."""
 
     name: str = "1ca428e5.training-operator.kubeflow.org"
     namespace: str | None = None
     """None: the namespace of this pod, or of the kubeconfig's context."""
     lease_seconds: float = 15.0
-    """After this time without a sign of life another process takes over."""
+    """A standby takes over if the lease was not renewed for this time."""
     renew_seconds: float = 10.0
-    """After this time without a renewal the leader stops."""
+    """The leader stops if it could not renew the lease for this time."""
     retry_seconds: float = 2.0
 
     def __post_init__(self) -> None:
@@ -47,35 +47,32 @@ class WebhookOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorOptions:
-    """The operator's flags. By themselves they open no port; the command's defaults, which are upstream's, do.
-
-    Unlike upstream, one job does not wait for another: many are looked at at once, each by one thread of control.
-    """
+    """These defaults open no port; the command's own defaults, which are upstream's, do."""
 
     namespace: str | None = None
-    """The only namespace to look after; None: all of them."""
+    """Reconcile only jobs of this namespace; None: of all."""
     kubeconfig: Path | None = None
-    """None: $KUBECONFIG or ~/.kube/config, or inside a pod the cluster that it runs on."""
+    """None: $KUBECONFIG or ~/.kube/config, or inside a pod its service account."""
     context: str | None = None
     """None: the kubeconfig's current context."""
     settings: Settings = field(default_factory=Settings)
-    """What changes decisions about jobs."""
+    """The options that change what the engine plans."""
     controller_threads: int = 64
-    """How many jobs are reconciled at the same time."""
+    """Maximum number of concurrent reconciles."""
     parallel_writes: int = 32
-    """How many writes are under way at the same time, over all jobs."""
+    """Maximum number of concurrent writes, over all jobs."""
     kube_api_qps: float | None = None
-    """Requests per second in the long run; None: as many as the API server takes."""
+    """Maximum average number of requests per second; None: no limit."""
     kube_api_burst: int = 30
-    """How many of them may go at once."""
+    """Maximum burst of requests, if `kube_api_qps` is set."""
     enable_scheme: tuple[str, ...] = ()
-    """The kinds to look after, in any letter case; empty: all."""
+    """The kinds to reconcile, in any letter case; empty: all."""
     install_crds: bool = False
-    """Whether to install or update the CustomResourceDefinitions before starting."""
+    """Install or update the CustomResourceDefinitions before starting."""
     metrics_bind_address: str = "0"
     health_probe_bind_address: str = "0"
     leader_election: LeaderElectionOptions | None = None
-    """None: this process is the only one."""
+    """None: no leader election, this process is the only one."""
     webhooks: WebhookOptions | None = None
     """None: no admission webhooks."""
 

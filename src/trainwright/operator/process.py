@@ -1,6 +1,6 @@
-"""`trainwright operator` as a process: finds its cluster, makes sure that it can work there, runs, stops on a signal.
+"""The process behind `trainwright operator`: finds its cluster, checks CRDs and permissions, runs until a signal.
 
-What waiting cannot mend ends it with one line; what it can mend is waited for, and said.
+Errors that retrying cannot solve end the process with one line; others are logged and retried.
 """
 
 import asyncio
@@ -28,102 +28,105 @@ from trainwright.kube.client.errors import (
 )
 from trainwright.kube.client.kubeconfig import ClusterConfig, in_cluster_config, load_kubeconfig
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
-from trainwright.operator.application import Parts, own_namespace
+from trainwright.operator.application import Application, own_namespace
 from trainwright.operator.options import OperatorError, OperatorOptions, enabled_kinds
-from trainwright.operator.reconcile.status_writer import explain_forgetful
-from trainwright.operator.setup.capabilities import Surroundings, survey
-from trainwright.operator.setup.crds import forgetful_kinds, install_crds, missing_crds
+from trainwright.operator.reconcile.status_writer import explain_pruned_status
+from trainwright.operator.setup.capabilities import Capabilities, discover_capabilities
+from trainwright.operator.setup.crds import install_crds, kinds_pruning_status, missing_crds
 from trainwright.operator.setup.leadership import check_permissions
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_BY_KUBECTL = "trainwright crds | kubectl apply -f -"
+_APPLY_CRDS = "trainwright crds | kubectl apply -f -"
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
-_DEEPEST_JSON = 12_000
-"""Levels. The API server takes objects of ten thousand; Python would refuse to read any list that has one of them."""
+_RECURSION_LIMIT = 12_000
+"""The API server accepts objects with 10,000 nested levels. With a lower limit Python could not decode a list that
+contains one of them."""
 
 
 async def run_operator(options: OperatorOptions) -> None:
-    """Runs until SIGTERM or SIGINT. Raises OperatorError or ConfigError, one line each, when it cannot work."""
+    """Runs until SIGTERM or SIGINT. Raises OperatorError or ConfigError, one line each, if it cannot run."""
     kinds, config = enabled_kinds(options.enable_scheme), find_cluster(options)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # Many small objects live long: the collector need not walk over them every 700 allocations.
+    # Caches hold many small objects; with the default threshold they are traversed every 700 allocations.
     gc.set_threshold(50_000, 20, 100)
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEPEST_JSON))
-    parts = Parts(config, kinds, options)
-    async with parts.pages():
-        surroundings = await _unless(stop, prepare(config, kinds, options))
-        if surroundings is not None:
-            await parts.work(surroundings, stop)
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _RECURSION_LIMIT))
+    application = Application(config, kinds, options)
+    async with application.serve():
+        capabilities = await _unless_stopped(stop, prepare(config, kinds, options))
+        if capabilities is not None:
+            await application.run(capabilities, stop)
 
 
 def find_cluster(options: OperatorOptions) -> ClusterConfig:
-    """A kubeconfig that was named wins; inside a pod it is the pod's own cluster; else the user's kubeconfig."""
+    """A kubeconfig that was set explicitly, else inside a pod its service account, else the user's kubeconfig."""
     named = options.kubeconfig or options.context or os.environ.get("KUBECONFIG")
     if not named and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster_config()
     return load_kubeconfig(options.kubeconfig, context=options.context)
 
 
-async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions) -> Surroundings:
-    """Returns when the cluster answers and serves our kinds, with what else there is."""
+async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions) -> Capabilities:
+    """Waits until the cluster responds, checks that it serves our kinds, and discovers its capabilities."""
     async with Client(config, retries=False) as client:
         if options.install_crds:
-            await _answer(client, lambda: install_crds(client, kinds.values()))
+            await _retried(client, lambda: install_crds(client, kinds.values()))
         missing = [
             name
             for kind in kinds.values()
-            for name in await _answer(client, partial(missing_crds, client, [kind], namespace=options.namespace))
+            for name in await _retried(client, partial(missing_crds, client, [kind], namespace=options.namespace))
         ]
         if missing:
             raise OperatorError(
-                f"{config.server} does not know {', '.join(missing)}: install the CustomResourceDefinitions with "
-                f"`trainwright operator --install-crds` or `{_BY_KUBECTL}`"
+                f"{config.server} does not serve {', '.join(missing)}: install the CustomResourceDefinitions with "
+                f"`trainwright operator --install-crds` or `{_APPLY_CRDS}`"
             )
         if options.leader_election is not None:
             await check_permissions(client, options.leader_election.namespace or own_namespace(config))
-        forgetful = frozenset[str]()
-        if not options.install_crds:  # of definitions that have just been installed the schema may still be the old one
-            forgetful = await _answer(client, lambda: forgetful_kinds(client, kinds.values()))
-        for name in sorted(forgetful):
-            log.warning("%s", explain_forgetful(kinds[name]))
-        surroundings = await _answer(client, lambda: survey(client, options.settings, namespace=options.namespace))
-        return replace(surroundings, forgetful=forgetful)
+        prunes_status = frozenset[str]()
+        if not options.install_crds:  # the API server may publish the old schema for a moment after the installation
+            prunes_status = await _retried(client, lambda: kinds_pruning_status(client, kinds.values()))
+        for name in sorted(prunes_status):
+            log.warning("%s", explain_pruned_status(kinds[name]))
+        capabilities = await _retried(
+            client, lambda: discover_capabilities(client, options.settings, namespace=options.namespace)
+        )
+        return replace(capabilities, prunes_status=prunes_status)
 
 
-async def _answer(client: Client, ask: Callable[[], Awaitable[T]]) -> T:
-    """Asks until the cluster answers. What it has said once is not asked for again: where every other answer is lost,
-    all of them in a row would never come through."""
+async def _retried(client: Client, request: Callable[[], Awaitable[T]]) -> T:
+    """Retries a request until the cluster responds. Each request is retried by itself: if every other response is lost,
+    a retry of the whole sequence would never succeed."""
     server, delay = client.config.server, _FIRST_DELAY
     while True:
         try:
-            return await ask()
+            return await request()
         except Untrusted as error:
-            raise OperatorError(f"{error}; name its authority in the kubeconfig's certificate-authority") from None
+            raise OperatorError(f"{error}; set the kubeconfig's certificate-authority") from None
         except (Unreachable, ServerError, TooManyRequests, Expired) as error:
-            log.warning("cannot work on %s yet, trying again in %g s: %s", server, delay, error)
+            log.warning("%s is not available, retrying in %g s: %s", server, delay, error)
             await asyncio.sleep(delay)
             delay = min(2 * delay, _LONGEST_DELAY)
         except ApiError as error:
-            raise OperatorError(f"{server} refuses us: {error}{_remedy(error)}") from None
+            raise OperatorError(f"{server} rejects the operator: {error}{_hint(error)}") from None
 
 
-def _remedy(error: ApiError) -> str:
-    """What to do about it, for errors whose message does not say."""
+def _hint(error: ApiError) -> str:
+    """What the user can do."""
     if isinstance(error, Unauthorized):
         return "; the credentials of the kubeconfig or service account are wrong or have expired"
     if isinstance(error, Forbidden) and CUSTOM_RESOURCE_DEFINITIONS.plural in error.message:
-        return f"; have them installed by somebody who may, with `{_BY_KUBECTL}`"
-    return "; add that rule to our role" if isinstance(error, Forbidden) else ""
+        return f"; let an administrator install them with `{_APPLY_CRDS}`"
+    return "; add that rule to the operator's role" if isinstance(error, Forbidden) else ""
 
 
-async def _unless(stop: asyncio.Event, work: Coroutine[None, None, T]) -> T | None:
-    """The result of the work; None if told to stop first."""
+async def _unless_stopped(stop: asyncio.Event, work: Coroutine[None, None, T]) -> T | None:
+    """The result of the work; None if `stop` is set first."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)

@@ -37,7 +37,7 @@ def test_it_reconciles_jobs_until_sigterm(control_plane: ControlPlane, real_name
     words = command_line("operator", *cluster, "--namespace", real_namespace, "--install-crds", *NO_PORTS)
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        ready = next(line for line in process.stderr if "looking after" in line)
+        ready = next(line for line in process.stderr if "reconciling" in line)
         assert f"PyTorchJob in namespace {real_namespace}" in ready
         manifest = write_manifest(tmp_path, shell_job("watched", "true"))
         answer = trainwright("run", *cluster, "-n", real_namespace, "--timeout", "2s", manifest, environment=os.environ)
@@ -68,7 +68,7 @@ def test_the_arguments_of_a_deployment_start_probes_metrics_and_leader_election(
         lines = []
         for line in process.stderr:
             lines.append(json.loads(line))
-            if "looking after" in lines[-1]["msg"]:
+            if "reconciling" in lines[-1]["msg"]:
                 break
         messages = [line["msg"] for line in lines]
         assert "--mpi-kubectl-delivery-image has no effect" in messages

@@ -26,7 +26,7 @@ from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS,
 from trainwright.operator.reconcile.applier import Applier, Unacceptable
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
-from trainwright.operator.serving.observer import Observer
+from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.setup.crds import install_crds
 
 pytestmark = pytest.mark.apiserver

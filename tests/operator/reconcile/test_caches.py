@@ -59,7 +59,7 @@ def test_a_companion_is_found_by_the_jobs_name_whoever_controls_it() -> None:
 
 def test_nodes_and_priorities_are_seen_where_we_may_look() -> None:
     assert Caches(KINDS).observe(JOB, taken_ports=frozenset()).nodes is None
-    caches = Caches(KINDS, outlook=[NODES, PRIORITY_CLASSES])
+    caches = Caches(KINDS, cluster_resources=[NODES, PRIORITY_CLASSES])
     assert caches.nodes is not None
     assert caches.priorities is not None
     caches.nodes.remember({"metadata": {"name": "n1", "resourceVersion": "1"}})

@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self, client: Client, settings: Settings = Settings()) -> None:  # noqa: B008 (a frozen value)
         self.client = client
-        self.caches = Caches(KINDS, outlook=[NODES])
+        self.caches = Caches(KINDS, cluster_resources=[NODES])
         self.now = START
         self.told: list[JobEvent] = []
         announcer = Announcer(lambda _, event, __: self.told.append(event))

@@ -26,16 +26,16 @@ from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, PODS
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.status_writer import StatusWriter
-from trainwright.operator.serving.observer import Observer
-from trainwright.operator.setup.crds import forgetful_kinds, install_crds
+from trainwright.operator.setup.crds import install_crds, kinds_pruning_status
 
 
 @pytest.fixture
 async def kind(client: Client, real_namespace: str) -> AsyncIterator[Kind]:
     """A kind like PyTorchJob, of its own for each test, with a definition like upstream's."""
     number = real_namespace.removeprefix("test-")
-    kind = replace(PYTORCH, name=f"Forgetful{number}", plural=f"forgetful{number}")
+    kind = replace(PYTORCH, name=f"Pruning{number}", plural=f"pruning{number}")
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, upstream_definition(kind))
     await eventually(lambda: served(client, kind), bool)
     yield kind
@@ -67,8 +67,8 @@ async def test_a_memory_outlives_the_operator(
 ) -> None:
     options: dict[str, Any] = {"kinds": {kind.name: kind}, "namespace": real_namespace}
     if known_beforehand:
-        await eventually(lambda: forgetful_kinds(client, [kind]), lambda found: found == {kind.name})
-        options["forgetful"] = {kind.name}
+        await eventually(lambda: kinds_pruning_status(client, [kind]), lambda found: found == {kind.name})
+        options["prunes_status"] = {kind.name}
     builder = JobBuilder("job", kind=kind, namespace=real_namespace).master(policy="OnFailure")
     builder.workers(2, policy="ExitCode").run_policy(backoffLimit=3, cleanPodPolicy="None")
     async with running_kubelet(client, real_namespace) as kubelet:
@@ -81,7 +81,7 @@ async def test_a_memory_outlives_the_operator(
             await kubelet.finish("job-worker-1")
             await eventually(lambda: memory(client, kind, real_namespace), lambda text: '"completedIndexes"' in text)
             await settled(operator)
-            assert operator.forgetful == {kind.name}
+            assert operator.prunes_status == {kind.name}
         job = await client.get(kind.resource, "job", namespace=real_namespace)
         assert not set(FIELDS) & set(job["status"])
         assert '"restarts":{"Worker":1}' in job["metadata"]["annotations"][ANNOTATION]
@@ -102,7 +102,7 @@ async def test_a_memory_outlives_the_operator(
 async def test_when_the_definition_keeps_our_fields_the_annotation_goes(
     client: Client, real_namespace: str, kind: Kind
 ) -> None:
-    options: dict[str, Any] = {"kinds": {kind.name: kind}, "namespace": real_namespace, "forgetful": {kind.name}}
+    options: dict[str, Any] = {"kinds": {kind.name: kind}, "namespace": real_namespace, "prunes_status": {kind.name}}
     builder = JobBuilder("job", kind=kind, namespace=real_namespace).master().workers(1)
     async with running_kubelet(client, real_namespace) as kubelet:
         async with running_operator(client, **options) as operator:
@@ -113,7 +113,7 @@ async def test_when_the_definition_keeps_our_fields_the_annotation_goes(
             await settled(operator)
         await install_crds(client, [kind])
         await eventually(lambda: keeps(client, kind, real_namespace), bool)
-        async with running_operator(client, **(options | {"forgetful": ()})) as operator:
+        async with running_operator(client, **(options | {"prunes_status": ()})) as operator:
             await eventually(lambda: memory(client, kind, real_namespace), lambda text: text == "")
             await settled(operator)
             job = await client.get(kind.resource, "job", namespace=real_namespace)
@@ -126,7 +126,9 @@ async def test_which_definitions_drop_fields_is_read_from_the_published_schema(
     client: Client, real_namespace: str, kind: Kind
 ) -> None:
     absent = replace(PYTORCH, name="Absent", plural="absents")
-    found = await eventually(lambda: forgetful_kinds(client, [PYTORCH, kind, absent]), lambda found: kind.name in found)
+    found = await eventually(
+        lambda: kinds_pruning_status(client, [PYTORCH, kind, absent]), lambda found: kind.name in found
+    )
     assert found == {kind.name}
 
 
@@ -159,7 +161,7 @@ async def writing(steps: Steps) -> AsyncIterator[tuple[ScriptedServer, StatusWri
         caches, announcer = Caches(KINDS), Announcer(lambda _, __, ___: None)
         yield (
             server,
-            StatusWriter(client, caches, announcer, steps, asyncio.Semaphore(1), forgetful={PYTORCH.name}),
+            StatusWriter(client, caches, announcer, steps, asyncio.Semaphore(1), prunes_status={PYTORCH.name}),
         )
 
 
@@ -195,7 +197,7 @@ async def test_the_memory_is_written_before_the_status_and_goes_once_the_status_
         assert (patch.method, put.method) == ("PATCH", "PUT")
         assert msgspec.json.decode(patch.body)["metadata"]["resourceVersion"] == "1"
         assert msgspec.json.decode(put.body)["metadata"]["resourceVersion"] == "2"
-        assert writer.forgetful == set()
+        assert writer.prunes_status == set()
 
         assert writer.is_outdated(PYTORCH, stored)
         server.will(answer(stored), answer(job_at(4, STATUS)))
@@ -207,8 +209,8 @@ async def test_the_memory_is_written_before_the_status_and_goes_once_the_status_
 async def test_a_cluster_that_shows_no_schema_is_taken_to_keep_everything() -> None:
     async with scripted_server() as server, Client(server.config, retries=False) as client:
         server.will(answer({"kind": "Status", "code": 403, "message": "no"}, status=403), answer(b"<html>"))
-        assert await forgetful_kinds(client, KINDS.values()) == frozenset()
-        assert await forgetful_kinds(client, KINDS.values()) == frozenset()
+        assert await kinds_pruning_status(client, KINDS.values()) == frozenset()
+        assert await kinds_pruning_status(client, KINDS.values()) == frozenset()
 
 
 async def running(client: Client, kind: Kind, namespace: str) -> None:
@@ -256,6 +258,6 @@ async def told(client: Client, namespace: str) -> list[str]:
 async def test_the_memory_of_a_job_that_somebody_else_manages_is_not_ours_to_move() -> None:
     builder = JobBuilder().master().annotation(ANNOTATION, "{}")
     async with writing(Steps()) as (_, writer):
-        writer.forgetful.clear()
+        writer.prunes_status.clear()
         assert writer.is_outdated(PYTORCH, builder.raw())
         assert not writer.is_outdated(PYTORCH, builder.run_policy(managedBy=MULTIKUEUE).raw())

@@ -19,8 +19,8 @@ from trainwright.objects import Object
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.unconfirmed_writes import carried_out
-from trainwright.operator.serving.observer import Observer
 
 NEWS = JobEvent("Normal", "PyTorchJobCreated", "PyTorchJob digits is created.")
 STATUS: Object = {

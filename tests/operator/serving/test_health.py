@@ -2,25 +2,25 @@
 
 import pytest
 
-from trainwright.operator.serving.health import Check, Finding, health_page
-from trainwright.operator.serving.http_server import Call, Reply
+from trainwright.operator.serving.health import Check, CheckResult, health_handler
+from trainwright.operator.serving.http_server import Request, Response
 
 
-def saying(finding: Finding) -> Check:
+def saying(finding: CheckResult) -> Check:
     return lambda: finding
 
 
-async def ask(path: str, checks: dict[str, Finding], **query: str) -> Reply:
-    page = health_page("readyz", {name: saying(finding) for name, finding in checks.items()})
-    return await page(Call(path, query, "", b""))
+async def ask(path: str, checks: dict[str, CheckResult], **query: str) -> Response:
+    page = health_handler("readyz", {name: saying(finding) for name, finding in checks.items()})
+    return await page(Request(path, query, "", b""))
 
 
-WELL = {"caches": Finding(), "leader-election": Finding(detail="standby, other-pod leads")}
-ILL = WELL | {"webhook": Finding(well=False, detail="certificates are not ready")}
+WELL = {"caches": CheckResult(), "leader-election": CheckResult(detail="standby, other-pod leads")}
+ILL = WELL | {"webhook": CheckResult(ok=False, detail="certificates are not ready")}
 
 
 async def test_all_is_well_in_two_letters() -> None:
-    assert await ask("/readyz", WELL) == Reply(200, b"ok")
+    assert await ask("/readyz", WELL) == Response(200, b"ok")
 
 
 async def test_verbose_says_what_one_should_know() -> None:

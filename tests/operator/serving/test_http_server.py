@@ -10,12 +10,12 @@ import aiohttp
 import pytest
 
 from trainwright.operator.options import OperatorError
-from trainwright.operator.serving.http_server import Address, Call, Reply, first_of, read_address, serving
+from trainwright.operator.serving.http_server import Address, Request, Response, read_address, route, serving
 from trainwright.operator.serving.webhook_certificates import load_into, renewed
 
 
-async def echo(call: Call) -> Reply:
-    return Reply(200, f"{call.path} {dict(call.query)}".encode() + call.body)
+async def echo(call: Request) -> Response:
+    return Response(200, f"{call.path} {dict(call.query)}".encode() + call.body)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_an_address_that_cannot_be_is_refused_with_its_flag(text: str) -> None:
 
 
 async def test_a_page_is_served_until_the_block_ends() -> None:
-    pages = first_of({"/metrics": echo, "/healthz/": echo})
+    pages = route({"/metrics": echo, "/healthz/": echo})
     async with serving("--x", Address("127.0.0.1", 0), pages) as port, aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{port}"
         async with session.post(f"{url}/metrics?a=b", data=b"!") as answer:

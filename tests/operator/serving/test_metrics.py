@@ -1,22 +1,24 @@
-"""The numbers for Prometheus: what each event changes, and that the documented names are those that are there."""
+"""The Prometheus metrics: what each hook changes, and that the documented names are the exported ones."""
 
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainwright.api.kinds import KINDS, PYTORCH
-from trainwright.engine.conditions import RESTARTING, RUNNING, SUSPENDED, set_condition
+from trainwright.engine.conditions import CREATED, RESTARTING, RUNNING, SUSPENDED, set_condition
 from trainwright.engine.plan import Transition
 from trainwright.kube.client.request_metrics import RequestSeen
 from trainwright.kube.client.requests import Request
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
-from trainwright.operator.serving.http_server import Call
-from trainwright.operator.serving.metrics import Metrics
+from trainwright.operator.serving.http_server import Request as HttpRequest
+from trainwright.operator.serving.metrics import Metrics, launch_time, starts_running
 
 ROOT = Path(__file__).parents[3]
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -60,7 +62,7 @@ def test_every_deleted_job_counts(metrics: Metrics) -> None:
         (Terminal("invalid"), "error", 1, 1),
     ],
 )
-def test_a_look_at_a_job_counts_by_its_outcome(
+def test_reconciliations_are_counted_by_result(
     metrics: Metrics, outcome: Outcome, result: str, errors: int, terminal: int
 ) -> None:
     metrics.reconciled(PYTORCH, outcome, 0.02)
@@ -71,7 +73,7 @@ def test_a_look_at_a_job_counts_by_its_outcome(
     assert value(metrics, "controller_runtime_reconcile_panics_total", **CONTROLLER) == 0
 
 
-def test_an_error_of_our_own_counts_as_a_panic(metrics: Metrics) -> None:
+def test_an_unexpected_error_counts_as_a_panic(metrics: Metrics) -> None:
     metrics.crashed(PYTORCH)
     assert value(metrics, "controller_runtime_reconcile_panics_total", **CONTROLLER) == 1
 
@@ -86,7 +88,7 @@ def test_the_delay_until_a_job_runs_is_measured_once(metrics: Metrics) -> None:
     assert value(metrics, "trainwright_job_running_seconds_sum", framework="pytorch") == 3
 
 
-def test_the_delay_until_all_pods_are_there_is_measured_once_for_each_launch(metrics: Metrics) -> None:
+def test_the_delay_until_all_pods_are_created_is_measured_once_for_each_launch(metrics: Metrics) -> None:
     resumed: Object = {}
     set_condition(resumed, RUNNING, reason="PyTorchJobSuspended", message="", now=NOW, truth=False)
     set_condition(resumed, SUSPENDED, reason="PyTorchJobResumed", message="", now=NOW, truth=False)
@@ -97,14 +99,14 @@ def test_the_delay_until_all_pods_are_there_is_measured_once_for_each_launch(met
 
 
 @pytest.mark.parametrize("condition", [RUNNING, RESTARTING])
-def test_a_pod_that_is_replaced_is_no_launch_even_for_a_process_that_saw_none(metrics: Metrics, condition: str) -> None:
+def test_a_pod_that_is_replaced_is_no_launch_even_for_a_new_process(metrics: Metrics, condition: str) -> None:
     status: Object = {}
     set_condition(status, condition, reason=f"PyTorchJob{condition}", message="", now=NOW, truth=True)
     metrics.pods_created(PYTORCH, JOB | {"status": status})
     assert not value(metrics, "trainwright_job_pods_created_seconds_count", framework="pytorch")
 
 
-def test_the_delay_until_all_pods_are_there_is_never_negative(metrics: Metrics) -> None:
+def test_the_delay_until_all_pods_are_created_is_never_negative(metrics: Metrics) -> None:
     for _ in range(2):
         metrics.pods_created(PYTORCH, JOB)
     other = JOB | {"metadata": {**JOB["metadata"], "uid": "u2", "creationTimestamp": "2026-11-15T12:00:01Z"}}
@@ -113,7 +115,7 @@ def test_the_delay_until_all_pods_are_there_is_never_negative(metrics: Metrics) 
     assert value(metrics, "trainwright_job_pods_created_seconds_sum", framework="pytorch") == 3
 
 
-def test_requests_count_by_what_came_back(metrics: Metrics) -> None:
+def test_requests_are_counted_by_status_code(metrics: Metrics) -> None:
     seen = metrics.requests_to("https://10.0.0.1:443")
     seen(RequestSeen(Request("GET", "/api/v1/pods"), 200, 0.5))
     seen(RequestSeen(Request("GET", "/api/v1/pods"), None, 0.25))
@@ -147,21 +149,77 @@ async def test_the_queue_is_measured_as_one_for_each_kind(metrics: Metrics) -> N
     assert value(metrics, "controller_runtime_max_concurrent_reconciles", **CONTROLLER) == 64
 
 
-async def test_the_page_is_what_prometheus_reads(metrics: Metrics) -> None:
+async def test_prometheus_can_parse_the_metrics(metrics: Metrics) -> None:
     metrics.transition(PYTORCH, JOB, Transition.CREATED)
-    answer = await metrics.page(Call("/metrics", {}, "", b""))
-    assert (answer.status, answer.content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    families = {family.name: family for family in text_string_to_metric_families(answer.body.decode())}
+    response = await metrics.handle(HttpRequest("/metrics", {}, "", b""))
+    assert (response.status, response.content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    families = {family.name: family for family in text_string_to_metric_families(response.body.decode())}
     (sample,) = families["training_operator_jobs_created"].samples
     assert (sample.labels, sample.value) == (LABELS, 1)
     assert families["process_resident_memory_bytes"].samples[0].value > 2**20
-    modern = await metrics.page(Call("/metrics", {}, "application/openmetrics-text; version=1.0.0", b""))
+    modern = await metrics.handle(HttpRequest("/metrics", {}, "application/openmetrics-text; version=1.0.0", b""))
     assert modern.content_type.startswith("application/openmetrics-text")
 
 
 async def test_the_documented_names_are_exactly_those_that_are_exported(metrics: Metrics) -> None:
-    answer = await metrics.page(Call("/metrics", {}, "", b""))
-    exported = set(re.findall(r"^# TYPE (\S+)", answer.body.decode(), flags=re.MULTILINE))
+    response = await metrics.handle(HttpRequest("/metrics", {}, "", b""))
+    exported = set(re.findall(r"^# TYPE (\S+)", response.body.decode(), flags=re.MULTILINE))
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     documented = set(re.findall(r"^\| `([a-z_]+)", page, flags=re.MULTILINE))
     assert documented == exported
+
+
+def job_with(*steps: tuple[str, str, bool]) -> Object:
+    """A job whose conditions were set one after the other, a second apart, by the engine's own rule."""
+    status: Object = {}
+    for second, (kind, reason, truth) in enumerate(steps):
+        set_condition(
+            status, kind, reason=f"PyTorchJob{reason}", message="", now=NOW.replace(second=second), truth=truth
+        )
+    return {"metadata": {"creationTimestamp": "2026-11-15T11:59:58Z"}, "status": status}
+
+
+created = (CREATED, "Created", True)
+running = (RUNNING, "Running", True)
+restarting = (RESTARTING, "Restarting", True)
+halted = (RUNNING, "Suspended", False)
+suspended = (SUSPENDED, "Suspended", True)
+resumed = (SUSPENDED, "Resumed", False)
+
+
+@pytest.mark.parametrize(
+    ("before", "step", "first"),
+    [
+        ((created,), running, True),
+        ((created, running), running, False),
+        ((created,), restarting, False),
+        ((created, running, restarting), running, False),
+        ((created, suspended, resumed), running, True),
+        ((created, running, halted, suspended, resumed), running, True),
+        ((created, running), (RUNNING, "Succeeded", False), False),
+    ],
+)
+def test_a_job_starts_running_once_for_each_launch(
+    before: tuple[tuple[str, str, bool], ...], step: tuple[str, str, bool], first: bool
+) -> None:
+    assert starts_running(job_with(*before), job_with(*before, step)) is first
+
+
+def test_a_launch_begins_with_the_creation_or_the_resumption() -> None:
+    assert launch_time(job_with(created)) == datetime(2026, 11, 15, 11, 59, 58, tzinfo=UTC)
+    assert launch_time(job_with(created, suspended)) == datetime(2026, 11, 15, 11, 59, 58, tzinfo=UTC)
+    assert launch_time(job_with(created, suspended, resumed)) == NOW.replace(second=2)
+
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(conditions=st.lists(junk | st.fixed_dictionaries({"type": st.just(SUSPENDED), "lastTransitionTime": junk})))
+def test_a_status_written_by_hand_causes_no_error(conditions: list[object]) -> None:
+    strange = {"metadata": {}, "status": {"conditions": conditions}}
+    assert starts_running({"metadata": {}}, strange) is False
+    assert launch_time(strange) is None

@@ -29,14 +29,14 @@ from trainwright.operator.options import WebhookOptions
 from trainwright.operator.serving.http_server import Address
 from trainwright.operator.serving.webhook_certificates import SERVER_LIFETIME, Certificates, read_certificates
 from trainwright.operator.serving.webhook_registration import (
-    WebhookPlace,
-    WebhookSetup,
-    calls_us,
+    WebhookEndpoint,
+    WebhookRegistration,
+    calls_operator,
     names_to_serve,
     secret_data,
     with_authority,
 )
-from trainwright.operator.serving.webhooks import path_of, webhook_pages
+from trainwright.operator.serving.webhooks import path_of, webhook_handlers
 
 SECRET = "training-operator-webhook-cert"
 CONFIGURATION: Object = {
@@ -47,37 +47,37 @@ CONFIGURATION: Object = {
 }
 
 
-PLACE = WebhookPlace(namespace="kubeflow", address=Address("", 9443))
+ENDPOINT = WebhookEndpoint(namespace="kubeflow", address=Address("", 9443))
 
 
 def test_certificates_are_for_the_service_and_for_written_addresses() -> None:
-    assert names_to_serve(PLACE, CONFIGURATION) == {"training-operator.kubeflow.svc", "10.0.0.7"}
-    assert names_to_serve(PLACE, {}) == {"training-operator.kubeflow.svc"}
+    assert names_to_serve(ENDPOINT, CONFIGURATION) == {"training-operator.kubeflow.svc", "10.0.0.7"}
+    assert names_to_serve(ENDPOINT, {}) == {"training-operator.kubeflow.svc"}
 
 
-def test_every_webhook_that_calls_us_is_told_whom_to_trust_once() -> None:
-    trusting = with_authority(PLACE, CONFIGURATION, b"PEM")
+def test_every_webhook_that_calls_the_operator_gets_the_authority_once() -> None:
+    trusting = with_authority(ENDPOINT, CONFIGURATION, b"PEM")
     assert trusting is not None
     bundles = [webhook["clientConfig"]["caBundle"] for webhook in trusting["webhooks"]]
     assert bundles == [base64.b64encode(b"PEM").decode()] * 2
     assert trusting["webhooks"][1]["clientConfig"]["url"] == "https://10.0.0.7:9443/validate"
-    assert with_authority(PLACE, trusting, b"PEM") is None
-    assert with_authority(PLACE, trusting, b"other") is not None
+    assert with_authority(ENDPOINT, trusting, b"PEM") is None
+    assert with_authority(ENDPOINT, trusting, b"other") is not None
 
 
 @pytest.mark.parametrize(
-    "place", [replace(PLACE, namespace="default"), replace(PLACE, names=WebhookOptions(service="trainwright"))]
+    "endpoint", [replace(ENDPOINT, namespace="default"), replace(ENDPOINT, names=WebhookOptions(service="trainwright"))]
 )
-def test_webhooks_that_call_somebody_else_trust_whom_they_did(place: WebhookPlace) -> None:
+def test_webhooks_that_call_another_service_keep_their_authority(endpoint: WebhookEndpoint) -> None:
     theirs, ours = CONFIGURATION["webhooks"]
-    trusting = with_authority(place, CONFIGURATION, b"PEM")
+    trusting = with_authority(endpoint, CONFIGURATION, b"PEM")
     assert trusting is not None
     assert trusting["webhooks"][0] == theirs
     assert "caBundle" in trusting["webhooks"][1]["clientConfig"]
-    assert calls_us(place, CONFIGURATION)
-    assert not calls_us(place, {"webhooks": [theirs]})
-    assert calls_us(PLACE, {"webhooks": [theirs]})
-    assert not calls_us(PLACE, {"webhooks": [{"name": "c"}]})
+    assert calls_operator(endpoint, CONFIGURATION)
+    assert not calls_operator(endpoint, {"webhooks": [theirs]})
+    assert calls_operator(ENDPOINT, {"webhooks": [theirs]})
+    assert not calls_operator(ENDPOINT, {"webhooks": [{"name": "c"}]})
     assert "url" in ours["clientConfig"]
 
 
@@ -102,8 +102,8 @@ class Clock:
 
 
 @pytest.fixture
-def place(real_namespace: str) -> WebhookPlace:
-    return WebhookPlace(
+def endpoint(real_namespace: str) -> WebhookEndpoint:
+    return WebhookEndpoint(
         namespace=real_namespace,
         names=WebhookOptions(configuration=f"validator.{real_namespace}"),
         address=Address("127.0.0.1", free_ports(1)[0]),
@@ -111,21 +111,21 @@ def place(real_namespace: str) -> WebhookPlace:
 
 
 @pytest.fixture
-async def configured(client: Client, place: WebhookPlace) -> AsyncIterator[WebhookPlace]:
+async def configured(client: Client, endpoint: WebhookEndpoint) -> AsyncIterator[WebhookEndpoint]:
     """With upstream's configuration, but that it sends reviews to this machine, and only those of one namespace."""
-    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(place))
-    yield place
-    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+    await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(endpoint))
+    yield endpoint
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, endpoint.names.configuration)
 
 
-def configuration(place: WebhookPlace) -> Object:
+def configuration(endpoint: WebhookEndpoint) -> Object:
     webhook = {
         "name": "validator.pytorchjob.training-operator.kubeflow.org",
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "failurePolicy": "Fail",
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.namespace}},
-        "clientConfig": {"url": f"https://127.0.0.1:{place.address.port}{path_of('PyTorchJob')}"},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": endpoint.namespace}},
+        "clientConfig": {"url": f"https://127.0.0.1:{endpoint.address.port}{path_of('PyTorchJob')}"},
         "rules": [
             {
                 "apiGroups": ["kubeflow.org"],
@@ -138,31 +138,31 @@ def configuration(place: WebhookPlace) -> Object:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": place.names.configuration},
+        "metadata": {"name": endpoint.names.configuration},
         "webhooks": [webhook],
     }
 
 
 @asynccontextmanager
-async def running(client: Client, place: WebhookPlace, **options: Any) -> AsyncIterator[WebhookSetup]:
-    setup = WebhookSetup(client, place, webhook_pages(KINDS), **options)
+async def running(client: Client, endpoint: WebhookEndpoint, **options: Any) -> AsyncIterator[WebhookRegistration]:
+    setup = WebhookRegistration(client, endpoint, webhook_handlers(KINDS), **options)
     async with in_background(setup.run()):
         yield setup
 
 
-async def serving(setup: WebhookSetup) -> None:
+async def serving(setup: WebhookRegistration) -> None:
     await found(setup, "serving on port")
 
 
-async def found(setup: WebhookSetup, detail: str) -> None:
+async def found(setup: WebhookRegistration, detail: str) -> None:
     async def look() -> str:
-        return setup.finding.detail
+        return setup.health.detail
 
     await eventually(look, lambda text: detail in text)
 
 
-async def certificates(client: Client, place: WebhookPlace) -> Certificates:
-    secret = await client.get(SECRETS, place.names.secret, namespace=place.namespace)
+async def certificates(client: Client, endpoint: WebhookEndpoint) -> Certificates:
+    secret = await client.get(SECRETS, endpoint.names.secret, namespace=endpoint.namespace)
     held = read_certificates(secret_data(secret))
     assert held is not None
     return held
@@ -183,7 +183,7 @@ async def refusal(client: Client, job: JobBuilder) -> str:
 
 @pytest.mark.apiserver
 async def test_the_api_server_asks_and_passes_our_answer_on(
-    client: Client, configured: WebhookPlace, control_plane: ControlPlane
+    client: Client, configured: WebhookEndpoint, control_plane: ControlPlane
 ) -> None:
     async with running(client, configured) as setup:
         await serving(setup)
@@ -205,7 +205,7 @@ async def test_the_api_server_asks_and_passes_our_answer_on(
 
 @pytest.mark.apiserver
 async def test_an_empty_secret_is_filled_and_an_applied_configuration_mended(
-    client: Client, configured: WebhookPlace
+    client: Client, configured: WebhookEndpoint
 ) -> None:
     empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": configured.namespace}}
     before = await client.create(SECRETS, empty)
@@ -225,7 +225,7 @@ async def test_an_empty_secret_is_filled_and_an_applied_configuration_mended(
 
 @pytest.mark.apiserver
 async def test_replicas_agree_and_a_settled_state_is_not_written_again(
-    client: Client, configured: WebhookPlace
+    client: Client, configured: WebhookEndpoint
 ) -> None:
     other = replace(configured, address=Address("127.0.0.1", free_ports(1)[0]))
     async with running(client, configured) as one, running(client, other) as two:
@@ -245,7 +245,7 @@ async def test_replicas_agree_and_a_settled_state_is_not_written_again(
 
 
 @pytest.mark.apiserver
-async def test_certificates_are_renewed_before_they_end(client: Client, configured: WebhookPlace) -> None:
+async def test_certificates_are_renewed_before_they_end(client: Client, configured: WebhookEndpoint) -> None:
     clock = Clock()
     async with running(client, configured, clock=clock) as setup:
         await serving(setup)
@@ -258,57 +258,60 @@ async def test_certificates_are_renewed_before_they_end(client: Client, configur
 
 
 @pytest.mark.apiserver
-async def test_without_a_configuration_nothing_is_done_until_there_is_one(client: Client, place: WebhookPlace) -> None:
-    async with running(client, place) as setup:
-        await found(setup, f"off: there is no ValidatingWebhookConfiguration {place.names.configuration}")
-        assert setup.finding.well
-        assert (await client.list(SECRETS, namespace=place.namespace)).items == []
-        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(place))
+async def test_without_a_configuration_nothing_is_done_until_there_is_one(
+    client: Client, endpoint: WebhookEndpoint
+) -> None:
+    async with running(client, endpoint) as setup:
+        await found(setup, f"off: there is no ValidatingWebhookConfiguration {endpoint.names.configuration}")
+        assert setup.health.ok
+        assert (await client.list(SECRETS, namespace=endpoint.namespace)).items == []
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, configuration(endpoint))
         await serving(setup)
-        await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+        await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, endpoint.names.configuration)
         await found(setup, "off: there is no")
 
 
 @pytest.mark.apiserver
 async def test_a_configuration_that_calls_another_operator_is_left_as_it_is(
-    client: Client, place: WebhookPlace
+    client: Client, endpoint: WebhookEndpoint
 ) -> None:
     """One that is tried out beside Kubeflow's, from a laptop for example, must not break the webhooks of that one."""
-    theirs = configuration(place)
+    theirs = configuration(endpoint)
     theirs["webhooks"][0]["clientConfig"] = {"service": {"name": "training-operator", "namespace": "kubeflow"}}
     before = await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, theirs)
-    async with running(client, place) as setup:
-        await found(setup, f"off: {place.names.configuration} calls Service kubeflow/training-operator, and not ours")
-        assert setup.finding.well
-    assert (await client.list(SECRETS, namespace=place.namespace)).items == []
-    after = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+    async with running(client, endpoint) as setup:
+        await found(setup, f"off: {endpoint.names.configuration} calls Service kubeflow/training-operator instead of")
+        assert setup.health.ok
+    assert (await client.list(SECRETS, namespace=endpoint.namespace)).items == []
+    after = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, endpoint.names.configuration)
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
-    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+    await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, endpoint.names.configuration)
 
 
 @pytest.mark.apiserver
 async def test_without_the_rights_webhooks_are_off_and_the_reason_is_said(
-    client: Client, configured: WebhookPlace, caplog: pytest.LogCaptureFixture
+    client: Client, configured: WebhookEndpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     rules = [rule("", "secrets", "list watch get update")]
     limited = await account(client, configured.namespace, "limited", rules)
     async with Client(limited) as poor, running(poor, configured) as setup:
         await found(setup, "off: not allowed to list validatingwebhookconfigurations")
-        assert setup.finding.well
+        assert setup.health.ok
     rules += [rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list watch get update")]
     # As upstream's role: it may update the Secret that the manifests bring, not create one.
     upstream = await account(client, configured.namespace, "upstream", rules)
     async with Client(upstream) as poor, running(poor, configured) as setup:
         await found(setup, "off: secrets is forbidden")
     told = [record for record in caplog.records if "admission webhooks: off" in record.message]
-    refused = f"; while there is a ValidatingWebhookConfiguration {configured.names.configuration}, jobs are refused"
-    assert [(record.levelname, refused in record.message) for record in told] == [("WARNING", True)] * 2
+    name = configured.names.configuration
+    rejected = f"; while there is a ValidatingWebhookConfiguration {name}, the API server rejects jobs"
+    assert [(record.levelname, rejected in record.message) for record in told] == [("WARNING", True)] * 2
 
 
 @pytest.mark.apiserver
 async def test_a_namespace_that_is_missing_is_named_and_asked_for_less_and_less_often(
-    control_plane: ControlPlane, client: Client, configured: WebhookPlace
+    control_plane: ControlPlane, client: Client, configured: WebhookEndpoint
 ) -> None:
     nowhere = replace(configured, namespace=f"{configured.namespace}-missing")
     attempts: list[float] = []
@@ -319,7 +322,7 @@ async def test_a_namespace_that_is_missing_is_named_and_asked_for_less_and_less_
 
     async with Client(control_plane.config, observe=count) as watched, running(watched, nowhere) as setup:
         await found(setup, f'certificates are not ready: namespaces "{nowhere.namespace}" not found')
-        assert not setup.finding.well
+        assert not setup.health.ok
 
         async def pauses() -> list[float]:
             return [after - before for before, after in pairwise(attempts)]
@@ -328,12 +331,12 @@ async def test_a_namespace_that_is_missing_is_named_and_asked_for_less_and_less_
     assert longer[2] > 0.35
 
 
-async def bundle(client: Client, place: WebhookPlace) -> bytes:
-    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+async def bundle(client: Client, endpoint: WebhookEndpoint) -> bytes:
+    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, endpoint.names.configuration)
     return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
 
-async def versions(client: Client, place: WebhookPlace) -> list[str]:
-    secret = await client.get(SECRETS, place.names.secret, namespace=place.namespace)
-    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, place.names.configuration)
+async def versions(client: Client, endpoint: WebhookEndpoint) -> list[str]:
+    secret = await client.get(SECRETS, endpoint.names.secret, namespace=endpoint.namespace)
+    found = await client.get(VALIDATING_WEBHOOK_CONFIGURATIONS, endpoint.names.configuration)
     return [one["metadata"]["resourceVersion"] for one in (secret, found)]

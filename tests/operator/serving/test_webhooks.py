@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.objects import Object
-from trainwright.operator.serving.http_server import Call, Reply
-from trainwright.operator.serving.webhooks import admit, path_of, webhook_pages
+from trainwright.operator.serving.http_server import Request, Response
+from trainwright.operator.serving.webhooks import admit, path_of, webhook_handlers
 
 PATHS = [f"/validate-kubeflow-org-v1-{kind}" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")]
 
@@ -19,8 +19,8 @@ def asking(job: object, old: object = None, **fields: object) -> Object:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-async def send(path: str, body: bytes) -> Reply:
-    return await webhook_pages(KINDS)[path](Call(path, {}, "", body))
+async def send(path: str, body: bytes) -> Response:
+    return await webhook_handlers(KINDS)[path](Request(path, {}, "", body))
 
 
 async def response(path: str, review: Object) -> Object:
@@ -72,7 +72,7 @@ async def test_a_deletion_is_none_of_our_business() -> None:
 async def test_every_path_of_upstreams_configuration_is_served(path: str) -> None:
     answer = await response(path, asking(JobBuilder().master().raw()))
     assert answer["allowed"]
-    assert ("neither validated" in str(answer.get("warnings"))) is (path != path_of(PYTORCH.name))
+    assert ("neither validates" in str(answer.get("warnings"))) is (path != path_of(PYTORCH.name))
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,6 @@ def test_whatever_the_objects_hold_there_is_an_answer(new: object, old: object) 
 
 async def test_each_review_is_measured() -> None:
     measured: list[tuple[str, int]] = []
-    pages = webhook_pages(KINDS, lambda path, code, seconds: measured.append((path, code)))
-    await pages[path_of("TFJob")](Call("", {}, "", b"nonsense"))
+    pages = webhook_handlers(KINDS, lambda path, code, seconds: measured.append((path, code)))
+    await pages[path_of("TFJob")](Request("", {}, "", b"nonsense"))
     assert measured == [("/validate-kubeflow-org-v1-tfjob", 400)]

@@ -7,14 +7,14 @@ from tests.support.cluster.service_accounts import account, rule
 from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.objects.resources import NODES
-from trainwright.operator.setup.capabilities import survey
+from trainwright.operator.setup.capabilities import discover_capabilities
 
 
 @pytest.mark.apiserver
 async def test_an_account_with_all_rights_sees_everything(client: Client) -> None:
-    seen = await survey(client, Settings())
+    seen = await discover_capabilities(client, Settings())
     assert seen.settings == Settings()
-    assert seen.outlook == [NODES]
+    assert seen.cluster_resources == [NODES]
 
 
 @pytest.mark.apiserver
@@ -23,13 +23,13 @@ async def test_what_may_not_be_seen_is_done_without_and_told(
 ) -> None:
     config = await account(client, real_namespace, "pods-alone", [rule("", "pods", "list watch")])
     async with Client(config) as poor:
-        seen = await survey(poor, Settings())
+        seen = await discover_capabilities(poor, Settings())
     assert not seen.settings.autoscaling
-    assert seen.outlook == []
+    assert seen.cluster_resources == []
     assert "horizontalpodautoscalers.autoscaling: spec.elasticPolicy.metrics has no effect" in caplog.text
     assert "not allowed to list nodes: pods on nodes that are gone are not replaced" in caplog.text
 
 
 async def test_a_cluster_without_autoscalers_is_no_error() -> None:
     async with running_embedded() as embedded, Client(embedded.config) as client:
-        assert not (await survey(client, Settings())).settings.autoscaling
+        assert not (await discover_capabilities(client, Settings())).settings.autoscaling

@@ -1,4 +1,4 @@
-"""Who may write: the gate in front of the operator's client, and the rights that a lease takes."""
+"""Leader election: the gate in front of the operator's client, and the permissions that a lease needs."""
 
 import pytest
 
@@ -14,29 +14,29 @@ pytestmark = pytest.mark.apiserver
 
 READ = Request("GET", "/api/v1/pods")
 WRITE = Request("POST", "/api/v1/namespaces/n/pods")
-QUESTION = Request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+REVIEW = Request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
 
 
 async def test_only_the_leader_writes(client: Client, real_namespace: str) -> None:
     ours = Leadership(client, LeaderElectionOptions(name="lock"), namespace=real_namespace)
     ours.gate(READ)
-    ours.gate(QUESTION)
+    ours.gate(REVIEW)
     with pytest.raises(NotLeading, match="POST /api/v1/namespaces/n/pods was not sent"):
         ours.gate(WRITE)
-    assert ours.finding().detail == "standby, nobody leads"
+    assert ours.role == "standby, there is no leader"
 
     await ours.acquire()
     ours.gate(WRITE)
-    assert ours.finding().detail == "leading"
+    assert ours.role == "leading"
 
     await ours.release()
-    with pytest.raises(Unreachable):  # so that every caller can bear it
+    with pytest.raises(Unreachable):  # which every caller handles
         ours.gate(WRITE)
     lease = await client.get(LEASES, "lock", namespace=real_namespace)
     assert lease["spec"]["holderIdentity"] == ""
 
 
-async def test_a_leader_that_cannot_renew_in_time_has_lost(client: Client, real_namespace: str) -> None:
+async def test_a_leader_that_cannot_renew_in_time_loses_the_lease(client: Client, real_namespace: str) -> None:
     seen: list[bool] = []
     ours = Leadership(
         client,
@@ -51,7 +51,7 @@ async def test_a_leader_that_cannot_renew_in_time_has_lost(client: Client, real_
     await ours.lost.wait()
     with pytest.raises(NotLeading):
         ours.gate(WRITE)
-    assert ours.finding().detail == "standby, thief leads"
+    assert ours.role == "standby, the leader is thief"
     assert seen == [True, False]
     await ours.release()
     assert (await client.get(LEASES, "lock", namespace=real_namespace))["spec"]["holderIdentity"] == "thief"
@@ -60,9 +60,9 @@ async def test_a_leader_that_cannot_renew_in_time_has_lost(client: Client, real_
 async def test_a_missing_permission_is_named_with_the_rule_to_add(client: Client, real_namespace: str) -> None:
     leases = "coordination.k8s.io", "leases"
     config = await account(client, real_namespace, "reader", [rule(*leases, "get create")])
-    async with Client(config) as poor:
+    async with Client(config) as limited:
         with pytest.raises(OperatorError) as refused:
-            await check_permissions(poor, real_namespace)
+            await check_permissions(limited, real_namespace)
     assert f"not allowed to update leases.coordination.k8s.io in namespace {real_namespace}" in str(refused.value)
     assert "resources [leases], verbs [get, create, update, watch]" in str(refused.value)
     await check_permissions(client, real_namespace)

@@ -25,9 +25,9 @@ from trainwright.objects.resources import AUTOSCALERS, PODS
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import final_refusal
 from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.results import Result
 from trainwright.operator.reconcile.status_writer import StatusWriter
-from trainwright.operator.serving.observer import Observer
 
 
 class Unacceptable(Exception):  # noqa: N818 (it says what the job is)
@@ -45,7 +45,7 @@ class Applier:
         *,
         parallel_writes: int,
         observer: Observer | None = None,
-        forgetful: Iterable[str] = (),
+        prunes_status: Iterable[str] = (),
     ) -> None:
         self._client = client
         self._observer = observer or Observer()
@@ -54,7 +54,9 @@ class Applier:
         self._parallel_writes = parallel_writes
         self._slots = asyncio.Semaphore(parallel_writes)
         self._standing = Deduplicator[ObjectKey, tuple[str, JobEvent]]()
-        self.statuses = StatusWriter(client, caches, announcer, self._observer, self._slots, forgetful=forgetful)
+        self.statuses = StatusWriter(
+            client, caches, announcer, self._observer, self._slots, prunes_status=prunes_status
+        )
 
     def forget(self, key: ObjectKey) -> None:
         """The job is gone, and with it all that was to be told about it."""

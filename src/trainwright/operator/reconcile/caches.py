@@ -80,14 +80,18 @@ class Caches:
     classes are None where we do not look at them."""
 
     def __init__(
-        self, kinds: Mapping[str, Kind], *, companions: Sequence[Resource] = (), outlook: Sequence[Resource] = ()
+        self,
+        kinds: Mapping[str, Kind],
+        *,
+        companions: Sequence[Resource] = (),
+        cluster_resources: Sequence[Resource] = (),
     ) -> None:
         self.jobs = {name: Jobs(kind) for name, kind in kinds.items()}
         self.pods = _children(PODS, Pod, _jobs_by_label)
         self.services = _children(SERVICES, ServiceView, _jobs_by_label)
-        self.companions = {resource.kind: _outlook(resource, Companion) for resource in companions}
-        self.nodes = _outlook(NODES, Node) if NODES in outlook else None
-        self.priorities = _outlook(PRIORITY_CLASSES, PriorityClass) if PRIORITY_CLASSES in outlook else None
+        self.companions = {resource.kind: _views(resource, Companion) for resource in companions}
+        self.nodes = _views(NODES, Node) if NODES in cluster_resources else None
+        self.priorities = _views(PRIORITY_CLASSES, PriorityClass) if PRIORITY_CLASSES in cluster_resources else None
 
     def children(self, kind: str) -> Views[Any]:
         table: dict[str, Views[Any]] = {PODS.kind: self.pods, SERVICES.kind: self.services, **self.companions}
@@ -140,7 +144,7 @@ def is_going(answer: Object) -> bool:
     )
 
 
-def _outlook(resource: Resource, view: type[V]) -> Views[V]:
+def _views(resource: Resource, view: type[V]) -> Views[V]:
     return Views(resource, view, Store(metadata=lambda one: one.metadata))
 
 

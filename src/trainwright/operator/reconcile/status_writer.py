@@ -17,16 +17,16 @@ from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.results import Result
 from trainwright.operator.reconcile.unconfirmed_writes import Doubt, carried_out
-from trainwright.operator.serving.observer import Observer
 
 log = logging.getLogger(__name__)
 
 
 class StatusWriter:
-    """`forgetful` are the kinds whose CRD keeps no field of ours. It is corrected by what the server answers: somebody
-    may install another CRD while we run."""
+    """`prunes_status` are the kinds whose CRD keeps no field of ours. It is corrected by what the server answers:
+    somebody may install another CRD while we run."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class StatusWriter:
         observer: Observer,
         slots: asyncio.Semaphore,
         *,
-        forgetful: Iterable[str] = (),
+        prunes_status: Iterable[str] = (),
     ) -> None:
-        self.forgetful = set(forgetful)
+        self.prunes_status = set(prunes_status)
         self._client = client
         self._caches = caches
         self._announcer = announcer
@@ -53,7 +53,7 @@ class StatusWriter:
         """Raises, with nothing done that matters, if it cannot be written: Conflict means that the job has changed."""
         event = None
         base = job
-        if kind.name in self.forgetful:
+        if kind.name in self.prunes_status:
             base = await self._keep(kind, job, status)
             event = _first_memory(kind, job, base)
         if base is not job and _visible(status) == _visible(job.get("status") or {}):
@@ -61,7 +61,7 @@ class StatusWriter:
         else:
             answer = await self._replace(kind, base, status, plan)
             self._learn(kind, status, answer)
-            if kind.name in self.forgetful and event is None:
+            if kind.name in self.prunes_status and event is None:
                 kept = await self._keep(kind, answer, status)
                 event, answer = _first_memory(kind, answer, kept), kept
         if self._take_in(kind, job, answer, plan):
@@ -88,7 +88,7 @@ class StatusWriter:
 
     def is_outdated(self, kind: Kind, job: Object) -> bool:
         """Whether a job of ours carries a memory that its status has room for by now."""
-        return kind.name not in self.forgetful and _memory(job) is not None and not is_managed_elsewhere(job)
+        return kind.name not in self.prunes_status and _memory(job) is not None and not is_managed_elsewhere(job)
 
     async def move_memory(self, kind: Kind, job: Object) -> None:
         """Puts the memory into the status, where it belongs, and takes the annotation away. In this order: a kill in
@@ -97,7 +97,7 @@ class StatusWriter:
         async with self._slots:
             answer = await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
         self._learn(kind, status, answer)
-        if kind.name not in self.forgetful:
+        if kind.name not in self.prunes_status:
             self._caches.jobs[kind.name].remember(await self._annotate(kind, answer, None))
 
     async def _replace(self, kind: Kind, job: Object, status: Object, plan: Plan) -> Object:
@@ -164,15 +164,15 @@ class StatusWriter:
     def _learn(self, kind: Kind, written: Object, answer: Object) -> None:
         """Whether the CRD keeps our fields shows in what comes back of them."""
         kept = answer.get("status") or {}
-        if lost(written, kept) and kind.name not in self.forgetful:
-            self.forgetful.add(kind.name)
-            log.warning("%s", explain_forgetful(kind))
-        elif any(kept.get(field) for field in FIELDS) and kind.name in self.forgetful:
-            self.forgetful.discard(kind.name)
+        if lost(written, kept) and kind.name not in self.prunes_status:
+            self.prunes_status.add(kind.name)
+            log.warning("%s", explain_pruned_status(kind))
+        elif any(kept.get(field) for field in FIELDS) and kind.name in self.prunes_status:
+            self.prunes_status.discard(kind.name)
             log.info("the CustomResourceDefinition of %s keeps our fields now", kind.resource.qualified_plural)
 
 
-def explain_forgetful(kind: Kind) -> str:
+def explain_pruned_status(kind: Kind) -> str:
     fields = ", ".join(f"status.{field}" for field in FIELDS)
     return (
         f"the CustomResourceDefinition of {kind.resource.qualified_plural} does not declare {fields}: they are kept in "
@@ -184,7 +184,7 @@ def _first_memory(kind: Kind, before: Object, after: Object) -> JobEvent | None:
     """Told once for each job: when it gets the annotation."""
     if _memory(before) is not None or _memory(after) is None:
         return None
-    return JobEvent("Warning", "StatusFieldsDropped", explain_forgetful(kind))
+    return JobEvent("Warning", "StatusFieldsDropped", explain_pruned_status(kind))
 
 
 def _memory(job: Object) -> str | None:

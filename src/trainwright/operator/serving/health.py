@@ -1,50 +1,50 @@
-"""What `/healthz` and `/readyz` answer: named checks in the words of Kubernetes' own health pages.
+"""The `/healthz` and `/readyz` endpoints: named checks, reported in the format of the Kubernetes API server.
 
-That a page answers at all shows that the event loop turns. A check that holds may still have something to say, which
-`?verbose` shows: a standby without the lease is ready, and so is an operator whose webhooks are off.
+A check that is ok may have a detail, which `?verbose` shows: a standby without the lease is ready, and so is an
+operator whose webhooks are off.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trainwright.operator.serving.http_server import Call, Page, Reply
+from trainwright.operator.serving.http_server import Handler, Request, Response
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """How one part is; `detail` says why it is not well, or what one should know although it is."""
+class CheckResult:
+    """The result of one check; `detail` is the reason of a failure, or additional information."""
 
-    well: bool = True
+    ok: bool = True
     detail: str = ""
 
 
-Check = Callable[[], Finding]
+Check = Callable[[], CheckResult]
 
 
-def health_page(name: str, checks: Mapping[str, Check]) -> Page:
-    """The page `/NAME` and, below it, one for each check. `exclude=CHECK` leaves one out, as the API server does."""
+def health_handler(name: str, checks: Mapping[str, Check]) -> Handler:
+    """Serves `/NAME` and, below it, each check by itself. `exclude=CHECK` omits one, as in the API server."""
 
-    async def page(call: Call) -> Reply:
-        single = call.path.removeprefix(f"/{name}").strip("/")
+    async def handle(request: Request) -> Response:
+        single = request.path.removeprefix(f"/{name}").strip("/")
         if single and single not in checks:
-            return Reply(404, b"404 page not found\n")
-        wanted = {single: checks[single]} if single else checks
-        excluded = call.query.get("exclude")
-        findings = {check: look() for check, look in wanted.items() if check != excluded}
-        return report(name, findings, verbose="verbose" in call.query)
+            return Response(404, b"404 page not found\n")
+        selected = {single: checks[single]} if single else checks
+        excluded = request.query.get("exclude")
+        results = {check: run() for check, run in selected.items() if check != excluded}
+        return report(name, results, verbose="verbose" in request.query)
 
-    return page
-
-
-def report(name: str, findings: Mapping[str, Finding], *, verbose: bool) -> Reply:
-    well = all(finding.well for finding in findings.values())
-    if well and not verbose:
-        return Reply(200, b"ok")
-    lines = [*(_line(check, finding) for check, finding in findings.items())]
-    lines.append(f"{name} check {'passed' if well else 'failed'}\n")
-    return Reply(200 if well else 500, "\n".join(lines).encode())
+    return handle
 
 
-def _line(check: str, finding: Finding) -> str:
-    mark, verdict = ("+", "ok") if finding.well else ("-", "failed")
-    return f"[{mark}]{check} {verdict}" + (f": {finding.detail}" if finding.detail else "")
+def report(name: str, results: Mapping[str, CheckResult], *, verbose: bool) -> Response:
+    passed = all(result.ok for result in results.values())
+    if passed and not verbose:
+        return Response(200, b"ok")
+    lines = [*(_line(check, result) for check, result in results.items())]
+    lines.append(f"{name} check {'passed' if passed else 'failed'}\n")
+    return Response(200 if passed else 500, "\n".join(lines).encode())
+
+
+def _line(check: str, result: CheckResult) -> str:
+    mark, verdict = ("+", "ok") if result.ok else ("-", "failed")
+    return f"[{mark}]{check} {verdict}" + (f": {result.detail}" if result.detail else "")

@@ -1,4 +1,4 @@
-"""The small HTTP servers of the operator's process: where they listen, and which page answers which path."""
+"""The HTTP servers of the operator process: metrics, health and admission webhooks."""
 
 import asyncio
 import os
@@ -13,13 +13,13 @@ from aiohttp import web
 from trainwright.net.accepted_connections import all_accepted
 from trainwright.operator.options import OperatorError
 
-_LARGEST_BODY = 8 * 2**20
-"""An AdmissionReview carries an object twice, and an object has at most 1.5 MiB."""
+_MAX_BODY_BYTES = 8 * 2**20
+"""An AdmissionReview contains an object twice, and an object has at most 1.5 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen. Without a host: on all of the machine's addresses; port 0: on any free one."""
+    """An address to listen on. Without a host: all addresses of the machine; port 0: any free port."""
 
     host: str
     port: int
@@ -29,9 +29,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A request as the pages see it."""
-
+class Request:
     path: str
     query: Mapping[str, str]
     accept: str
@@ -39,17 +37,17 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Response:
     status: int
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
 
 
-Page = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[Request], Awaitable[Response]]
 
 
 def read_address(flag: str, text: str) -> Address | None:
-    """`:8080`, `127.0.0.1:8080` or `[::1]:8080`, as Go writes them; None for `0` and the empty text: switched off."""
+    """Reads `:8080`, `127.0.0.1:8080` or `[::1]:8080`, as Go writes them; None if it is `0` or empty."""
     if text in {"", "0"}:
         return None
     host, colon, port = text.rpartition(":")
@@ -60,13 +58,16 @@ def read_address(flag: str, text: str) -> Address | None:
 
 
 @asynccontextmanager
-async def serving(what: str, address: Address, page: Page, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Serves `page` under all paths until the block ends; yields the port. `what` names the flag if it cannot."""
+async def serving(
+    flag: str, address: Address, handler: Handler, *, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[int]:
+    """Serves all paths by `handler` until the block ends; yields the port. Errors name the flag."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
-        call = Call(request.path, request.query, request.headers.get("Accept", ""), await request.read())
-        reply = await page(call)
-        return web.Response(status=reply.status, body=reply.body, headers={"Content-Type": reply.content_type})
+        response = await handler(
+            Request(request.path, request.query, request.headers.get("Accept", ""), await request.read())
+        )
+        return web.Response(status=response.status, body=response.body, headers={"Content-Type": response.content_type})
 
     async with AsyncExitStack() as stack:
         server = web.Server(handle, request_factory=_request, access_log=None)
@@ -78,40 +79,40 @@ async def serving(what: str, address: Address, page: Page, *, tls: ssl.SSLContex
             await site.start()
         except OSError as error:
             raise OperatorError(
-                f"{what}: cannot listen on {address}: {_reason(error)}; name another, or 0 for none"
+                f"{flag}: cannot listen on {address}: {_reason(error)}; set another address, or 0 for none"
             ) from None
         yield int(runner.addresses[0][1])
 
 
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    """As the library makes it, but for how much may be in it: that cannot be said in another way."""
+    """As aiohttp's default, but with our limit on the body, which `web.Server` has no parameter for."""
     loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_LARGEST_BODY)
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY_BYTES)
 
 
 async def _close(runner: web.ServerRunner, server: web.Server) -> None:
-    """Lets answers under way go out, then hangs up: over TLS a client that never says goodbye would be waited for."""
+    """Finishes the responses in progress, then aborts: with TLS a graceful close waits for clients that never close."""
     transports = [connection.transport for connection in server.connections]
     await all_accepted()
     await runner.cleanup()
     for transport in transports:
         if transport is not None:
             transport.abort()
-    await asyncio.sleep(0)  # it takes the event loop's next round
+    await asyncio.sleep(0)  # the event loop closes aborted transports in its next iteration
 
 
-def first_of(pages: Mapping[str, Page]) -> Page:
-    """One page for each path; a path ending in `/` stands for all below it. Every other path is not found."""
+def route(handlers: Mapping[str, Handler]) -> Handler:
+    """Selects a handler by path. A path that ends in `/` matches all paths below it; other paths are not found."""
 
-    async def choose(call: Call) -> Reply:
-        page = pages.get(call.path) or next(
-            (page for path, page in pages.items() if path.endswith("/") and call.path.startswith(path)), None
+    async def handle(request: Request) -> Response:
+        handler = handlers.get(request.path) or next(
+            (one for path, one in handlers.items() if path.endswith("/") and request.path.startswith(path)), None
         )
-        return await page(call) if page else Reply(404, b"404 page not found\n")
+        return await handler(request) if handler else Response(404, b"404 page not found\n")
 
-    return choose
+    return handle
 
 
 def _reason(error: OSError) -> str:
-    """The system's own words: those of asyncio repeat the address."""
+    """The operating system's message; asyncio's repeats the address."""
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)

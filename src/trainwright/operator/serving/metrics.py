@@ -1,7 +1,7 @@
-"""What Prometheus can read about the operator: upstream's names, and its counts put right.
+"""The Prometheus metrics of the operator, under upstream's names.
 
-`Metrics` listens to the operator as its Observer, so that nothing but the process knows of Prometheus. Each process
-counts what it did itself; sums over processes are the truth, and no start counts anything again.
+`Metrics` implements the hooks of the operator, so that only the process depends on Prometheus. Each process counts its
+own actions since its start; the sum over all processes is the total.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,9 +27,10 @@ from trainwright.engine import Transition
 from trainwright.kube.client.request_metrics import RequestSeen
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
-from trainwright.operator.serving.http_server import Call, Reply
-from trainwright.operator.serving.launch_times import first_running, is_launching, launch_began
-from trainwright.operator.serving.observer import Observer
+from trainwright.objects.conditions import find_condition, is_condition_true
+from trainwright.objects.times import parse_time
+from trainwright.operator.reconcile.observer import Observer
+from trainwright.operator.serving.http_server import Request, Response
 from trainwright.operator.serving.workqueue_metrics import MeasuredQueue
 
 _LAUNCH_BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
@@ -44,15 +45,13 @@ _QUEUE_BUCKETS = tuple(10.0**power for power in range(-8, 4))  # controller-runt
 _OF_A_QUEUE = ("controller", "name")
 """controller-runtime has both labels, with the same value: dashboards use either."""
 
-# They double the series and tell nothing: a process counts from its start.
+# They double the number of series without new information: all counters start with the process.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate it
 
 
 class Metrics(Observer):
-    """One process' numbers. `queue` is the work queue that it measures: the operator is to use it.
-
-    `workers` is how many jobs the operator looks at at the same time.
-    """
+    """The metrics of one process. `queue` is the measured work queue for the operator; `workers` is the maximum number
+    of concurrent reconciles."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Metrics(Observer):
     ) -> None:
         self.registry = CollectorRegistry()
         self._clock = clock
-        # By uid: the beginning of the launch whose pods were seen to be created.
+        # By uid: when the launch began whose pods have been counted.
         self._launched: dict[str, datetime | None] = {}
         controllers = {name: kind.controller for name, kind in kinds.items()}
         self._transitions = {
@@ -72,73 +71,79 @@ class Metrics(Observer):
         }
         self._deleted = self._counter(
             "training_operator_jobs_deleted_total",
-            "Jobs that were deleted while this operator led, by their TTL or by anybody.",
+            "Number of jobs deleted while this process was the leader.",
             "job_namespace",
             "framework",
         )
         self._pods_created_seconds = self._histogram(
             "trainwright_job_pods_created_seconds",
-            "From a job's creation (or resumption) until all of its pods were created.",
+            "Time from the creation or resumption of a job until all of its pods were created.",
             "framework",
             buckets=_LAUNCH_BUCKETS,
         )
         self._running_seconds = self._histogram(
             "trainwright_job_running_seconds",
-            "From a job's creation (or resumption) until it was seen to run.",
+            "Time from the creation or resumption of a job until its Running condition was written.",
             "framework",
             buckets=_LAUNCH_BUCKETS,
         )
         self._reconciles = self._counter(
-            "controller_runtime_reconcile_total", "Looks at a job, by how they ended.", "controller", "result"
+            "controller_runtime_reconcile_total", "Number of reconciliations by result.", "controller", "result"
         )
         self._reconcile_errors = self._counter(
-            "controller_runtime_reconcile_errors_total", "Looks at a job that ended in an error.", "controller"
+            "controller_runtime_reconcile_errors_total",
+            "Number of reconciliations that ended in an error.",
+            "controller",
         )
         self._terminal_errors = self._counter(
             "controller_runtime_terminal_reconcile_errors_total",
-            "Looks at a job that nothing but a change of it can help.",
+            "Number of reconciliations that ended in an error that is not retried.",
             "controller",
         )
         self._panics = self._counter(
             "controller_runtime_reconcile_panics_total",
-            "Looks at a job that ended in an error of the operator's own.",
+            "Number of reconciliations that raised an unexpected error.",
             "controller",
         )
         self._reconcile_seconds = self._histogram(
             "controller_runtime_reconcile_time_seconds",
-            "How long one look at a job took, its writes included.",
+            "Duration of reconciliations, including their writes.",
             "controller",
             buckets=_RECONCILE_BUCKETS,
         )
         self._workers = self._gauge(
             "controller_runtime_max_concurrent_reconciles",
-            "Jobs that can be looked at at the same time; all kinds share them.",
+            "Maximum number of concurrent reconciles, shared by all kinds.",
             "controller",
         )
         self._requests = self._counter(
-            "rest_client_requests_total", "Requests to the API server, by what it answered.", "code", "method", "host"
+            "rest_client_requests_total",
+            "Number of requests to the API server.",
+            "code",
+            "method",
+            "host",
         )
         self._request_seconds = self._histogram(
             "rest_client_request_duration_seconds",
-            "How long the API server took to answer; for a watch, to begin to.",
+            "Time until the API server responds; for a watch, until it starts.",
             "verb",
             "host",
             buckets=_REQUEST_BUCKETS,
         )
         self._leading = self._gauge(
             "leader_election_master_status",
-            "1 while this process holds the lease, else 0; absent without --leader-elect.",
+            "1 if this process holds the lease, else 0; absent without --leader-elect.",
             "name",
         )
         self._webhooks = self._counter(
             "controller_runtime_webhook_requests_total",
-            "Admission reviews, by the HTTP code of the answer.",
+            "Number of admission reviews by HTTP status code.",
             "webhook",
             "code",
         )
         self._webhook_seconds = self._histogram(
             "controller_runtime_webhook_latency_seconds",
-            "How long an admission review took.",
+            "Duration of admission reviews.",
             "webhook",
             buckets=_REQUEST_BUCKETS,
         )
@@ -147,17 +152,17 @@ class Metrics(Observer):
         for collector in (ProcessCollector, GCCollector, PlatformCollector):
             collector(registry=self.registry)
         for controller in controllers.values():
-            self._begin(controller, workers)
+            self._initialize(controller, workers)
 
     def transition(self, kind: Kind, job: Object, step: Transition) -> None:
         self._transitions[step].labels(_namespace(job), kind.framework).inc()
 
     def status_written(self, kind: Kind, before: Object, after: Object) -> None:
-        if first_running(before, after):
+        if starts_running(before, after):
             self._observe_launch(self._running_seconds, kind, after)
 
     def pods_created(self, kind: Kind, job: Object) -> None:
-        uid, began = job["metadata"]["uid"], launch_began(job)
+        uid, began = job["metadata"]["uid"], launch_time(job)
         if is_launching(job) and self._launched.get(uid) != began:
             self._launched[uid] = began
             self._observe_launch(self._pods_created_seconds, kind, job)
@@ -179,9 +184,9 @@ class Metrics(Observer):
         self._panics.labels(kind.controller).inc()
 
     def requests_to(self, server: str) -> Callable[[RequestSeen], None]:
-        """Counts every attempt to ask this API server."""
+        """Counts every request to this API server, including retries."""
         host = urlsplit(server).netloc
-        # Looking a series up costs more than counting, and there are two requests for each pod.
+        # The lookup of a series costs more than counting, and there are two requests for each pod.
         series: dict[tuple[int | None, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
 
         def seen(one: RequestSeen) -> None:
@@ -202,10 +207,10 @@ class Metrics(Observer):
     def leads(self, name: str, leading: bool) -> None:
         self._leading.labels(name).set(leading)
 
-    async def page(self, call: Call) -> Reply:
-        """`/metrics`, in the format that the reader prefers."""
-        encode, content_type = choose_encoder(call.accept)
-        return Reply(200, encode(self.registry), content_type)
+    async def handle(self, request: Request) -> Response:
+        """`/metrics`, in the format that the client accepts."""
+        encode, content_type = choose_encoder(request.accept)
+        return Response(200, encode(self.registry), content_type)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, registry=self.registry)
@@ -226,14 +231,14 @@ class Metrics(Observer):
             return {kind: metric.labels(controller, controller).inc for kind, controller in controllers.items()}
 
         return MeasuredQueue(
-            waited=histogram("workqueue_queue_duration_seconds", "How long a job waited for a worker."),
-            worked=histogram("workqueue_work_duration_seconds", "How long a worker was busy with a job."),
-            added=counter("workqueue_adds_total", "Jobs put into the queue."),
-            retried=counter("workqueue_retries_total", "Jobs put back because something was in the way."),
+            waited=histogram("workqueue_queue_duration_seconds", "Time that jobs wait for a worker."),
+            worked=histogram("workqueue_work_duration_seconds", "Time that workers need for a job."),
+            added=counter("workqueue_adds_total", "Number of jobs added to the queue."),
+            retried=counter("workqueue_retries_total", "Number of jobs added again after an error."),
         )
 
-    def _begin(self, controller: str, workers: int) -> None:
-        """Rates and alerts need a series before the first event of its kind."""
+    def _initialize(self, controller: str, workers: int) -> None:
+        """Rates and alerts need a series before its first event."""
         self._workers.labels(controller).set(workers)
         for result in ("success", "requeue", "requeue_after", "error"):
             self._reconciles.labels(controller, result)
@@ -241,23 +246,23 @@ class Metrics(Observer):
             metric.labels(controller)
 
     def _observe_launch(self, histogram: Histogram, kind: Kind, job: Object) -> None:
-        began = launch_began(job)
+        began = launch_time(job)
         if began is not None:
-            # The API's moments are whole seconds, and its clock may be ahead of ours.
+            # API times are whole seconds, and the API server's clock may be ahead.
             seconds = max((self._clock() - began).total_seconds(), 0.0)
             histogram.labels(kind.framework).observe(seconds)
 
 
 _TRANSITIONS = {
-    Transition.CREATED: "Jobs that were accepted: their Created condition was written.",
-    Transition.SUCCESSFUL: "Jobs that succeeded.",
-    Transition.FAILED: "Jobs that failed, for whatever reason.",
-    Transition.RESTARTED: "Restarts by the operator: one for each replaced pod, one for a whole group.",
+    Transition.CREATED: "Number of jobs whose Created condition was written.",
+    Transition.SUCCESSFUL: "Number of jobs that succeeded.",
+    Transition.FAILED: "Number of jobs that failed.",
+    Transition.RESTARTED: "Number of restarts of pods, or of whole groups of pods, by the operator.",
 }
 
 
 class _QueueState(Collector):
-    """The part of the queue's numbers that is looked up when somebody asks, which costs the work nothing."""
+    """The gauges of the queue, computed for each scrape."""
 
     def __init__(self, queue: MeasuredQueue, controllers: Mapping[str, str]) -> None:
         self._queue = queue
@@ -265,22 +270,24 @@ class _QueueState(Collector):
 
     def collect(self) -> Iterable[Metric]:
         state = self._queue.state()
-        yield from _gauges("workqueue_depth", "Jobs that wait for a worker.", _OF_A_QUEUE, self._each(state.waiting))
+        yield from _gauges(
+            "workqueue_depth", "Number of jobs that wait for a worker.", _OF_A_QUEUE, self._each(state.waiting)
+        )
         yield from _gauges(
             "workqueue_unfinished_work_seconds",
-            "The sum of the times for which workers have been busy with what they have not finished.",
+            "Total time that workers have spent on jobs that they have not finished.",
             _OF_A_QUEUE,
             self._each(state.unfinished_seconds),
         )
         yield from _gauges(
             "workqueue_longest_running_processor_seconds",
-            "For how long the slowest worker has been busy with one job.",
+            "Time that the slowest worker has spent on its present job.",
             _OF_A_QUEUE,
             self._each(state.longest_seconds),
         )
         yield from _gauges(
             "controller_runtime_active_workers",
-            "Jobs that are looked at at this moment.",
+            "Number of reconciliations in progress.",
             ("controller",),
             self._each(state.working),
         )
@@ -291,7 +298,7 @@ class _QueueState(Collector):
 
 
 def _gauges(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[str, float]]) -> Iterator[Metric]:
-    """Every one of the labels has the same value: the controller's name."""
+    """All labels have the same value: the controller's name."""
     family = GaugeMetricFamily(name, text, labels=labels)
     for key, value in values:
         family.add_metric([key] * len(labels), value)
@@ -299,7 +306,7 @@ def _gauges(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[
 
 
 def _result(outcome: Outcome) -> str:
-    """controller-runtime's words."""
+    """controller-runtime's names of results."""
     match outcome:
         case Done():
             return "success"
@@ -311,3 +318,35 @@ def _result(outcome: Outcome) -> str:
 
 def _namespace(job: Object) -> str:
     return str(job["metadata"].get("namespace", ""))
+
+
+def is_launching(job: Object) -> bool:
+    """Whether the job has not run yet since its creation or since it was resumed."""
+    status = job.get("status") or {}
+    running = find_condition(status, "Running")
+    # Suspending sets Running to False with a reason of its own; a restart replaces the condition or sets it to False.
+    return find_condition(status, "Restarting") is None and (running is None or _is_suspended(running))
+
+
+def starts_running(before: Object, after: Object) -> bool:
+    """Whether the job started to run between these two: after its creation or a resume, not after a restart."""
+    return is_condition_true(after.get("status") or {}, "Running") and is_launching(before)
+
+
+def launch_time(job: Object) -> datetime | None:
+    """When the job was created or, if it was suspended, resumed."""
+    resumed = find_condition(job.get("status") or {}, "Suspended")
+    if resumed is not None and resumed.get("status") != "True":
+        return _parse_time(resumed.get("lastTransitionTime"))
+    return _parse_time(job["metadata"].get("creationTimestamp"))
+
+
+def _is_suspended(running: Object) -> bool:
+    return running.get("status") != "True" and str(running.get("reason", "")).endswith("Suspended")
+
+
+def _parse_time(text: object) -> datetime | None:
+    try:
+        return parse_time(text) if isinstance(text, str) else None
+    except ValueError:
+        return None  # a status that a user wrote by hand

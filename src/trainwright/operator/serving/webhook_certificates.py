@@ -1,7 +1,7 @@
-"""The certificates of the admission webhooks, as values: an authority of our own and the server's certificate.
+"""The certificates of the admission webhooks: a certificate authority of the operator and a server certificate.
 
-They live in one Secret under the keys that training-operator uses, so that either can follow the other. Whether a set
-is still good is decided here; `webhook_setup` moves it to and from the cluster.
+The Secret has the same keys as training-operator's, so that either operator can replace the other. This module decides
+whether certificates are still valid; `webhook_registration` reads and writes the Secret.
 """
 
 import ipaddress
@@ -26,7 +26,7 @@ KEYS = ("ca.crt", "ca.key", "tls.crt", "tls.key")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """All in PEM."""
+    """All fields are PEM."""
 
     authority: bytes
     authority_key: bytes
@@ -34,27 +34,27 @@ class Certificates:
     server_key: bytes
 
     def as_data(self) -> dict[str, bytes]:
-        """By the Secret's keys."""
+        """By the keys of the Secret."""
         return dict(zip(KEYS, (self.authority, self.authority_key, self.server, self.server_key), strict=True))
 
 
 def read_certificates(data: Mapping[str, bytes]) -> Certificates | None:
-    """What the Secret holds; None if a part is missing, as in the empty Secret of a fresh installation."""
-    parts = [data.get(key) or b"" for key in KEYS]
-    return Certificates(*parts) if all(parts) else None
+    """The certificates in the Secret; None if a key is missing, as in the empty Secret of a new installation."""
+    values = [data.get(key) or b"" for key in KEYS]
+    return Certificates(*values) if all(values) else None
 
 
 def renewed(present: Certificates | None, names: Collection[str], now: datetime) -> Certificates | None:
-    """The set that shall take the place of the present one; None if that will do.
+    """New certificates to replace the present ones; None if those are valid and cover the names.
 
-    An authority that is good stays: whoever trusts it trusts the next server's certificate too. The names of the
-    present certificate stay as well: two operators that share a Secret would else replace it in turns, for ever.
+    A valid authority is kept: clients that trust it trust the next server certificate too. The names of the present
+    certificate are kept as well: otherwise two operators that share a Secret would replace it in turns.
     """
-    wanted = {_spelling(name) for name in names}
+    wanted = {_canonical(name) for name in names}
     authority = None if present is None else _read_authority(present, now)
     server = None if present is None or authority is None else _read_server(present, authority)
     known = set[str]() if server is None else _names_of(server)
-    if server is not None and _lasts(server, now) and wanted <= known:
+    if server is not None and _is_valid(server, now) and wanted <= known:
         return None
     if authority is None:
         authority = new_authority(
@@ -65,9 +65,9 @@ def renewed(present: Certificates | None, names: Collection[str], now: datetime)
 
 
 def load_into(context: ssl.SSLContext, certificates: Certificates) -> None:
-    """Puts the server's certificate into a context, for all connections that begin from now on.
+    """Loads the server certificate into a context, for all new connections.
 
-    The ssl module reads files alone; this one is in memory and has no name that another process could open.
+    The ssl module reads only files; this one is in memory, and other processes cannot open it by name.
     """
     descriptor = os.memfd_create("webhook-certificate", os.MFD_CLOEXEC)
     try:
@@ -78,7 +78,7 @@ def load_into(context: ssl.SSLContext, certificates: Certificates) -> None:
 
 
 def _read_authority(present: Certificates, now: datetime) -> Authority | None:
-    """None if it is about to expire, or if key and certificate are not a pair that can sign."""
+    """None if it expires soon, or if key and certificate do not match or cannot sign."""
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -86,17 +86,17 @@ def _read_authority(present: Certificates, now: datetime) -> Authority | None:
     try:
         certificate = x509.load_pem_x509_certificate(present.authority)
         key = serialization.load_pem_private_key(present.authority_key, password=None)
-        may_sign = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+        can_sign = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except (ValueError, TypeError, x509.ExtensionNotFound):
         return None
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         return None
     pair = certificate.public_key() == key.public_key()
-    return Authority(certificate, key) if pair and may_sign and _lasts(certificate, now) else None
+    return Authority(certificate, key) if pair and can_sign and _is_valid(certificate, now) else None
 
 
 def _read_server(present: Certificates, authority: Authority) -> "x509.Certificate | None":
-    """None if it is not the authority's, or cannot be served."""
+    """None if the authority has not issued it, or if it cannot be served."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import serialization
@@ -105,7 +105,7 @@ def _read_server(present: Certificates, authority: Authority) -> "x509.Certifica
         certificate = x509.load_pem_x509_certificate(present.server)
         key = serialization.load_pem_private_key(present.server_key, password=None)
         certificate.verify_directly_issued_by(authority.certificate)
-        # The last word is that of the library which has to serve it: a chain with a broken end, a key too short.
+        # The ssl module rejects more: a chain with a broken end, or a key that is too short.
         load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), present)
     except (ValueError, TypeError, InvalidSignature, ssl.SSLError):
         return None
@@ -123,13 +123,13 @@ def _names_of(certificate: "x509.Certificate") -> set[str]:
     return {*alternatives.get_values_for_type(x509.DNSName), *map(str, addresses)}
 
 
-def _spelling(name: str) -> str:
-    """Certificates have one spelling of an address."""
+def _canonical(name: str) -> str:
+    """The canonical form of an address, as in certificates."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
         return name
 
 
-def _lasts(certificate: "x509.Certificate", now: datetime) -> bool:
+def _is_valid(certificate: "x509.Certificate", now: datetime) -> bool:
     return certificate.not_valid_before_utc <= now and now + RENEW_BEFORE < certificate.not_valid_after_utc

@@ -1,7 +1,8 @@
-"""Keeps the admission webhooks reachable: certificates in their Secret, the authority in the cluster's configuration.
+"""Keeps the admission webhooks reachable: certificates in their Secret, the authority in the
+ValidatingWebhookConfiguration.
 
-Every replica does this for itself, leader or not. They agree through the Secret: whoever writes first wins, and the
-others take what is there. What somebody empties or applies again is mended when the watch shows it.
+Every replica does this, leader or not. The Secret coordinates them: the first write wins, and the others use its
+certificates. If a user empties or replaces one of the objects, the watch triggers a correction.
 """
 
 import asyncio
@@ -25,46 +26,48 @@ from trainwright.objects import Object
 from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS, Resource
 from trainwright.operator.options import WebhookOptions
 from trainwright.operator.rbac import WEBHOOKS
-from trainwright.operator.serving.health import Finding
-from trainwright.operator.serving.http_server import Address, Page, first_of, serving
+from trainwright.operator.serving.health import CheckResult
+from trainwright.operator.serving.http_server import Address, Handler, route, serving
 from trainwright.operator.serving.webhook_certificates import Certificates, load_into, read_certificates, renewed
 from trainwright.operator.setup.permissions import missing_permission
 
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 3600.0
-"""How often the dates of the certificates are looked at if nothing else happens; they end 90 days after their due."""
+"""How often the certificates' dates are checked; they are renewed 90 days before they expire."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 60.0
+
+CERTIFICATES_NOT_READY = CheckResult(ok=False, detail="certificates are not ready")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookPlace:
-    """Where the Secret and the Service are, where we listen, and how things are called."""
+class WebhookEndpoint:
+    """The namespace of Secret and Service, the address to listen on, and the names of the objects."""
 
     namespace: str
     address: Address
     names: WebhookOptions = field(default_factory=WebhookOptions)
 
 
-def names_to_serve(place: WebhookPlace, configuration: Object) -> set[str]:
-    """The names under which the API server may call: the Service's, and the hosts of addresses that stand there."""
+def names_to_serve(endpoint: WebhookEndpoint, configuration: Object) -> set[str]:
+    """The host names by which the API server calls the webhooks: that of the Service, and those of URLs."""
     clients = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
     hosts = (urlsplit(client["url"]).hostname for client in clients if client.get("url"))
-    return {f"{place.names.service}.{place.namespace}.svc", *(host for host in hosts if host)}
+    return {f"{endpoint.names.service}.{endpoint.namespace}.svc", *(host for host in hosts if host)}
 
 
-def calls_us(place: WebhookPlace, configuration: Object) -> bool:
-    """Whether any of its webhooks sends reviews to our Service, or to an address that stands there."""
-    return any(_calls_us(place, webhook) for webhook in configuration.get("webhooks") or ())
+def calls_operator(endpoint: WebhookEndpoint, configuration: Object) -> bool:
+    """Whether a webhook of the configuration calls the operator's Service or a URL."""
+    return any(_calls_operator(endpoint, webhook) for webhook in configuration.get("webhooks") or ())
 
 
-def with_authority(place: WebhookPlace, configuration: Object, authority: bytes) -> Object | None:
-    """The configuration with every webhook that calls us trusting the authority; None if they all do."""
+def with_authority(endpoint: WebhookEndpoint, configuration: Object, authority: bytes) -> Object | None:
+    """The configuration with the authority in every webhook that calls this operator; None if nothing changes."""
     bundle = base64.b64encode(authority).decode()
     webhooks = configuration.get("webhooks") or []
     trusting = [
         {**webhook, "clientConfig": {**webhook["clientConfig"], "caBundle": bundle}}
-        if _calls_us(place, webhook)
+        if _calls_operator(endpoint, webhook)
         else webhook
         for webhook in webhooks
     ]
@@ -72,27 +75,27 @@ def with_authority(place: WebhookPlace, configuration: Object, authority: bytes)
 
 
 def secret_data(secret: Object) -> dict[str, bytes]:
-    """The decoded data; what is not base64 counts as empty."""
+    """The decoded data; values that are not base64 count as empty."""
     return {key: _decoded(text) for key, text in (secret.get("data") or {}).items()}
 
 
-class WebhookSetup:
-    """`run` serves the pages as soon as the cluster has a configuration that sends reviews here. `finding` says how
-    it stands; `port` is where it listens."""
+class WebhookRegistration:
+    """`run` serves the webhooks as soon as the cluster has a configuration that calls them. `health` is their state;
+    `port` is the port in use, 0 while they are not served."""
 
     def __init__(
         self,
         client: Client,
-        place: WebhookPlace,
-        pages: Mapping[str, Page],
+        endpoint: WebhookEndpoint,
+        handlers: Mapping[str, Handler],
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.finding = Finding(well=False, detail="certificates are not ready")
+        self.health = CERTIFICATES_NOT_READY
         self.port = 0
         self._client = client
-        self._place = place
-        self._page = first_of(pages)
+        self._endpoint = endpoint
+        self._handler = route(handlers)
         self._clock = clock
         self._secrets: Store[Object] = Store(metadata=raw_metadata)
         self._configurations: Store[Object] = Store(metadata=raw_metadata)
@@ -101,37 +104,39 @@ class WebhookSetup:
         self._loaded: Certificates | None = None
 
     async def run(self) -> None:
-        """Until it is cancelled. Returns only if we may not do this here; then webhooks are off."""
+        """Runs until it is cancelled. Returns early only if permissions are missing; then webhooks are off."""
         for rule in WEBHOOKS.rules:
-            namespace = self._place.namespace if rule.own_namespace else None
+            namespace = self._endpoint.namespace if rule.own_namespace else None
             if missing := await missing_permission(self._client, rule, namespace):
-                self._switch_off(f"not allowed to {missing}")
+                self._turn_off(f"not allowed to {missing}")
                 return
         reflectors = (
-            self._reflector(SECRETS, self._secrets, self._place.names.secret, namespace=self._place.namespace),
-            self._reflector(VALIDATING_WEBHOOK_CONFIGURATIONS, self._configurations, self._place.names.configuration),
+            self._reflector(SECRETS, self._secrets, self._endpoint.names.secret, namespace=self._endpoint.namespace),
+            self._reflector(
+                VALIDATING_WEBHOOK_CONFIGURATIONS, self._configurations, self._endpoint.names.configuration
+            ),
         )
         async with asyncio.TaskGroup() as group, AsyncExitStack() as stack:
             for reflector in reflectors:
                 group.create_task(reflector.run())
             for reflector in reflectors:
                 await reflector.synced()
-            await self._keep(stack)
+            await self._sync_until_cancelled(stack)
 
-    async def _keep(self, stack: AsyncExitStack) -> None:
+    async def _sync_until_cancelled(self, stack: AsyncExitStack) -> None:
         failures = 0
         while True:
             self._changed.clear()
             pause = CHECK_SECONDS
             try:
-                await self._step(stack)
+                await self._sync(stack)
                 failures = 0
             except Forbidden as error:
-                self._switch_off(str(error))
+                self._turn_off(str(error))
             except (ApiError, Unreachable) as error:
-                # Where another replica was quicker, the watch brings what it wrote.
+                # After a conflict with another replica the watch delivers what it wrote.
                 if not isinstance(error, Conflict | AlreadyExists):
-                    self._find(Finding(well=False, detail=f"certificates are not ready: {error}"))
+                    self._report(CheckResult(ok=False, detail=f"{CERTIFICATES_NOT_READY.detail}: {error}"))
                 jitter = random.random()  # noqa: S311
                 pause = backoff(failures, jitter=jitter, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
                 failures += 1
@@ -141,55 +146,56 @@ class WebhookSetup:
             except TimeoutError:
                 continue
 
-    async def _step(self, stack: AsyncExitStack) -> None:
-        place = self._place
-        configuration = self._configurations.get(place.names.configuration)
+    async def _sync(self, stack: AsyncExitStack) -> None:
+        endpoint = self._endpoint
+        configuration = self._configurations.get(endpoint.names.configuration)
         if configuration is None:
-            missing = f"ValidatingWebhookConfiguration {place.names.configuration}"
-            self._find(Finding(detail=f"off: there is no {missing}; the operator itself checks every job"))
+            missing = f"ValidatingWebhookConfiguration {endpoint.names.configuration}"
+            self._report(CheckResult(detail=f"off: there is no {missing}; the operator itself validates every job"))
             return
-        if not calls_us(place, configuration):
-            self._find(Finding(detail=_explain_stranger(place, configuration)), level=logging.WARNING)
+        if not calls_operator(endpoint, configuration):
+            self._report(CheckResult(detail=_explain_other_service(endpoint, configuration)), level=logging.WARNING)
             return
-        certificates = await self._certificates(names_to_serve(place, configuration))
+        certificates = await self._certificates(names_to_serve(endpoint, configuration))
         if certificates != self._loaded:
             load_into(self._tls, certificates)
             self._loaded = certificates
         if not self.port:
-            server = serving("--webhook-server-port", place.address, self._page, tls=self._tls)
+            server = serving("--webhook-server-port", endpoint.address, self._handler, tls=self._tls)
             self.port = await stack.enter_async_context(server)
-        if (trusting := with_authority(place, configuration, certificates.authority)) is not None:
+        if (trusting := with_authority(endpoint, configuration, certificates.authority)) is not None:
             answer = await self._client.replace(VALIDATING_WEBHOOK_CONFIGURATIONS, trusting)
             self._configurations.remember(answer)
-        self._find(Finding(detail=f"serving on port {self.port}"))
+        self._report(CheckResult(detail=f"serving on port {self.port}"))
 
     async def _certificates(self, names: set[str]) -> Certificates:
-        """Those in the Secret, made or renewed where they have to be."""
-        place = self._place
-        secret = self._secrets.get(f"{place.namespace}/{place.names.secret}")
+        """The certificates of the Secret, created or renewed if necessary."""
+        endpoint = self._endpoint
+        secret = self._secrets.get(f"{endpoint.namespace}/{endpoint.names.secret}")
         present = read_certificates(secret_data(secret)) if secret else None
         fresh = renewed(present, names, self._clock())
         if fresh is None and present is not None:
             return present
-        assert fresh is not None  # noqa: S101 (for the type checker: without any there is always a fresh set)
+        assert fresh is not None  # noqa: S101 (for the type checker: `renewed` returns None only for valid ones)
         data = {key: base64.b64encode(value).decode() for key, value in fresh.as_data().items()}
         if secret is None:
-            answer = await self._client.create(SECRETS, _new_secret(place, data))
+            answer = await self._client.create(SECRETS, _new_secret(endpoint, data))
         else:
             answer = await self._client.replace(SECRETS, {**secret, "data": {**(secret.get("data") or {}), **data}})
-        log.info("wrote the webhooks' certificates to Secret %s/%s", place.namespace, place.names.secret)
+        log.info("wrote the webhooks' certificates to Secret %s/%s", endpoint.namespace, endpoint.names.secret)
         self._secrets.remember(answer)
         return fresh
 
-    def _switch_off(self, why: str) -> None:
-        """No reason not to work on the jobs that are there; but the API server takes no answer for a no."""
-        there = f"while there is a ValidatingWebhookConfiguration {self._place.names.configuration}, jobs are refused"
-        self._find(Finding(detail=f"off: {why}; {there}"), level=logging.WARNING)
+    def _turn_off(self, why: str) -> None:
+        """The operator stays ready and reconciles existing jobs; but the API server rejects new ones."""
+        name = self._endpoint.names.configuration
+        detail = f"off: {why}; while there is a ValidatingWebhookConfiguration {name}, the API server rejects jobs"
+        self._report(CheckResult(detail=detail), level=logging.WARNING)
 
-    def _find(self, finding: Finding, *, level: int = logging.INFO) -> None:
-        if finding != self.finding:
-            self.finding = finding
-            log.log(level if finding.well else logging.WARNING, "admission webhooks: %s", finding.detail)
+    def _report(self, health: CheckResult, *, level: int = logging.INFO) -> None:
+        if health != self.health:
+            self.health = health
+            log.log(level if health.ok else logging.WARNING, "admission webhooks: %s", health.detail)
 
     def _reflector(
         self, resource: Resource, store: Store[Object], name: str, *, namespace: str | None = None
@@ -205,27 +211,27 @@ class WebhookSetup:
         )
 
 
-def _calls_us(place: WebhookPlace, webhook: Object) -> bool:
-    """Another operator's Service is not ours: with our authority the API server would no longer trust that one."""
+def _calls_operator(endpoint: WebhookEndpoint, webhook: Object) -> bool:
+    """Webhooks that call another operator's Service are left alone: that operator has an authority of its own."""
     called = webhook.get("clientConfig") or {}
     service = called.get("service")
     if service is None:
         return bool(called.get("url"))
-    return bool((service.get("namespace"), service.get("name")) == (place.namespace, place.names.service))
+    return bool((service.get("namespace"), service.get("name")) == (endpoint.namespace, endpoint.names.service))
 
 
-def _explain_stranger(place: WebhookPlace, configuration: Object) -> str:
+def _explain_other_service(endpoint: WebhookEndpoint, configuration: Object) -> str:
     clients = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
     services = [client["service"] for client in clients if client.get("service")]
-    called = {f"Service {service.get('namespace')}/{service.get('name')}" for service in services} or {"nobody"}
+    called = {f"Service {service.get('namespace')}/{service.get('name')}" for service in services} or {"no Service"}
     return (
-        f"off: {place.names.configuration} calls {', '.join(sorted(called))}, and not ours, "
-        f"{place.namespace}/{place.names.service}; the operator itself checks every job"
+        f"off: {endpoint.names.configuration} calls {', '.join(sorted(called))} instead of "
+        f"{endpoint.namespace}/{endpoint.names.service}; the operator itself validates every job"
     )
 
 
-def _new_secret(place: WebhookPlace, data: Mapping[str, str]) -> Object:
-    metadata = {"name": place.names.secret, "namespace": place.namespace}
+def _new_secret(endpoint: WebhookEndpoint, data: Mapping[str, str]) -> Object:
+    metadata = {"name": endpoint.names.secret, "namespace": endpoint.namespace}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": dict(data)}
 
 

@@ -1,7 +1,4 @@
-"""The operator's work queue with a stopwatch: how long each job waited, and how long a worker was busy with it.
-
-What is measured is told apart by kind, as if each kind had a queue of its own.
-"""
+"""The operator's work queue with measurements: how long each job waited and was processed, by kind."""
 
 import time
 from collections import defaultdict
@@ -11,7 +8,7 @@ from dataclasses import dataclass, field
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.workqueue import WorkQueue
 
-Hear = Mapping[str, Callable[[float], None]]
+Observe = Mapping[str, Callable[[float], None]]
 Count = Mapping[str, Callable[[], None]]
 
 
@@ -21,7 +18,7 @@ def _numbers() -> dict[str, float]:
 
 @dataclass
 class QueueState:
-    """How the queue stands, by kind."""
+    """The present numbers of the queue, by kind."""
 
     waiting: dict[str, float] = field(default_factory=_numbers)
     working: dict[str, float] = field(default_factory=_numbers)
@@ -30,13 +27,13 @@ class QueueState:
 
 
 class MeasuredQueue(WorkQueue[ObjectKey]):
-    """`waited`, `worked`, `added` and `retried` are told, each by kind, as things happen."""
+    """Calls `waited`, `worked`, `added` and `retried` of the kind when a job of it is processed or added."""
 
     def __init__(
         self,
         *,
-        waited: Hear,
-        worked: Hear,
+        waited: Observe,
+        worked: Observe,
         added: Count,
         retried: Count,
         clock: Callable[[], float] = time.monotonic,

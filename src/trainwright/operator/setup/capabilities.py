@@ -1,5 +1,8 @@
-"""What a cluster offers beyond jobs, pods and services, found out before the work begins: an installation may lack
-autoscalers or forbid to look at Nodes, and then the operator does without them and says so."""
+"""Discovery of what the cluster supports and allows besides jobs, pods and Services.
+
+A cluster may serve no HorizontalPodAutoscalers or not allow the operator to watch Nodes; then the operator logs a
+warning and runs without them.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -17,35 +20,35 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Capabilities:
     settings: Settings
-    """The settings, without what cannot be had here."""
-    outlook: Sequence[Resource]
-    """What the operator may watch beside jobs and their children."""
-    forgetful: frozenset[str] = frozenset()
-    """The kinds whose CustomResourceDefinition declares no status field of ours."""
+    """The settings, without features that the cluster does not support."""
+    cluster_resources: Sequence[Resource]
+    """Nodes and PriorityClasses, if the operator is allowed to watch them."""
+    prunes_status: frozenset[str] = frozenset()
+    """The kinds whose CRD prunes our status fields."""
 
 
-async def survey(client: Client, settings: Settings, *, namespace: str | None = None) -> Surroundings:
-    """Raises OperatorError if the gang scheduler that was asked for is not there."""
+async def discover_capabilities(client: Client, settings: Settings, *, namespace: str | None = None) -> Capabilities:
+    """Raises OperatorError if the cluster does not serve the PodGroups of the gang scheduler."""
     if settings.gang is not None and not await _is_served(client, settings.gang.resource, namespace):
         groups = settings.gang.resource.qualified_plural
         raise OperatorError(
-            f"--gang-scheduler-name {settings.gang.name}: the cluster serves no {groups}, or forbids them; install the "
-            "scheduler with its CustomResourceDefinitions, and allow us to list, watch and write them"
+            f"--gang-scheduler-name {settings.gang.name}: the cluster serves no {groups}, or the operator is not "
+            "allowed to list and watch them; install the scheduler with its CRDs, and grant the rules"
         )
     if settings.autoscaling and not await _is_served(client, AUTOSCALERS, namespace):
         log.warning("no access to %s: spec.elasticPolicy.metrics has no effect", AUTOSCALERS.qualified_plural)
         settings = replace(settings, autoscaling=False)
     wanted = (NODE_STATUS, PRIORITIES) if settings.gang else (NODE_STATUS,)
-    outlook = []
+    cluster_resources = []
     for feature in wanted:
         (rule,) = feature.rules
         if missing := await missing_permission(client, rule, None):
             log.warning("not allowed to %s: %s", missing, feature.without)
         else:
-            outlook.append(rule.resource)
-    return Surroundings(settings, outlook)
+            cluster_resources.append(rule.resource)
+    return Capabilities(settings, cluster_resources)
 
 
 async def _is_served(client: Client, resource: Resource, namespace: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of our kinds in a cluster: are they there, and installing them."""
+"""The CustomResourceDefinitions of our kinds in a cluster: checks and installation."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.05
 
 
 async def missing_crds(client: Client, kinds: Iterable[Kind], *, namespace: str | None = None) -> list[str]:
-    """The names of the definitions that the cluster lacks. Asks by listing, for which an operator has the right."""
+    """The names of the CRDs that the cluster lacks. Lists the jobs, which an operator is always allowed to."""
     missing = []
     for kind in kinds:
         try:
@@ -32,20 +32,20 @@ async def missing_crds(client: Client, kinds: Iterable[Kind], *, namespace: str 
     return missing
 
 
-async def forgetful_kinds(client: Client, kinds: Iterable[Kind]) -> frozenset[str]:
-    """The kinds whose installed definition drops our status fields, as upstream's does. Asks for the schema that every
-    user may read; where it is not to be had, what the server answers to the first status will tell."""
+async def kinds_pruning_status(client: Client, kinds: Iterable[Kind]) -> frozenset[str]:
+    """The kinds whose installed CRD prunes our status fields, as upstream's does. Reads the published schema, which
+    every user is allowed to; if that fails, the first status write shows it."""
     try:
         text = await client.raw("GET", f"/openapi/v3/apis/{GROUP}/{VERSION}")
         schemas = msgspec.json.decode(text, type=_OpenApi).components.schemas
     except (ApiError, msgspec.DecodeError) as error:
-        log.info("cannot see which status fields the cluster keeps: %s", error)
+        log.info("cannot read the schema of %s/%s: %s", GROUP, VERSION, error)
         return frozenset()
-    return frozenset(kind.name for kind in kinds if _drops_fields(schemas.get(_schema_name(kind), {})))
+    return frozenset(kind.name for kind in kinds if _prunes_fields(schemas.get(_schema_name(kind), {})))
 
 
 async def install_crds(client: Client, kinds: Iterable[Kind]) -> None:
-    """Creates the definitions, or brings those that are there up to date, and waits until they are served."""
+    """Creates or updates the CRDs and waits until they are established."""
     definitions = [render_crd(kind) for kind in kinds]
     for definition in definitions:
         await _create_or_replace(client, definition)
@@ -65,7 +65,7 @@ def _schema_name(kind: Kind) -> str:
     return f"{'.'.join(reversed(GROUP.split('.')))}.{VERSION}.{kind.name}"
 
 
-def _drops_fields(schema: Object) -> bool:
+def _prunes_fields(schema: Object) -> bool:
     status = (schema.get("properties") or {}).get("status") or {}
     declared = status.get("properties") or {}
     return (
@@ -83,20 +83,22 @@ async def _create_or_replace(client: Client, definition: Object) -> None:
             pass
         try:
             present = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
-            # Labels and annotations are those of whoever installed it, a Helm chart for example.
+            # Labels and annotations belong to the tool that installed it, a Helm chart for example.
             await client.replace(CUSTOM_RESOURCE_DEFINITIONS, {**present, "spec": definition["spec"]})
             return
         except (Conflict, NotFound):
-            continue  # somebody else changed it in between
+            continue  # another client has changed it
 
 
 async def _wait_until_established(client: Client, name: str) -> None:
-    # Polled, because it takes but a few milliseconds: less than opening a watch.
+    # Polled, because it takes a few milliseconds, less than opening a watch.
     deadline = asyncio.get_running_loop().time() + _ESTABLISH_SECONDS
     while not _established(definition := await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)):
         if asyncio.get_running_loop().time() > deadline:
             conditions = (definition.get("status") or {}).get("conditions")
-            raise OperatorError(f"{name} was installed but is not served after {_ESTABLISH_SECONDS} s: {conditions}")
+            raise OperatorError(
+                f"{name} is not established {_ESTABLISH_SECONDS} s after its installation: {conditions}"
+            )
         await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -1,7 +1,7 @@
-"""Leadership of one operator process: nothing is written before it leads, and nothing after it has lost the lease.
+"""Leader election of an operator process: it writes only while it holds the lease.
 
-The lease is renewed over a client of its own, so that no amount of work delays it. The operator's client asks before
-each attempt to write: a process that was stopped for a minute finds out before it writes, not after.
+The lease is renewed over a client of its own, so that reconciling does not delay it. The operator's client checks the
+lease before each attempt to write, so that a process that was paused for a minute sends no late write.
 """
 
 import asyncio
@@ -14,13 +14,12 @@ from trainwright.kube.client.requests import Request
 from trainwright.kube.controller.leader_election import LeaderElection, process_identity
 from trainwright.operator.options import LeaderElectionOptions, OperatorError
 from trainwright.operator.rbac import LEADER_ELECTION
-from trainwright.operator.serving.health import Finding
 from trainwright.operator.setup.permissions import missing_permission
 
 log = logging.getLogger(__name__)
 
-_HARMLESS = "/apis/authorization.k8s.io/"
-"""Questions about our rights are POST requests, and change nothing."""
+_REVIEWS = "/apis/authorization.k8s.io/"
+"""Access reviews are POST requests that change nothing."""
 
 
 async def check_permissions(client: Client, namespace: str) -> None:
@@ -32,11 +31,11 @@ async def check_permissions(client: Client, namespace: str) -> None:
 
 
 class NotLeading(Unreachable):
-    """A write that was not sent, because another process may lead."""
+    """The write was not sent, because another process may lead."""
 
 
 class Leadership:
-    """`acquire`, then work until `lost` is set, then `release`."""
+    """Call `acquire`, write until `lost` is set, then call `release`."""
 
     def __init__(
         self,
@@ -70,31 +69,33 @@ class Leadership:
         self._holding = asyncio.create_task(self._hold())
 
     async def release(self) -> None:
-        """Lets the next one lead at once. Call it when the last write is done."""
+        """Releases the lease, so that a standby takes over at once. Call it after the last write."""
         if self._holding is not None:
             self._holding.cancel()
             await asyncio.gather(self._holding, return_exceptions=True)
-        # Even one that still waited may have written itself in, if it was interrupted in that moment.
+        # A process that was interrupted in `acquire` may have written its name into the lease.
         await self._election.release()
 
     def gate(self, request: Request) -> None:
-        """For the operator's client: lets reads pass, and writes only while we lead."""
-        if request.method != "GET" and not self._election.leading and not request.path.startswith(_HARMLESS):
+        """For the operator's client: allows reads always, and writes only while this process leads."""
+        if request.method != "GET" and not self._election.leading and not request.path.startswith(_REVIEWS):
             raise NotLeading(f"{request.method} {request.path} was not sent: this process does not lead")
 
-    def finding(self) -> Finding:
-        return Finding(detail="leading" if self._election.leading else f"standby, {self._leader()} leads")
+    @property
+    def role(self) -> str:
+        """For users: whether this process leads, and which one does if not."""
+        if self._election.leading:
+            return "leading"
+        leader = self._election.leader
+        if leader in {"", self._identity}:  # a lease of this process that was not renewed in time
+            return "standby, there is no leader"
+        return f"standby, the leader is {leader}"
 
     async def _hold(self) -> None:
         await self._election.hold()
         self.lost.set()
 
-    def _leader(self) -> str:
-        """A lease that still bears our own name but was not renewed in time is nobody's."""
-        leader = self._election.leader
-        return leader if leader and leader != self._identity else "nobody"
-
     def _changed(self, leading: bool, _: str) -> None:
-        log.info("%s", "leading" if leading else f"standby, {self._leader()} leads")
+        log.info("%s", self.role)
         if self._on_change is not None:
             self._on_change(leading)
