@@ -1,4 +1,4 @@
-"""The two servers that the conformance tests run against: ours, and the real kube-apiserver."""
+"""The two servers of the conformance tests: the embedded one and the real kube-apiserver."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from trainwright.kube.client.kubeconfig import ClusterConfig
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
 def real_server(request: pytest.FixtureRequest) -> tuple[ClusterConfig, str] | None:
-    """How to reach the real server and a namespace on it; None where the embedded one is meant."""
+    """The configuration of the real server and a namespace on it; None for the embedded server."""
     if request.param == "embedded":
         return None
     plane = request.getfixturevalue("control_plane")
@@ -22,7 +22,7 @@ def real_server(request: pytest.FixtureRequest) -> tuple[ClusterConfig, str] | N
 
 @pytest.fixture
 async def api(real_server: tuple[ClusterConfig, str] | None) -> AsyncIterator[RawApi]:
-    """Whatever a test says through it holds on both servers."""
+    """A client of the embedded server, then of the real one."""
     async with AsyncExitStack() as stack:
         if real_server is None:
             embedded = await stack.enter_async_context(running_embedded())

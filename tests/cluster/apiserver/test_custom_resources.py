@@ -1,4 +1,4 @@
-"""CRDs and the objects that they define.
+"""CRDs and custom resources.
 
 Every test here passes unchanged on the embedded server and on the real kube-apiserver.
 """
@@ -156,7 +156,7 @@ class TestCustomResources:
         assert {"reason": reason, "message": message, "field": field} in reply.body["details"]["causes"]
         assert reply.message.startswith('Widget.example.com "w" is invalid: ')
 
-    async def test_what_is_missing_is_required(self, api: RawApi) -> None:
+    async def test_missing_fields_are_required(self, api: RawApi) -> None:
         path = await install(api, definition())
         body = widget()
         del body["spec"]
@@ -169,7 +169,7 @@ class TestCustomResources:
             "causes": [{"reason": "FieldValueRequired", "message": "Required value", "field": "spec"}],
         }
 
-    async def test_the_path_decides_version_and_kind(self, api: RawApi) -> None:
+    async def test_body_must_match_version_and_kind_of_the_path(self, api: RawApi) -> None:
         path = await install(api, definition())
         version = await api.post(path, widget() | {"apiVersion": "example.com/v2"})
         assert (version.code, version.message) == (
@@ -181,7 +181,7 @@ class TestCustomResources:
             422, 'Wodget.example.com "w" is invalid: kind: Invalid value: "Wodget": must be Widget',
         )  # fmt: skip
 
-    async def test_an_update_needs_a_version(self, api: RawApi) -> None:
+    async def test_update_needs_a_resource_version(self, api: RawApi) -> None:
         path = await install(api, definition())
         await api.post(path, widget("unversioned"))
         reply = await api.put(f"{path}/unversioned", widget("unversioned", size=4))
@@ -206,7 +206,7 @@ class TestCustomResources:
         sneaky = await api.patch(f"{path}/split/status", {"metadata": {"labels": {"a": "z"}}, "status": {"size": 3}})
         assert sneaky.metadata["labels"] == {"a": "b"}
 
-    async def test_each_endpoint_judges_what_it_writes(self, api: RawApi) -> None:
+    async def test_each_endpoint_validates_the_fields_that_it_writes(self, api: RawApi) -> None:
         path = await install(api, definition())
         created = await api.post(path, widget("judged") | {"status": 5})
         assert created.code == 201, created.body
@@ -239,7 +239,7 @@ class TestCustomResources:
             "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
         )
 
-    async def test_a_frozen_field(self, api: RawApi) -> None:
+    async def test_immutable_field(self, api: RawApi) -> None:
         path = await install(api, definition("gadgets", rules=True))
         await api.post(path, widget("fixed", "Gadget", frozen="a"))
         reply = await api.patch(f"{path}/fixed", {"spec": {"frozen": "b"}})
@@ -260,7 +260,7 @@ class TestCustomResources:
         assert reply.body["rows"][0]["cells"][:3] == ["shown", "Running", 3]
         assert reply.body["rows"][0]["cells"][3].endswith("s")
 
-    async def test_discovery_knows_it(self, api: RawApi) -> None:
+    async def test_custom_resource_is_discovered(self, api: RawApi) -> None:
         await install(api, definition())
         legacy = await api.get("/apis/example.com/v1")
         resources = {one["name"]: one for one in legacy.body["resources"]}
@@ -275,7 +275,7 @@ class TestCustomResources:
         assert found["widgets"]["responseKind"] == {"group": "example.com", "version": "v1", "kind": "Widget"}
         assert {one["subresource"] for one in found["widgets"]["subresources"]} == {"scale", "status"}
 
-    async def test_a_definition_is_checked(self, api: RawApi) -> None:
+    async def test_invalid_crd_is_rejected(self, api: RawApi) -> None:
         wrong = definition("gizmos")
         wrong["metadata"]["name"] = "other.example.com"
         wrong["spec"]["versions"][0]["storage"] = False

@@ -1,4 +1,4 @@
-"""The real kubectl against the embedded server: what users type, and what they see."""
+"""The real kubectl against the embedded server."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ class Outcome:
 
 
 class Kubectl:
-    """kubectl with a kubeconfig and a cache of its own, and files to hand to it."""
+    """kubectl with its own kubeconfig, cache and manifest files."""
 
     def __init__(self, binary: Path, directory: Path, embedded: Embedded, api: RawApi) -> None:
         self.binary = binary
@@ -96,16 +96,16 @@ async def test_server_side_apply(kubectl: Kubectl) -> None:
     assert (await kubectl("get", "widget", "s", "-o", "jsonpath={.spec.size}")).out == "5"
 
 
-async def test_moving_to_server_side_apply(kubectl: Kubectl) -> None:
+async def test_migration_to_server_side_apply(kubectl: Kubectl) -> None:
     await kubectl("apply", "-f", kubectl.file(widget("m", size=4)))
     await kubectl("apply", "--server-side", "--force-conflicts", "-f", kubectl.file(widget("m")))
     moved = json.loads((await kubectl("get", "widget", "m", "-o", "json", "--show-managed-fields")).out)
     assert {entry["manager"] for entry in moved["metadata"]["managedFields"]} == {"kubectl", "kubectl-last-applied"}
-    # Nobody asks for the size any more, so it is back to its default.
+    # No manager applies the size any more, so it has its default again.
     assert moved["spec"]["size"] == 3
 
 
-async def test_what_get_shows(kubectl: Kubectl) -> None:
+async def test_get(kubectl: Kubectl) -> None:
     await kubectl("create", "-f", kubectl.file(widget("one"), widget("two", size=9)))
     plain = (await kubectl("get", "wi")).out.splitlines()
     assert plain[0].split() == ["NAME", "STATE", "AGE"]
@@ -126,7 +126,7 @@ async def test_what_get_shows(kubectl: Kubectl) -> None:
     assert unknown.err == 'error: the server doesn\'t have a resource type "gremlins"\n'
 
 
-async def test_watching(kubectl: Kubectl) -> None:
+async def test_get_watch(kubectl: Kubectl) -> None:
     await kubectl("create", "-f", kubectl.file(widget("one")))
     process = await kubectl.start("get", "widgets", "-w", "--output-watch-events")
     assert process.stdout is not None
@@ -173,7 +173,7 @@ async def test_pods_events_and_logs(kubectl: Kubectl) -> None:
     assert "deleted" in (await kubectl("delete", "pods", "-l", "app=demo")).out
 
 
-async def test_waiting(kubectl: Kubectl) -> None:
+async def test_wait(kubectl: Kubectl) -> None:
     await kubectl("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=5s")
     await kubectl("create", "-f", kubectl.file(widget("w")))
     timed_out = await kubectl("wait", "--for=condition=Done", "widget/w", "--timeout=1s", code=1)
@@ -186,7 +186,7 @@ async def test_waiting(kubectl: Kubectl) -> None:
     assert (waiting.returncode, out) == (0, b"widget.example.com/w condition met\n")
 
 
-async def test_changing_in_place(kubectl: Kubectl) -> None:
+async def test_patch_scale_and_edit(kubectl: Kubectl) -> None:
     await kubectl("create", "-f", kubectl.file(widget("w")))
     await kubectl("patch", "widget", "w", "--type=merge", "-p", '{"spec":{"size":5}}')
     await kubectl("patch", "widget", "w", "--type=json", "-p", '[{"op":"replace","path":"/spec/size","value":6}]')
@@ -199,7 +199,7 @@ async def test_changing_in_place(kubectl: Kubectl) -> None:
     assert spec == {"color": "blue", "size": 4}
 
 
-async def test_what_is_wrong_is_said(kubectl: Kubectl) -> None:
+async def test_validation_errors_are_shown(kubectl: Kubectl) -> None:
     unknown = await kubectl("create", "-f", kubectl.file(widget("w", zz=1)), code=1)
     assert 'strict decoding error: unknown field "spec.zz"' in unknown.err
     invalid = await kubectl("create", "-f", kubectl.file(widget("w", color="green")), code=1)
@@ -208,7 +208,7 @@ async def test_what_is_wrong_is_said(kubectl: Kubectl) -> None:
     assert 'Warning: unknown field "spec.zz"' in lax.err
 
 
-async def test_generators_and_reviews_speak_protobuf(kubectl: Kubectl) -> None:
+async def test_create_and_auth_send_protobuf(kubectl: Kubectl) -> None:
     await kubectl("create", "configmap", "c1", "--from-literal=a=b")
     assert "a: b" in (await kubectl("get", "cm", "c1", "-o", "yaml")).out
     await kubectl("create", "secret", "generic", "s1", "--from-literal=a=b")
@@ -257,7 +257,7 @@ async def test_roles_and_bindings(kubectl: Kubectl) -> None:
     assert "deleted" in (await kubectl("delete", "role/reader", "rolebinding/b", "clusterrole/sum")).out
 
 
-async def test_about_the_server(kubectl: Kubectl) -> None:
+async def test_version_api_resources_and_explain(kubectl: Kubectl) -> None:
     assert "Server Version: v1.33" in (await kubectl("version")).out
     resources = (await kubectl("api-resources")).out
     assert "widgets" in resources
@@ -270,7 +270,7 @@ async def test_about_the_server(kubectl: Kubectl) -> None:
         await kubectl("get", kinds)
 
 
-async def test_deleting(kubectl: Kubectl) -> None:
+async def test_delete(kubectl: Kubectl) -> None:
     manifest = kubectl.file(widget("a"), widget("b"), widget("c"))
     await kubectl("create", "-f", manifest)
     assert 'widget.example.com "a" deleted' in (await kubectl("delete", "widget", "a")).out

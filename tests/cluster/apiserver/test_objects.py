@@ -1,4 +1,4 @@
-"""Creating, updating and deleting: what clients may rely on for any object and for each kind.
+"""Create, update and delete of any object, and the checks of single kinds.
 
 Every test here passes unchanged on the embedded server and on the real kube-apiserver.
 """
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 class TestObjects:
-    async def test_a_created_object_gets_what_only_the_server_knows(self, api: RawApi) -> None:
+    async def test_server_sets_system_fields(self, api: RawApi) -> None:
         reply = await api.post(api.path("configmaps"), config_map(data={"a": "b"}, labels={"x": "y"}))
         assert reply.code == 201
         assert reply.body["data"] == {"a": "b"}
@@ -22,7 +22,7 @@ class TestObjects:
         assert {"uid", "resourceVersion", "creationTimestamp", "managedFields"} <= reply.metadata.keys()
         assert (await api.get(api.path("configmaps", "c"))).body == reply.body
 
-    async def test_a_name_is_taken_once(self, api: RawApi) -> None:
+    async def test_second_object_of_a_name_already_exists(self, api: RawApi) -> None:
         await api.post(api.path("configmaps"), config_map())
         reply = await api.post(api.path("configmaps"), config_map())
         assert reply.body == {
@@ -36,35 +36,35 @@ class TestObjects:
             "code": 409,
         }
 
-    async def test_a_generated_name_has_its_prefix(self, api: RawApi) -> None:
+    async def test_generated_name_has_its_prefix(self, api: RawApi) -> None:
         body = {"metadata": {"generateName": "made-"}}
         first, second = [await api.post(api.path("configmaps"), body) for _ in range(2)]
         assert first.metadata["name"].startswith("made-")
         assert len(first.metadata["name"]) == len("made-") + 5
         assert first.metadata["name"] != second.metadata["name"]
 
-    async def test_what_is_not_there_is_not_found(self, api: RawApi) -> None:
+    async def test_missing_object_is_not_found(self, api: RawApi) -> None:
         for method in ("GET", "DELETE"):
             reply = await api.send(method, api.path("pods", "x"))
             assert (reply.code, reply.message) == (404, 'pods "x" not found')
             assert reply.body["details"] == {"name": "x", "kind": "pods"}
 
-    async def test_a_namespace_that_is_not_there_is_named(self, api: RawApi) -> None:
+    async def test_missing_namespace_is_not_found(self, api: RawApi) -> None:
         reply = await api.post("/api/v1/namespaces/nowhere/configmaps", config_map())
         assert (reply.code, reply.message) == (404, 'namespaces "nowhere" not found')
 
-    async def test_a_resource_that_is_not_served(self, api: RawApi) -> None:
+    async def test_unknown_resource_is_not_found(self, api: RawApi) -> None:
         reply = await api.get("/api/v1/nothings")
         assert (reply.code, reply.message) == (404, "the server could not find the requested resource")
         unknown_group = await api.get("/apis/nowhere.example/v1/things")
         assert (unknown_group.code, unknown_group.body) == (404, "404 page not found\n")
 
-    async def test_a_method_that_a_path_does_not_take(self, api: RawApi) -> None:
+    async def test_unsupported_method_is_not_allowed(self, api: RawApi) -> None:
         reply = await api.put(api.path("configmaps"), config_map())
         assert reply.code == 405
         assert reply.message == "the server does not allow this method on the requested resource"
 
-    async def test_the_path_decides_name_namespace_and_kind(self, api: RawApi) -> None:
+    async def test_body_must_match_the_path(self, api: RawApi) -> None:
         other_namespace = await api.post(api.path("configmaps"), config_map(namespace="elsewhere"))
         assert other_namespace.code == 400
         assert other_namespace.message == (
@@ -77,7 +77,7 @@ class TestObjects:
         assert other_kind.code == 400
         assert other_kind.message.startswith('Secret in version "v1" cannot be handled as a ConfigMap: ')
 
-    async def test_a_body_that_is_no_object(self, api: RawApi) -> None:
+    async def test_invalid_bodies_are_rejected(self, api: RawApi) -> None:
         broken = await api.post(api.path("configmaps"), b"{bad")
         assert (broken.code, broken.body["reason"]) == (400, "BadRequest")
         assert broken.message.startswith("the object provided is unrecognized (must be of type ConfigMap): ")
@@ -87,16 +87,16 @@ class TestObjects:
         assert unknown.code == 415
         assert unknown.message.startswith("the body of the request was in an unknown format - accepted media types")
 
-    async def test_yaml_bodies_are_read(self, api: RawApi) -> None:
+    async def test_yaml_bodies_are_decoded(self, api: RawApi) -> None:
         text = b"metadata:\n  name: written-in-yaml\ndata: {a: b}\n"
         reply = await api.send("POST", api.path("configmaps"), text, content_type="application/yaml")
         assert (reply.code, reply.body["data"]) == (201, {"a": "b"})
 
-    async def test_a_body_that_is_too_large(self, api: RawApi) -> None:
+    async def test_large_body_is_rejected(self, api: RawApi) -> None:
         reply = await api.post(api.path("configmaps"), config_map(data={"a": "x" * (3 * 1024 * 1024 + 1)}))
         assert (reply.code, reply.body["reason"]) == (413, "RequestEntityTooLarge")
 
-    async def test_names_follow_each_kinds_rule(self, api: RawApi) -> None:
+    async def test_names_are_validated_by_kind(self, api: RawApi) -> None:
         subdomain = await api.post(api.path("configmaps"), config_map("Bad_Name"))
         assert (subdomain.code, subdomain.body["reason"]) == (422, "Invalid")
         assert subdomain.message.startswith(
@@ -108,14 +108,14 @@ class TestObjects:
         nameless = await api.post(api.path("configmaps"), {"metadata": {}})
         assert "metadata.name: Required value: name or generateName is required" in nameless.message
 
-    async def test_labels_are_checked(self, api: RawApi) -> None:
+    async def test_labels_are_validated(self, api: RawApi) -> None:
         reply = await api.post(api.path("configmaps"), config_map(labels={"a b": "c d"}))
         assert reply.code == 422
         assert [cause["field"] for cause in reply.body["details"]["causes"]] == ["metadata.labels", "metadata.labels"]
         assert 'Invalid value: "a b": name part must consist of' in reply.message
         assert 'Invalid value: "c d": a valid label must be' in reply.message
 
-    async def test_a_dry_run_stores_nothing(self, api: RawApi) -> None:
+    async def test_dry_run_stores_nothing(self, api: RawApi) -> None:
         reply = await api.post(f"{api.path('configmaps')}?dryRun=All", config_map())
         assert reply.code == 201
         assert (await api.get(api.path("configmaps", "c"))).code == 404
@@ -126,7 +126,7 @@ class TestObjects:
 
 
 class TestUpdates:
-    async def test_a_stale_version_conflicts(self, api: RawApi) -> None:
+    async def test_stale_resource_version_conflicts(self, api: RawApi) -> None:
         first = (await api.post(api.path("configmaps"), config_map(data={"a": "1"}))).body
         second = await api.put(api.path("configmaps", "c"), first | {"data": {"a": "2"}})
         assert second.code == 200
@@ -139,19 +139,19 @@ class TestUpdates:
         )
         assert (await api.get(api.path("configmaps", "c"))).body["data"] == {"a": "2"}
 
-    async def test_an_update_without_a_version_wins(self, api: RawApi) -> None:
+    async def test_update_without_a_resource_version_is_unconditional(self, api: RawApi) -> None:
         await api.post(api.path("configmaps"), config_map(data={"a": "1"}))
         reply = await api.put(api.path("configmaps", "c"), config_map(data={"a": "2"}))
         assert (reply.code, reply.body["data"]) == (200, {"a": "2"})
 
-    async def test_an_update_that_changes_nothing_keeps_the_version(self, api: RawApi) -> None:
+    async def test_update_without_changes_keeps_the_resource_version(self, api: RawApi) -> None:
         first = await api.post(api.path("configmaps"), config_map(data={"a": "1"}))
         again = await api.put(api.path("configmaps", "c"), first.body)
         patched = await api.patch(api.path("configmaps", "c"), {"data": {"a": "1"}})
         assert again.metadata["resourceVersion"] == first.metadata["resourceVersion"]
         assert patched.metadata["resourceVersion"] == first.metadata["resourceVersion"]
 
-    async def test_clients_cannot_change_what_the_server_owns(self, api: RawApi) -> None:
+    async def test_clients_cannot_change_system_fields(self, api: RawApi) -> None:
         first = (await api.post(api.path("configmaps"), config_map())).metadata
         patch = {"metadata": {"creationTimestamp": "2001-01-01T00:00:00Z", "labels": {"a": "b"}}}
         reply = await api.patch(api.path("configmaps", "c"), patch)
@@ -162,7 +162,7 @@ class TestUpdates:
 
 
 class TestDeletion:
-    async def test_the_answer_names_what_is_gone(self, api: RawApi) -> None:
+    async def test_delete_returns_the_removed_objects_uid(self, api: RawApi) -> None:
         uid = (await api.post(api.path("configmaps"), config_map())).metadata["uid"]
         reply = await api.delete(api.path("configmaps", "c"))
         assert reply.body == {
@@ -187,7 +187,7 @@ class TestDeletion:
         right = {"preconditions": {"uid": created["uid"], "resourceVersion": created["resourceVersion"]}}
         assert (await api.delete(api.path("configmaps", "c"), right)).code == 200
 
-    async def test_finalizers_hold_an_object(self, api: RawApi) -> None:
+    async def test_finalizers_block_removal(self, api: RawApi) -> None:
         await api.post(api.path("configmaps"), config_map(finalizers=["example.com/hold"]))
         deleted = await api.delete(api.path("configmaps", "c"))
         assert deleted.metadata["finalizers"] == ["example.com/hold"]
@@ -203,13 +203,13 @@ class TestDeletion:
         assert released.code == 200
         assert (await api.get(api.path("configmaps", "c"))).code == 404
 
-    async def test_propagation_is_left_to_the_collector(self, api: RawApi) -> None:
+    async def test_propagation_policy_becomes_a_finalizer(self, api: RawApi) -> None:
         path = await install(api, definition())
         hold = {"metadata": {"finalizers": ["example.com/hold"]}}
         for policy, finalizer in (("Orphan", "orphan"), ("Foreground", "foregroundDeletion")):
             name = policy.lower()
             await api.post(path, widget(name))
-            # A finalizer of our own, because a real collector would be done with it before we look.
+            # With another finalizer, because the real garbage collector would remove the object before the assertions.
             await api.patch(f"{path}/{name}", hold)
             reply = await api.delete(f"{path}/{name}", {"propagationPolicy": policy})
             assert reply.metadata["finalizers"] == ["example.com/hold", finalizer]
@@ -222,7 +222,7 @@ class TestDeletion:
             'supported values: "Foreground", "Background", "Orphan", "nil"'
         )
 
-    async def test_a_collection_by_selector(self, api: RawApi) -> None:
+    async def test_delete_collection_by_selector(self, api: RawApi) -> None:
         for name, label in (("a", "x"), ("b", "x"), ("d", "y")):
             await api.post(api.path("configmaps"), config_map(name, labels={"l": label}))
         reply = await api.delete(f"{api.path('configmaps')}?labelSelector=l%3Dx")
@@ -268,7 +268,7 @@ class TestOtherKinds:
             'ConfigMap "c" is invalid: data: Forbidden: field is immutable when `immutable` is set'
         )
 
-    async def test_claims(self, api: RawApi) -> None:
+    async def test_persistent_volume_claims(self, api: RawApi) -> None:
         bad = await api.post(api.path("persistentvolumeclaims"), {"metadata": {"name": "c"}, "spec": {}})
         assert bad.message == (
             'PersistentVolumeClaim "c" is invalid: [spec.accessModes: Required value: at least 1 access mode is '
@@ -280,14 +280,14 @@ class TestOtherKinds:
         changed = await api.patch(api.path("persistentvolumeclaims", "c"), {"spec": {"accessModes": ["ReadWriteMany"]}})
         assert changed.message.startswith('PersistentVolumeClaim "c" is invalid: spec: Forbidden: spec is immutable')
 
-    async def test_events_are_about_their_own_namespace(self, api: RawApi) -> None:
+    async def test_event_must_be_in_the_namespace_of_its_object(self, api: RawApi) -> None:
         event = {"metadata": {"name": "e"}, "involvedObject": {"namespace": "elsewhere"}, "reason": "R"}
         reply = await api.post(api.path("events"), event)
         assert reply.message == (
             'Event "e" is invalid: involvedObject.namespace: Invalid value: "elsewhere": does not match event.namespace'
         )
 
-    async def test_namespaces_end_by_their_finalizers(self, api: RawApi) -> None:
+    async def test_namespace_terminates_by_its_finalizers(self, api: RawApi) -> None:
         name = f"{api.namespace}-ending"
         created = await api.post("/api/v1/namespaces", {"metadata": {"name": name}})
         assert created.body["spec"] == {"finalizers": ["kubernetes"]}
@@ -296,7 +296,7 @@ class TestOtherKinds:
         deleted = await api.delete(f"/api/v1/namespaces/{name}")
         assert deleted.body["status"]["phase"] == "Terminating"
         refused = await api.post(f"/api/v1/namespaces/{name}/configmaps", config_map())
-        # The real controller may be done with it already.
+        # The real namespace controller may have removed it already.
         assert refused.code in {403, 404}
         if refused.code == 403:
             assert refused.message == (

@@ -1,4 +1,4 @@
-"""Pods at the API: defaults, mistakes, status, binding, the end of their life.
+"""Pods: defaults, validation, status, binding, deletion.
 
 Every test here passes unchanged on the embedded server and on the real kube-apiserver.
 """
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(60)
 
 
 class TestPods:
-    async def test_defaults_that_everybody_relies_on(self, api: RawApi) -> None:
+    async def test_defaults(self, api: RawApi) -> None:
         env = [{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
         limits: dict[str, Any] = {"limits": {"cpu": 1, "memory": "1Gi"}}
         spec = {"volumes": [{"name": "v"}, {"name": "c", "configMap": {"name": "x"}}]}
@@ -44,7 +44,7 @@ class TestPods:
         assert reply.body["status"]["qosClass"] == "Guaranteed"
         assert reply.metadata["generation"] == 1
 
-    async def test_paths_that_lead_out_of_a_volume_are_refused(self, api: RawApi) -> None:
+    async def test_paths_out_of_a_volume_are_rejected(self, api: RawApi) -> None:
         items = [{"key": "k", "path": path} for path in ("../../x", "/x", "..x")]
         volumes = [
             {"name": "e", "emptyDir": {}},
@@ -80,11 +80,11 @@ class TestPods:
             ),
         ]
 
-    async def test_a_grace_period_is_never_negative(self, api: RawApi) -> None:
+    async def test_grace_period_is_never_negative(self, api: RawApi) -> None:
         reply = await api.post(api.path("pods"), pod(spec={"terminationGracePeriodSeconds": -5}))
         assert reply.body["spec"]["terminationGracePeriodSeconds"] == 1
 
-    async def test_mistakes_are_named_field_by_field(self, api: RawApi) -> None:
+    async def test_invalid_fields_are_reported_one_by_one(self, api: RawApi) -> None:
         empty = await api.post(api.path("pods"), {"metadata": {"name": "p"}, "spec": {}})
         assert (empty.code, empty.message) == (422, 'Pod "p" is invalid: spec.containers: Required value')
         containers = [
@@ -129,7 +129,7 @@ class TestPods:
             422, 'Pod "p" is invalid: spec.containers[1].name: Duplicate value: "x"',
         )  # fmt: skip
 
-    async def test_the_spec_is_fixed_but_for_the_image(self, api: RawApi) -> None:
+    async def test_spec_is_immutable_except_for_images(self, api: RawApi) -> None:
         created = (await api.post(api.path("pods"), pod())).body
         refused = await api.patch(api.path("pods", "p"), {"spec": {"nodeName": "n"}})
         assert refused.code == 422
@@ -140,7 +140,7 @@ class TestPods:
         changed = await api.put(api.path("pods", "p"), created)
         assert (changed.code, changed.metadata["generation"]) == (200, 2)
 
-    async def test_status_and_spec_are_apart(self, api: RawApi) -> None:
+    async def test_status_and_spec_are_separate_endpoints(self, api: RawApi) -> None:
         created = (await api.post(api.path("pods"), pod() | {"status": {"phase": "Running"}})).body
         assert created["status"]["phase"] == "Pending"
         ignored = await api.patch(api.path("pods", "p"), {"status": {"phase": "Failed"}})
@@ -153,7 +153,7 @@ class TestPods:
         assert "nodeName" not in reply.body["spec"]
         assert reply.metadata["generation"] == 1
 
-    async def test_binding_gives_a_node_once(self, api: RawApi) -> None:
+    async def test_pod_is_bound_once(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
         stale = {"metadata": {"name": "p", "uid": "of-another"}, "target": {"kind": "Node", "name": "n1"}}
         assert (await api.post(api.path("pods", "p", "binding"), stale)).code == 409
@@ -167,13 +167,13 @@ class TestPods:
             409, 'Operation cannot be fulfilled on pods/binding "p": pod p is already assigned to node "n1"',
         )  # fmt: skip
 
-    async def test_a_pod_that_no_node_has_goes_at_once(self, api: RawApi) -> None:
+    async def test_unbound_pod_is_removed_at_once(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
         reply = await api.delete(api.path("pods", "p"))
         assert (reply.code, reply.body["kind"]) == (200, "Pod")
         assert (await api.get(api.path("pods", "p"))).code == 404
 
-    async def test_a_bound_pod_waits_for_its_kubelet(self, api: RawApi) -> None:
+    async def test_bound_pod_waits_for_the_kubelet(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
         await bind(api)
         first = await api.delete(api.path("pods", "p"))
@@ -188,21 +188,21 @@ class TestPods:
         await api.delete(api.path("pods", "p"), {"gracePeriodSeconds": 0})
         assert (await api.get(api.path("pods", "p"))).code == 404
 
-    async def test_a_finished_pod_goes_at_once(self, api: RawApi) -> None:
+    async def test_finished_pod_is_removed_at_once(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
         await bind(api)
         await api.patch(api.path("pods", "p", "status"), {"status": {"phase": "Succeeded"}})
         await api.delete(api.path("pods", "p"))
         assert (await api.get(api.path("pods", "p"))).code == 404
 
-    async def test_eviction_deletes(self, api: RawApi) -> None:
+    async def test_eviction_deletes_the_pod(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
         reply = await api.post(api.path("pods", "p", "eviction"), body)
         assert (reply.code, reply.body["status"]) == (201, "Success")
         assert (await api.get(api.path("pods", "p"))).code == 404
 
-    async def test_a_log_wants_a_known_container(self, api: RawApi) -> None:
+    async def test_log_needs_a_known_container(self, api: RawApi) -> None:
         spec = {"containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "x"}]}
         await api.post(api.path("pods"), pod(spec=spec))
         several = await api.get(api.path("pods", "p", "log"))

@@ -1,4 +1,4 @@
-"""The protobuf bodies: what kubectl really sends is tested with kubectl; here is what nobody should send."""
+"""Decoding of protobuf bodies; the test of kubectl sends those of all kinds."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ def envelope(kind: bytes, raw: bytes) -> bytes:
     return b"k8s\x00" + field(1, field(1, b"v1") + field(2, kind)) + field(2, raw)
 
 
-def test_a_config_map() -> None:
+def test_config_map_is_decoded() -> None:
     metadata = field(1, b"c") + field(3, b"ns") + field(11, field(1, b"l") + field(2, b"v"))
     raw = (
         field(1, metadata) + field(2, field(1, b"k") + field(2, b"text")) + field(3, field(1, b"b") + field(2, b"\xff"))
@@ -30,14 +30,14 @@ def test_a_config_map() -> None:
     }
 
 
-def test_another_kind_is_refused_with_the_way_out() -> None:
+def test_other_kinds_are_rejected_with_a_hint() -> None:
     with pytest.raises(StatusError, match=r"not of Deployment: .*kubectl apply -f") as failure:
         decode_envelope(envelope(b"Deployment", b""))
     assert failure.value.code == 415
 
 
 @given(st.binary(max_size=60), st.booleans())
-def test_rubbish_is_a_bad_request(data: bytes, enveloped: bool) -> None:
+def test_random_bytes_are_a_bad_request(data: bytes, enveloped: bool) -> None:
     body = envelope(b"Secret", data[:100]) if enveloped else b"k8s\x00" + data
     try:
         kind = decode_envelope(body)["kind"]

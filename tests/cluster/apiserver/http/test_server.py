@@ -1,4 +1,4 @@
-"""The embedded server beyond what the real one defines: its edge, its housekeeping, its limits."""
+"""Behaviour of the embedded server that the real one does not share: authentication, limits, expiry of events."""
 
 import asyncio
 import json
@@ -30,9 +30,11 @@ async def api(embedded: Embedded) -> AsyncIterator[RawApi]:
         yield api
 
 
-class TestEdge:
+class TestServer:
     @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic abc", "Bearer", "Bearer \udcff"])
-    async def test_without_the_token_there_is_nothing(self, embedded: Embedded, authorization: str | None) -> None:
+    async def test_requests_without_the_token_are_unauthorized(
+        self, embedded: Embedded, authorization: str | None
+    ) -> None:
         headers = {"Authorization": authorization} if authorization else {}
         connector = aiohttp.TCPConnector(ssl=False)
         async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
@@ -44,13 +46,13 @@ class TestEdge:
             async with session.get(f"{embedded.config.server}/version") as response:
                 assert (await response.json())["minor"] == "33"
 
-    async def test_what_is_nested_too_deeply_is_refused(self, api: RawApi) -> None:
+    async def test_deeply_nested_body_is_rejected(self, api: RawApi) -> None:
         depth = 20_000
         text = '{"metadata":{"name":"d"},"data":' + '{"a":' * depth + "1" + "}" * depth + "}"
         reply = await api.send("POST", api.path("configmaps"), text.encode())
         assert (reply.code, reply.message) == (400, "the body is nested too deeply")
 
-    async def test_options_of_the_wrong_type_are_named(self, api: RawApi) -> None:
+    async def test_options_of_the_wrong_type_are_rejected(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
         deleted = await api.delete(api.path("pods", "p"), {"preconditions": [1]})
         bound = await api.post(api.path("pods", "p", "binding"), {"target": "n1"})
@@ -64,7 +66,7 @@ class TestEdge:
     async def test_health_in_detail(self, api: RawApi) -> None:
         assert "readyz check passed" in (await api.get("/readyz?verbose")).body
 
-    async def test_a_fault_of_the_server_is_a_status(
+    async def test_internal_error_is_a_status(
         self, embedded: Embedded, api: RawApi, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def broken(*_: object) -> None:
@@ -106,7 +108,7 @@ async def _all(stream: AsyncIterator[dict[str, object]]) -> list[dict[str, objec
 
 class TestPodSubresources:
     @pytest.mark.parametrize("name", ["exec", "attach", "portforward"])
-    async def test_what_is_not_built_says_so(self, api: RawApi, name: str) -> None:
+    async def test_exec_attach_and_port_forward_are_not_implemented(self, api: RawApi, name: str) -> None:
         await api.post(api.path("pods"), pod())
         for method in ("GET", "POST"):
             reply = await api.send(method, api.path("pods", "p", name))
@@ -122,7 +124,7 @@ class TestPodSubresources:
         asked = embedded.logs.asked[-1]
         assert (asked.tail_lines, asked.timestamps, asked.limit_bytes) == (1, True, 9)
         assert asked.since == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-        for follow in ("", "&follow=true"):  # with no output to wait for, the refusal comes at once all the same
+        for follow in ("", "&follow=true"):  # the error is returned at once, before any output
             refused = await api.get(f"{api.path('pods', 'p', 'log')}?previous=true{follow}")
             assert refused.code == 400
             assert refused.message == 'previous terminated container "main" in pod "p" not found'
@@ -133,13 +135,13 @@ class TestPodSubresources:
         for number in ("-1", "1e3", "%C2%B2", "9" * 5000):
             assert (await api.get(f"{api.path('pods', 'p', 'log')}?tailLines={number}")).code == 400
 
-    async def test_a_grace_period_without_end_can_be_had(self, api: RawApi) -> None:
+    async def test_grace_period_is_capped(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod(spec={"terminationGracePeriodSeconds": 2**62}))
         await bind(api)
         deleted = await api.delete(api.path("pods", "p"))
         assert (deleted.code, deleted.metadata["deletionGracePeriodSeconds"]) == (200, 2**31 - 1)
 
-    async def test_kubelets_do_not_take_the_class_away(self, api: RawApi) -> None:
+    async def test_status_update_keeps_the_qos_class(self, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())
         await bind(api)
         stored = (await api.get(api.path("pods", "p"))).body
@@ -147,15 +149,15 @@ class TestPodSubresources:
         assert reply.body["status"] == {"phase": "Running", "qosClass": "BestEffort"}
 
 
-class TestDefinitions:
-    async def test_conditions_are_there_at_once(self, api: RawApi) -> None:
+class TestCustomResourceDefinitions:
+    async def test_crd_is_established_at_once(self, api: RawApi) -> None:
         reply = await api.post(DEFINITIONS, definition())
         conditions = {one["type"]: one["status"] for one in reply.body["status"]["conditions"]}
         assert conditions == {"NamesAccepted": "True", "Established": "True"}
         assert reply.body["spec"]["names"]["singular"] == "widget"
         assert (await api.post(api.path("widgets", group="apis/example.com/v1"), widget())).code == 201
 
-    async def test_rules_that_are_not_enforced_are_named(self, api: RawApi) -> None:
+    async def test_unenforced_rules_are_warned_about(self, api: RawApi) -> None:
         crd = definition(rules=True)
         schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.size > 1"}]
@@ -164,7 +166,7 @@ class TestDefinitions:
         (warning,) = reply.warnings
         assert "the validation rule 'self.size > 1' at spec is not enforced by this server" in warning
 
-    async def test_deleting_one_deletes_its_objects(self, api: RawApi) -> None:
+    async def test_deleting_a_crd_deletes_its_objects(self, api: RawApi) -> None:
         path = await install(api, definition())
         await api.post(path, widget("free"))
         held = widget("held")
@@ -197,7 +199,7 @@ class TestDefinitions:
 
 
 class TestNamespaces:
-    async def test_finalizing_removes_one(self, api: RawApi) -> None:
+    async def test_finalize_removes_a_deleted_namespace(self, api: RawApi) -> None:
         await api.post("/api/v1/namespaces", {"metadata": {"name": "n"}})
         await api.delete("/api/v1/namespaces/n")
         refused = await api.post("/api/v1/namespaces/n/configmaps", config_map())
@@ -210,7 +212,7 @@ class TestNamespaces:
 
 
 class TestEvents:
-    async def test_they_are_forgotten_after_an_hour(self) -> None:
+    async def test_events_expire_after_an_hour(self) -> None:
         start = datetime(2026, 1, 1, tzinfo=UTC)
         now = [start]
         store = ObjectStore(None)

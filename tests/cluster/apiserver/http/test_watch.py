@@ -1,4 +1,4 @@
-"""What one watcher gets, without a network between: selection, slowness, bookmarks, old versions."""
+"""One watcher without a network: selectors, slow readers, bookmarks, old versions."""
 
 import asyncio
 import gc
@@ -45,7 +45,7 @@ async def events(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any
     return [json.loads(line) for line in lines]
 
 
-async def test_nothing_is_lost_or_doubled_between_list_and_live() -> None:
+async def test_no_event_is_lost_or_repeated_between_list_and_watch() -> None:
     store = ObjectStore(None)
     await put(store, "a", 1)
     version = store.version
@@ -58,7 +58,7 @@ async def test_nothing_is_lost_or_doubled_between_list_and_live() -> None:
     await stream.aclose()
 
 
-async def test_the_present_state_is_told_once() -> None:
+async def test_initial_state_is_sent_once() -> None:
     store = ObjectStore(None)
     await put(store, "a", 1)
     watcher = watch(store)
@@ -70,7 +70,7 @@ async def test_the_present_state_is_told_once() -> None:
     await stream.aclose()
 
 
-async def test_a_version_that_is_too_old_is_expired(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_watch_from_a_too_old_version_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "WATCH_CACHE_SIZE", 2)
     store = ObjectStore(None)
     start = store.version
@@ -81,7 +81,7 @@ async def test_a_version_that_is_too_old_is_expired(monkeypatch: pytest.MonkeyPa
     assert event["object"]["message"] == f"too old resource version: {start} ({store.version})"
 
 
-async def test_a_slow_watcher_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_watcher_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "BUFFER_SIZE", 3)
     store = ObjectStore(None)
     watcher = watch(store, store.version)
@@ -91,7 +91,7 @@ async def test_a_slow_watcher_is_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
 
 
-async def test_another_namespace_is_not_told() -> None:
+async def test_events_of_other_namespaces_are_not_sent() -> None:
     store = ObjectStore(None)
     watcher = watch(store, store.version, namespace="ns")
     await put(store, "a", namespace="other")
@@ -102,7 +102,7 @@ async def test_another_namespace_is_not_told() -> None:
 
 
 @pytest.mark.looptime
-async def test_bookmarks_come_by_the_minute_and_at_the_end() -> None:
+async def test_bookmarks_are_sent_every_minute_and_at_the_end() -> None:
     store = ObjectStore(None)
     watcher = watch(store, store.version, bookmarks=True, timeout=90)
     await put(store, "a", namespace="elsewhere")
@@ -125,7 +125,7 @@ async def test_every_watcher_gets_the_same_bytes() -> None:
     await two.aclose()
 
 
-async def test_a_watch_whose_client_went_before_its_first_line_is_forgotten() -> None:
+async def test_watch_is_released_if_its_client_disconnects_before_the_first_line() -> None:
     store, now = ObjectStore(None), datetime(2026, 1, 1, tzinfo=UTC)
     routes = Routes(store, RecordedLogs(), lambda: now)
     stream = routes.handle_get(ApiRequest(RequestInfo(KIND), "GET", {"watch": "true"}, now))
@@ -137,6 +137,6 @@ async def test_a_watch_whose_client_went_before_its_first_line_is_forgotten() ->
 
 
 def watches_of(store: ObjectStore) -> list[int]:
-    """Those that anybody still holds: each would take in every change to come."""
+    """The watches that are still referenced; each would receive every later change."""
     gc.collect()
     return [id(one) for one in gc.get_objects() if type(one) is Watch and store in gc.get_referents(one)]

@@ -29,11 +29,11 @@ OBJ = {
         (".status.replicas[0]", []),
     ],
 )
-def test_values(path: str, found: list[object]) -> None:
+def test_jsonpath_values(path: str, found: list[object]) -> None:
     assert compile_path(path)(OBJ) == found
 
 
 @pytest.mark.parametrize("path", ["status", ".a[", ".a..b", ".a[?(@.b>1)]"])
-def test_what_cannot_be_read_is_refused(path: str) -> None:
+def test_invalid_paths_are_rejected(path: str) -> None:
     with pytest.raises(JsonPathError, match="cannot read JSONPath"):
         compile_path(path)

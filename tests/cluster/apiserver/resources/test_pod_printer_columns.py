@@ -1,4 +1,4 @@
-"""The words of `kubectl get pods`: one row per situation that users know."""
+"""The columns of `kubectl get pods` for each state of a pod."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -54,7 +54,7 @@ def test_status(expected: str, status: Any, spec: Any, metadata: Any) -> None:
     assert pod_status({"metadata": metadata, "spec": spec, "status": status}) == expected
 
 
-def test_restarts_say_when() -> None:
+def test_restarts_show_the_last_one() -> None:
     last = {"terminated": {"finishedAt": "2026-01-01T00:08:00Z"}}
     restarted = container(running={}) | {"restartCount": 2, "lastState": last}
     pod = {

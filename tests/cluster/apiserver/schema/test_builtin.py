@@ -1,4 +1,4 @@
-"""The field tables are what the real server publishes, no more and no less."""
+"""The schemas of built-in kinds equal those of the real server."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from tests.support.cluster.controlplane import ROOT, ControlPlane
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(60)]
 
 
-def test_the_file_is_up_to_date(control_plane: ControlPlane) -> None:
+def test_schemas_equal_those_of_the_real_server(control_plane: ControlPlane) -> None:
     tool = ROOT / "tools" / "builtin-schemas"
     command = [sys.executable, str(tool), str(control_plane.kubectl), str(control_plane.kubeconfig)]
     made = subprocess.run(command, check=True, capture_output=True, text=True).stdout

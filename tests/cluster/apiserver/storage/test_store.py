@@ -1,4 +1,4 @@
-"""The store: versions that only grow, histories that replay to the present, and writes that survive everything."""
+"""The store: increasing versions, changes that replay to the current state, durable writes."""
 
 import asyncio
 import sqlite3
@@ -46,7 +46,7 @@ operations = st.lists(st.tuples(st.sampled_from(["put", "remove", "same"]), st.s
 
 class TestModel:
     @given(operations)
-    async def test_any_history_replays_to_the_present(self, steps: list[tuple[str, str, int]]) -> None:
+    async def test_changes_replay_to_the_current_state(self, steps: list[tuple[str, str, int]]) -> None:
         store = ObjectStore(None)
         model: dict[str, int] = {}
         moments = [(store.version, dict(model))]
@@ -106,7 +106,7 @@ class TestDurability:
         assert [one.new.key[1] for one in second.changes_since("things", gone.version)] == ["c"]
         second.close()
 
-    async def test_a_write_is_seen_only_after_its_commit(self, tmp_path: Path) -> None:
+    async def test_write_is_visible_only_after_its_commit(self, tmp_path: Path) -> None:
         store = ObjectStore(tmp_path / "store.db")
         committed = asyncio.Event()
         store.subscribe("things", lambda _change: committed.set())
@@ -120,7 +120,7 @@ class TestDurability:
         reader.close()
         store.close()
 
-    async def test_a_caller_who_leaves_does_not_stop_a_write(self, tmp_path: Path) -> None:
+    async def test_cancelled_caller_does_not_stop_a_write(self, tmp_path: Path) -> None:
         store = ObjectStore(tmp_path / "store.db")
         writing = asyncio.create_task(put(store, "a", value=1))
         await asyncio.sleep(0)
@@ -130,7 +130,7 @@ class TestDurability:
         assert contents(store) == {"a": 1}
         store.close()
 
-    async def test_writers_of_one_object_take_turns(self, tmp_path: Path) -> None:
+    async def test_writers_of_one_object_are_serialized(self, tmp_path: Path) -> None:
         store = ObjectStore(tmp_path / "store.db")
 
         def count(old: Stored | None) -> Object:
@@ -140,7 +140,7 @@ class TestDurability:
         assert contents(store) == {"a": 50}
         store.close()
 
-    async def test_a_failed_commit_is_told_and_changes_nothing(self, tmp_path: Path) -> None:
+    async def test_failed_commit_raises_and_changes_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         store = ObjectStore(path)
         await put(store, "a", value=1)
@@ -161,7 +161,7 @@ class TestDurability:
             assert writer.stdout is not None
             lines = [writer.stdout.readline() for _ in range(200)]
             writer.kill()
-            # What was still in the pipe had been acknowledged as well; a line cut in two had not been written whole.
+            # Whole lines in the pipe were acknowledged; a partial line was not.
             lines += [line for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
             writer.wait()
             writer.stdout.close()
@@ -175,7 +175,7 @@ class TestDurability:
         last = {name: (int(count), int(version)) for name, count, version in acknowledged}
         for name, (count, version) in last.items():
             stored = store.get("things", "ns", name)
-            # A later write may have been committed without anybody having been told; an earlier state must not be back.
+            # A later write may have been committed without acknowledgement; an earlier state must not reappear.
             if stored is None:
                 assert count == 0 or store.version > version
             else:
@@ -187,8 +187,8 @@ class TestDurability:
         return version
 
 
-class TestHistory:
-    async def test_too_old_is_gone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestWatchCache:
+    async def test_too_old_version_raises(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(store_module, "WATCH_CACHE_SIZE", 3)
         store = ObjectStore(None)
         start = store.version
@@ -202,7 +202,7 @@ class TestHistory:
             store.list_at("things", start)
         assert store.changes_since("others", start) == []
 
-    async def test_a_removed_object_keeps_its_last_state(self) -> None:
+    async def test_removed_object_keeps_its_last_state(self) -> None:
         store = ObjectStore(None)
         await put(store, "a", value=1)
         change = await remove(store, "a")
@@ -212,8 +212,8 @@ class TestHistory:
         assert change.new.obj["metadata"]["resourceVersion"] == str(change.version)
 
 
-class TestBadFiles:
-    def test_a_newer_format_is_refused(self, tmp_path: Path) -> None:
+class TestUnusableFiles:
+    def test_newer_format_is_rejected(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         ObjectStore(path).close()
         with sqlite3.connect(path) as connection:
@@ -222,19 +222,19 @@ class TestBadFiles:
         with pytest.raises(StoreError, match=r"store\.db: written by a newer trainwright .*; upgrade trainwright, or"):
             ObjectStore(path)
 
-    def test_something_else_is_refused_and_left_alone(self, tmp_path: Path) -> None:
+    def test_other_files_are_rejected_and_not_modified(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"
         path.write_bytes(b"certainly not a database" * 100)
         with pytest.raises(StoreError, match=r"store\.db: not a usable store: .*; move the file away to start empty"):
             ObjectStore(path)
         assert path.read_bytes().startswith(b"certainly not")
 
-    def test_a_directory_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_missing_directory_is_rejected(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"nowhere/store\.db: cannot open: .*; check that its directory exists"):
             ObjectStore(tmp_path / "nowhere" / "store.db")
 
 
-async def test_a_watcher_that_fails_holds_up_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_watcher_does_not_block_writes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = ObjectStore(tmp_path / "store.db")
     seen: list[Change] = []
 

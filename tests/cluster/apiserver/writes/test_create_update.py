@@ -1,4 +1,4 @@
-"""Objects that anybody could send by mistake: each is stored or refused in words, never a fault of the server."""
+"""Objects with one wrong value are stored or rejected with a StatusError; no other exception is raised."""
 
 import copy
 from datetime import UTC, datetime
@@ -78,13 +78,13 @@ OBJECTS: dict[str, Object] = {
     ),
 }
 
-rubbish: st.SearchStrategy[Any] = (
+any_value: st.SearchStrategy[Any] = (
     st.none() | st.booleans() | st.integers(-5, 70000) | st.text(max_size=5) | st.just([]) | st.just({})
 )
-rubbish |= st.lists(rubbish, max_size=2) | st.dictionaries(st.text(max_size=5), rubbish, max_size=2)
+any_value |= st.lists(any_value, max_size=2) | st.dictionaries(st.text(max_size=5), any_value, max_size=2)
 
 
-def kind_of(plural: str) -> ResourceType:
+def resource_type(plural: str) -> ResourceType:
     if plural == "widgets":
         crd = definition(rules=True)
         crd["spec"]["names"] |= {"singular": "widget", "listKind": "WidgetList"}
@@ -92,16 +92,16 @@ def kind_of(plural: str) -> ResourceType:
     return next(kind for kind in REGISTRY.types() if kind.resource.plural == plural)
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place below the root of a document."""
+def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every path below the root of a document."""
     found = [path] if path else []
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in items:
-        found += places(part, (*path, key))
+        found += paths(part, (*path, key))
     return found
 
 
-def spoiled(obj: Object, path: tuple[Any, ...], value: Any) -> Object:
+def with_value(obj: Object, path: tuple[Any, ...], value: Any) -> Object:
     changed: Any = copy.deepcopy(obj)
     holder = changed
     for key in path[:-1]:
@@ -113,10 +113,10 @@ def spoiled(obj: Object, path: tuple[Any, ...], value: Any) -> Object:
 
 @pytest.mark.parametrize("plural", OBJECTS)
 @given(data=st.data())
-def test_a_spoiled_object_is_stored_or_refused(plural: str, data: st.DataObject) -> None:
-    kind = kind_of(plural)
+def test_object_with_one_wrong_value_is_stored_or_rejected(plural: str, data: st.DataObject) -> None:
+    kind = resource_type(plural)
     good = OBJECTS[plural]
-    bad = spoiled(good, data.draw(st.sampled_from(places(good))), data.draw(rubbish))
+    bad = with_value(good, data.draw(st.sampled_from(paths(good))), data.draw(any_value))
     try:
         stored = new_object(kind, decode_object(kind, copy.deepcopy(bad)), namespace="ns", uid="u", manager=MANAGER)
     except StatusError as failure:
@@ -131,8 +131,8 @@ def test_a_spoiled_object_is_stored_or_refused(plural: str, data: st.DataObject)
 
 
 @pytest.mark.parametrize("plural", OBJECTS)
-def test_the_objects_above_are_good(plural: str) -> None:
-    kind = kind_of(plural)
+def test_sample_objects_are_valid(plural: str) -> None:
+    kind = resource_type(plural)
     decoded = decode_object(kind, copy.deepcopy(OBJECTS[plural]))
     assert decoded.findings.unknown == []
     assert new_object(kind, decoded, namespace="ns", uid="u", manager=MANAGER)["metadata"]["uid"] == "u"

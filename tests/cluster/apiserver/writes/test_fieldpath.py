@@ -1,4 +1,4 @@
-"""Sets of fields: their FieldsV1 form loses nothing, and every field of an object is somewhere in it."""
+"""Field sets and their FieldsV1 form."""
 
 from typing import Any
 
@@ -20,11 +20,11 @@ paths = st.lists(elements, min_size=1, max_size=4).map(tuple)
 
 
 @given(st.sets(paths, max_size=12))
-def test_what_is_encoded_can_be_decoded(members: set[Path]) -> None:
+def test_fields_v1_round_trip(members: set[Path]) -> None:
     assert from_fields_v1(to_fields_v1(members)) == members
 
 
-def test_lists_are_taken_apart_where_their_elements_have_names() -> None:
+def test_lists_with_keys_are_flattened_by_element() -> None:
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "metadata": {"name": "p", "uid": "u", "labels": {"a": "b"}},
@@ -46,5 +46,5 @@ def test_lists_are_taken_apart_where_their_elements_have_names() -> None:
     }
 
 
-def test_paths_are_shown_as_kubectl_users_know_them() -> None:
+def test_paths_are_formatted_as_in_conflict_messages() -> None:
     assert format_path(("f:spec", 'k:{"id":"1"}', "f:n", 'v:"x"')) == '.spec[id="1"].n[="x"]'

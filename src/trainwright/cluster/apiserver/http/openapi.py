@@ -115,11 +115,11 @@ def _referring(schema: Schema, schemas: dict[str, Schema]) -> Schema:
             schemas[name] = {}
             schemas[name] = _referring(definition(name), schemas)
         return {"allOf": [{"$ref": _PREFIX + name}]} | {key: value for key, value in schema.items() if key != "$ref"}
-    made: Schema = {}
+    rendered: Schema = {}
     for key, value in schema.items():
         if key != "schema":  # not OpenAPI: the alternative to a boolean
-            made[key] = _referring_value(key, value, schemas)
-    return made
+            rendered[key] = _referring_value(key, value, schemas)
+    return rendered
 
 
 def _referring_value(key: str, value: Any, schemas: dict[str, Schema]) -> Any:

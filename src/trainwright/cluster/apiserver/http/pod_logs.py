@@ -15,7 +15,7 @@ _LONGEST_SINCE = 10**9
 
 
 class LogReader(Protocol):
-    """Reads the log of one container in chunks; the request raises LogUnavailable if there is none."""
+    """Reads the log of one container in chunks; the call raises LogUnavailable if there is none."""
 
     def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]: ...
 

@@ -24,7 +24,7 @@ def review(kind: str, body: Object) -> Object:
     statuses: dict[str, Object] = {
         "SelfSubjectAccessReview": {
             "allowed": True,
-            "reason": "the embedded cluster has one user, who may do everything",
+            "reason": "the embedded cluster has one user, with all permissions",
         },
         "SelfSubjectRulesReview": {
             "resourceRules": [_EVERYTHING],

@@ -107,7 +107,7 @@ class Routes:
         kind = self._registry.of(EVENTS)
         now = self._clock()
         for stored in self._store.list(kind.key):
-            if _event_time(stored) < now - EVENT_LIFETIME:  # `now - time` would overflow for the year 9999
+            if _event_time(stored) < now - EVENT_LIFETIME:  # adding to an event of the year 9999 would overflow
                 info = RequestInfo(kind, stored.key[0], stored.key[1])
                 with contextlib.suppress(errors.StatusError):
                     await self._handlers.delete(ApiRequest(info, "DELETE", {}, now))

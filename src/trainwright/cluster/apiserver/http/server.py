@@ -104,7 +104,7 @@ class ApiServer:
         if request.path in _OPEN_PATHS:
             return
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        given = token.strip().encode(errors="surrogateescape")  # a header may hold any byte
+        given = token.strip().encode(errors="surrogateescape")  # a header may have any byte
         if scheme.lower() != "bearer" or not hmac.compare_digest(given, self._token):
             raise errors.unauthorized()
 

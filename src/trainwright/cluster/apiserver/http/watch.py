@@ -180,7 +180,7 @@ class Watch:
         return encode(partial_object_metadata(stored.obj)) if representation.kind else plain_body(self._kind, stored)
 
     def _bookmark(self, annotations: Object | None = None) -> bytes:
-        """`You have seen everything up to this version`, in the representation of the watch."""
+        """A BOOKMARK event with the newest version that the watcher has seen."""
         version = str(max(self._version, self._store.version if not self._pending else 0))
         metadata = {"resourceVersion": version} | ({"annotations": annotations} if annotations else {})
         resource = self._kind.resource

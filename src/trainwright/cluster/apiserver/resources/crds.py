@@ -75,7 +75,7 @@ def _scale_paths(version: Object) -> ScalePaths | None:
 
 
 def _dotted(path: str) -> tuple[str, ...]:
-    return tuple(part for part in path.split(".") if part)
+    return tuple(filter(None, path.split(".")))
 
 
 def _deprecation(group: str, kind: str, version: Object) -> str:

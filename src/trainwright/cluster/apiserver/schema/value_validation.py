@@ -139,10 +139,10 @@ def _base64(value: Any, path: str) -> list[FieldError]:
 def _size_checks(schema: dict[str, Any]) -> list[Check]:
     checks: list[Check] = []
     for noun, kind in (("items", list), ("properties", dict)):
-        word = noun.capitalize()
-        if (least := schema.get(f"min{word}")) is not None:
+        suffix = noun.capitalize()
+        if (least := schema.get(f"min{suffix}")) is not None:
             checks.append(_at_least(kind, least, noun))
-        if (most := schema.get(f"max{word}")) is not None:
+        if (most := schema.get(f"max{suffix}")) is not None:
             checks.append(_at_most(kind, most))
     return checks
 

@@ -1,1 +1,1 @@
-"""Objects in memory and in SQLite, with the history that watches replay."""
+"""Storage of objects in memory and in SQLite, with a watch cache."""

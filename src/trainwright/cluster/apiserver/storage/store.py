@@ -154,7 +154,7 @@ class ObjectStore:
         return [objects[key] for key in sorted(objects)]
 
     def changes_since(self, resource: str, version: int) -> Sequence[Change]:
-        """The changes after `version`; raises ResourceVersionTooOld if the watch cache has lost a part of it."""
+        """The changes after `version`; raises ResourceVersionTooOld if the watch cache no longer has all of them."""
         table = self._table(resource)
         if version < table.floor:
             raise ResourceVersionTooOld

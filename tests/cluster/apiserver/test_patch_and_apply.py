@@ -1,4 +1,4 @@
-"""Every kind of patch, and what a server says about fields that it does not know.
+"""All types of patches, server-side apply, and field validation.
 
 Every test here passes unchanged on the embedded server and on the real kube-apiserver.
 """
@@ -68,7 +68,7 @@ class TestPatches:
         assert [one["port"] for one in reply.body["spec"]["ports"]] == [2]
         assert reply.body["spec"]["selector"] == {"z": "w"}
 
-    async def test_unknown_patches_are_refused(self, api: RawApi) -> None:
+    async def test_unknown_patch_types_are_rejected(self, api: RawApi) -> None:
         await api.post(api.path("configmaps"), config_map())
         reply = await api.patch(api.path("configmaps", "c"), {}, "application/json")
         assert (reply.code, reply.body["reason"]) == (415, "UnsupportedMediaType")
@@ -79,7 +79,7 @@ class TestServerSideApply:
         path = f"{api.path('configmaps', 'c')}?fieldManager={manager}{query}"
         return await api.patch(path, config_map(data=data), APPLY)
 
-    async def test_it_creates_updates_and_takes_back(self, api: RawApi) -> None:
+    async def test_apply_creates_updates_and_removes_fields(self, api: RawApi) -> None:
         created = await self.apply(api, "one", {"a": "1", "b": "2"})
         assert (created.code, created.body["data"]) == (201, {"a": "1", "b": "2"})
         assert [(e["manager"], e["operation"], e["fieldsV1"]) for e in created.metadata["managedFields"]] == [
@@ -88,7 +88,7 @@ class TestServerSideApply:
         updated = await self.apply(api, "one", {"b": "3"})
         assert (updated.code, updated.body["data"]) == (200, {"b": "3"})
 
-    async def test_what_others_own_conflicts(self, api: RawApi) -> None:
+    async def test_fields_of_other_managers_conflict(self, api: RawApi) -> None:
         await self.apply(api, "one", {"a": "1", "b": "2"})
         single = await self.apply(api, "two", {"a": "9"})
         assert single.code == 409
@@ -101,31 +101,31 @@ class TestServerSideApply:
         same = await self.apply(api, "two", {"a": "1"})
         assert same.code == 200
 
-    async def test_force_takes_over(self, api: RawApi) -> None:
+    async def test_force_takes_ownership(self, api: RawApi) -> None:
         await self.apply(api, "one", {"a": "1", "b": "2"})
         forced = await self.apply(api, "two", {"a": "9"}, "&force=true")
         assert (forced.code, forced.body["data"]) == (200, {"a": "9", "b": "2"})
         rest = await self.apply(api, "one", {"c": "3"})
         assert rest.body["data"] == {"a": "9", "c": "3"}
 
-    async def test_edits_own_their_fields_too(self, api: RawApi) -> None:
+    async def test_updates_own_their_fields(self, api: RawApi) -> None:
         await self.apply(api, "one", {"a": "1"})
         await api.patch(f"{api.path('configmaps', 'c')}?fieldManager=editor", {"data": {"a": "2"}})
         refused = await self.apply(api, "one", {"a": "1"})
         assert refused.message == 'Apply failed with 1 conflict: conflict with "editor" using v1: .data.a'
 
-    async def test_an_empty_map_disputes_nothing_that_is_in_it(self, api: RawApi) -> None:
+    async def test_empty_map_does_not_conflict_with_its_children(self, api: RawApi) -> None:
         await self.apply(api, "one", {})
         await api.patch(f"{api.path('configmaps', 'c')}?fieldManager=editor", {"data": {"a": "1"}})
         reply = await self.apply(api, "two", {})
         assert (reply.code, reply.body["data"]) == (200, {"a": "1"})
 
-    async def test_the_manager_must_be_named(self, api: RawApi) -> None:
+    async def test_field_manager_is_required(self, api: RawApi) -> None:
         reply = await api.patch(api.path("configmaps", "c"), config_map(), APPLY)
         assert reply.code == 422
         assert "fieldManager: Required value: is required for apply patch" in reply.message
 
-    async def test_elements_of_keyed_lists_are_owned_one_by_one(self, api: RawApi) -> None:
+    async def test_elements_of_keyed_lists_have_separate_owners(self, api: RawApi) -> None:
         path = await install(api, definition())
         target = f"{path}/applied?fieldManager="
         one = await api.patch(f"{target}one", widget("applied", parts=[{"id": "a", "count": 1}]), APPLY)
@@ -140,7 +140,7 @@ class TestServerSideApply:
 
 
 class TestFieldValidation:
-    async def test_unknown_fields_are_warned_of_and_dropped(self, api: RawApi) -> None:
+    async def test_unknown_fields_are_pruned_with_a_warning(self, api: RawApi) -> None:
         reply = await api.post(api.path("pods"), pod(spec={"nonsense": 1}, foo="bar"))
         assert reply.code == 201
         assert sorted(reply.warnings) == [
@@ -149,7 +149,7 @@ class TestFieldValidation:
         ]
         assert "nonsense" not in reply.body["spec"]
 
-    async def test_strict_refuses_them(self, api: RawApi) -> None:
+    async def test_strict_validation_rejects_unknown_fields(self, api: RawApi) -> None:
         reply = await api.post(f"{api.path('pods')}?fieldValidation=Strict", pod(foo="bar"))
         assert (reply.code, reply.body["reason"]) == (400, "BadRequest")
         assert reply.message == (
@@ -157,16 +157,16 @@ class TestFieldValidation:
             'strict decoding error: unknown field "spec.containers[0].foo"'
         )
 
-    async def test_ignore_says_nothing(self, api: RawApi) -> None:
+    async def test_ignore_prunes_without_a_warning(self, api: RawApi) -> None:
         reply = await api.post(f"{api.path('pods')}?fieldValidation=Ignore", pod(foo="bar"))
         assert (reply.code, reply.warnings) == (201, [])
 
-    async def test_repeated_fields_are_found(self, api: RawApi) -> None:
+    async def test_strict_validation_rejects_repeated_fields(self, api: RawApi) -> None:
         text = b'{"metadata": {"name": "c"}, "data": {"a": "1"}, "data": {"b": "2"}}'
         reply = await api.send("POST", f"{api.path('configmaps')}?fieldValidation=Strict", text)
         assert reply.message.endswith('strict decoding error: duplicate field "data"')
 
-    async def test_a_patch_names_the_unknown_field(self, api: RawApi) -> None:
+    async def test_strict_patch_names_the_unknown_field(self, api: RawApi) -> None:
         path = await install(api, definition())
         await api.post(path, widget("patched"))
         warned = await api.patch(f"{path}/patched", {"spec": {"nope": 1}})
@@ -197,7 +197,9 @@ class TestFieldValidation:
             ),
         ],
     )
-    async def test_another_type_cannot_be_decoded(self, api: RawApi, container: dict[str, Any], text: str) -> None:
+    async def test_value_of_another_type_cannot_be_decoded(
+        self, api: RawApi, container: dict[str, Any], text: str
+    ) -> None:
         reply = await api.post(api.path("pods"), pod(**container))
         message = text if text.startswith("quantities") else f"json: cannot unmarshal {text}"
         assert (reply.code, reply.message) == (400, f'Pod in version "v1" cannot be handled as a Pod: {message}')

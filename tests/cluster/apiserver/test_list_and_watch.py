@@ -61,7 +61,7 @@ class TestLists:
         unknown = await api.get(f"{api.path('pods')}?fieldSelector=spec.x%3D1")
         assert (unknown.code, unknown.message) == (400, "field label not supported: spec.x")
 
-    async def test_pages_show_one_moment(self, api: RawApi) -> None:
+    async def test_pages_are_consistent(self, api: RawApi) -> None:
         for index in range(5):
             await api.post(api.path("secrets"), {"metadata": {"name": f"s{index}"}})
         first = await api.get(f"{api.path('secrets')}?limit=2")
@@ -81,7 +81,7 @@ class TestLists:
         assert bad.code == 400
         assert "continue key is not valid" in bad.message
 
-    async def test_a_list_names_its_kind_and_version(self, api: RawApi) -> None:
+    async def test_list_has_kind_and_resource_version(self, api: RawApi) -> None:
         reply = await api.get(api.path("pods"))
         assert (reply.body["kind"], reply.body["apiVersion"], reply.body["items"]) == ("PodList", "v1", [])
         assert reply.metadata["resourceVersion"].isdigit()
@@ -90,7 +90,7 @@ class TestLists:
         everywhere = await api.get(f"/api/v1/configmaps?fieldSelector={fields}")
         assert [item["metadata"]["namespace"] for item in everywhere.body["items"]] == [api.namespace]
 
-    async def test_a_version_from_the_future_is_refused(self, api: RawApi) -> None:
+    async def test_future_resource_version_is_rejected(self, api: RawApi) -> None:
         reply = await api.get(f"{api.path('pods')}?resourceVersion=999999999")
         assert (reply.code, reply.body["reason"]) == (504, "Timeout")
         assert "Too large resource version: 999999999" in reply.message
@@ -113,7 +113,7 @@ class TestLists:
         one = await api.get(f"{api.path('pods', 'p')}?includeObject=Object", TABLE)
         assert one.body["rows"][0]["object"]["spec"]["containers"][0]["name"] == "main"
 
-    async def test_metadata_alone(self, api: RawApi) -> None:
+    async def test_partial_object_metadata(self, api: RawApi) -> None:
         await api.post(api.path("configmaps"), config_map("only", {"a": "b"}))
         accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
         reply = await api.get(api.path("configmaps", "only"), accept)
@@ -131,7 +131,7 @@ class TestWatches:
                     break
         return events
 
-    async def test_from_a_list_on(self, api: RawApi) -> None:
+    async def test_watch_continues_a_list(self, api: RawApi) -> None:
         await api.post(api.path("secrets"), {"metadata": {"name": "before"}})
         version = (await api.get(api.path("secrets"))).metadata["resourceVersion"]
         await api.post(api.path("secrets"), {"metadata": {"name": "s"}})
@@ -147,7 +147,7 @@ class TestWatches:
         assert events[0]["object"]["kind"] == "Secret"
 
     @pytest.mark.parametrize("version", ["", "&resourceVersion=0"])
-    async def test_the_present_state_first(self, api: RawApi, version: str) -> None:
+    async def test_watch_without_a_version_sends_the_initial_state(self, api: RawApi, version: str) -> None:
         for name in ("s1", "s2"):
             await api.post(api.path("secrets"), {"metadata": {"name": name}})
         events = await self.take(api, f"{api.path('secrets')}?watch=1{version}", 2)
@@ -168,7 +168,7 @@ class TestWatches:
         assert refused.code == 422
         assert "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan" in refused.message
 
-    async def test_objects_appear_and_disappear_with_their_labels(self, api: RawApi) -> None:
+    async def test_label_changes_add_and_delete_objects(self, api: RawApi) -> None:
         version = (await api.get(api.path("secrets"))).metadata["resourceVersion"]
         await api.post(api.path("secrets"), {"metadata": {"name": "s"}})
         for value in ("yes", "no"):
@@ -181,14 +181,14 @@ class TestWatches:
             ("ADDED", "s"), ("DELETED", "s"), ("ADDED", "t"),
         ]  # fmt: skip
 
-    async def test_one_name(self, api: RawApi) -> None:
+    async def test_watch_of_one_name(self, api: RawApi) -> None:
         for name in ("s", "t"):
             await api.post(api.path("secrets"), {"metadata": {"name": name}})
         path = f"{api.path('secrets')}?watch=true&fieldSelector=metadata.name%3Dt&timeoutSeconds=1"
         events = [event async for event in api.watch(path)]
         assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [("ADDED", "t")]
 
-    async def test_tables_give_their_columns_once(self, api: RawApi) -> None:
+    async def test_table_watch_sends_columns_once(self, api: RawApi) -> None:
         for name in ("p1", "p2"):
             await api.post(api.path("pods"), pod(name))
         events = await self.take(api, f"{api.path('pods')}?watch=true", 2, TABLE)

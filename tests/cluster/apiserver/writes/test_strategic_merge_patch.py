@@ -1,0 +1,64 @@
+"""Strategic merge patch: merge keys and directives."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from trainwright.cluster.apiserver.schema.builtin import definition
+from trainwright.cluster.apiserver.writes.json_patch import PatchError
+from trainwright.cluster.apiserver.writes.strategic_merge_patch import strategic_merge_patch
+
+
+class TestStrategicMerge:
+    def patched(self, target: Any, patch: Any) -> Any:
+        before = copy.deepcopy(target)
+        result = strategic_merge_patch(target, patch, definition("PodSpec"), definition)
+        assert target == before
+        return result
+
+    def test_list_elements_are_merged_by_key(self) -> None:
+        target = {"containers": [{"name": "a", "env": [{"name": "X", "value": "1"}]}, {"name": "b"}]}
+        patch = {"containers": [{"name": "a", "env": [{"name": "Y", "value": "2"}]}, {"name": "c"}]}
+        assert self.patched(target, patch) == {
+            "containers": [
+                {"name": "a", "env": [{"name": "X", "value": "1"}, {"name": "Y", "value": "2"}]},
+                {"name": "b"},
+                {"name": "c"},
+            ]
+        }
+
+    def test_elements_are_ordered_by_the_client(self) -> None:
+        target = {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}
+        patch = {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}]}
+        assert [one["name"] for one in self.patched(target, patch)["containers"]] == ["c", "a", "b"]
+
+    def test_directives(self) -> None:
+        target = {"containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v", "emptyDir": {}}]}
+        patch = {
+            "containers": [{"$patch": "delete", "name": "a"}],
+            "volumes": [{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}],
+            "nodeSelector": {"$patch": "replace", "k": "v"},
+        }
+        assert self.patched(target | {"nodeSelector": {"old": "1"}}, patch) == {
+            "containers": [{"name": "b"}],
+            "volumes": [{"name": "v", "hostPath": {"path": "/x"}}],
+            "nodeSelector": {"k": "v"},
+        }
+
+    def test_lists_without_a_key_are_replaced(self) -> None:
+        target = {"containers": [{"name": "a", "command": ["x", "y"]}]}
+        patched = self.patched(target, {"containers": [{"name": "a", "command": ["z"]}]})
+        assert patched["containers"][0]["command"] == ["z"]
+
+    @pytest.mark.parametrize(
+        ("patch", "message"),
+        [
+            ([], "a strategic merge patch is a JSON object"),
+            ({"$patch": "dance"}, "unknown \\$patch type 'dance'"),
+            ({"containers": [{"image": "x"}]}, "does not contain declared merge key: name"),
+        ],
+    )
+    def test_invalid_patches_are_rejected(self, patch: Any, message: str) -> None:
+        with pytest.raises(PatchError, match=message):
+            self.patched({"containers": []}, patch)
