@@ -6,7 +6,8 @@ from tests.support.objects.flutes import FLUTE
 from tests.support.objects.jobs import JOB_UID, JobBuilder
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import is_managed_elsewhere, read_job, salvage_job
-from trainwright.api.kinds import PYTORCH, NoFields
+from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds.kind import NoFields
 from trainwright.api.kinds.pytorch import PyTorchFields
 from trainwright.api.types import RunPolicy
 

@@ -2,6 +2,7 @@
 
 import copy
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.errors import InvalidJob
 from trainwright.api.kinds import PYTORCH
-from trainwright.api.legacy import EARLIER_FIELDS, ambiguous_roles, canonical_roles, deprecations, run_policy
-from trainwright.api.types import RunPolicy
+from trainwright.api.legacy import ambiguous_roles, canonical_roles, deprecations, merged_run_policy
+from trainwright.api.parsing import parse
+from trainwright.api.types import EarlierRunPolicy, ReplicaSpec, RunPolicy
 from trainwright.api.validation import validate
 from trainwright.objects import Object
 
@@ -49,18 +51,16 @@ def test_the_run_policy_wins_field_by_field_and_the_warning_says_so() -> None:
     )
 
 
-values = st.none() | st.integers(0, 9)
+FIELDS = EarlierRunPolicy.__struct_fields__
+values = st.dictionaries(st.sampled_from(FIELDS), st.none() | st.integers(0, 9))
 
 
-@given(
-    st.dictionaries(st.sampled_from(EARLIER_FIELDS), values), st.dictionaries(st.sampled_from(EARLIER_FIELDS), values)
-)
-def test_null_is_absent_in_both_places(earlier: Object, current: Object) -> None:
-    policy = run_policy({**earlier, "runPolicy": current})
-    for field in EARLIER_FIELDS:
+@given(values, values)
+def test_null_is_absent_in_both_places(earlier: dict[str, Any], current: dict[str, Any]) -> None:
+    policy = merged_run_policy(RunPolicy(**current), EarlierRunPolicy(**earlier))
+    for field in FIELDS:
         meant = current.get(field) if current.get(field) is not None else earlier.get(field)
-        assert policy.get(field) == meant
-    assert None not in policy.values()
+        assert getattr(policy, field) == meant
 
 
 def test_the_manifest_itself_is_never_changed() -> None:
@@ -120,8 +120,9 @@ def test_a_spelling_that_is_null_is_absent() -> None:
 
 
 def test_known_roles_come_in_the_kinds_order_and_unknown_ones_after_them() -> None:
-    roles = canonical_roles({"WORKER": {"a": 1}, "Banana": {}, "master": {"b": 2}, "Chief": None}, PYTORCH)
-    assert list(roles.items()) == [("Master", {"b": 2}), ("Worker", {"a": 1}), ("Banana", {})]
+    one, two, three = (ReplicaSpec(replicas=number) for number in (1, 2, 3))
+    roles = canonical_roles({"WORKER": one, "Banana": two, "master": three}, PYTORCH)
+    assert list(roles.items()) == [("Master", three), ("Worker", one), ("Banana", two)]
 
 
 spellings = st.sampled_from(["Master", "Worker"]).flatmap(
@@ -136,7 +137,7 @@ def _shuffled_case(role: str, chance: random.Random) -> str:
 @given(st.dictionaries(spellings, st.none() | st.fixed_dictionaries({"replicas": st.integers(0, 3)}), max_size=5))
 def test_every_role_is_either_read_once_or_refused(replicas: Object) -> None:
     present = {key for key, replica in replicas.items() if replica is not None}
-    refused = list(ambiguous_roles(replicas, PYTORCH))
-    assert len(canonical_roles(replicas, PYTORCH)) + len(refused) == len(present)
-    told = list(deprecations({"pytorchReplicaSpecs": replicas}, PYTORCH))
-    assert len(told) == len(present - {"Master", "Worker"})
+    manifest = parse(JobBuilder().spec(pytorchReplicaSpecs=replicas).raw(), PYTORCH)
+    refused = list(ambiguous_roles(manifest.replicas, PYTORCH))
+    assert len(canonical_roles(manifest.replicas, PYTORCH)) + len(refused) == len(present)
+    assert len(list(deprecations(manifest, PYTORCH))) == len(present - {"Master", "Worker"})

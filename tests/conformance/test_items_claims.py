@@ -12,7 +12,7 @@ import pytest
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.cluster.podgroups import serve_pod_groups
-from tests.support.engine.planning import child, decide, events
+from tests.support.engine.planning import child, decide, events, manifests
 from tests.support.harness.cluster_harness import RealClusterHarness, real_cluster_harness
 from tests.support.harness.job_harness import Event, JobHarness, owner_reference
 from tests.support.harness.running_operator import running_operator
@@ -50,9 +50,9 @@ WARNING: Event = (
 def test_item_63_schedulers_of_the_users_choice_as_planned(row: str) -> None:
     master, worker, warned = SCHEDULERS[row]
     builder = JobBuilder().master(pod=scheduled_by(master)).workers(1, pod=scheduled_by(worker))
-    (group,) = decide(builder, settings=GANG).creates
+    (group,) = manifests(decide(builder, settings=GANG))
     present = {**group, "metadata": {**group["metadata"], "uid": "u", "resourceVersion": "1"}}
-    planned = decide(builder, settings=GANG, companions={"PodGroup": present})
+    planned = decide(builder, settings=GANG, extras=[present])
     assert (WARNING in events(planned)) is warned
     for name, scheduler in (("digits-master-0", master), ("digits-worker-0", worker)):
         assert child(planned, name)["spec"]["schedulerName"] == (scheduler or "gang-scheduler")

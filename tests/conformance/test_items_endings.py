@@ -158,7 +158,7 @@ def test_item_61_past_the_active_deadline_as_planned(seconds: int | None, elapse
     pods = (PodBuilder("Master").running(), PodBuilder("Worker").running())
     planned = decide(builder, *pods, services=all_services(1), now=at(elapsed))
     assert (conditions(planned)[-1] == upstream.past_deadline("digits")) is past
-    assert planned.wake_at == (None if past or seconds is None else at(seconds))
+    assert planned.requeue_at == (None if past or seconds is None else at(seconds))
 
 
 @pytest.mark.apiserver
@@ -214,7 +214,7 @@ def test_item_67_time_to_live_as_planned(row: Expiry) -> None:
     builder = JobBuilder().master().run_policy(**policy).status(_ended(row, NOW))
     planned = decide(builder, PodBuilder("Master").running(), services=services(("Master", 0)), now=at(4))
     assert planned.delete_job == (row.wait == 0)
-    assert planned.wake_at == (at(4 + row.wait) if row.wait else None)
+    assert planned.requeue_at == (at(4 + row.wait) if row.wait else None)
     assert deleted(planned) == []
 
 

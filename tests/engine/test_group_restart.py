@@ -149,7 +149,7 @@ def test_a_rank_that_somebody_deletes_takes_the_others_with_it_uncounted(policy:
     assert deleted(made) == ["digits-master-0", "digits-worker-1"]
     assert created(made) == []
     assert restarts(made) == {}
-    message = "job digits is restarting all its replicas because digits-worker-0 was taken away."
+    message = "job digits is restarting all its replicas because digits-worker-0 was deleted."
     assert conditions(made)[-1] == ("Restarting", "True", "PyTorchJobRestarting", message)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.engine.planning import decide, notices
+from tests.support.engine.planning import decide, standing_events
 from tests.support.objects.jobs import JobBuilder
 from trainwright.engine.job_annotations import (
     DEAD_NODE_SECONDS,
@@ -20,14 +20,14 @@ from trainwright.engine.settings import Settings
 @pytest.mark.parametrize("seconds", ["1", "60", "999999999", "off"])
 def test_what_is_right_is_not_mentioned(scope: str, seconds: str) -> None:
     builder = JobBuilder().workers(1).annotation(RESTART_SCOPE, scope).annotation(DEAD_NODE_SECONDS, seconds)
-    assert notices(decide(builder)) == []
+    assert standing_events(decide(builder)) == []
 
 
 @pytest.mark.parametrize("scope", ["", "Group", "all"])
 def test_a_scope_that_does_not_exist_is_reported(scope: str) -> None:
     made = decide(JobBuilder().workers(1).annotation(RESTART_SCOPE, scope))
     told = f'Annotation trainwright.dev/restart-scope: "{scope}" has no effect, write `group` or `pod`'
-    assert notices(made) == [("InvalidAnnotation", told)]
+    assert standing_events(made) == [("InvalidAnnotation", told)]
 
 
 @pytest.mark.parametrize("seconds", ["", "0", "-1", "1.5", "60s", "²", "1000000000", "Off"])
@@ -37,7 +37,7 @@ def test_a_time_that_makes_no_sense_is_reported(seconds: str) -> None:
         f'Annotation trainwright.dev/dead-node-seconds: "{seconds}" has no effect, '
         "write a number of seconds from 1, of 9 digits at most, or `off`"
     )
-    assert notices(made) == [("InvalidAnnotation", told)]
+    assert standing_events(made) == [("InvalidAnnotation", told)]
 
 
 @given(scope=st.text(), seconds=st.text(), group=st.booleans(), default=st.none() | st.integers(1, 1000))

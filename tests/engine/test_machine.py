@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.engine.planning import manifests
 from tests.support.engine.world import NODES, World, ports_of
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.job import Job
@@ -321,7 +322,7 @@ class EngineMachine(RuleBasedStateMachine):
             self._check_status(name, before.get("status") or {}, after["status"])
 
     def _check_plan(self, made: Plan, job: Job, observed: Observed) -> None:
-        names = [(obj["kind"], obj["metadata"]["name"]) for obj in made.creates]
+        names = [(obj["kind"], obj["metadata"]["name"]) for obj in manifests(made)]
         assert len(names) == len(set(names))
         status = made.status or job.raw.get("status") or {}
         if made.status_follows:
@@ -383,7 +384,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert self.limit is None or total < max(self.limit, 1)
 
     def _price_of_restart(self, name: str, replaced: list[str]) -> set[int]:
-        """One, unless somebody was taken away or cut off: the operator may or may not have seen that."""
+        """One, unless somebody was deleted or cut off: the operator may or may not have seen that."""
         mine = [pod for key, pod in self.world.pods.items() if key.rsplit("-", 2)[0] == name]
         causes = [pod for pod in mine if pod["metadata"]["uid"] in replaced]
         excuses = [pod for pod in mine if "deletionTimestamp" in pod["metadata"] or pod["status"].get("reason")]
@@ -399,7 +400,7 @@ class EngineMachine(RuleBasedStateMachine):
         return node is not None and node.ready
 
     def _check_restarts(self, name: str, new: Object) -> None:
-        """Each pod is counted at most once, no pod that was taken away, and never more than the limit allows."""
+        """Each pod is counted at most once, no pod that was deleted, and never more than the limit allows."""
         total = sum((new.get("restarts") or {}).values())
         if is_condition_true(new, "Suspended"):
             assert total == 0

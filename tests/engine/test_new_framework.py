@@ -1,71 +1,261 @@
-"""A framework that nobody has heard of, added by one row and one small class: the rest of the engine is common."""
+"""A fictitious framework that needs everything a framework can declare: one row and one class, the rest is common."""
 
 import pytest
 
-from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder
+from tests.support.engine.planning import child, created, deleted, manifests, states
+from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, stored
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from trainwright.api.crd import render_crd
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job
-from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
+from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan, read_extra
+from trainwright.engine.assigned_ports import PORTS
 from trainwright.engine.framework import Framework
+from trainwright.objects import Object
+
+EXTRAS = [
+    ("ConfigMap", "ninth-score"),
+    ("ServiceAccount", "ninth-conductor"),
+    ("Role", "ninth-conductor"),
+    ("RoleBinding", "ninth-conductor"),
+]
 
 
-def job(violins: int = 2) -> JobBuilder:
-    return JobBuilder("ninth", kind=ORCHESTRA).replica("Conductor").replica("Violin", violins)
+def job(violins: int = 2, audience: int | None = None) -> JobBuilder:
+    builder = JobBuilder("ninth", kind=ORCHESTRA).replica("Conductor").replica("Violin", violins)
+    return builder if audience is None else builder.replica("Audience", audience)
 
 
-def decide(builder: JobBuilder, *pods: PodBuilder, settings: Settings | None = None) -> Plan:
-    observed = Observed(tuple(pod.pod() for pod in pods))
-    frameworks = {"orchestra": Orchestra()}
-    return plan(builder.job(), observed, settings or Settings(), NOW, frameworks=frameworks)
+def decide(
+    builder: JobBuilder, *pods: PodBuilder, settings: Settings | None = None, extras: list[Object] | None = None
+) -> Plan:
+    observed = Observed(tuple(pod.pod() for pod in pods), extras=tuple(map(read_extra, extras or ())))
+    return plan(builder.job(), observed, settings or Settings(), NOW, frameworks={"orchestra": Orchestra()})
 
 
 def seat(role: str, index: int = 0) -> PodBuilder:
     return PodBuilder(role, index, job="ninth", kind=ORCHESTRA)
 
 
-def test_its_pods_and_services_are_planned() -> None:
+def playing(role: str, index: int = 0) -> PodBuilder:
+    return seat(role, index).running().condition("Ready")
+
+
+def extras_of(made: Plan) -> list[Object]:
+    return [stored(one.render(), f"{one.name}-{one.resource.kind}") for one in made.creates if not one.waits]
+
+
+def test_its_objects_come_before_the_pods_that_need_them() -> None:
     made = decide(job())
-    assert [(obj["kind"], obj["metadata"]["name"]) for obj in made.creates] == [
-        ("Pod", "ninth-conductor-0"),
-        ("Service", "ninth-conductor-0"),
+    assert [(one.resource.kind, one.name) for one in made.creates if not one.waits] == EXTRAS
+    assert [(one.resource.kind, one.name) for one in made.creates if one.waits] == [
+        ("Pod", "ninth-conductor"),
         ("Pod", "ninth-violin-0"),
         ("Pod", "ninth-violin-1"),
         ("Service", "ninth-violin-0"),
         ("Service", "ninth-violin-1"),
     ]
-    violin = made.creates[3]
+    assert {one.announced for one in made.creates if not one.waits} == {False}
+    score = child(made, "ninth-score", "ConfigMap")
+    assert score["data"] == {"playing": ""}
+    assert score["metadata"]["labels"] == {
+        "app": "ninth",
+        "training.kubeflow.org/job-name": "ninth",
+        "training.kubeflow.org/operator-name": "orchestrajob-controller",
+    }
+    assert score["metadata"]["ownerReferences"][0]["controller"] is True
+
+
+def test_its_conductor_has_no_index_and_the_shape_that_it_declares() -> None:
+    conductor = child(decide(job()), "ninth-conductor")
+    assert "training.kubeflow.org/replica-index" not in conductor["metadata"]["labels"]
+    assert conductor["metadata"]["labels"]["training.kubeflow.org/job-role"] == "master"
+    assert conductor["spec"] == {
+        "containers": [
+            {
+                "name": "conductor",
+                "image": "example/train:1",
+                "command": ["sleep", "60"],
+                "env": [{"name": "VIOLINS", "value": "ninth-violin-0:4711,ninth-violin-1:4711"}],
+                "volumeMounts": [{"name": "score", "mountPath": "/etc/score"}],
+            }
+        ],
+        "initContainers": [{"name": "tune", "image": "trainwright/host", "command": ["true"]}],
+        "volumes": [{"name": "score", "configMap": {"name": "ninth-score"}}],
+        "serviceAccountName": "ninth-conductor",
+        "restartPolicy": "Never",
+    }
+
+
+def test_what_the_template_says_stands_and_names_are_kept_apart() -> None:
+    template = {
+        "spec": {
+            "containers": [{"name": "helper", "image": "a"}, {"name": "conductor", "image": "b", "command": ["wave"]}],
+            "initContainers": [{"name": "tune", "image": "c"}],
+            "volumes": [{"name": "own", "emptyDir": {}}],
+            "serviceAccountName": "own",
+        }
+    }
+    spec = child(decide(job().replica("Conductor", pod=template)), "ninth-conductor")["spec"]
+    assert spec["serviceAccountName"] == "own"
+    assert [one["name"] for one in spec["volumes"]] == ["own", "score"]
+    assert [one["name"] for one in spec["initContainers"]] == ["tune", "tune-2"]
+    helper, conductor = spec["containers"]
+    assert conductor["command"] == ["wave"]
+    assert helper == {"name": "helper", "image": "a"}
+
+
+def test_env_for_all_containers_goes_to_all() -> None:
+    violin = child(decide(job()), "ninth-violin-1")
     assert violin["spec"]["containers"][0]["env"] == [
-        {"name": "BATON", "value": "ninth-conductor-0:4711"},
         {"name": "SEAT", "value": "1"},
+        {"name": "STRINGS", "value": "4711"},
     ]
-    assert violin["metadata"]["labels"]["training.kubeflow.org/operator-name"] == "orchestrajob-controller"
-    assert "initContainers" not in violin["spec"]
-    assert made.creates[1]["spec"]["ports"] == [{"name": "baton", "port": 4711}]
+    service = child(decide(job()), "ninth-violin-1", "Service")
+    assert service["spec"]["ports"] == [{"name": "strings", "port": 4711}]
 
 
-def test_its_first_role_decides() -> None:
+def test_an_object_follows_what_it_depends_on_by_an_update() -> None:
+    first = decide(job())
+    builder = job().status(first.status)
+    made = decide(builder, seat("Conductor").running(), playing("Violin", 1), extras=extras_of(first))
+    (replace,) = made.replaces
+    assert (replace.resource.kind, replace.name) == ("ConfigMap", "ninth-score")
+    assert replace.body["data"] == {"playing": "ninth-violin-1\n"}
+    assert replace.body["metadata"]["resourceVersion"] == "1"
+    assert replace.body["metadata"]["uid"] == "ninth-score-ConfigMap"
+    assert replace.body["metadata"]["labels"]["app"] == "ninth"
+    assert not made.deletes
+
+
+def test_what_others_write_into_an_object_is_kept_unless_it_is_declared() -> None:
+    first = decide(job())
+    score, *others = extras_of(first)
+    score |= {"immutable": False, "data": {"playing": "wrong"}}
+    score["metadata"] |= {"annotations": {"mine": "1"}, "finalizers": ["mine"]}
+    (replace,) = decide(job().status(first.status), extras=[score, *others]).replaces
+    assert (replace.body["immutable"], replace.body["data"]) == (False, {"playing": ""})
+    assert replace.body["metadata"]["annotations"] == {"mine": "1"}
+    assert replace.body["metadata"]["finalizers"] == ["mine"]
+
+
+def test_an_object_that_the_operator_may_not_update_is_left_alone() -> None:
+    first = decide(job())
+    extras = extras_of(first)
+    (account,) = [one for one in extras if one["kind"] == "ServiceAccount"]
+    account["metadata"]["labels"]["more"] = "1"
+    assert not decide(job().status(first.status), extras=extras).replaces
+
+
+@pytest.mark.parametrize("change", [{"ownerReferences": []}, {"deletionTimestamp": "2026-11-15T04:00:00Z"}])
+def test_pods_wait_while_the_name_of_an_object_that_they_need_is_taken(change: Object) -> None:
+    first = decide(job())
+    score, *others = extras_of(first)
+    score["metadata"] |= change
+    made = decide(job().status(first.status), extras=[score, *others])
+    assert created(made) == []
+    assert made.requeue_at is not None
+    assert bool(made.standing_events) == ("ownerReferences" in change)
+
+
+@pytest.mark.parametrize("end", ["suspended", "finished"])
+def test_objects_that_the_operator_may_not_delete_are_left_to_garbage_collection(end: str) -> None:
+    first = decide(job())
+    builder = job().run_policy(cleanPodPolicy="All").status(first.status)
+    if end == "suspended":
+        made = decide(builder.suspend(), seat("Conductor").running(), extras=extras_of(first))
+    else:
+        made = decide(builder, seat("Conductor").running(), seat("Violin").succeeded(), extras=extras_of(first))
+    assert deleted(made)
+    assert {delete.resource.kind for delete in made.deletes} == {"Pod"}
+
+
+def test_it_runs_by_its_own_rule_and_says_so_in_its_own_words() -> None:
     started = decide(job()).status
-    made = decide(job().status(started), seat("Conductor").succeeded(), seat("Violin").running())
+    waiting = decide(job().status(started), seat("Conductor").running(), seat("Violin").running())
+    assert waiting.status is None or states(waiting)[-1] != ("Running", "True")
+    made = decide(job().status(started), seat("Conductor").running(), playing("Violin"))
     assert made.status is not None
-    assert made.status["conditions"][-1]["reason"] == "OrchestraJobSucceeded"
-    assert made.status["replicaStatuses"]["Violin"] == {"succeeded": 1}
+    assert made.status["conditions"][-1]["reason"] == "OrchestraJobPlaying"
+    assert made.status["conditions"][-1]["message"] == "OrchestraJob team/ninth plays."
 
 
-def test_its_restart_policy_applies() -> None:
+def test_it_succeeds_when_the_rank_that_it_names_has_completed() -> None:
     started = decide(job()).status
-    made = decide(job().status(started), seat("Conductor").running(), seat("Violin").failed(1))
+    others = decide(job().status(started), seat("Conductor").succeeded(), seat("Violin", 1).succeeded())
+    assert ("Succeeded", "True") not in states(others)
+    made = decide(job().status(started), seat("Conductor").running(), seat("Violin", 0).succeeded())
     assert made.status is not None
-    assert (
-        made.status["conditions"][-1]["message"] == "OrchestraJob ninth is failed because 1 Violin replica(s) failed."
-    )
+    assert made.status["conditions"][-1]["reason"] == "OrchestraJobApplauded"
 
 
-def test_it_gets_a_port_of_its_own_on_one_machine() -> None:
+def test_it_judges_failures_in_its_own_order() -> None:
+    started = decide(job()).status
+    made = decide(job().status(started), seat("Conductor").failed(1), seat("Violin").failed(1))
+    assert made.status is not None
+    assert made.status["conditions"][-1]["reason"] == "OrchestraJobOutOfTune"
+    assert made.status["conditions"][-1]["message"] == "OrchestraJob ninth is out of tune: 1 Violin failed."
+
+
+def test_a_role_that_never_completes_is_counted_but_not_recorded_and_comes_back() -> None:
+    started = decide(job(audience=2)).status
+    builder = job(audience=2).status(started)
+    made = decide(builder, seat("Conductor").running(), seat("Audience", 0).succeeded())
+    assert made.status is not None
+    assert made.status["replicaStatuses"]["Audience"] == {"succeeded": 1}
+    assert "completedIndexes" not in made.status
+    assert ("Normal", "ExitedWithCode") not in {(event.type, event.reason) for event in made.events}
+    assert "ninth-audience-0" not in created(made)
+    again = decide(job(audience=2).status(made.status), seat("Conductor").running())
+    assert "ninth-audience-0" in created(again)
+
+
+def test_its_exit_code_is_that_of_the_container_that_counts() -> None:
+    started = decide(job()).status
+    made = decide(job().status(started), seat("Conductor").failed(3))
+    assert "Pod: team.ninth-conductor exited with code 3" in {event.message for event in made.events}
+
+
+def test_every_listener_gets_a_port_of_its_own_on_one_machine() -> None:
     made = decide(job(), settings=EMBEDDED)
     assert made.status is not None
-    assert made.status["ports"] == {"Conductor": 4711}
+    assert made.status["ports"] == {"violin-0": 4711, "violin-1": 20000}
+    second = decide(job().status(made.status), settings=EMBEDDED)
+    env = child(second, "ninth-conductor")["spec"]["containers"][0]["env"]
+    assert env == [{"name": "VIOLINS", "value": "ninth-violin-0:4711,ninth-violin-1:20000"}]
+    violin = child(second, "ninth-violin-1")
+    assert violin["metadata"]["annotations"] == {PORTS: "violin-1=20000", "node.trainwright.dev/listen-ports": "20000"}
+    assert violin["spec"]["containers"][0]["ports"] == [{"name": "strings", "containerPort": 20000}]
+    assert child(second, "ninth-violin-1", "Service")["spec"]["ports"] == [{"name": "strings", "port": 20000}]
+
+
+def test_a_scale_up_restarts_no_pod() -> None:
+    started = decide(job(), settings=EMBEDDED).status
+    pods = [
+        seat("Conductor").running().annotation(PORTS, "violin-0=4711,violin-1=20000"),
+        playing("Violin", 0).annotation(PORTS, "violin-0=4711"),
+        playing("Violin", 1).annotation(PORTS, "violin-1=20000"),
+    ]
+    assigned = decide(job(3).status(started), *pods, settings=EMBEDDED)
+    assert assigned.status is not None
+    assert assigned.status["ports"] == {"violin-0": 4711, "violin-1": 20000, "violin-2": 20001}
+    made = decide(job(3).status(assigned.status), *pods, settings=EMBEDDED)
+    assert deleted(made) == []
+    assert created(made) == ["ninth-violin-2"]
+
+
+def test_pods_are_rendered_when_they_are_written() -> None:
+    calls = []
+
+    class Counting(Orchestra):
+        def pod_shapes(self, job, addresses):  # type: ignore[no-untyped-def]
+            calls.append(job.name)
+            return super().pod_shapes(job, addresses)
+
+    made = plan(job().job(), Observed(), Settings(), NOW, frameworks={"orchestra": Counting()})
+    assert calls == []
+    manifests(made)
+    assert calls == ["ninth"], "once for all pods of a plan"
 
 
 def test_its_manifests_are_checked_and_its_crd_is_rendered() -> None:
@@ -74,16 +264,21 @@ def test_its_manifests_are_checked_and_its_crd_is_rendered() -> None:
     with pytest.raises(InvalidJob) as refused:
         read_job(raw, {"OrchestraJob": ORCHESTRA})
     assert str(refused.value) == (
-        'spec.orchestraReplicaSpecs[Drum]: Unsupported value: "Drum": supported values: "Conductor", "Violin"'
+        'spec.orchestraReplicaSpecs[Drum]: Unsupported value: "Drum": '
+        'supported values: "Conductor", "Violin", "Audience"'
     )
     crd = render_crd(ORCHESTRA)
     assert crd["metadata"]["name"] == "orchestrajobs.kubeflow.org"
     assert ORCHESTRA.resource.path("team", "ninth") == "/apis/kubeflow.org/v1/namespaces/team/orchestrajobs/ninth"
 
 
-def test_a_framework_that_says_nothing_gets_plain_pods() -> None:
-    observed = Observed()
-    made = plan(job().job(), observed, EMBEDDED, NOW, frameworks={"orchestra": Framework()})
-    assert "env" not in made.creates[0]["spec"]["containers"][0]
+def test_the_restart_policy_of_a_role_is_its_own_default_or_the_kinds() -> None:
+    replicas = job(audience=1).job().replicas
+    assert [replica.restart_policy for replica in replicas.values()] == ["Never", "Never", "OnFailure"]
+
+
+def test_a_framework_that_declares_nothing_gets_plain_pods() -> None:
+    made = plan(job().job(), Observed(), EMBEDDED, NOW, frameworks={"orchestra": Framework()})
+    assert "env" not in manifests(made)[0]["spec"]["containers"][0]
     assert made.status is not None
     assert "ports" not in made.status

@@ -5,12 +5,12 @@ from datetime import datetime
 import pytest
 
 from tests.support.objects.jobs import NOW, PodBuilder, at
-from trainwright.engine.pod_outcome import End, end_of, exit_code, is_active, is_disrupted
+from trainwright.engine.pod_outcome import PodOutcome, exit_code, is_active, is_disrupted, outcome_of
 
 
 def test_a_living_pod_has_not_ended() -> None:
     for pod in (PodBuilder().pod(), PodBuilder().running().pod()):
-        assert end_of(pod) is End.NOT_YET
+        assert outcome_of(pod) is PodOutcome.NONE
 
 
 def test_only_a_running_pod_that_stays_is_active() -> None:
@@ -20,23 +20,25 @@ def test_only_a_running_pod_that_stays_is_active() -> None:
 
 
 def test_phases_are_taken_at_their_word_while_nobody_deletes_the_pod() -> None:
-    assert end_of(PodBuilder().succeeded().pod()) is End.SUCCEEDED
-    assert end_of(PodBuilder().failed(1).pod()) is End.FAILED
+    assert outcome_of(PodBuilder().succeeded().pod()) is PodOutcome.SUCCEEDED
+    assert outcome_of(PodBuilder().failed(1).pod()) is PodOutcome.FAILED
 
 
-@pytest.mark.parametrize(("finished", "end"), [(at(-1), End.SUCCEEDED), (NOW, End.TAKEN_AWAY), (at(5), End.TAKEN_AWAY)])
+@pytest.mark.parametrize(
+    ("finished", "end"), [(at(-1), PodOutcome.SUCCEEDED), (NOW, PodOutcome.DELETED), (at(5), PodOutcome.DELETED)]
+)
 @pytest.mark.parametrize("grace", [0, 30])
-def test_a_deleted_pod_counts_only_if_it_had_ended_before(finished: datetime, end: End, grace: int) -> None:
-    assert end_of(PodBuilder().succeeded(finished=finished).terminating(NOW, grace=grace).pod()) is end
+def test_a_deleted_pod_counts_only_if_it_had_ended_before(finished: datetime, end: PodOutcome, grace: int) -> None:
+    assert outcome_of(PodBuilder().succeeded(finished=finished).terminating(NOW, grace=grace).pod()) is end
 
 
 def test_a_failure_before_the_deletion_is_a_failure() -> None:
-    assert end_of(PodBuilder().failed(1, finished=at(-1)).terminating(NOW).pod()) is End.FAILED
+    assert outcome_of(PodBuilder().failed(1, finished=at(-1)).terminating(NOW).pod()) is PodOutcome.FAILED
 
 
 def test_a_deleted_pod_that_runs_or_says_nothing_was_taken_away() -> None:
-    assert end_of(PodBuilder().running().terminating().pod()) is End.TAKEN_AWAY
-    assert end_of(PodBuilder().failed(None).terminating().pod()) is End.TAKEN_AWAY
+    assert outcome_of(PodBuilder().running().terminating().pod()) is PodOutcome.DELETED
+    assert outcome_of(PodBuilder().failed(None).terminating().pod()) is PodOutcome.DELETED
 
 
 def test_the_exit_code_is_that_of_the_training_container() -> None:

@@ -1,4 +1,4 @@
-"""Elastic jobs change their size while they run: the last ranks come and go, and nobody else notices."""
+"""Elastic jobs change their size while they run: the last ranks come and go, and nobody else standing_events."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -18,16 +18,16 @@ from tests.support.objects.jobs import JobBuilder, PodBuilder, template
 from tests.support.waiting import eventually
 from trainwright.api.job import Job
 from trainwright.api.kinds import PYTORCH
-from trainwright.engine import Companion, JobEvent
+from trainwright.engine import JobEvent
+from trainwright.engine.addressing import Addresses
+from trainwright.engine.framework import PodShape
 from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.addressing import Addresses
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.requests import Request, Response
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.resources import EVENTS, NAMESPACES, PODS
 from trainwright.operator import Operator
 
@@ -86,10 +86,10 @@ async def test_a_misspelt_field_in_a_template_fails_the_job_by_its_name(client: 
 class Cursed(PyTorch):
     """A framework with an error that shows in one job only."""
 
-    def environment(self, job: Job, rank: Rank, addresses: Addresses) -> list[Object]:
+    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
         if job.name == "cursed":
             raise ZeroDivisionError
-        return super().environment(job, rank, addresses)
+        return super().pod_shapes(job, addresses)
 
 
 async def test_an_error_of_our_own_in_one_job_does_not_stop_others(
@@ -254,9 +254,6 @@ async def test_what_concerns_no_job_that_is_known_wakes_none(client: Client) -> 
     operator.ready.set()
     for child in (PodBuilder(job="gone"), PodBuilder(job="never-there").owner(None)):
         operator._on_child_change(None, child.pod())
-    # Every autoscaler of the cluster is among those that are watched, and says something every few seconds.
-    autoscaler = Companion(metadata=ObjectMeta(name="web-frontend", namespace="team"))
-    operator._on_companion_change(autoscaler, autoscaler)
     assert len(operator._queue) == 0
 
 

@@ -1,11 +1,11 @@
-"""What an admission webhook answers about a job: whether it may be stored as it is, and what its author should know."""
+"""The answer of an admission webhook about a job: whether it may be stored, and warnings for its author."""
 
 from dataclasses import dataclass
 
-from trainwright.api.errors import aggregate
-from trainwright.api.field_types import shape_errors
+from trainwright.api.errors import InvalidJob, aggregate
 from trainwright.api.kinds import Kind
 from trainwright.api.legacy import deprecations
+from trainwright.api.parsing import parse
 from trainwright.api.validation import validate
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError
@@ -32,5 +32,8 @@ def review(kind: Kind, new: Object, old: Object | None = None) -> Admission:
 
 
 def warnings(raw: Object, kind: Kind) -> list[str]:
-    """What the job should write in another way; nothing for one whose fields have wrong types."""
-    return [] if shape_errors(raw, kind) else list(deprecations(raw.get("spec") or {}, kind))
+    """Deprecation warnings; none for a job whose fields have wrong types."""
+    try:
+        return list(deprecations(parse(raw, kind), kind))
+    except InvalidJob:
+        return []

@@ -7,9 +7,8 @@ and to the operator, because the schema would refuse in other words.
 """
 
 from trainwright.api.kinds import GROUP, VERSION, Kind
-from trainwright.api.legacy import EarlierRunPolicy
 from trainwright.api.schema import structural_schema
-from trainwright.api.types import JobStatus, ReplicaSpec, RunPolicy
+from trainwright.api.types import EarlierRunPolicy, JobStatus, ReplicaSpec, RunPolicy
 from trainwright.objects import Object
 
 _COLUMNS: dict[str, Object] = {

@@ -1,49 +1,48 @@
-"""What a manifest leaves out, filled in on a copy. Nothing of it is ever written back to the cluster."""
+"""Defaults of what a manifest leaves out. They are never written back to the cluster."""
 
-from trainwright.api.kinds import Kind, Role
-from trainwright.api.legacy import canonical_roles, run_policy
+from msgspec.structs import replace
+
+from trainwright.api.kinds import Kind, ReplicaSpecs, Role
+from trainwright.api.legacy import canonical_roles, merged_run_policy
+from trainwright.api.types import EarlierRunPolicy, ReplicaSpec, RunPolicy
 from trainwright.objects import Object
 
 
-def with_defaults(spec: Object, kind: Kind) -> Object:
-    """The spec as the engine wants it; shares every part that needs no change with the original."""
-    replicas = canonical_roles(spec.get(kind.replicas_field) or {}, kind)
-    completed = {
+def complete_run_policy(current: RunPolicy, earlier: EarlierRunPolicy) -> RunPolicy:
+    policy = merged_run_policy(current, earlier)
+    return policy if policy.clean_pod_policy is not None else replace(policy, clean_pod_policy="None")
+
+
+def complete_replicas(replicas: ReplicaSpecs, kind: Kind) -> dict[str, ReplicaSpec]:
+    """By role in the kind's order and spelling; templates share every part that needs no change with the original."""
+    return {
         name: _complete_replica(replica, role, kind) if (role := kind.role(name)) else replica
-        for name, replica in replicas.items()
+        for name, replica in canonical_roles(replicas, kind).items()
     }
-    policy = complete_run_policy(run_policy(spec))
-    return kind.complete({**spec, "runPolicy": policy, kind.replicas_field: completed})
 
 
-def complete_run_policy(policy: Object) -> Object:
-    return {"cleanPodPolicy": "None", **policy}
+def main_container(containers: list[Object], name: str) -> Object:
+    """The container of that name, else the first."""
+    return next((container for container in containers if container.get("name") == name), containers[0])
 
 
-def default_container(containers: list[Object], kind: Kind) -> Object:
-    """The container that trains: the one with the kind's name, else the first."""
-    return next((container for container in containers if container.get("name") == kind.container), containers[0])
+def _complete_replica(replica: ReplicaSpec, role: Role, kind: Kind) -> ReplicaSpec:
+    return ReplicaSpec(
+        replicas=role.default_replicas if replica.replicas is None else replica.replicas,
+        restart_policy=replica.restart_policy or role.default_restart_policy or kind.default_restart_policy,
+        template=_with_port(replica.template or {}, role, kind),
+    )
 
 
-def _complete_replica(replica: Object, role: Role, kind: Kind) -> Object:
-    completed = {**replica}
-    if completed.get("replicas") is None:
-        completed["replicas"] = role.default_replicas
-    if not completed.get("restartPolicy"):
-        completed["restartPolicy"] = kind.default_restart_policy
-    completed["template"] = _with_port(replica.get("template") or {}, kind)
-    return completed
-
-
-def _with_port(template: Object, kind: Kind) -> Object:
+def _with_port(template: Object, role: Role, kind: Kind) -> Object:
     spec = template.get("spec") or {}
     containers = spec.get("containers") or []
-    if not containers:
+    if not containers or not role.has_port:
         return template
-    trains = default_container(containers, kind)
-    ports = trains.get("ports") or []
+    main = main_container(containers, kind.container_of(role))
+    ports = main.get("ports") or []
     if any(port.get("name") == kind.port_name for port in ports):
         return template
-    with_port = {**trains, "ports": [*ports, {"name": kind.port_name, "containerPort": kind.port}]}
-    replaced = [with_port if container is trains else container for container in containers]
+    with_port = {**main, "ports": [*ports, {"name": kind.port_name, "containerPort": kind.port}]}
+    replaced = [with_port if container is main else container for container in containers]
     return {**template, "spec": {**spec, "containers": replaced}}

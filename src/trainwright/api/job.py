@@ -1,4 +1,4 @@
-"""One job, read once and completed: what the engine decides about. The manifest itself is never changed."""
+"""A job, parsed once and completed with defaults: what the engine decides about. Manifests are never changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from trainwright.api.decoding import is_readable, read
-from trainwright.api.defaults import complete_run_policy, with_defaults
+from trainwright.api.defaults import complete_replicas, complete_run_policy, main_container
 from trainwright.api.errors import InvalidJob
-from trainwright.api.field_types import shape_errors
-from trainwright.api.kinds import KINDS, OPERATOR, Kind, Role
-from trainwright.api.legacy import deprecations, misreadings, run_policy
-from trainwright.api.types import JobStatus, RunPolicy
+from trainwright.api.kinds import KINDS, OPERATOR, Kind, ReplicaSpecs, Role
+from trainwright.api.legacy import deprecations, misreadings
+from trainwright.api.parsing import parse
+from trainwright.api.types import EarlierRunPolicy, JobStatus, ReplicaSpec, RunPolicy
 from trainwright.api.validation import unworkable
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
@@ -29,6 +29,8 @@ class Replica:
     count: int
     restart_policy: str
     template: Object
+    container: str
+    """The name of the main container: it carries the port, and its exit code is the pod's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +62,12 @@ class Job:
 
     @property
     def managed_elsewhere(self) -> bool:
-        """Somebody else runs this job; we neither touch it nor judge it."""
+        """Another controller runs this job: the operator leaves it alone."""
         return is_managed_elsewhere(self.raw)
 
     def child_name(self, role: str, index: int) -> str:
-        """Pod and service of a rank share this name, so there can never be two of either."""
-        return f"{self.name}-{role.lower()}-{index}"
+        """The name of a rank's pod and Service, so that there can never be two of either."""
+        return self.replicas[role].role.child_name(self.name, index)
 
     def own_fields(self, type_: type[F]) -> F:
         """The kind's own fields, for the framework that knows their type."""
@@ -77,45 +79,45 @@ class Job:
 def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
     """The typed, completed job; raises InvalidJob with every reason why it cannot be run.
 
-    The kind must be among `kinds`: which kinds are watched is the caller's choice. A job that is managed elsewhere is
-    only read, not judged.
+    The kind must be among `kinds`: which kinds are watched is the caller's choice. A job that another controller
+    manages is read, but not validated.
     """
     kind = kinds[raw["kind"]]
-    if errors := shape_errors(raw, kind):
-        raise InvalidJob(errors)
-    written = raw.get("spec") or {}
-    spec = with_defaults(written, kind)
-    errors = unworkable(raw, spec, kind)
+    manifest = parse(raw, kind)
+    replicas = complete_replicas(manifest.replicas, kind)
+    errors = unworkable(manifest, replicas, kind)
     if errors and not is_managed_elsewhere(raw):
         raise InvalidJob(errors)
+    run_policy = complete_run_policy(manifest.run_policy, manifest.earlier_run_policy)
     return Job(
         kind=kind,
         raw=raw,
-        metadata=msgspec.convert(raw["metadata"], ObjectMeta),
-        run_policy=msgspec.convert(spec["runPolicy"], RunPolicy),
-        replicas=_replicas(spec[kind.replicas_field], kind),
-        fields=msgspec.convert(spec, kind.fields),
-        warnings=(*deprecations(written, kind), *misreadings(written)),
+        metadata=manifest.metadata,
+        run_policy=run_policy,
+        replicas=_replicas(replicas, kind),
+        fields=kind.complete(manifest.fields, replicas),
+        warnings=(*deprecations(manifest, kind), *misreadings(run_policy)),
     )
 
 
 def salvage_job(raw: Object, kind: Kind, invalid: InvalidJob) -> Job:
-    """What still holds of a job that `read_job` refused: whose it is, and how to clean up after it.
+    """What still holds of a job that `read_job` refused: its identity, and how to clean up after it.
 
-    Of metadata and run policy every field counts that is right in itself; a status that makes no sense is as good as
-    none. Without a name there is nothing to save: then `invalid` is raised again.
+    Of metadata and run policy every field counts that is valid in itself; an unreadable status counts as none. Without
+    a name `invalid` is raised again.
     """
     metadata = read(_readable(raw.get("metadata"), ObjectMeta), ObjectMeta, "metadata")
     if not metadata.name:
         raise invalid
     spec = raw.get("spec")
     written = spec if isinstance(spec, dict) else {}
-    policy = run_policy({**written, "runPolicy": _readable(written.get("runPolicy"), RunPolicy)})
+    policy = msgspec.convert(_readable(written.get("runPolicy"), RunPolicy), RunPolicy)
+    earlier = msgspec.convert(_readable(written, EarlierRunPolicy), EarlierRunPolicy)
     return Job(
         kind=kind,
         raw=raw if is_readable(raw.get("status") or {}, JobStatus) else {**raw, "status": {}},
         metadata=metadata,
-        run_policy=msgspec.convert(complete_run_policy(_readable(policy, RunPolicy)), RunPolicy),
+        run_policy=complete_run_policy(policy, earlier),
         replicas={},
         fields=kind.fields(),
         problem=str(invalid),
@@ -123,7 +125,7 @@ def salvage_job(raw: Object, kind: Kind, invalid: InvalidJob) -> Job:
 
 
 def is_managed_elsewhere(raw: Object) -> bool:
-    """Whether `spec.runPolicy.managedBy` names somebody but us; safe on any object, however broken."""
+    """True if `spec.runPolicy.managedBy` names another controller; safe on any object, however broken."""
     manager = value_at(raw, "spec", "runPolicy", "managedBy")
     return manager is not None and manager != OPERATOR
 
@@ -134,9 +136,13 @@ def _readable(value: Any, type_: type[View]) -> Object:
     return {field: content for field, content in fields if is_readable({field: content}, type_)}
 
 
-def _replicas(specs: Object, kind: Kind) -> dict[str, Replica]:
-    return {
-        key: Replica(role, spec["replicas"], spec["restartPolicy"], spec["template"])
-        for key, spec in specs.items()
-        if (role := kind.role(key))
-    }
+def _replicas(specs: ReplicaSpecs, kind: Kind) -> dict[str, Replica]:
+    return {role.name: _replica(spec, role, kind) for key, spec in specs.items() if (role := kind.role(key))}
+
+
+def _replica(spec: ReplicaSpec, role: Role, kind: Kind) -> Replica:
+    """A completed replica spec; it may lack containers if another controller manages the job."""
+    template = spec.template or {}
+    containers = value_at(template, "spec", "containers")
+    main = str(main_container(containers, kind.container_of(role)).get("name")) if containers else ""
+    return Replica(role, spec.replicas or 0, spec.restart_policy or "", template, main)

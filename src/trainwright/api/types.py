@@ -117,6 +117,21 @@ class RunPolicy(View, frozen=True):
     ] = None
 
 
+class EarlierRunPolicy(View, frozen=True):
+    """The fields of `runPolicy` where earlier operators had them: directly under `spec`."""
+
+    clean_pod_policy: Annotated[
+        str | None, text("Deprecated: write spec.runPolicy.cleanPodPolicy, which wins.", enum=list(CLEAN_POD_POLICIES))
+    ] = None
+    ttl_seconds_after_finished: Annotated[
+        Int32 | None, text("Deprecated: write spec.runPolicy.ttlSecondsAfterFinished, which wins.")
+    ] = None
+    active_deadline_seconds: Annotated[
+        Int64 | None, text("Deprecated: write spec.runPolicy.activeDeadlineSeconds, which wins.")
+    ] = None
+    backoff_limit: Annotated[Int32 | None, text("Deprecated: write spec.runPolicy.backoffLimit, which wins.")] = None
+
+
 class ContainerPort(View, frozen=True):
     container_port: Int32
     name: str | None = None
@@ -210,7 +225,9 @@ class ReplicaStatus(View, frozen=True):
 class Memory(View, frozen=True):
     """What the operator remembers of a job in its status and upstream's operator does not."""
 
-    ports: Annotated[dict[str, Int32] | None, text("Ports chosen for the roles that listen.")] = None
+    ports: Annotated[
+        dict[str, Int32] | None, text("Ports of pods that listen, by the end of their names, such as worker-0.")
+    ] = None
     restarts: Annotated[
         dict[str, Int32] | None, text("Restarts that are counted already, of pods that were replaced.")
     ] = None

@@ -1,17 +1,17 @@
-"""Which jobs are refused, with upstream's rules and upstream's messages.
+"""Validation of jobs, with upstream's rules and upstream's messages.
 
-`validate` is what admission says about a manifest. `unworkable` is the part of it that the operator insists on: what
-defaulting repairs (a missing number), what upstream's operator runs all the same (a word that is no cleanPodPolicy)
-and what `kubectl scale` may do to a running job (no workers at all) is not among it.
+`validate` is what admission checks. `unworkable` is the part of it that the operator insists on. It leaves out what
+defaulting repairs (a missing number), what upstream's operator runs nevertheless (an unknown cleanPodPolicy) and what
+`kubectl scale` may do to a running job (no workers at all).
 """
 
 from collections.abc import Iterator
 
-from trainwright.api.errors import invalid, not_supported
-from trainwright.api.field_types import shape_errors
-from trainwright.api.kinds import MULTIKUEUE, OPERATOR, Kind
+from trainwright.api.errors import InvalidJob, invalid, not_supported
+from trainwright.api.kinds import MULTIKUEUE, OPERATOR, Kind, ReplicaSpecs
 from trainwright.api.legacy import ambiguous_roles, canonical_roles
-from trainwright.api.types import CLEAN_POD_POLICIES, MAX_REPLICAS, RESTART_POLICIES
+from trainwright.api.parsing import Manifest, parse
+from trainwright.api.types import CLEAN_POD_POLICIES, MAX_REPLICAS, RESTART_POLICIES, ReplicaSpec, SchedulingPolicy
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, required
 from trainwright.objects.names import dns_1035_label_problems
@@ -36,30 +36,30 @@ def validate(raw: Object, kind: Kind, old: Object | None = None) -> list[FieldEr
     return [*_changed(raw, old), *(error for error in errors if error not in before)]
 
 
-def unworkable(raw: Object, completed: Object, kind: Kind) -> list[FieldError]:
-    """Why no engine could run this job, whose types are right; `completed` is its spec with the defaults filled in."""
-    spec = raw.get("spec") or {}
-    errors = [*_name(raw), *_scheduling(spec), *_roles_and_fields(spec, kind)]
-    for key, replica in _replicas(completed, kind).items():
+def unworkable(manifest: Manifest, completed: ReplicaSpecs, kind: Kind) -> list[FieldError]:
+    """Why no engine could run this job; `completed` are its replicas with the defaults filled in."""
+    errors = [*_name(manifest), *_scheduling(manifest), *_roles_and_fields(manifest, kind)]
+    for key, replica in completed.items():
         path = f"spec.{kind.replicas_field}[{key}]"
-        errors += [*_role(key, path, kind), *_template(replica, path, kind)]
+        errors += [*_role(key, path, kind), *_template(key, replica, path, kind)]
         errors += [*_exact_number(key, replica, path, kind)] or [*_workable_number(replica, path)]
         errors += _restart_policy(replica, path)
-    return [*errors, *_child_names(raw, completed, kind)]
+    return [*errors, *_child_names(manifest, completed, kind)]
 
 
 def _judge(raw: Object, kind: Kind) -> list[FieldError]:
-    if errors := shape_errors(raw, kind):
-        return errors
-    spec = raw.get("spec") or {}
-    errors = [*_name(raw), *_managed_by(spec), *_clean_pod_policy(spec), *_scheduling(spec)]
-    errors += _roles_and_fields(spec, kind)
-    for key, replica in _replicas(spec, kind).items():
+    try:
+        manifest = parse(raw, kind)
+    except InvalidJob as refused:
+        return list(refused.errors)
+    errors = [*_name(manifest), *_managed_by(manifest), *_clean_pod_policy(manifest), *_scheduling(manifest)]
+    errors += _roles_and_fields(manifest, kind)
+    for key, replica in manifest.replicas.items():
         path = f"spec.{kind.replicas_field}[{key}]"
-        errors += [*_role(key, path, kind), *_template(replica, path, kind)]
+        errors += [*_role(key, path, kind), *_template(key, replica, path, kind)]
         errors += [*_admitted_number(key, replica, path, kind)] or [*_workable_number(replica, path)]
         errors += _restart_policy(replica, path)
-    return [*errors, *_child_names(raw, spec, kind)]
+    return [*errors, *_child_names(manifest, manifest.replicas, kind)]
 
 
 def _changed(new: Object, old: Object) -> Iterator[FieldError]:
@@ -72,38 +72,34 @@ def _changed(new: Object, old: Object) -> Iterator[FieldError]:
         yield invalid(f"{_SCHEDULING}.queue", queue, f"{_SCHEDULING}.queue is immutable")
 
 
-def _replicas(spec: Object, kind: Kind) -> Object:
-    """Null means absent, as it does to the API server."""
-    replicas = spec.get(kind.replicas_field) or {}
-    return {key: replica for key, replica in replicas.items() if replica is not None}
-
-
-def _name(raw: Object) -> Iterator[FieldError]:
-    name = raw["metadata"]["name"]
+def _name(manifest: Manifest) -> Iterator[FieldError]:
+    name = manifest.metadata.name
     if problems := dns_1035_label_problems(name):
         yield invalid("metadata.name", name, f"should match: {','.join(problems)}")
 
 
-def _managed_by(spec: Object) -> Iterator[FieldError]:
-    manager = value_at(spec, "runPolicy", "managedBy")
+def _managed_by(manifest: Manifest) -> Iterator[FieldError]:
+    manager = manifest.run_policy.managed_by
     if manager is not None and manager not in {OPERATOR, MULTIKUEUE}:
         yield not_supported(_MANAGED_BY, manager, (OPERATOR, MULTIKUEUE))
 
 
-def _clean_pod_policy(spec: Object) -> Iterator[FieldError]:
-    for holder, path in ((spec.get("runPolicy"), "spec.runPolicy"), (spec, "spec")):
-        policy = value_at(holder, "cleanPodPolicy")
+def _clean_pod_policy(manifest: Manifest) -> Iterator[FieldError]:
+    for holder, path in ((manifest.run_policy, "spec.runPolicy"), (manifest.earlier_run_policy, "spec")):
+        policy = holder.clean_pod_policy
         if policy is not None and policy not in CLEAN_POD_POLICIES:
             yield not_supported(f"{path}.cleanPodPolicy", policy, CLEAN_POD_POLICIES)
 
 
-def _scheduling(spec: Object) -> Iterator[FieldError]:
-    policy = value_at(spec, "runPolicy", "schedulingPolicy") or {}
-    for field in ("minAvailable", "scheduleTimeoutSeconds"):
-        number = policy.get(field)
+def _scheduling(manifest: Manifest) -> Iterator[FieldError]:
+    policy = manifest.run_policy.scheduling_policy or SchedulingPolicy()
+    for field, number in (
+        ("minAvailable", policy.min_available),
+        ("scheduleTimeoutSeconds", policy.schedule_timeout_seconds),
+    ):
         if number is not None and number < 0:
             yield invalid(f"{_SCHEDULING}.{field}", number, "should be a non-negative integer")
-    for resource, amount in (policy.get("minResources") or {}).items():
+    for resource, amount in (policy.min_resources or {}).items():
         if problem := _quantity_problem(amount):
             yield invalid(f"{_SCHEDULING}.minResources[{resource}]", amount, problem)
 
@@ -116,13 +112,12 @@ def _quantity_problem(amount: int | str) -> str | None:
     return "must be greater than or equal to 0" if negative else None
 
 
-def _roles_and_fields(spec: Object, kind: Kind) -> Iterator[FieldError]:
-    """The kind's own rules are about what the user wrote, under whatever spelling of the roles."""
-    replicas = _replicas(spec, kind)
-    yield from kind.check({**spec, kind.replicas_field: canonical_roles(replicas, kind)})
-    if not replicas:
+def _roles_and_fields(manifest: Manifest, kind: Kind) -> Iterator[FieldError]:
+    """The kind's own rules are about what the user wrote, in any spelling of the roles."""
+    yield from kind.check(manifest.fields, canonical_roles(manifest.replicas, kind))
+    if not manifest.replicas:
         yield required(f"spec.{kind.replicas_field}", "must be required")
-    yield from ambiguous_roles(replicas, kind)
+    yield from ambiguous_roles(manifest.replicas, kind)
 
 
 def _role(key: str, path: str, kind: Kind) -> Iterator[FieldError]:
@@ -130,53 +125,55 @@ def _role(key: str, path: str, kind: Kind) -> Iterator[FieldError]:
         yield not_supported(path, key, [role.name for role in kind.roles])
 
 
-def _template(replica: Object, path: str, kind: Kind) -> Iterator[FieldError]:
-    containers = value_at(replica, "template", "spec", "containers") or []
+def _template(key: str, replica: ReplicaSpec, path: str, kind: Kind) -> Iterator[FieldError]:
+    containers = value_at(replica.template, "spec", "containers") or []
     path = f"{path}.template.spec.containers"
     if not containers:
         yield required(path, "must be specified")
     for position, container in enumerate(containers):
         if not container.get("image"):
             yield required(f"{path}[{position}].image", "must be required")
-    if all(container.get("name") != kind.container for container in containers):
-        yield required(path, f"must have at least one container with name {kind.container}")
+    role = kind.role(key)
+    name = kind.container_of(role) if role else kind.container
+    if name and all(container.get("name") != name for container in containers):
+        yield required(path, f"must have at least one container with name {name}")
 
 
-def _restart_policy(replica: Object, path: str) -> Iterator[FieldError]:
-    policy = replica.get("restartPolicy")
+def _restart_policy(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:
+    policy = replica.restart_policy
     if policy and policy not in RESTART_POLICIES:
         yield not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES)
 
 
-def _admitted_number(key: str, replica: Object, path: str, kind: Kind) -> Iterator[FieldError]:
+def _admitted_number(key: str, replica: ReplicaSpec, path: str, kind: Kind) -> Iterator[FieldError]:
     yield from _exact_number(key, replica, path, kind)
-    role, number = kind.role(key), replica.get("replicas")
+    role, number = kind.role(key), replica.replicas
     if role and role.at_least is not None and number is not None and number < role.at_least:
         yield forbidden(f"{path}.replicas", f"must be at least {role.at_least}")
 
 
-def _exact_number(key: str, replica: Object, path: str, kind: Kind) -> Iterator[FieldError]:
+def _exact_number(key: str, replica: ReplicaSpec, path: str, kind: Kind) -> Iterator[FieldError]:
     role = kind.role(key)
-    if role and role.exactly is not None and replica.get("replicas") != role.exactly:
+    if role and role.exactly is not None and replica.replicas != role.exactly:
         yield forbidden(f"{path}.replicas", f"must be {role.exactly}")
 
 
-def _workable_number(replica: Object, path: str) -> Iterator[FieldError]:
-    number = replica.get("replicas") or 0
+def _workable_number(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:
+    number = replica.replicas or 0
     if number < 0:
         yield invalid(f"{path}.replicas", number, "should be a non-negative integer")
     if number > MAX_REPLICAS:
         yield invalid(f"{path}.replicas", number, f"must be less than or equal to {MAX_REPLICAS}")
 
 
-def _child_names(raw: Object, spec: Object, kind: Kind) -> Iterator[FieldError]:
-    """A pod and its service are called `<job>-<role>-<index>`, and a service's name ends at 63 characters."""
-    name = raw["metadata"]["name"]
+def _child_names(manifest: Manifest, replicas: ReplicaSpecs, kind: Kind) -> Iterator[FieldError]:
+    """Pods and Services are named after the job, and a Service's name has at most 63 characters."""
+    name = manifest.metadata.name
     if len(name) > _MAX_NAME:
         return
     children = [
-        f"{name}-{role.label}-{max(replica.get('replicas') or 1, 1) - 1}"
-        for key, replica in _replicas(spec, kind).items()
+        role.child_name(name, max(replica.replicas or 1, 1) - 1)
+        for key, replica in replicas.items()
         if (role := kind.role(key))
     ]
     longest = max(children, key=len, default="")

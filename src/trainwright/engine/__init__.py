@@ -1,7 +1,7 @@
 """What should be: one job, its children and the time in, a plan out. Nothing here does I/O or reads a clock."""
 
-from trainwright.engine.observed import Companion, Observed, ServiceView
-from trainwright.engine.plan import Delete, JobEvent, Patch, Plan, Transition
+from trainwright.engine.observed import ExtraView, Observed, ServiceView, read_extra
+from trainwright.engine.plan import Create, Delete, JobEvent, Patch, Plan, Replace, Transition
 from trainwright.engine.planner import plan
 from trainwright.engine.rendering.init_template import InitTemplate, InitTemplateError, parse_init_template
 from trainwright.engine.settings import EMBEDDED, Addressing, InitContainer, Settings
@@ -9,8 +9,9 @@ from trainwright.engine.settings import EMBEDDED, Addressing, InitContainer, Set
 __all__ = [
     "EMBEDDED",
     "Addressing",
-    "Companion",
+    "Create",
     "Delete",
+    "ExtraView",
     "InitContainer",
     "InitTemplate",
     "InitTemplateError",
@@ -18,9 +19,11 @@ __all__ = [
     "Observed",
     "Patch",
     "Plan",
+    "Replace",
     "ServiceView",
     "Settings",
     "Transition",
     "parse_init_template",
     "plan",
+    "read_extra",
 ]

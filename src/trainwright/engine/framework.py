@@ -1,29 +1,119 @@
-"""What a framework may say about its jobs. The defaults are what most of them want; a module in `frameworks`
+"""What a framework declares about its jobs. The defaults are what most of them want; a module in `frameworks`
 overrides what differs."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
 
 from trainwright.api.job import Job
+from trainwright.engine.addressing import Addresses
+from trainwright.engine.pod_outcome import is_ready
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.addressing import Addresses
+from trainwright.engine.texts import Texts
 from trainwright.objects import Object
+from trainwright.objects.pods import Pod
+from trainwright.objects.resources import CONFIG_MAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """How the pods of one role stand."""
+@dataclass(frozen=True)
+class RoleState:
+    """How the pods of one role stand, by index."""
 
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
+    active: Mapping[int, Pod] = field(default_factory=dict)
+    """Running pods that are not being replaced or deleted."""
+    completed: frozenset[int] = frozenset()
+    """Indexes that have succeeded, whether their pods still exist or not."""
+    failed: frozenset[int] = frozenset()
+    """Indexes whose pod has failed and is not replaced yet."""
+
+    @cached_property
+    def ready(self) -> frozenset[int]:
+        return frozenset(index for index, pod in self.active.items() if is_ready(pod))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodShape:
+    """What a framework adds to the template of one rank's pod."""
+
+    env: Sequence[Object] = ()
+    """For every container."""
+    main_env: Sequence[Object] = ()
+    """For the main container alone."""
+    main_command: Sequence[str] = ()
+    """The main container's command, where the template has none."""
+    main_mounts: Sequence[Object] = ()
+    volumes: Sequence[Object] = ()
+    init_containers: Sequence[Object] = ()
+    service_account: str = ""
+    """Where the template names none."""
+
+
+class Correction(Enum):
+    """How an object that differs from what the framework declares is corrected."""
+
+    PATCH = "patch"
+    UPDATE = "update"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraResource:
+    """A resource of which jobs have objects besides pods and Services, and what the operator may do with them.
+
+    Without the permission to delete, garbage collection removes the objects with the job.
+    """
+
+    resource: Resource
+    correction: Correction
+    deleted_on_suspend: bool = False
+    deleted_on_finish: bool = False
+    announced: frozenset[str] = frozenset()
+    """The verbs that an event tells of: create, delete."""
+
+    @property
+    def deletable(self) -> bool:
+        return self.deleted_on_suspend or self.deleted_on_finish
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """What the operator needs permission for, besides list and watch."""
+        correcting = () if self.correction is Correction.NEVER else (self.correction.value,)
+        return ("create", *correcting, *(("delete",) if self.deletable else ()))
+
+
+# Upstream's ClusterRole grants no more than these verbs.
+CONFIG_MAP = ExtraResource(resource=CONFIG_MAPS, correction=Correction.UPDATE)
+SERVICE_ACCOUNT = ExtraResource(resource=SERVICE_ACCOUNTS, correction=Correction.NEVER)
+ROLE = ExtraResource(resource=ROLES, correction=Correction.UPDATE)
+ROLE_BINDING = ExtraResource(resource=ROLE_BINDINGS, correction=Correction.UPDATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtraObject:
+    """An object that a job needs besides its pods and Services."""
+
+    of: ExtraResource
+    name: str
+    content: Object
+    """Everything but `apiVersion`, `kind` and `metadata`. Fields that it does not name are left alone."""
+    job_field: str
+    """The field of the job that is to blame if the API server refuses the object."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    needed_by_pods: bool = True
+    """Whether pods are created only once it exists."""
+    where_missing: str = ""
+    """The warning for a job on a cluster that does not serve the resource."""
 
 
 class Framework:
-    def environment(self, job: Job, rank: Rank, addresses: Addresses) -> list[Object]:
-        """Env entries that are appended to every container of the pod."""
-        _ = job, rank, addresses
-        return []
+    extra_resources: tuple[ExtraResource, ...] = ()
+    """The resources of everything that `extra_objects` may declare."""
+
+    def texts(self, job: Job) -> Texts:
+        _ = job
+        return _TEXTS
 
     def decider(self, job: Job) -> str:
         """The role whose pods say whether the job runs and has succeeded: the first that the job has."""
@@ -35,35 +125,47 @@ class Framework:
             return True
         return rank == Rank(self.decider(job), 0)
 
-    def listeners(self, job: Job) -> dict[str, int]:
-        """The roles whose first pod listens for its peers, with the port that the manifest declares."""
+    # What a job consists of
+
+    def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
+        """The objects that a running job needs besides pods and Services."""
+        _ = job, states
+        return ()
+
+    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+        """Called once for each plan that creates pods; what all pods have in common is computed here."""
+        _ = job, addresses
+        return lambda _: PodShape()
+
+    def listeners(self, job: Job) -> dict[Rank, int]:
+        """The ranks that listen for their peers, with the port that the manifest declares."""
         _ = job
         return {}
+
+    def peers(self, job: Job, rank: Rank) -> Iterable[Rank]:
+        """The listeners whose ports stand in the environment of this rank's pod."""
+        _ = rank
+        return self.listeners(job)
 
     def waits_for(self, job: Job, rank: Rank) -> Rank | None:
         """The peer whose name must resolve before this pod starts."""
         _ = job, rank
         return None
 
-    def autoscaling(self, job: Job) -> Object | None:
-        """The bounds and metrics of the job's autoscaler; None if it has none."""
-        _ = job
-        return None
+    # How a job stands
 
-    def succeeded(self, job: Job, tallies: Mapping[str, Tally]) -> bool:
+    def is_running(self, job: Job, states: Mapping[str, RoleState]) -> bool:
+        return bool(states[self.decider(job)].active)
+
+    def has_succeeded(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         """All pods of the deciding role have succeeded; a role without pods decides nothing."""
         role = self.decider(job)
-        return 0 < job.replicas[role].count <= tallies[role].succeeded
+        return 0 < job.replicas[role].count <= len(states[role].completed)
 
-    def running_message(self, job: Job) -> str:
-        if self._has_first_role(job):
-            return f"{job.kind.name} {job.name} is running."
-        return f"{job.kind.name} {job.namespace}/{job.name} is running."
+    def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
+        """The roles whose failed pods restart or fail the job, in the order in which they are judged."""
+        _ = job
+        return [role for role, state in states.items() if state.failed]
 
-    def succeeded_message(self, job: Job) -> str:
-        if self._has_first_role(job):
-            return f"{job.kind.name} {job.name} is successfully completed."
-        return f"{job.kind.name} {job.namespace}/{job.name} successfully completed."
 
-    def _has_first_role(self, job: Job) -> bool:
-        return job.kind.roles[0].name in job.replicas
+_TEXTS = Texts()

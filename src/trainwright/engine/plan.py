@@ -1,9 +1,10 @@
-"""What one look at a job decided. The operator applies it in this order: status, then children, then events.
+"""What one reconcile of a job decided. The operator applies it in this order: status, then children, then events.
 
-If the status write conflicts, the rest is dropped and the job is looked at again. Only where the status says nothing
-that the children depend on may they come first.
+If the status write conflicts, the rest is dropped and the job is reconciled again. Children may be written before a
+status only where nothing in it matters to them.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,26 +14,52 @@ from trainwright.objects.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)
+class Create:
+    """A child to create. Its manifest is rendered when it is written: a thousand of them would fill the memory."""
+
+    resource: Resource
+    name: str
+    job_field: str
+    """The field of the job that is to blame if the API server refuses the child."""
+    render: Callable[[], Object]
+    waits: bool = True
+    """Whether it is created after the children that do not wait: pods wait for the objects that they use."""
+    announced: bool = True
+    """Whether an event is recorded when it was created."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
-    """A child that shall go, and no other of the same name: the uid is a precondition."""
+    """A child to delete; the uid is a precondition, so that no other object of the same name is deleted."""
 
     resource: Resource
     name: str
     uid: str
     force: bool = False
-    """Without grace and without waiting for its node: for what can no longer end by itself."""
+    """Without grace period and without waiting for the kubelet."""
+    announced: bool = True
+    """Whether an event is recorded when it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A child that shall change, and no other of the same name: a merge patch with the uid as precondition.
+    """A merge patch of a child, with the uid as precondition.
 
-    A body that names `metadata.resourceVersion` applies to that state of the child alone.
+    A body that names `metadata.resourceVersion` applies to that version of the child alone.
     """
 
     resource: Resource
     name: str
     uid: str
+    body: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """An update of a child whose resource the operator may not patch; `body` holds the resourceVersion."""
+
+    resource: Resource
+    name: str
     body: Object
 
 
@@ -47,8 +74,10 @@ class Transition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """Something to tell about the job. `type` is Normal or Warning. `standing`: it says how things are, not what has
-    happened, so that to say it again is to say nothing new."""
+    """An event about the job; `type` is Normal or Warning.
+
+    A `standing` event says how things are, not what has happened: repeating it says nothing new.
+    """
 
     type: str
     reason: str
@@ -59,27 +88,31 @@ class JobEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     status: Object | None = None
-    """The whole new status, or None: the one that was observed stands."""
+    """The whole new status, or None: the observed one stands."""
     status_follows: bool = False
-    """Nothing in the status matters to the children, and there are no events: the children may come first, and the
-    status with the next look."""
-    creates: tuple[Object, ...] = ()
+    """Nothing in the status matters to the children, and there are no events: the children may be written first, and
+    the status by the next reconcile."""
+    creates: tuple[Create, ...] = ()
     """Children to create, those of the deciding role first."""
     deletes: tuple[Delete, ...] = ()
     patches: tuple[Patch, ...] = ()
+    replaces: tuple[Replace, ...] = ()
     transitions: tuple[Transition, ...] = ()
-    """What the status makes true. Whoever writes it counts them; nobody else ever does."""
+    """What the status makes true. The process that writes the status counts them, and no other."""
     events: tuple[JobEvent, ...] = ()
-    """They tell of a change that this plan makes, so each is emitted exactly when the plan has been applied."""
-    notices: tuple[JobEvent, ...] = ()
-    """They tell how things are (an image that cannot be pulled, a name that is taken), in every plan as long as it is
-    so. Who applies plans emits each once and need not remember it beyond its own life."""
-    wake_at: datetime | None = None
+    """Each tells of a change that this plan makes, so it is recorded exactly when the plan has been applied."""
+    standing_events: tuple[JobEvent, ...] = ()
+    """Every plan repeats them while they hold (an image that cannot be pulled, a name that is taken); the operator
+    records each once."""
+    requeue_at: datetime | None = None
     """The earliest moment at which time alone changes the answer."""
     delete_job: bool = False
 
     @property
+    def changes_children(self) -> bool:
+        return bool(self.creates or self.deletes or self.patches or self.replaces)
+
+    @property
     def empty(self) -> bool:
-        """Nothing to write: the job is as it should be until something changes or `wake_at` comes."""
-        changes_children = self.creates or self.deletes or self.patches
-        return not (self.status is not None or changes_children or self.events or self.delete_job)
+        """Nothing to write: the job is as it should be until something changes or `requeue_at` comes."""
+        return not (self.status is not None or self.changes_children or self.events or self.delete_job)

@@ -5,22 +5,23 @@ from datetime import datetime
 
 from trainwright.api.job import Job
 from trainwright.engine import job_annotations
-from trainwright.engine.conditions import FAILED, SUSPENDED, is_finished
-from trainwright.engine.draft import Draft
+from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.conditions import FAILED, SUCCEEDED, SUSPENDED, is_finished
+from trainwright.engine.facts import Facts, assess
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.observed import Observed
 from trainwright.engine.plan import Plan
 from trainwright.engine.policies import (
     adoption,
-    autoscaling,
+    backoff,
     cleanup,
     dead_nodes,
+    extra_objects,
     gang,
     limits,
     pod_problems,
     ports,
-    refusal,
     replicas,
     restarts,
     status,
@@ -41,60 +42,49 @@ def plan(
     """What should change about this job and its children now."""
     if job.metadata.terminating or job.managed_elsewhere:
         return Plan()
-    draft = Draft(job, observed, settings, framework=frameworks[job.kind.framework], now=now)
-    status.mark_created(draft)
+    facts = assess(job, observed, settings, frameworks[job.kind.framework], now)
+    builder = PlanBuilder(facts)
+    status.mark_created(facts, builder)
     if job.problem:
-        refusal.refuse(draft)
-    adoption.release(draft)
-    if is_finished(draft.status):
-        _settle(draft)
+        builder.finish(FAILED, facts.texts.invalid, event_type="Warning", problem=job.problem)
+    adoption.release(facts, builder)
+    if is_finished(builder.status):
+        cleanup.settle(facts, builder)
     elif job.run_policy.suspend:
-        suspend.suspend(draft)
-        dead_nodes.remove_stranded(draft)
-        _dissolve(draft)
+        suspend.suspend(facts, builder)
+        dead_nodes.remove_stranded(facts, builder)
     else:
-        if is_condition_true(draft.status, SUSPENDED):
-            suspend.resume(draft)
-        _run(draft)
-    return draft.plan()
+        if is_condition_true(builder.status, SUSPENDED):
+            suspend.resume(facts, builder)
+        _run(facts, builder)
+    return builder.plan()
 
 
-def _run(draft: Draft) -> None:
-    """A job that shall run: bring up what is missing, replace what failed, and judge where it stands."""
-    if gang.admits(draft):
-        status.mark_started(draft)  # its deadline does not run while it waits for a place
-    pod_problems.report(draft)
-    for mistake in job_annotations.mistakes(draft.job):
-        draft.notice("InvalidAnnotation", mistake)
-    if ports.choose(draft):
-        return  # the choice must be on record before the first pod is made for it
-    restarts.strike_off_the_gone(draft)
-    if not (limit := limits.reached(draft)):
-        restarts.postpone(draft)  # whom nobody will replace has nothing to wait for
-    status.record_ends(draft)
-    tallies = status.count(draft)
-    if draft.framework.succeeded(draft.job, tallies):
-        status.succeed(draft)  # whatever else has happened at the same time
+def _run(facts: Facts, builder: PlanBuilder) -> None:
+    """A job that should run: create what is missing, replace what failed, and derive its conditions."""
+    if gang.admits(facts):
+        status.mark_started(facts, builder)  # a deadline does not run while the scheduler holds the group back
+    pod_problems.report(facts, builder)
+    for mistake in job_annotations.mistakes(facts.job):
+        builder.warn("InvalidAnnotation", mistake)
+    if ports.assign(facts, builder):
+        return  # assigned ports must be recorded before the first pod uses them
+    restarts.forget_deleted_pods(facts, builder)
+    limit = limits.reached(facts, builder)
+    postponed = {} if limit else backoff.postponed(facts)  # pods that are not replaced need no back-off
+    status.record_outcomes(facts, builder, postponed)
+    states = status.count(facts, builder)
+    if facts.framework.has_succeeded(facts.job, states):
+        builder.finish(SUCCEEDED, facts.texts.succeeded)  # whatever else has happened at the same time
     elif limit:
-        draft.finish(FAILED, message=limit)
+        builder.finish(FAILED, limit)
     else:
-        restarts.replace_failed(draft, stranded=dead_nodes.remove_stranded(draft))
-        autoscaling.keep(draft)
-        adoption.adopt(draft)
-        gang.keep(draft)
-        replicas.bring_up(draft, admitted=gang.admits(draft))
-        status.judge(draft, tallies)
-    if is_finished(draft.status):
-        draft.drop_changes_to_children()
-        _settle(draft)
-
-
-def _settle(draft: Draft) -> None:
-    cleanup.settle(draft)
-    _dissolve(draft)
-
-
-def _dissolve(draft: Draft) -> None:
-    """A job without pods to start is no gang, and nothing to scale."""
-    gang.disband(draft)
-    autoscaling.remove(draft)
+        stranded = dead_nodes.remove_stranded(facts, builder)
+        postponed = restarts.replace_failed(facts, builder, stranded=stranded, postponed=postponed)
+        adoption.adopt(facts, builder)
+        complete = extra_objects.keep(facts, builder, states)
+        replicas.bring_up(facts, builder, admitted=complete and gang.admits(facts))
+        status.judge(facts, builder, states, postponed)
+    if is_finished(builder.status):
+        builder.drop_changes_to_children()
+        cleanup.settle(facts, builder)

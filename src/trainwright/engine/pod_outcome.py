@@ -1,4 +1,4 @@
-"""How far a pod got: the one place that says what counts as success, as failure, and as neither."""
+"""What has become of a pod: the one place that decides what counts as success, as failure, and as neither."""
 
 from datetime import timedelta
 from enum import Enum
@@ -7,49 +7,54 @@ from trainwright.objects.pods import Pod
 from trainwright.objects.times import parse_time
 
 PORT_TAKEN = "PortTaken"
-"""The reason by which the embedded node says that somebody else has the port that the pod was given."""
+"""The pod's reason if, on the embedded node, another program listens on the port that the pod was given."""
 
 _DISRUPTIONS = frozenset(
     {"Evicted", "Preempting", "NodeLost", "NodeShutdown", "NodeAffinity", "Shutdown", "Terminated"}
 )
 
 
-class End(Enum):
-    NOT_YET = "not yet"
+class PodOutcome(Enum):
+    NONE = "none"
+    """It has not finished."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    TAKEN_AWAY = "taken away"
-    """Somebody deleted it before it had ended by itself: neither success nor failure, whatever its exit code says."""
+    DELETED = "deleted"
+    """It is being deleted and had not finished before: neither success nor failure, whatever its exit code."""
 
 
-_ENDS = {"Succeeded": End.SUCCEEDED, "Failed": End.FAILED}
+_OUTCOMES = {"Succeeded": PodOutcome.SUCCEEDED, "Failed": PodOutcome.FAILED}
 
 
-def end_of(pod: Pod) -> End:
-    if pod.metadata.terminating and not _ended_before_deletion(pod):
-        return End.TAKEN_AWAY
-    return _ENDS.get(pod.status.phase, End.NOT_YET)
+def outcome_of(pod: Pod) -> PodOutcome:
+    if pod.metadata.terminating and not _finished_before_deletion(pod):
+        return PodOutcome.DELETED
+    return _OUTCOMES.get(pod.status.phase, PodOutcome.NONE)
 
 
 def is_active(pod: Pod) -> bool:
-    return pod.phase == "Running" and not pod.metadata.terminating
+    return pod.status.phase == "Running" and not pod.metadata.terminating
+
+
+def is_ready(pod: Pod) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
 
 def is_disrupted(pod: Pod) -> bool:
-    """The cluster took the pod away (eviction, preemption, a node that went): the program is not to blame."""
+    """True if the cluster ended the pod (eviction, preemption, a lost node): the program is not to blame."""
     return pod.status.reason in _DISRUPTIONS or any(
         condition.type == "DisruptionTarget" and condition.status == "True" for condition in pod.status.conditions
     )
 
 
 def exit_code(pod: Pod, container: str) -> int | None:
-    """The exit code of the container that trains; None when nobody saw it."""
+    """The exit code of the container; None if the pod's status does not have it."""
     terminated = pod.terminated(container)
     return None if terminated is None else terminated.exit_code
 
 
-def _ended_before_deletion(pod: Pod) -> bool:
-    """Whether all containers had ended before the deletion was asked for.
+def _finished_before_deletion(pod: Pod) -> bool:
+    """True if all containers had terminated before the deletion was requested.
 
     The deletion's time stamp is the end of the grace period. A pod that stops in the very second of the request was
     most likely stopped by it.

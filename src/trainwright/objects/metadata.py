@@ -19,6 +19,9 @@ class OwnerReference(View, frozen=True):
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 
+    def to_object(self) -> Object:
+        return {key: value for key, value in msgspec.to_builtins(self).items() if value is not None}
+
 
 class ObjectMeta(View, frozen=True):
     name: str = ""

@@ -20,6 +20,14 @@ def parse_time(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def seconds_after(start: str, seconds: int) -> datetime | None:
+    """The moment `seconds` after the time stamp `start`; None if it is beyond the calendar, which means never."""
+    try:
+        return parse_time(start) + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+
+
 def human_duration(duration: timedelta) -> str:
     """An age as kubectl prints it: two units while they matter, then one (`45s`, `2m34s`, `11m`, `3h5m`, `2d4h`)."""
     seconds = int(duration.total_seconds())

@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.api.labels import JOB_NAME
-from trainwright.engine import Addressing, Companion, JobEvent, ServiceView, Settings
-from trainwright.engine.framework import Framework
+from trainwright.engine import Addressing, ExtraView, JobEvent, ServiceView, Settings
+from trainwright.engine.framework import ExtraResource, Framework
 from trainwright.engine.frameworks import FRAMEWORKS
+from trainwright.engine.policies.extra_objects import available_resources
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.deduplicator import Deduplicator
@@ -27,7 +28,7 @@ from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
-from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES, Resource
+from trainwright.objects.resources import NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views
 from trainwright.operator.reconcile.event_buffer import Announcer
@@ -37,6 +38,8 @@ from trainwright.operator.reconcile.reconciler import Reconciler
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+Child = Pod | ServiceView | ExtraView
 
 _EVENT_SECONDS = 2.0
 """How long a stop waits for events after `DRAIN_SECONDS` for writes: together less than the grace period of a pod,
@@ -85,7 +88,7 @@ class Operator:
         self._queue = queue
         self._caches = Caches(
             kinds,
-            companions=_companions(self._settings),
+            extras=_extra_resources(kinds, frameworks, self._settings),
             cluster_resources=_cluster_resources(self._settings, cluster_resources),
         )
         self._recorder = EventRecorder(client)
@@ -173,14 +176,11 @@ class Operator:
     def _reflectors(self) -> Sequence[Reflector[Any]]:
         caches = self._caches
         jobs = (self._watch(one, one.read, self._on_job_change) for one in caches.jobs.values())
-        children = (
-            self._watch(one, one.view, self._on_child_change, label_selector=JOB_NAME)
-            for one in (caches.pods, caches.services)
-        )
-        companions = (self._watch(one, one.view, self._on_companion_change) for one in caches.companions.values())
+        labelled: list[Views[Any]] = [caches.pods, caches.services, *caches.extras.values()]
+        children = (self._watch(one, one.convert, self._on_child_change, label_selector=JOB_NAME) for one in labelled)
         nodes = [self._watch(caches.nodes, Node, self._on_node_change)] if caches.nodes else ()
         priorities = [self._watch(caches.priorities, PriorityClass)] if caches.priorities else ()
-        return [*jobs, *children, *companions, *nodes, *priorities]
+        return [*jobs, *children, *nodes, *priorities]
 
     def _watch(
         self,
@@ -229,7 +229,7 @@ class Operator:
         if before is not None and self.ready.is_set() and _has_gone(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
 
-    def _on_child_change(self, before: Pod | ServiceView | None, after: Pod | ServiceView | None) -> None:
+    def _on_child_change(self, before: Child | None, after: Child | None) -> None:
         child = after or before
         if child is None:
             return
@@ -241,14 +241,6 @@ class Operator:
         # An object of somebody else may hold a name that a job of any kind waits for.
         for kind in self._kinds:
             self._enqueue_if_known(ObjectKey(kind, metadata.namespace, metadata.labels.get(JOB_NAME, "")))
-
-    def _on_companion_change(self, before: Companion | None, after: Companion | None) -> None:
-        companion = after or before
-        if companion is None:
-            return
-        # Whoever controls it: its name is the one that a job of any kind would use.
-        for kind in self._kinds:
-            self._enqueue_if_known(ObjectKey(kind, companion.metadata.namespace, companion.metadata.name))
 
     def _on_node_change(self, before: Node | None, after: Node | None) -> None:
         """A node that went or came back matters to the jobs that have pods there; its other news to none."""
@@ -274,10 +266,12 @@ def _has_gone(before: Object, after: Object | None) -> bool:
     return gone and not is_managed_elsewhere(before)
 
 
-def _companions(settings: Settings) -> Sequence[Resource]:
-    """The kinds of which a job may have one, as far as this cluster has them."""
-    gang = (settings.gang.resource,) if settings.gang else ()
-    return (*gang, AUTOSCALERS) if settings.autoscaling else gang
+def _extra_resources(
+    kinds: Mapping[str, Kind], frameworks: Mapping[str, Framework], settings: Settings
+) -> list[ExtraResource]:
+    """The resources of all objects that jobs of these kinds may have besides pods and Services."""
+    declared = {one.resource: one for kind in kinds.values() for one in frameworks[kind.framework].extra_resources}
+    return [*available_resources(tuple(declared.values()), settings)]
 
 
 def _cluster_resources(settings: Settings, allowed: Sequence[Resource]) -> Sequence[Resource]:

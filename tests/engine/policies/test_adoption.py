@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.engine.planning import STARTED, created, decide, deleted, notices
+from tests.support.engine.planning import STARTED, created, decide, deleted, standing_events
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, service, view_service
 from trainwright.engine import Patch, Plan
 
@@ -33,7 +33,7 @@ def test_an_orphan_with_the_name_and_the_labels_of_a_rank_is_adopted() -> None:
     (pod, _) = made.patches
     assert pod.uid == "digits-worker-0-uid"
     assert pod.body["metadata"]["resourceVersion"] == "1"
-    assert (created(made), created(made, "Service"), notices(made)) == ([], [], [])
+    assert (created(made), created(made, "Service"), standing_events(made)) == ([], [], [])
 
 
 def test_ranks_beside_an_orphan_get_their_children() -> None:

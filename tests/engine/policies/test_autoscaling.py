@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine.planning import DNS, STARTED, created, decide, deleted, events, notices
+from tests.support.engine.planning import DNS, STARTED, created, decide, deleted, events, manifests, standing_events
 from tests.support.objects.jobs import JOB_UID, JobBuilder, stored
 from trainwright.objects import Object
 from trainwright.objects.resources import AUTOSCALERS
@@ -21,12 +21,12 @@ def job(*metrics: Object, **policy: Any) -> JobBuilder:
 
 
 def autoscaler(**spec: Any) -> Object:
-    (made,) = (one for one in decide(job(CPU)).creates if one["kind"] == KIND)
+    (made,) = (one for one in manifests(decide(job(CPU))) if one["kind"] == KIND)
     return stored({**made, "spec": {**made["spec"], **spec}}, "hpa-uid")
 
 
 def test_it_scales_the_job_between_the_elastic_bounds() -> None:
-    (made,) = (one for one in decide(job(CPU)).creates if one["kind"] == KIND)
+    (made,) = (one for one in manifests(decide(job(CPU))) if one["kind"] == KIND)
     assert made["apiVersion"] == "autoscaling/v2"
     assert made["metadata"]["name"] == "digits"
     assert made["metadata"]["ownerReferences"][0]["uid"] == JOB_UID
@@ -44,7 +44,7 @@ def test_without_metrics_there_is_none() -> None:
 
 
 def test_an_empty_list_of_metrics_leaves_the_choice_to_the_server() -> None:
-    (made,) = (one for one in decide(job()).creates if one["kind"] == KIND)
+    (made,) = (one for one in manifests(decide(job())) if one["kind"] == KIND)
     assert "metrics" not in made["spec"]
 
 
@@ -53,7 +53,7 @@ def test_without_bounds_it_keeps_the_number_of_workers_but_never_none() -> None:
     for workers, bound in ((3, 3), (0, 1)):
         (made,) = (
             one
-            for one in decide(JobBuilder().workers(workers).spec(elasticPolicy={"metrics": [CPU]})).creates
+            for one in manifests(decide(JobBuilder().workers(workers).spec(elasticPolicy={"metrics": [CPU]})))
             if one["kind"] == KIND
         )
         assert (made["spec"]["minReplicas"], made["spec"]["maxReplicas"]) == (bound, bound)
@@ -61,12 +61,12 @@ def test_without_bounds_it_keeps_the_number_of_workers_but_never_none() -> None:
 
 def test_it_is_left_alone_while_it_says_what_the_job_says() -> None:
     present = autoscaler(behavior={"filled": "in by the server"})
-    made = decide(job(CPU), companions={KIND: present})
+    made = decide(job(CPU), extras=[present])
     assert (made.patches, created(made, KIND), deleted(made, "horizontalpodautoscalers")) == ((), [], [])
 
 
 def test_it_follows_the_job() -> None:
-    made = decide(job(CPU, maxReplicas=8), companions={KIND: autoscaler()})
+    made = decide(job(CPU, maxReplicas=8), extras=[autoscaler()])
     (patch,) = made.patches
     assert (patch.resource, patch.name, patch.uid) == (AUTOSCALERS, "digits", "hpa-uid")
     assert patch.body["spec"]["maxReplicas"] == 8
@@ -75,29 +75,29 @@ def test_it_follows_the_job() -> None:
 def test_it_goes_with_the_metrics_at_suspension_and_at_the_end() -> None:
     done = {**STARTED, "conditions": [*STARTED["conditions"], {"type": "Failed", "status": "True"}]}
     for builder in (JobBuilder().workers(2).status(STARTED), job(CPU).suspend(), job(CPU).status(done)):
-        made = decide(builder, companions={KIND: autoscaler()})
+        made = decide(builder, extras=[autoscaler()])
         assert deleted(made, "horizontalpodautoscalers") == ["digits"]
 
 
 def test_one_that_goes_is_not_told_again_and_its_successor_waits() -> None:
     going = autoscaler()
     going["metadata"]["deletionTimestamp"] = "2026-11-15T04:00:00Z"
-    assert deleted(decide(job(CPU).suspend(), companions={KIND: going}), "horizontalpodautoscalers") == []
-    made = decide(job(CPU), companions={KIND: going})
+    assert deleted(decide(job(CPU).suspend(), extras=[going]), "horizontalpodautoscalers") == []
+    made = decide(job(CPU), extras=[going])
     assert created(made, KIND) == []
-    assert made.wake_at is not None
+    assert made.requeue_at is not None
 
 
 @pytest.mark.parametrize("owners", [[], [OTHER]], ids=["nobody's", "another job's"])
 def test_somebody_elses_is_never_touched(owners: list[Object]) -> None:
     foreign = autoscaler(maxReplicas=7)
     foreign["metadata"]["ownerReferences"] = owners
-    made = decide(job(CPU), companions={KIND: foreign})
+    made = decide(job(CPU), extras=[foreign])
     assert (made.patches, created(made, KIND)) == ((), [])
-    ((reason, message),) = notices(made)
+    ((reason, message),) = standing_events(made)
     assert reason == "ErrResourceExists"
     assert message.startswith('Resource "digits" of Kind "HorizontalPodAutoscaler" already exists')
-    assert deleted(decide(job(CPU).suspend(), companions={KIND: foreign}), "horizontalpodautoscalers") == []
+    assert deleted(decide(job(CPU).suspend(), extras=[foreign]), "horizontalpodautoscalers") == []
 
 
 def test_where_there_are_no_autoscalers_the_job_says_so_once() -> None:

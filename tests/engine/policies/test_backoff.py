@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.engine.planning import STARTED, all_services, created, decide, deleted, events, notices, states
+from tests.support.engine.planning import (
+    STARTED,
+    all_services,
+    created,
+    decide,
+    deleted,
+    events,
+    standing_events,
+    states,
+)
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at
 from trainwright.engine import Settings, Transition
 
@@ -32,8 +41,8 @@ def first_replacement(restarts: int, *, settings: Settings | None = None) -> dat
         made = decide(job(restarts), *pods(), services=SERVICES, now=now, settings=settings or Settings())
         if "digits-worker-0" in deleted(made):
             return now
-        assert made.wake_at is not None
-        now = made.wake_at
+        assert made.requeue_at is not None
+        now = made.requeue_at
     raise AssertionError("never")
 
 
@@ -71,10 +80,10 @@ def test_while_it_waits_the_job_says_so_and_nothing_is_written_again() -> None:
         "Pod digits-worker-0 failed with exit code 137 soon after its start, and not for the first time: "
         "it is replaced at 2026-11-15T04:00:10Z"
     )
-    assert notices(first) == [("RestartBackOff", told)]
+    assert standing_events(first) == [("RestartBackOff", told)]
     second = decide(job(10).status(first.status), *pods(), services=SERVICES, now=at(5))
     assert second.empty
-    assert second.wake_at == at(10)
+    assert second.requeue_at == at(10)
     third = decide(job(10).status(first.status), *pods(), services=SERVICES, now=at(10))
     assert deleted(third) == ["digits-worker-0"]
     assert third.transitions == (Transition.RESTARTED,)
@@ -85,13 +94,13 @@ def test_while_it_waits_the_job_says_so_and_nothing_is_written_again() -> None:
 
 def test_a_pod_that_left_no_exit_code_waits_too() -> None:
     made = decide(job(10), *pods(None), services=SERVICES)
-    assert notices(made)[0][1].startswith("Pod digits-worker-0 failed soon after its start")
+    assert standing_events(made)[0][1].startswith("Pod digits-worker-0 failed soon after its start")
 
 
 def test_the_limit_does_not_wait() -> None:
     made = decide(job(10, backoffLimit=11), *pods(), services=SERVICES)
     assert states(made)[-1] == ("Failed", "True")
-    assert notices(made) == []
+    assert standing_events(made) == []
     assert ("Normal", "ExitedWithCode", "Pod: team.digits-worker-0 exited with code 137") in events(made)
 
 
@@ -107,7 +116,7 @@ def test_a_pod_that_the_cluster_evicts_does_not_wait(group: bool) -> None:
     settings = Settings(group_restart=group)
     made = decide(job(9999), master, evicted, other, services=SERVICES, settings=settings)
     assert "digits-worker-0" in deleted(made)
-    assert notices(made) == []
+    assert standing_events(made) == []
 
 
 def test_roles_wait_by_themselves() -> None:
@@ -129,4 +138,4 @@ def test_a_group_goes_at_once_when_somebody_was_taken_from_it() -> None:
     old = PodBuilder("Worker", 1).failed(137).metadata(creationTimestamp="2026-11-15T03:00:00Z")
     due = decide(job(9999), master, failed, old, services=SERVICES, settings=group)
     assert len(deleted(due)) == 3
-    assert notices(due) == []
+    assert standing_events(due) == []

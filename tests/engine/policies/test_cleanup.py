@@ -86,7 +86,7 @@ def test_a_job_goes_when_its_time_after_the_end_is_over(
     ttl: int | None, now: datetime, delete: bool, wake: datetime | None
 ) -> None:
     made = decide(job(ttlSecondsAfterFinished=ttl), now=now)
-    assert (made.delete_job, made.wake_at) == (delete, wake)
+    assert (made.delete_job, made.requeue_at) == (delete, wake)
     assert made.empty is not delete
 
 
@@ -109,7 +109,7 @@ def test_a_job_that_is_suspended_as_well_stays() -> None:
 def test_a_time_beyond_the_calendar_is_never() -> None:
     status = {**finished(), "completionTime": "9999-12-31T23:59:59Z"}
     made = decide(job(status, ttlSecondsAfterFinished=2**31 - 1))
-    assert made.wake_at is None
+    assert made.requeue_at is None
     assert made.empty
 
 

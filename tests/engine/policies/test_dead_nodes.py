@@ -3,7 +3,16 @@
 import msgspec
 import pytest
 
-from tests.support.engine.planning import STARTED, all_services, created, decide, deleted, events, notices, states
+from tests.support.engine.planning import (
+    STARTED,
+    all_services,
+    created,
+    decide,
+    deleted,
+    events,
+    standing_events,
+    states,
+)
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at
 from trainwright.engine import Delete, Patch, Settings, Transition
 from trainwright.objects import Object
@@ -72,7 +81,7 @@ def test_a_pod_on_a_dead_node_is_removed_by_force(pod: PodBuilder, readiness: st
 
 def test_its_rank_is_filled_again_and_nothing_is_counted() -> None:
     first = decide(job(backoffLimit=0), a_pod(), fine(), services=SERVICES, nodes=nodes())
-    assert (first.deletes, first.wake_at) == ((removal(),), None)
+    assert (first.deletes, first.requeue_at) == ((removal(),), None)
     assert first.transitions == ()
     second = decide(job(backoffLimit=0).status(first.status), fine(), services=SERVICES, nodes=nodes())
     assert created(second) == ["digits-worker-0"]
@@ -82,21 +91,21 @@ def test_its_rank_is_filled_again_and_nothing_is_counted() -> None:
 
 def test_before_its_time_it_is_left_and_the_moment_is_known() -> None:
     made = decide(job(), a_pod(), fine(), services=SERVICES, nodes=nodes(seconds_ago=59))
-    assert (made.deletes, made.wake_at) == ((), at(1))
+    assert (made.deletes, made.requeue_at) == ((), at(1))
 
 
 @pytest.mark.parametrize(("deadline", "first"), [(30, 30), (90, 60)])
 def test_of_several_moments_the_earliest_is_the_one_to_wake_at(deadline: int, first: int) -> None:
     builder = job(activeDeadlineSeconds=deadline)
     made = decide(builder, a_pod(), fine(), services=SERVICES, nodes=nodes(seconds_ago=0))
-    assert made.wake_at == at(first)
+    assert made.requeue_at == at(first)
 
 
 @pytest.mark.parametrize("seconds_ago", [0, 60, 10_000])
 def test_a_pod_on_a_node_that_is_ready_is_never_removed(seconds_ago: float) -> None:
     for pod in (a_pod(), a_pod().terminating()):
         made = decide(job(), pod, fine(), services=SERVICES, nodes=nodes("True", seconds_ago=seconds_ago))
-        assert (made.deletes, made.patches, made.wake_at) == ((), (), None)
+        assert (made.deletes, made.patches, made.requeue_at) == ((), (), None)
 
 
 def test_a_pod_that_has_ended_or_has_no_node_yet_needs_none() -> None:
@@ -109,7 +118,7 @@ def test_since_when_a_node_does_not_exist_is_written_on_its_pods() -> None:
     made = decide(job(), a_pod(), fine(), services=SERVICES, nodes=nodes(None))
     note = {"metadata": {"annotations": {SINCE: "2026-11-15T04:00:00Z"}}}
     assert made.patches == (Patch(PODS, "digits-worker-0", "digits-worker-0-uid", note),)
-    assert (made.deletes, made.wake_at) == ((), at(60))
+    assert (made.deletes, made.requeue_at) == ((), at(60))
 
 
 @pytest.mark.parametrize(("now", "removed"), [(at(59), False), (at(60), True)])
@@ -125,7 +134,7 @@ def test_a_node_that_stays_away_is_dead_after_the_same_time(now: object, removed
             "Pod digits-worker-0 is removed by force because its node far is gone",
         )
     else:
-        assert made.wake_at == at(60)
+        assert made.requeue_at == at(60)
 
 
 def test_a_node_that_comes_back_is_forgiven() -> None:
@@ -156,7 +165,7 @@ def test_a_pod_that_its_finalizers_keep_is_reported_and_not_removed_again(finali
     made = decide(job(), held, fine(), services=SERVICES, nodes=nodes())
     assert made.deletes == ()
     told = f"Pod digits-worker-0 of the dead node far is kept by {named}: remove them from it"
-    assert notices(made) == [("DeadNode", told)]
+    assert standing_events(made) == [("DeadNode", told)]
 
 
 def test_surplus_pods_do_not_stay_on_dead_nodes_either() -> None:
@@ -215,16 +224,16 @@ def test_the_annotation_wins_over_the_operators_flag(
 ) -> None:
     settings = Settings(dead_node_seconds=for_all)
     made = decide(job(seconds), a_pod(), fine(), services=SERVICES, nodes=nodes(seconds_ago=0), settings=settings)
-    assert made.wake_at == (None if expected is None else at(expected))
+    assert made.requeue_at == (None if expected is None else at(expected))
 
 
 def test_an_operator_that_may_not_see_nodes_says_so() -> None:
     message = (
         "Pods on dead nodes cannot be replaced because the operator may not see nodes: allow it to list and watch them"
     )
-    assert notices(decide(job(), a_pod(), services=SERVICES)) == [("NodesNotVisible", message)]
-    assert notices(decide(job(), services=SERVICES)) == [], "nobody needs a node yet"
-    assert notices(decide(job(None), a_pod(), services=SERVICES)) == [], "nobody asked"
+    assert standing_events(decide(job(), a_pod(), services=SERVICES)) == [("NodesNotVisible", message)]
+    assert standing_events(decide(job(), services=SERVICES)) == [], "nobody needs a node yet"
+    assert standing_events(decide(job(None), a_pod(), services=SERVICES)) == [], "nobody asked"
 
 
 def test_notes_about_other_things_are_not_lost() -> None:
@@ -241,4 +250,4 @@ def test_a_dead_node_ends_the_pause_of_a_group_that_fails_again_and_again() -> N
     assert deleted(decide(builder, fine(0), failed, services=SERVICES, nodes=nodes())) == []
     made = decide(builder, a_pod(), failed, services=SERVICES, nodes=nodes())
     assert sorted(deleted(made)) == ["digits-worker-0", "digits-worker-1"]
-    assert notices(made) == []
+    assert standing_events(made) == []

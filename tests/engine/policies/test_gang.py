@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine.planning import DNS, STARTED, child, created, decide, deleted, events
+from tests.support.engine.planning import DNS, STARTED, child, created, decide, deleted, events, manifests
 from tests.support.objects.jobs import JOB_UID, NAMESPACE, JobBuilder, PodBuilder, stored, template
 from trainwright.engine import Plan, Settings
 from trainwright.engine.settings import Gang
@@ -23,12 +23,12 @@ def job(**policy: Any) -> JobBuilder:
 
 
 def group(settings: Settings = VOLCANO, *, phase: str = "Inqueue", builder: JobBuilder | None = None) -> Object:
-    (made,) = decide(builder or job(), settings=settings).creates
+    (made,) = manifests(decide(builder or job(), settings=settings))
     return {**stored(made, "group-uid"), "status": {"phase": phase} if phase else {}}
 
 
 def with_group(builder: JobBuilder, present: Object, settings: Settings = VOLCANO, *pods: PodBuilder) -> Plan:
-    return decide(builder, *pods, settings=settings, companions={KIND: present})
+    return decide(builder, *pods, settings=settings, extras=[present])
 
 
 def asking(requests: Object | None = None, limits: Object | None = None, **spec: Any) -> Object:
@@ -39,8 +39,8 @@ def asking(requests: Object | None = None, limits: Object | None = None, **spec:
 
 def test_the_group_comes_before_the_pods() -> None:
     made = decide(job(), settings=VOLCANO)
-    assert [(one["kind"], one["apiVersion"]) for one in made.creates] == [(KIND, "scheduling.volcano.sh/v1beta1")]
-    (pod_group,) = made.creates
+    assert [(one["kind"], one["apiVersion"]) for one in manifests(made)] == [(KIND, "scheduling.volcano.sh/v1beta1")]
+    (pod_group,) = manifests(made)
     assert (pod_group["metadata"]["namespace"], pod_group["metadata"]["name"]) == (NAMESPACE, "digits")
     assert pod_group["metadata"]["ownerReferences"][0]["uid"] == JOB_UID
     assert pod_group["spec"] == {"minMember": 3, "minResources": {}, "queue": "default"}
@@ -57,12 +57,12 @@ def test_the_time_of_a_job_does_not_run_while_its_group_waits(phase: str, starte
     waiting = with_group(builder, group(phase=phase))
     assert waiting.status is not None
     assert ("startTime" in waiting.status) is started
-    assert (waiting.wake_at is not None) is started
+    assert (waiting.requeue_at is not None) is started
 
 
 def test_scheduler_plugins_let_pods_in_at_once() -> None:
     made = decide(job(), settings=PLUGINS)
-    assert [(one["apiVersion"], one["spec"]) for one in made.creates] == [
+    assert [(one["apiVersion"], one["spec"]) for one in manifests(made)] == [
         ("scheduling.x-k8s.io/v1alpha1", {"minMember": 3})
     ]
     assert len(created(with_group(job(), group(PLUGINS, phase=""), PLUGINS))) == 3
@@ -76,20 +76,20 @@ def test_the_policy_fills_the_group() -> None:
         "minResources": {"cpu": "3"},
         "scheduleTimeoutSeconds": 60,
     }
-    (volcano,) = decide(job(**policy), settings=VOLCANO).creates
+    (volcano,) = manifests(decide(job(**policy), settings=VOLCANO))
     assert volcano["spec"] == {
         "minMember": 2,
         "minResources": {"cpu": "3"},
         "queue": "research",
         "priorityClassName": "high",
     }
-    (plugins,) = decide(job(**policy), settings=PLUGINS).creates
+    (plugins,) = manifests(decide(job(**policy), settings=PLUGINS))
     assert plugins["spec"] == {"minMember": 2, "minResources": {"cpu": "3"}, "scheduleTimeoutSeconds": 60}
 
 
 def test_the_jobs_annotations_are_copied_but_for_other_tools_notes() -> None:
     notes = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "trainwright.dev/memory": "{}", "team": "a"}
-    (made,) = decide(job().metadata(annotations=notes), settings=VOLCANO).creates
+    (made,) = manifests(decide(job().metadata(annotations=notes), settings=VOLCANO))
     assert made["metadata"]["annotations"] == {"team": "a"}
 
 
@@ -102,9 +102,9 @@ def test_a_policy_that_asks_for_nothing_gets_nothing() -> None:
 
 def test_the_least_resources_are_those_of_the_first_members() -> None:
     builder = JobBuilder().master(pod=asking({"cpu": "1", "memory": "1Gi"})).workers(3, pod=asking({"cpu": "500m"}))
-    (made,) = decide(builder, settings=VOLCANO).creates
+    (made,) = manifests(decide(builder, settings=VOLCANO))
     assert made["spec"]["minResources"] == {"cpu": "2500m", "memory": "1Gi"}
-    (fewer,) = decide(builder.run_policy(schedulingPolicy={"minAvailable": 2}), settings=VOLCANO).creates
+    (fewer,) = manifests(decide(builder.run_policy(schedulingPolicy={"minAvailable": 2}), settings=VOLCANO))
     assert fewer["spec"]["minResources"] == {"cpu": "1500m", "memory": "1Gi"}
 
 
@@ -115,7 +115,7 @@ def test_pods_of_higher_priority_are_counted_first() -> None:
         .workers(2, pod=asking({"cpu": "4"}, priorityClassName="high"))
         .run_policy(schedulingPolicy={"minAvailable": 1})
     )
-    (made,) = decide(builder, settings=VOLCANO, priorities={"low": 1, "high": 10}).creates
+    (made,) = manifests(decide(builder, settings=VOLCANO, priorities={"low": 1, "high": 10}))
     assert made["spec"]["minResources"] == {"cpu": "4"}
 
 
@@ -128,13 +128,13 @@ def test_a_pod_without_a_known_priority_has_none(of_master: str | None) -> None:
         .run_policy(schedulingPolicy={"minAvailable": 1})
     )
     for value, expected in ((1, "4"), (0, "1"), (-1, "1")):
-        (made,) = decide(builder, settings=VOLCANO, priorities={"lowest": value}).creates
+        (made,) = manifests(decide(builder, settings=VOLCANO, priorities={"lowest": value}))
         assert made["spec"]["minResources"] == {"cpu": expected}
 
 
 def test_a_limit_without_a_request_counts_as_one_and_nonsense_does_not() -> None:
     pod = asking({"cpu": "1"}, {"cpu": "2", "nvidia.com/gpu": 1, "memory": "much"})
-    (made,) = decide(JobBuilder().master(pod=pod), settings=VOLCANO).creates
+    (made,) = manifests(decide(JobBuilder().master(pod=pod), settings=VOLCANO))
     assert made["spec"]["minResources"] == {"cpu": "1", "nvidia.com/gpu": "1"}
 
 
@@ -221,7 +221,7 @@ def test_pods_wait_for_a_group_that_is_going_or_somebody_elses() -> None:
     for present in (going, foreign):
         made = with_group(job(), present)
         assert created(made) == []
-        assert made.wake_at is not None
+        assert made.requeue_at is not None
 
 
 def test_living_pods_are_not_disturbed_while_the_group_is_undecided() -> None:

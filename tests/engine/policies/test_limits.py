@@ -98,7 +98,7 @@ def test_the_pods_go_with_the_failure_as_the_policy_says(policy: str) -> None:
 def test_the_deadline_counts_from_the_start(now: datetime, fails: bool) -> None:
     made = decide(job(activeDeadlineSeconds=60), PodBuilder("Worker", 0).running(), now=now)
     assert failed_with(made, DEADLINE) is fails
-    assert made.wake_at == (None if fails else at(60))
+    assert made.requeue_at == (None if fails else at(60))
 
 
 def test_a_deadline_of_zero_starts_nothing() -> None:
@@ -109,7 +109,7 @@ def test_a_deadline_of_zero_starts_nothing() -> None:
 
 def test_a_deadline_beyond_the_calendar_is_never() -> None:
     made = decide(job(activeDeadlineSeconds=2**62), now=NOW)
-    assert made.wake_at is None
+    assert made.requeue_at is None
     assert created(made) == ["digits-worker-0", "digits-worker-1"]
 
 

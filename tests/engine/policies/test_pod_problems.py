@@ -1,12 +1,12 @@
 """Why a pod does not get on, told on the job."""
 
-from tests.support.engine.planning import STARTED, all_services, decide, notices
+from tests.support.engine.planning import STARTED, all_services, decide, standing_events
 from tests.support.objects.jobs import JobBuilder, PodBuilder
 
 
 def told(pod: PodBuilder) -> list[tuple[str, str]]:
     made = decide(JobBuilder().workers(1).status(STARTED), pod)
-    return notices(made)
+    return standing_events(made)
 
 
 def test_a_waiting_container_tells_its_message() -> None:
@@ -57,5 +57,5 @@ def test_telling_a_problem_is_no_change() -> None:
     first = decide(JobBuilder().workers(1), PodBuilder().waiting("ImagePullBackOff", "x"))
     pod = PodBuilder().waiting("ImagePullBackOff", "x")
     again = decide(JobBuilder().workers(1).status(first.status), pod, services=all_services(1, master=False))
-    assert again.notices
+    assert again.standing_events
     assert again.empty

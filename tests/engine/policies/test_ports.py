@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.engine.planning import child, created, decide, deleted, env, events, notices, states
+from tests.support.engine.planning import child, created, decide, deleted, env, events, standing_events, states
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at, service, template, view_service
 from trainwright.engine import EMBEDDED, Addressing, Plan, ServiceView, Settings
 from trainwright.objects import Object
@@ -23,24 +23,24 @@ def chosen(made: Plan) -> Object:
 
 def status_with(port: int) -> Object:
     made = decide(job(), settings=EMBEDDED)
-    return {**(made.status or {}), "ports": {"Master": port}}
+    return {**(made.status or {}), "ports": {"master-0": port}}
 
 
 def pod(role: str, port: int) -> PodBuilder:
-    built = PodBuilder(role, 0).annotation("trainwright.dev/ports", f"Master={port}")
+    built = PodBuilder(role, 0).annotation("trainwright.dev/ports", f"master-0={port}")
     return built.annotation(LISTEN_PORTS, str(port)) if role == "Master" else built
 
 
 def services(port: int) -> list[ServiceView]:
     made = [service("Master", 0), service("Worker", 0)]
     for one in made:
-        one["metadata"]["annotations"] = {"trainwright.dev/ports": f"Master={port}"}
+        one["metadata"]["annotations"] = {"trainwright.dev/ports": f"master-0={port}"}
     return [view_service(one) for one in made]
 
 
 def test_the_declared_port_is_taken_while_it_is_free() -> None:
     made = decide(job(), settings=EMBEDDED)
-    assert chosen(made) == {"Master": 23456}
+    assert chosen(made) == {"master-0": 23456}
     assert (made.creates, made.deletes) == ((), ()), "the choice is on record before the first pod"
     assert states(made) == [("Created", "True")]
 
@@ -49,45 +49,45 @@ def test_a_port_of_the_users_own_that_is_taken_is_a_failure_like_any_other() -> 
     """No choice of ours could help, and nobody else would ever replace the pod."""
     lost = pod("Worker", 23456).annotation(LISTEN_PORTS, "8080").failed(None).reason("PortTaken")
     made = decide(job(status_with(23456)), lost, settings=EMBEDDED)
-    assert chosen(made) == {"Master": 23456}
+    assert chosen(made) == {"master-0": 23456}
     assert deleted(made) == ["digits-worker-0"]
     assert states(made)[-1] == ("Restarting", "True")
 
 
 def test_who_fails_at_a_port_of_its_own_has_not_lost_it() -> None:
     made = decide(job(status_with(23456)), pod("Master", 23456).failed(137), settings=EMBEDDED)
-    assert chosen(made) == {"Master": 23456}
+    assert chosen(made) == {"master-0": 23456}
     assert made.status is not None
     assert made.status["restarts"] == {"Master": 1}
 
 
 def test_a_template_that_was_copied_from_a_pod_does_not_say_what_ports_its_pods_were_made_for() -> None:
     """They would be out of date at once, and for ever."""
-    copied = {**template(), "metadata": {"annotations": {"trainwright.dev/ports": "Worker=1", "mine": "1"}}}
+    copied = {**template(), "metadata": {"annotations": {"trainwright.dev/ports": "worker-0=1", "mine": "1"}}}
     builder = JobBuilder().workers(1, pod=copied).spec(elasticPolicy={"rdzvHost": "elsewhere"})
     made = child(decide(builder, settings=EMBEDDED), "digits-worker-0")
     assert made["metadata"]["annotations"] == {"mine": "1"}
 
 
 def test_the_next_free_port_is_taken_otherwise() -> None:
-    assert chosen(decide(job(), settings=EMBEDDED, taken={23456, 23457})) == {"Master": 23458}
+    assert chosen(decide(job(), settings=EMBEDDED, taken={23456, 23457})) == {"master-0": 23458}
 
 
 def test_a_port_outside_the_range_moves_into_it() -> None:
     own = {"name": "pytorchjob-port", "containerPort": 80}
     builder = JobBuilder().master(pod=template(ports=[own]))
-    assert chosen(decide(builder, settings=EMBEDDED)) == {"Master": 80}
-    assert chosen(decide(builder, settings=EMBEDDED, taken={80})) == {"Master": 20000}
+    assert chosen(decide(builder, settings=EMBEDDED)) == {"master-0": 80}
+    assert chosen(decide(builder, settings=EMBEDDED, taken={80})) == {"master-0": 20000}
 
 
 def test_pods_and_services_are_made_for_the_chosen_port() -> None:
     made = decide(job(status_with(23460)), settings=EMBEDDED)
     master, worker = child(made, "digits-master-0"), child(made, "digits-worker-0")
     assert master["metadata"]["annotations"] == {
-        "trainwright.dev/ports": "Master=23460",
+        "trainwright.dev/ports": "master-0=23460",
         "node.trainwright.dev/listen-ports": "23460",
     }
-    assert worker["metadata"]["annotations"] == {"trainwright.dev/ports": "Master=23460"}
+    assert worker["metadata"]["annotations"] == {"trainwright.dev/ports": "master-0=23460"}
     assert master["spec"]["containers"][0]["ports"] == [{"name": "pytorchjob-port", "containerPort": 23460}]
     assert worker["spec"]["containers"][0]["ports"] == [{"name": "pytorchjob-port", "containerPort": 23456}]
     assert dict(env(worker))["MASTER_PORT"] == "23460"
@@ -97,7 +97,7 @@ def test_pods_and_services_are_made_for_the_chosen_port() -> None:
 def test_a_running_job_keeps_its_port_although_the_node_reports_it_as_taken() -> None:
     running = [pod("Master", 23456).running(), pod("Worker", 23456).running()]
     first = decide(job(status_with(23456)), *running, services=services(23456), settings=EMBEDDED, taken={23456})
-    assert chosen(first) == {"Master": 23456}
+    assert chosen(first) == {"master-0": 23456}
     assert first.deletes == ()
     assert decide(job(first.status), *running, services=services(23456), settings=EMBEDDED, taken={23456}).empty
 
@@ -106,7 +106,7 @@ def test_a_port_that_was_taken_away_is_replaced_and_nothing_is_counted() -> None
     builder = job(status_with(23456)).run_policy(backoffLimit=0)
     lost = [pod("Master", 23456).failed(None).reason("PortTaken"), pod("Worker", 23456).running()]
     first = decide(builder, *lost, services=services(23456), settings=EMBEDDED)
-    assert chosen(first) == {"Master": 23457}
+    assert chosen(first) == {"master-0": 23457}
     assert (first.creates, first.deletes, first.events) == ((), (), ())
     second = decide(builder.status(first.status), *lost, services=services(23456), settings=EMBEDDED)
     assert deleted(second) == ["digits-master-0", "digits-worker-0"]
@@ -123,7 +123,7 @@ def test_who_failed_because_a_peer_lost_its_port_is_not_to_blame(policy: str) ->
     builder = JobBuilder().master().workers(1, policy=policy).run_policy(backoffLimit=0).status(status_with(23456))
     lost = [pod("Master", 23456).failed(None).reason("PortTaken"), pod("Worker", 23456).failed(1)]
     first = decide(builder, *lost, services=services(23456), settings=EMBEDDED)
-    assert chosen(first) == {"Master": 23457}
+    assert chosen(first) == {"master-0": 23457}
     second = decide(builder.status(first.status), *lost, services=services(23456), settings=EMBEDDED)
     assert deleted(second) == ["digits-master-0", "digits-worker-0"]
     assert events(second) == []
@@ -138,20 +138,20 @@ def test_a_rank_that_has_finished_is_not_started_again_for_another_port() -> Non
 
 def test_the_search_goes_round_the_range() -> None:
     lost = pod("Master", 20002).failed(None).reason("PortTaken")
-    assert chosen(decide(job(status_with(20002)), lost, settings=FEW, taken={20000})) == {"Master": 20001}
+    assert chosen(decide(job(status_with(20002)), lost, settings=FEW, taken={20000})) == {"master-0": 20001}
 
 
 def test_without_a_free_port_the_job_waits_and_says_why() -> None:
     made = decide(job(), settings=FEW, taken={23456, 20000, 20001, 20002})
-    assert notices(made) == [
+    assert standing_events(made) == [
         (
             "NoFreePort",
-            "No port from 20000 to 20002 is free for Master: end a job or a program that listens there",
+            "No port from 20000 to 20002 is free for digits-master-0: stop a job or a program that listens there",
         )
     ]
-    assert made.wake_at == at(5)
+    assert made.requeue_at == at(5)
     assert made.creates == ()
-    assert chosen(decide(job(made.status), settings=FEW, taken={20000})) == {"Master": 23456}
+    assert chosen(decide(job(made.status), settings=FEW, taken={20000})) == {"master-0": 23456}
 
 
 def test_a_job_that_waits_for_a_port_still_has_a_deadline() -> None:
@@ -164,7 +164,7 @@ def test_a_job_that_waits_for_a_port_still_has_a_deadline() -> None:
 def test_elastic_workers_listen_at_the_first_of_them() -> None:
     builder = JobBuilder().workers(2).spec(elasticPolicy={"rdzvPort": 29400})
     first = decide(builder, settings=EMBEDDED, taken={29400})
-    assert chosen(first) == {"Worker": 29401}
+    assert chosen(first) == {"worker-0": 29401}
     made = decide(builder.status(first.status), settings=EMBEDDED)
     assert dict(env(child(made, "digits-worker-1")))["PET_RDZV_ENDPOINT"] == "digits-worker-0:29401"
     zero, one = child(made, "digits-worker-0"), child(made, "digits-worker-1")
@@ -176,11 +176,11 @@ def test_elastic_workers_listen_at_the_first_of_them() -> None:
 def test_master_and_rendezvous_of_one_job_get_two_ports() -> None:
     builder = JobBuilder().master().workers(1).spec(elasticPolicy={})
     first = decide(builder, settings=EMBEDDED)
-    assert chosen(first) == {"Master": 23456, "Worker": 23457}
+    assert chosen(first) == {"master-0": 23456, "worker-0": 23457}
     second = decide(builder.status(first.status), settings=EMBEDDED)
     assert created(second) == ["digits-master-0", "digits-worker-0"], "the choice stands"
-    both = {"trainwright.dev/ports": "Master=23456,Worker=23457"}
-    assert child(second, "digits-worker-0", "Service")["metadata"]["annotations"] == both
+    own = {"trainwright.dev/ports": "worker-0=23457"}
+    assert child(second, "digits-worker-0", "Service")["metadata"]["annotations"] == own
 
 
 def test_nobody_listens_where_the_rendezvous_is_elsewhere() -> None:

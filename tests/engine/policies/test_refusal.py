@@ -74,7 +74,7 @@ def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_as_it_says
 
 def test_it_goes_when_its_time_after_the_end_is_over() -> None:
     made = refused(broken().run_policy(ttlSecondsAfterFinished=60).raw())
-    assert (made.delete_job, made.wake_at) == (False, at(60))
+    assert (made.delete_job, made.requeue_at) == (False, at(60))
     again = broken().run_policy(ttlSecondsAfterFinished=60).status(made.status).raw()
     assert refused(again, now=at(60)).delete_job
 
@@ -84,7 +84,7 @@ def test_a_job_that_succeeded_before_it_was_broken_stays_so() -> None:
     status = {**STARTED, "conditions": [*STARTED["conditions"], verdict], "completionTime": "2026-11-15T04:00:00Z"}
     made = refused(broken().run_policy(ttlSecondsAfterFinished=60).status(status).raw())
     assert made.empty
-    assert made.wake_at == at(60)
+    assert made.requeue_at == at(60)
 
 
 @given(specs | junk, statuses | junk)

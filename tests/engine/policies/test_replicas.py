@@ -1,6 +1,6 @@
 """One pod and one service for every rank: no more, no less, and never somebody else's."""
 
-from tests.support.engine.planning import STARTED, all_services, created, decide, deleted, notices
+from tests.support.engine.planning import STARTED, all_services, created, decide, deleted, standing_events
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at, service, view_service
 
 
@@ -76,13 +76,13 @@ def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
         made = decide(job(2), foreign)
         assert deleted(made) == []
         assert created(made) == ["digits-worker-1"]
-        ((reason, message),) = notices(made)
+        ((reason, message),) = standing_events(made)
         assert reason == "ErrResourceExists"
         assert message == (
             'Resource "digits-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob digits '
             f"but by {manager}: delete it, or give the job another name"
         )
-        assert made.wake_at == at(5)
+        assert made.requeue_at == at(5)
 
 
 def test_a_foreign_service_of_the_same_name_is_left_alone_and_told() -> None:
@@ -91,7 +91,7 @@ def test_a_foreign_service_of_the_same_name_is_left_alone_and_told() -> None:
     made = decide(job(1), services=[view_service(foreign)])
     assert deleted(made, "services") == []
     assert created(made, "Service") == []
-    ((reason, message),) = notices(made)
+    ((reason, message),) = standing_events(made)
     assert reason == "ErrResourceExists"
     assert message.startswith('Resource "digits-worker-0" of Kind "Service" already exists')
 
@@ -100,5 +100,5 @@ def test_children_of_a_predecessor_of_the_same_name_are_waited_for_silently() ->
     for old in (PodBuilder("Worker", 0).owner("older-uid"), PodBuilder("Worker", 0).owner(None).terminating()):
         made = decide(job(1), old)
         assert created(made) == []
-        assert notices(made) == []
-        assert made.wake_at == at(5)
+        assert standing_events(made) == []
+        assert made.requeue_at == at(5)

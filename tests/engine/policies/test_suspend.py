@@ -103,7 +103,7 @@ def test_a_finished_job_cannot_be_suspended() -> None:
 def test_ports_are_given_back_while_a_job_is_suspended() -> None:
     first = decide(job(), settings=EMBEDDED)
     assert first.status is not None
-    assert first.status["ports"] == {"Master": 23456}
+    assert first.status["ports"] == {"master-0": 23456}
     suspended = decide(job(first.status).suspend(), settings=EMBEDDED)
     assert suspended.status is not None
     assert "ports" not in suspended.status

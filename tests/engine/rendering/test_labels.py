@@ -1,11 +1,6 @@
 """Labels of all generations."""
 
-from trainwright.engine.rendering.labels import format_ports, modern_labels
-
-
-def test_ports_are_listed_by_role_in_one_order() -> None:
-    assert format_ports({"Worker": 29400, "Master": 23456}) == "Master=23456,Worker=29400"
-    assert format_ports({}) == ""
+from trainwright.engine.rendering.labels import modern_labels
 
 
 def test_a_child_of_the_second_generation_gets_the_labels_of_today_that_it_has_words_for() -> None:

@@ -2,7 +2,7 @@
 
 import copy
 
-from tests.support.engine.planning import child, created, decide, events
+from tests.support.engine.planning import child, created, decide, events, manifests
 from tests.support.objects.jobs import NOW, JobBuilder, template
 from trainwright.api.job import read_job
 from trainwright.engine import Observed, Settings, plan
@@ -10,7 +10,7 @@ from trainwright.engine import Observed, Settings, plan
 
 def test_every_rank_gets_a_pod_and_a_service_the_master_first() -> None:
     made = decide(JobBuilder().workers(2).master())
-    assert [(obj["kind"], obj["metadata"]["name"]) for obj in made.creates] == [
+    assert [(obj["kind"], obj["metadata"]["name"]) for obj in manifests(made)] == [
         ("Pod", "digits-master-0"),
         ("Service", "digits-master-0"),
         ("Pod", "digits-worker-0"),
@@ -18,7 +18,7 @@ def test_every_rank_gets_a_pod_and_a_service_the_master_first() -> None:
         ("Service", "digits-worker-0"),
         ("Service", "digits-worker-1"),
     ]
-    assert {(obj["apiVersion"], obj["metadata"]["namespace"]) for obj in made.creates} == {("v1", "team")}
+    assert {(obj["apiVersion"], obj["metadata"]["namespace"]) for obj in manifests(made)} == {("v1", "team")}
 
 
 def test_labels_of_all_generations_and_owner_are_upstreams() -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import pytest
@@ -12,7 +12,9 @@ from tests.support.engine.planning import decide
 from tests.support.objects.jobs import JobBuilder
 from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
-from trainwright.engine import Delete, JobEvent, Observed, Patch, Plan, Transition
+from trainwright.engine import Create, Delete, JobEvent, Observed, Patch, Plan, Replace, Transition
+from trainwright.engine.framework import CONFIG_MAP, SERVICE_ACCOUNT, ExtraResource
+from trainwright.engine.frameworks.pytorch import AUTOSCALER
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig
@@ -22,7 +24,16 @@ from trainwright.kube.controller.outcome import Retry
 from trainwright.kube.controller.store import raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
-from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS, SERVICES
+from trainwright.objects.resources import (
+    AUTOSCALERS,
+    CONFIG_MAPS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from trainwright.operator.reconcile.applier import Applier, Unacceptable
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import Announcer
@@ -31,6 +42,7 @@ from trainwright.operator.setup.crds import install_crds
 
 pytestmark = pytest.mark.apiserver
 
+_BLAMED = "spec.pytorchReplicaSpecs[Worker].template"
 STATUS: Object = {
     "conditions": [{"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "created"}]
 }
@@ -88,6 +100,7 @@ class World:
 
     async def apply(self, **plan: object) -> tuple[str, ...]:
         """Why what failed has failed."""
+        plan["creates"] = tuple(map(creation, plan.get("creates", ())))  # type: ignore[call-overload]
         failures = await self.applier.apply(PYTORCH, self.job, Plan(**plan))  # type: ignore[arg-type]  # checked by Plan
         return tuple(failure.reason for failure in failures)
 
@@ -393,20 +406,79 @@ async def test_a_job_past_its_time_is_deleted(world: World) -> None:
     assert await world.events() == [("Normal", "SuccessfulDeletePod", "Deleted job: job")]
 
 
-async def test_an_autoscaler_whose_creation_was_not_answered_is_found_and_needs_no_label(world: World) -> None:
-    world.caches = Caches(KINDS, companions=[AUTOSCALERS])
+def extra_object(world: World, resource: Resource, name: str, **content: object) -> Object:
+    labels = {"training.kubeflow.org/job-name": "job"}
+    metadata: Object = {"name": name, "namespace": world.namespace, "labels": labels}
+    metadata["ownerReferences"] = [controller_reference(world.job)]
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **content}
+
+
+async def watching(world: World, *extras: ExtraResource) -> None:
+    world.caches = Caches(KINDS, extras=extras)
     world.applier = world.applier_of(1)
+
+
+@pytest.mark.parametrize("extra", [AUTOSCALER, CONFIG_MAP, SERVICE_ACCOUNT])
+@pytest.mark.parametrize("labelled", [True, False])
+async def test_an_object_whose_creation_was_not_answered_is_found_and_labelled(
+    world: World, extra: ExtraResource, labelled: bool
+) -> None:
+    await watching(world, extra)
     target = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "job"}
-    autoscaler = {
-        "apiVersion": AUTOSCALERS.api_version,
-        "kind": AUTOSCALERS.kind,
-        "metadata": {"name": "job", "namespace": world.namespace, "ownerReferences": [controller_reference(world.job)]},
-        "spec": {"scaleTargetRef": target, "maxReplicas": 2},
-    }
-    await world.client.create(AUTOSCALERS, autoscaler)
-    assert await world.apply(creates=(autoscaler,)) == ()
-    assert AUTOSCALERS.kind in world.observed.companions
+    content = {"spec": {"scaleTargetRef": target, "maxReplicas": 2}} if extra is AUTOSCALER else {}
+    wanted = extra_object(world, extra.resource, "job", **content)
+    present = extra_object(world, extra.resource, "job", **content)
+    if not labelled:
+        del present["metadata"]["labels"]
+    await world.client.create(extra.resource, present)
+    assert await world.apply(creates=(wanted,)) == ()
+    assert [one.metadata.name for one in world.observed.extras] == ["job"]
+    stored = await world.client.get(extra.resource, "job", namespace=world.namespace)
+    assert bool(stored["metadata"].get("labels")) is (labelled or extra is not SERVICE_ACCOUNT)
+
+
+async def test_an_object_of_another_owner_is_never_touched(world: World) -> None:
+    await watching(world, CONFIG_MAP)
+    present = extra_object(world, CONFIG_MAPS, "job-config", data={"mine": "1"})
+    del present["metadata"]["ownerReferences"]
+    await world.client.create(CONFIG_MAPS, present)
+    wanted = extra_object(world, CONFIG_MAPS, "job-config", data={"ours": "1"})
+    (failure,) = await world.apply(creates=(wanted,))
+    assert failure.startswith(
+        'Resource "job-config" of Kind "ConfigMap" already exists and is not managed by PyTorchJob'
+    )
+    (kind, reason, _), *_ = await world.events()
+    assert (kind, reason) == ("Warning", "ErrResourceExists")
+    kept = await world.client.get(CONFIG_MAPS, "job-config", namespace=world.namespace)
+    assert kept["data"] == {"mine": "1"}
+
+
+async def test_pods_wait_for_the_objects_that_they_need(world: World) -> None:
+    await watching(world, CONFIG_MAP)
+    broken = extra_object(world, CONFIG_MAPS, "job-config", data={"not a key": "1"})
+    first = replace(creation(broken), waits=False, job_field="spec.pytorchReplicaSpecs[Master]")
+    plan = Plan(creates=(first, creation(world.pod("job-worker-0"))))
+    with pytest.raises(Unacceptable, match=r"spec.pytorchReplicaSpecs\[Master\]: ConfigMap \"job-config\" is invalid"):
+        await world.applier.apply(PYTORCH, world.job, plan)
+    assert await world.pods() == []
+
+
+async def test_an_object_is_updated_as_a_whole_and_only_in_the_version_that_was_seen(world: World) -> None:
+    await watching(world, CONFIG_MAP)
+    stored = await world.client.create(CONFIG_MAPS, extra_object(world, CONFIG_MAPS, "job-config", data={"a": "1"}))
+    changed = Replace(CONFIG_MAPS, "job-config", {**stored, "data": {"a": "2"}})
+    assert await world.apply(replaces=(changed,)) == ()
+    assert world.observed.extras[0].content == {"data": {"a": "2"}}
+    (failure,) = await world.apply(replaces=(changed,))
+    assert "the object has been modified" in failure
     assert await world.events() == []
+
+
+async def test_a_failed_patch_or_delete_stops_no_create(world: World) -> None:
+    missing = Patch(PODS, "job-worker-7", "uid", {"metadata": {"annotations": {"a": "1"}}})
+    failures = await world.apply(patches=(missing,), creates=(world.pod("job-worker-0"),))
+    assert len(failures) == 1
+    assert await world.pods() == ["job-worker-0"]
 
 
 async def test_every_write_that_fails_is_told(world: World, unused_tcp_port: int) -> None:
@@ -458,10 +530,10 @@ async def test_writes_of_all_plans_together_are_bounded(world: World) -> None:
     assert 3 <= world.client.most <= 3 + senders_of_events
 
 
-async def test_a_notice_is_told_once(world: World) -> None:
+async def test_a_standing_event_is_recorded_once(world: World) -> None:
     notice = JobEvent("Warning", "ErrImagePull", "Error pod job-worker-0 container pytorch waiting message: no image")
     for _ in range(3):
-        await world.apply(notices=(notice,))
+        await world.apply(standing_events=(notice,))
     await world.recorder.close()
     (event,) = (await world.client.list(EVENTS, namespace=world.namespace)).items
     assert (event["reason"], event["count"]) == ("ErrImagePull", 1)
@@ -518,11 +590,20 @@ async def test_steps_are_counted_once_their_status_is_written(world: World) -> N
     counted = Counted()
     applier = world.applier_of(1, counted)
     pod = world.pod("job-worker-0")
-    plan = Plan(status=STATUS, transitions=(Transition.CREATED,), creates=(pod,))
+    plan = Plan(status=STATUS, transitions=(Transition.CREATED,), creates=(creation(pod),))
     await applier.apply(PYTORCH, world.job, plan)
     with pytest.raises(Conflict):
-        await applier.apply(PYTORCH, world.job, Plan(status={}, transitions=(Transition.FAILED,), creates=(pod,)))
+        await applier.apply(
+            PYTORCH, world.job, Plan(status={}, transitions=(Transition.FAILED,), creates=(creation(pod),))
+        )
     assert counted.told == ["True: True", "job of PyTorchJob: created", f"pods of PyTorchJob with {len(STATUS)} fields"]
+
+
+def creation(child: Object) -> Create:
+    resources = (PODS, SERVICES, AUTOSCALERS, CONFIG_MAPS, SERVICE_ACCOUNTS)
+    resource = next(one for one in resources if one.kind == child["kind"])
+    announced = resource in {PODS, SERVICES}
+    return Create(resource, child["metadata"]["name"], _BLAMED, lambda: child, announced=announced)
 
 
 def _version(obj: Object) -> int:

@@ -1,15 +1,31 @@
 """What the operator knows: whose children are whose, and what an answer to a deletion says."""
 
+from typing import Any
+
 import pytest
 
 from tests.support.objects.jobs import JobBuilder, PodBuilder, service
 from trainwright.api.kinds import KINDS
+from trainwright.api.labels import JOB_NAME
+from trainwright.engine import read_extra
+from trainwright.engine.framework import CONFIG_MAP
+from trainwright.engine.frameworks.pytorch import AUTOSCALER
 from trainwright.kube.controller.store import raw_metadata
 from trainwright.objects import Object
-from trainwright.objects.resources import AUTOSCALERS, NODES, PRIORITY_CLASSES
-from trainwright.operator.reconcile.caches import Caches, is_going
+from trainwright.objects.metadata import controller_reference
+from trainwright.objects.resources import (
+    AUTOSCALERS,
+    CONFIG_MAPS,
+    NODES,
+    PRIORITY_CLASSES,
+    SERVICE_ACCOUNTS,
+    Resource,
+)
+from trainwright.operator.reconcile.caches import Caches, is_terminating
 
-JOB = raw_metadata(JobBuilder().master().raw())
+RAW = JobBuilder().master().raw()
+JOB = raw_metadata(RAW)
+OWNER = controller_reference(RAW)
 
 
 def test_a_job_sees_its_children_and_whatever_else_carries_its_name() -> None:
@@ -48,13 +64,31 @@ def test_answer_about_a_child_without_job_label_is_not_kept() -> None:
     assert (observed.pods, observed.services) == ((), ())
 
 
-def test_a_companion_is_found_by_the_jobs_name_whoever_controls_it() -> None:
-    caches = Caches(KINDS, companions=[AUTOSCALERS])
-    for name in ("digits", "other"):
-        metadata = {"name": name, "namespace": JOB.namespace, "uid": name, "resourceVersion": "1"}
-        caches.children(AUTOSCALERS.kind).remember({"metadata": metadata, "spec": {"maxReplicas": 3}})
-    (companion,) = caches.observe(JOB, taken_ports=frozenset()).companions.values()
-    assert (companion.metadata.name, companion.spec) == ("digits", {"maxReplicas": 3})
+def test_extra_objects_are_found_by_owner_and_by_the_label_with_the_jobs_name() -> None:
+    caches = Caches(KINDS, extras=[AUTOSCALER, CONFIG_MAP])
+    autoscaler = extra(AUTOSCALERS, "digits", {"spec": {"maxReplicas": 3}}, labels={JOB_NAME: "digits"})
+    owned = extra(CONFIG_MAPS, "notes", {"data": {"a": "1"}}, labels={JOB_NAME: "renamed"}, ownerReferences=[OWNER])
+    for one in (autoscaler, owned, extra(AUTOSCALERS, "other", {}, labels={JOB_NAME: "other"})):
+        caches.children(one["kind"]).remember(one)
+    found = caches.observe(JOB, taken_ports=frozenset()).extras
+    assert [(one.kind, one.metadata.name, one.content) for one in found] == [
+        ("HorizontalPodAutoscaler", "digits", {"spec": {"maxReplicas": 3}}),
+        ("ConfigMap", "notes", {"data": {"a": "1"}}),
+    ]
+
+
+def test_an_object_that_no_watch_shows_can_be_claimed_until_its_job_is_forgotten() -> None:
+    caches = Caches(KINDS)
+    caches.claim("team/digits", read_extra(extra(SERVICE_ACCOUNTS, "digits-launcher", {})))
+    (found,) = caches.observe(JOB, taken_ports=frozenset()).extras
+    assert (found.kind, found.metadata.name) == ("ServiceAccount", "digits-launcher")
+    caches.forget_claims("team/digits")
+    assert caches.observe(JOB, taken_ports=frozenset()).extras == ()
+
+
+def extra(resource: Resource, name: str, content: Object, **metadata: Any) -> Object:
+    known = {"name": name, "namespace": JOB.namespace, "uid": name, "resourceVersion": "1", **metadata}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": known, **content}
 
 
 def test_nodes_and_priorities_are_seen_where_we_may_look() -> None:
@@ -87,7 +121,7 @@ def test_nodes_and_priorities_are_seen_where_we_may_look() -> None:
     ],
 )
 def test_the_answer_to_a_deletion_says_whether_the_object_is_still_there(answer: Object, going: bool) -> None:
-    assert is_going(answer) is going
+    assert is_terminating(answer) is going
 
 
 def test_a_deletion_is_known_before_the_watch_tells_of_it() -> None:

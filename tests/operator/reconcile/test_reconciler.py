@@ -198,7 +198,7 @@ async def test_plans_in_flight_never_choose_the_same_port(client: Client, real_n
     await asyncio.gather(*(bench.look_until_settled(job) for job in jobs))
 
     chosen = [
-        (await client.get(PYTORCH.resource, f"job-{n}", namespace=real_namespace))["status"]["ports"]["Master"]
+        (await client.get(PYTORCH.resource, f"job-{n}", namespace=real_namespace))["status"]["ports"]["master-0"]
         for n in range(8)
     ]
     assert len(set(chosen)) == 8
@@ -214,4 +214,4 @@ async def test_a_port_on_which_the_node_reports_a_listener_is_not_chosen(client:
     await bench.look_until_settled(job)
 
     status = (await client.get(PYTORCH.resource, "moved", namespace=real_namespace))["status"]
-    assert status["ports"] == {"Master": 23458}
+    assert status["ports"] == {"master-0": 23458}

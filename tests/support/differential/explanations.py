@@ -84,6 +84,10 @@ def _earlier_label(difference: Difference, _: Comparison) -> bool:
     return difference.go is None and bool(re.fullmatch(rf"pods\.[^.]+\.metadata\.labels\.({words})", difference.path))
 
 
+def _label_of_extra_object(difference: Difference, _: Comparison) -> bool:
+    return difference.go is None and bool(re.fullmatch(r"companions\.[^.]+\.metadata\.labels", difference.path))
+
+
 def _ports_shuffled(difference: Difference, comparison: Comparison) -> bool:
     if not (found := re.match(r"services\.([^.]+)\.spec\.ports\.\d+\.", difference.path)):
         return False
@@ -192,6 +196,7 @@ DIVERGENCES = (
 EXPLANATIONS = (
     Explanation("Fields of our own", lambda found, _: _only_ours(found, *_OWN_FIELDS)),
     Explanation("Pods have only the labels of version 1.6 and later", _earlier_label),
+    Explanation("PodGroups and HorizontalPodAutoscalers have no labels", _label_of_extra_object),
     Explanation("The init container needs an `nslookup`", _getent_for_nslookup),
     Explanation(
         "The init container has no `securityContext`",

@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-import msgspec
-
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, services
-from trainwright.engine import Companion, Observed, Plan, ServiceView, Settings, plan
+from trainwright.engine import Observed, Plan, ServiceView, Settings, plan, read_extra
 from trainwright.objects import Object
 from trainwright.objects.nodes import Node
 
@@ -34,7 +32,7 @@ def decide(
     settings: Settings = DNS,
     now: datetime = NOW,
     taken: Iterable[int] = (),
-    companions: Mapping[str, Object] | None = None,
+    extras: Iterable[Object] = (),
     nodes: Mapping[str, Node] | None = None,
     priorities: Mapping[str, int] | None = None,
 ) -> Plan:
@@ -42,7 +40,7 @@ def decide(
         tuple(pod.pod() for pod in pods),
         tuple(services),
         frozenset(taken),
-        companions={kind: msgspec.convert(one, Companion) for kind, one in (companions or {}).items()},
+        extras=tuple(map(read_extra, extras)),
         nodes=nodes,
         priorities=priorities or {},
     )
@@ -64,13 +62,18 @@ def events(made: Plan) -> list[tuple[str, str, str]]:
     return [(event.type, event.reason, event.message) for event in made.events]
 
 
-def notices(made: Plan) -> list[tuple[str, str]]:
-    assert all(notice.type == "Warning" and notice.standing for notice in made.notices)
-    return [(notice.reason, notice.message) for notice in made.notices]
+def standing_events(made: Plan) -> list[tuple[str, str]]:
+    assert all(event.type == "Warning" and event.standing for event in made.standing_events)
+    return [(event.reason, event.message) for event in made.standing_events]
+
+
+def manifests(made: Plan) -> list[Object]:
+    """All children that the plan creates, rendered."""
+    return [create.render() for create in made.creates]
 
 
 def created(made: Plan, kind: str = "Pod") -> list[str]:
-    return [obj["metadata"]["name"] for obj in made.creates if obj["kind"] == kind]
+    return [create.name for create in made.creates if create.resource.kind == kind]
 
 
 def deleted(made: Plan, plural: str = "pods") -> list[str]:
@@ -78,7 +81,7 @@ def deleted(made: Plan, plural: str = "pods") -> list[str]:
 
 
 def child(made: Plan, name: str, kind: str = "Pod") -> Object:
-    (found,) = [obj for obj in made.creates if obj["kind"] == kind and obj["metadata"]["name"] == name]
+    (found,) = [one.render() for one in made.creates if (one.resource.kind, one.name) == (kind, name)]
     return found
 
 

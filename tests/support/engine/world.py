@@ -10,7 +10,7 @@ import msgspec
 
 from tests.support.objects.jobs import NOW
 from trainwright.api.job import Job, read_job
-from trainwright.engine import Delete, Observed, Patch, Plan, ServiceView, Settings, plan
+from trainwright.engine import Create, Delete, Observed, Patch, Plan, ServiceView, Settings, plan
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTEN_PORTS
 from trainwright.objects.nodes import Node
@@ -74,14 +74,14 @@ class World:
             writes -= 1
             if not self.write_status(name, decided.status, version):
                 return False
-        changes: list[Delete | Patch | Object] = [*decided.deletes, *decided.patches, *decided.creates]
+        changes: list[Delete | Patch | Create] = [*decided.deletes, *decided.patches, *decided.creates]
         for change in changes[:writes]:
             if isinstance(change, Delete):
                 self.delete(change.resource.plural, change.name, change.uid, force=change.force)
             elif isinstance(change, Patch):
                 self.annotate(change)
             else:
-                self.create(change)
+                self.create(change.render())
         if decided.delete_job and writes > len(changes):
             self.delete_job(name)
         return True

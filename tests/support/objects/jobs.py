@@ -52,7 +52,7 @@ class JobBuilder:
     def replica(
         self, role: str, count: int | None = 1, *, policy: str | None = None, pod: Object | None = None
     ) -> Self:
-        spec: Object = {"template": pod or template(name=self.kind.container)}
+        spec: Object = {"template": pod or template(name=_container(self.kind, role))}
         if count is not None:
             spec["replicas"] = count
         if policy is not None:
@@ -109,8 +109,8 @@ class PodBuilder:
     def __init__(
         self, role: str = "Worker", index: int = 0, *, job: str = "digits", kind: Kind = PYTORCH, uid: str | None = None
     ) -> None:
-        name = f"{job}-{role.lower()}-{index}"
-        self._container = kind.container
+        name = _child_name(kind, job, role, index)
+        self._container = _container(kind, role)
         self.object: Object = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -187,7 +187,7 @@ class PodBuilder:
 
 def service(role: str, index: int, *, job: str = "digits", kind: Kind = PYTORCH, uid: str | None = None) -> Object:
     """The Service of one rank."""
-    name = f"{job}-{role.lower()}-{index}"
+    name = _child_name(kind, job, role, index)
     metadata = {**_child_metadata(name, job, role, index, kind), "uid": uid or f"{name}-service-uid"}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata}
 
@@ -205,6 +205,16 @@ def stored(obj: Object, uid: str) -> Object:
     return {**obj, "metadata": {**obj["metadata"], "uid": uid, "resourceVersion": "1"}}
 
 
+def _container(kind: Kind, role: str) -> str:
+    known = kind.role(role)
+    return kind.container_of(known) if known else kind.container
+
+
+def _child_name(kind: Kind, job: str, role: str, index: int) -> str:
+    known = kind.role(role)
+    return known.child_name(job, index) if known else f"{job}-{role.lower()}-{index}"
+
+
 def _child_metadata(name: str, job: str, role: str, index: int, kind: Kind) -> Object:
     return {
         "name": name,
@@ -215,10 +225,15 @@ def _child_metadata(name: str, job: str, role: str, index: int, kind: Kind) -> O
             "training.kubeflow.org/operator-name": kind.controller,
             "training.kubeflow.org/job-name": job,
             "training.kubeflow.org/replica-type": role.lower(),
-            "training.kubeflow.org/replica-index": str(index),
+            **_index_label(kind, role, index),
         },
         "ownerReferences": [_owner(job, kind, JOB_UID)],
     }
+
+
+def _index_label(kind: Kind, role: str, index: int) -> dict[str, str]:
+    known = kind.role(role)
+    return {} if known and not known.indexed else {"training.kubeflow.org/replica-index": str(index)}
 
 
 def _owner(job: str, kind: Kind, uid: str) -> Object:

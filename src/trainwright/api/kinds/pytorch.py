@@ -1,13 +1,15 @@
-"""The fields that belong to one kind alone, with their defaults and their rules."""
+"""PyTorchJob: its row, its own fields, their defaults and checks."""
 
 from collections.abc import Iterable
 from typing import Annotated
 
+from msgspec.structs import replace
+
 from trainwright.api.autoscaling import Metric, MetricSpec
 from trainwright.api.decoding import problem_with
 from trainwright.api.errors import invalid
+from trainwright.api.kinds.kind import Kind, ReplicaSpecs, Role
 from trainwright.api.types import Int32, text
-from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, required
 from trainwright.objects.metadata import View
 
@@ -53,38 +55,38 @@ class PyTorchFields(View, frozen=True):
     ] = None
 
 
-def complete_pytorch(spec: Object) -> Object:
+def _complete(fields: PyTorchFields, replicas: ReplicaSpecs) -> PyTorchFields:
     """Elastic bounds default to each other or to the number of workers, but not to 0; nprocPerNode to `auto`."""
-    elastic = spec.get("elasticPolicy")
+    elastic = fields.elastic_policy
+    nproc = fields.nproc_per_node
     if elastic is None:
-        return spec if spec.get("nprocPerNode") is not None else {**spec, "nprocPerNode": "auto"}
-    completed = {**spec, "elasticPolicy": _with_bounds(elastic, _workers(spec))}
-    if spec.get("nprocPerNode") is None and elastic.get("nProcPerNode") is None:
-        completed["nprocPerNode"] = "auto"
-    return completed
+        return replace(fields, nproc_per_node="auto" if nproc is None else nproc)
+    if nproc is None and elastic.n_proc_per_node is None:
+        nproc = "auto"
+    return replace(fields, elastic_policy=_with_bounds(elastic, _workers(replicas)), nproc_per_node=nproc)
 
 
-def check_pytorch(spec: Object) -> Iterable[FieldError]:
-    elastic = spec.get("elasticPolicy")
+def _check(fields: PyTorchFields, replicas: ReplicaSpecs) -> Iterable[FieldError]:
+    elastic = fields.elastic_policy
     if elastic is None:
         return
-    if "Worker" not in (spec.get("pytorchReplicaSpecs") or {}):
+    if "Worker" not in replicas:
         yield required("spec.pytorchReplicaSpecs[Worker]", "must be configured if elastic policy is used")
-    if elastic.get("nProcPerNode") is not None and spec.get("nprocPerNode") is not None:
+    if elastic.n_proc_per_node is not None and fields.nproc_per_node is not None:
         yield forbidden(_OLD_NPROC, f"must not be used with {_NPROC}")
-    yield from _check_bounds(elastic.get("minReplicas"), elastic.get("maxReplicas"))
-    for position, metric in enumerate(elastic.get("metrics") or ()):
+    yield from _check_bounds(elastic.min_replicas, elastic.max_replicas)
+    for position, metric in enumerate(elastic.metrics or ()):
         if problem := problem_with(metric, MetricSpec, f"spec.elasticPolicy.metrics[{position}]"):
             yield problem
 
 
-def deprecated_in_pytorch(spec: Object) -> Iterable[str]:
-    if (spec.get("elasticPolicy") or {}).get("nProcPerNode") is not None:
+def _deprecations(fields: PyTorchFields) -> Iterable[str]:
+    if fields.elastic_policy is not None and fields.elastic_policy.n_proc_per_node is not None:
         yield f"{_OLD_NPROC} is deprecated, use {_NPROC} instead"
 
 
 def _check_bounds(low: int | None, high: int | None) -> Iterable[FieldError]:
-    """torchrun would end with an error; a job that is not even started says why."""
+    """torchrun would end with an error; a job that is refused says why."""
     if low is not None and low < 1:
         yield invalid("spec.elasticPolicy.minReplicas", low, "must be at least 1")
     if high is not None and high < max(low or 1, 1):
@@ -92,14 +94,32 @@ def _check_bounds(low: int | None, high: int | None) -> Iterable[FieldError]:
         yield invalid("spec.elasticPolicy.maxReplicas", high, detail)
 
 
-def _with_bounds(elastic: Object, workers: int) -> Object:
-    low, high = elastic.get("minReplicas"), elastic.get("maxReplicas")
+def _with_bounds(elastic: ElasticPolicy, workers: int) -> ElasticPolicy:
+    low, high = elastic.min_replicas, elastic.max_replicas
     if low is None:
         low = max(workers, 1) if high is None else high
-    return {**elastic, "minReplicas": low, "maxReplicas": low if high is None else high}
+    return replace(elastic, min_replicas=low, max_replicas=low if high is None else high)
 
 
-def _workers(spec: Object) -> int:
-    workers = (spec.get("pytorchReplicaSpecs") or {}).get("Worker") or {}
-    count = workers.get("replicas")
-    return 1 if count is None else int(count)
+def _workers(replicas: ReplicaSpecs) -> int:
+    workers = replicas.get("Worker")
+    return 1 if workers is None or workers.replicas is None else workers.replicas
+
+
+PYTORCH = Kind(
+    name="PyTorchJob",
+    plural="pytorchjobs",
+    framework="pytorch",
+    replicas_field="pytorchReplicaSpecs",
+    roles=(Role("Master", exactly=1), Role("Worker", at_least=1)),
+    container="pytorch",
+    port_name="pytorchjob-port",
+    port=23456,
+    default_restart_policy="OnFailure",
+    earlier_name="pytorch",
+    scaled_role="Worker",
+    fields=PyTorchFields,
+    complete=_complete,
+    check=_check,
+    deprecations=_deprecations,
+)

@@ -1,4 +1,4 @@
-"""The frameworks by the name that their kinds' rows give: what their environment is and who decides success."""
+"""The frameworks by the name that their kinds' rows give."""
 
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks.pytorch import PyTorch

@@ -1,14 +1,16 @@
 """PyTorch: rank and master for torch.distributed, and torchrun's settings as PET_ variables."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from trainwright.api.job import Job
 from trainwright.api.kinds.pytorch import ElasticPolicy, PyTorchFields
-from trainwright.engine.framework import Framework, Tally
+from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, Framework, PodShape, RoleState
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.addressing import Addresses, declared_port
+from trainwright.engine.texts import Text, Texts
 from trainwright.objects import Object
+from trainwright.objects.resources import AUTOSCALERS
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _LARGEST_NUMBER = 2**63 - 1
@@ -17,52 +19,84 @@ MASTER = Rank("Master", 0)
 FIRST_WORKER = Rank("Worker", 0)
 
 
-class PyTorch(Framework):
-    def environment(self, job: Job, rank: Rank, addresses: Addresses) -> list[Object]:
-        fields = job.own_fields(PyTorchFields)
-        env = {"PYTHONUNBUFFERED": "1"}
-        if "Master" in job.replicas:
-            env |= _master_environment(job, rank, addresses, fields)
-        if fields.nproc_per_node is not None:
-            env["PET_NPROC_PER_NODE"] = fields.nproc_per_node
-        if fields.elastic_policy is None:
-            env["PET_NNODES"] = str(job.total_replicas)
-        else:
-            env |= _elastic_environment(job, addresses, fields.elastic_policy)
-        return [{"name": name, "value": value} for name, value in env.items()]
+AUTOSCALER = ExtraResource(
+    resource=AUTOSCALERS, correction=Correction.PATCH, deleted_on_suspend=True, deleted_on_finish=True
+)
 
-    def listeners(self, job: Job) -> dict[str, int]:
+WITH_MASTER = Texts()
+WITHOUT_MASTER = Texts(
+    running=Text("Running", "{kind} {namespace}/{name} is running."),
+    succeeded=Text("Succeeded", "{kind} {namespace}/{name} successfully completed."),
+)
+
+
+class PyTorch(Framework):
+    extra_resources = (AUTOSCALER,)
+
+    def texts(self, job: Job) -> Texts:
+        return WITH_MASTER if "Master" in job.replicas else WITHOUT_MASTER
+
+    def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
+        """An elastic job that names metrics has an autoscaler, which changes its number of workers."""
+        _ = states
+        elastic = job.own_fields(PyTorchFields).elastic_policy
+        if elastic is None or elastic.metrics is None:
+            return
+        spec: Object = {
+            "scaleTargetRef": {"apiVersion": job.kind.resource.api_version, "kind": job.kind.name, "name": job.name},
+            "minReplicas": elastic.min_replicas,
+            "maxReplicas": elastic.max_replicas,
+        }
+        if elastic.metrics:
+            spec["metrics"] = elastic.metrics
+        yield ExtraObject(
+            of=AUTOSCALER,
+            name=job.name,
+            content={"spec": spec},
+            job_field="spec.elasticPolicy",
+            needed_by_pods=False,
+            where_missing="spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is created here; use kubectl scale",
+        )
+
+    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+        fields = job.own_fields(PyTorchFields)
+        master = _master_environment(job, addresses, fields) if "Master" in job.replicas else {}
+        torchrun = _torchrun_environment(job, addresses, fields)
+
+        def shape(rank: Rank) -> PodShape:
+            env = {"PYTHONUNBUFFERED": "1"}
+            if master:
+                node = str(rank.index if rank.role == "Master" else rank.index + 1)
+                env |= {**master, "RANK": node, "PET_NODE_RANK": node}
+            env |= torchrun
+            return PodShape(env=[{"name": name, "value": value} for name, value in env.items()])
+
+        return shape
+
+    def listeners(self, job: Job) -> dict[Rank, int]:
         """The master, and the first worker where workers rendezvous there."""
         elastic = job.own_fields(PyTorchFields).elastic_policy
         listeners = {}
         if "Master" in job.replicas:
-            listeners["Master"] = declared_port(job, "Master")
+            listeners[MASTER] = declared_port(job, "Master")
         meets_at_worker = not elastic.rdzv_host if elastic is not None else "Master" not in job.replicas
         if meets_at_worker:
-            listeners["Worker"] = _rendezvous_port(job, elastic)
+            listeners[FIRST_WORKER] = _rendezvous_port(job, elastic)
         return listeners
 
     def waits_for(self, job: Job, rank: Rank) -> Rank | None:
         return MASTER if rank.role == "Worker" and "Master" in job.replicas else None
 
-    def succeeded(self, job: Job, tallies: Mapping[str, Tally]) -> bool:
+    def has_succeeded(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         """An elastic job without a master has done its work as soon as any worker has."""
         if self.decider(job) == "Worker" and job.own_fields(PyTorchFields).elastic_policy is not None:
-            return tallies["Worker"].succeeded > 0
-        return super().succeeded(job, tallies)
-
-    def autoscaling(self, job: Job) -> Object | None:
-        elastic = job.own_fields(PyTorchFields).elastic_policy
-        if elastic is None or elastic.metrics is None:
-            return None
-        bounds: Object = {"minReplicas": elastic.min_replicas, "maxReplicas": elastic.max_replicas}
-        return {**bounds, "metrics": elastic.metrics} if elastic.metrics else bounds
+            return bool(states["Worker"].completed)
+        return super().has_succeeded(job, states)
 
 
-def _master_environment(job: Job, rank: Rank, addresses: Addresses, fields: PyTorchFields) -> dict[str, str]:
-    port = str(addresses.port("Master", declared_port(job, "Master")))
+def _master_environment(job: Job, addresses: Addresses, fields: PyTorchFields) -> dict[str, str]:
+    port = str(addresses.port(MASTER, declared_port(job, "Master")))
     host = addresses.host(MASTER)
-    node = str(rank.index if rank.role == "Master" else rank.index + 1)
     world = job.total_replicas * _processes(fields.nproc_per_node)
     return {
         "MASTER_PORT": port,
@@ -70,20 +104,25 @@ def _master_environment(job: Job, rank: Rank, addresses: Addresses, fields: PyTo
         "MASTER_ADDR": host,
         "PET_MASTER_ADDR": host,
         "WORLD_SIZE": str(world),
-        "RANK": node,
-        "PET_NODE_RANK": node,
     }
 
 
+def _torchrun_environment(job: Job, addresses: Addresses, fields: PyTorchFields) -> dict[str, str]:
+    env = {} if fields.nproc_per_node is None else {"PET_NPROC_PER_NODE": fields.nproc_per_node}
+    if fields.elastic_policy is None:
+        return {**env, "PET_NNODES": str(job.total_replicas)}
+    return env | _elastic_environment(job, addresses, fields.elastic_policy)
+
+
 def _processes(nproc_per_node: str | None) -> int:
-    """`auto`, `cpu` and `gpu` are known in the pod alone; then torchrun corrects the world's size. A number that is too
-    large for Go's operator is as good as none."""
+    """`auto`, `cpu` and `gpu` are resolved in the pod; then torchrun corrects the world's size. A number that is too
+    large for Go's operator counts as none."""
     number = int(nproc_per_node) if nproc_per_node and _NUMBER.fullmatch(nproc_per_node) else 1
     return number if abs(number) <= _LARGEST_NUMBER else 1
 
 
 def _elastic_environment(job: Job, addresses: Addresses, elastic: ElasticPolicy) -> dict[str, str]:
-    port = addresses.port("Worker", _rendezvous_port(job, elastic))
+    port = addresses.port(FIRST_WORKER, _rendezvous_port(job, elastic))
     env = {
         "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or addresses.host(FIRST_WORKER)}:{port}",
         "PET_RDZV_BACKEND": elastic.rdzv_backend or "c10d",

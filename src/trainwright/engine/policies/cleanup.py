@@ -1,59 +1,65 @@
-"""What is left of a job that has finished: which pods go, and when the job itself goes."""
+"""What is left of a job that has finished: which pods are deleted, and when the job itself is."""
 
+from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import FAILED, SUCCEEDED
-from trainwright.engine.draft import Draft
-from trainwright.engine.moments import after
+from trainwright.engine.facts import Facts
+from trainwright.engine.policies import extra_objects
 from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.pods import Pod
+from trainwright.objects.resources import PODS, SERVICES
+from trainwright.objects.times import seconds_after
 
 
-def settle(draft: Draft) -> None:
-    if is_condition_true(draft.status, SUCCEEDED):
-        _count_all_as_succeeded(draft)
-    draft.replaced.clear()
-    policy = draft.job.run_policy.clean_pod_policy
+def settle(facts: Facts, builder: PlanBuilder) -> None:
+    if is_condition_true(builder.status, SUCCEEDED):
+        _count_active_as_succeeded(builder)
+    builder.replaced.clear()
+    policy = facts.job.run_policy.clean_pod_policy
     if policy != "None":
-        _delete_children(draft, only_unfinished=policy == "Running")
-    _expire(draft)
+        _delete_children(facts, builder, only_unfinished=policy == "Running")
+    extra_objects.remove(facts, builder, on_finish=True)
+    _expire(facts, builder)
 
 
-def _count_all_as_succeeded(draft: Draft) -> None:
+def _count_active_as_succeeded(builder: PlanBuilder) -> None:
     """Pods that still run when the deciding role has succeeded are done too."""
-    for status in (draft.status.get("replicaStatuses") or {}).values():
+    for status in (builder.status.get("replicaStatuses") or {}).values():
         if active := status.pop("active", 0):
             status["succeeded"] = status.get("succeeded", 0) + active
 
 
-def _delete_children(draft: Draft, *, only_unfinished: bool) -> None:
-    kept = {pod.name for pod in draft.children.all_pods if only_unfinished and _is_kept(pod)}
-    for pod in draft.children.all_pods:
+def _delete_children(facts: Facts, builder: PlanBuilder, *, only_unfinished: bool) -> None:
+    pods, services = facts.children.pods.controlled, facts.children.services.controlled
+    kept = {pod.name for pod in pods if only_unfinished and _is_kept(pod)}
+    for pod in pods:
         if pod.name not in kept:
-            draft.delete_pod(pod)
-    for service in draft.children.all_services:
+            builder.delete(PODS, pod.metadata)
+    for service in services:
         if service.metadata.name not in kept:
-            draft.delete_service(service)
+            builder.delete(SERVICES, service.metadata)
 
 
 def _is_kept(pod: Pod) -> bool:
     return pod.phase not in {"Running", "Pending"} and not pod.metadata.terminating
 
 
-def _expire(draft: Draft) -> None:
+def _expire(facts: Facts, builder: PlanBuilder) -> None:
     """ttlSecondsAfterFinished; a job that is suspended as well is kept, as upstream does."""
-    seconds = draft.job.run_policy.ttl_seconds_after_finished
-    finished = _finished_at(draft)
-    if seconds is None or finished is None or draft.job.run_policy.suspend:
+    policy = facts.job.run_policy
+    seconds, finished = policy.ttl_seconds_after_finished, _finished_at(builder)
+    if seconds is None or finished is None or policy.suspend:
         return
-    end = after(finished, seconds)
+    end = seconds_after(finished, seconds)
     if end is None:
         return
-    if draft.now >= end:
-        draft.delete_job = True
+    if facts.now >= end:
+        builder.delete_job = True
     else:
-        draft.wake(end)
+        builder.requeue_at(end)
 
 
-def _finished_at(draft: Draft) -> str | None:
-    """Other operators leave completionTime out after some failures; then the condition knows."""
-    verdict = find_condition(draft.status, SUCCEEDED if is_condition_true(draft.status, SUCCEEDED) else FAILED) or {}
-    return draft.status.get("completionTime") or verdict.get("lastTransitionTime")
+def _finished_at(builder: PlanBuilder) -> str | None:
+    """Other operators leave completionTime out after some failures; then the condition has the time."""
+    type_ = SUCCEEDED if is_condition_true(builder.status, SUCCEEDED) else FAILED
+    condition = find_condition(builder.status, type_) or {}
+    return builder.status.get("completionTime") or condition.get("lastTransitionTime")

@@ -1,61 +1,61 @@
-"""Pods whose node is gone: nobody ends them, nobody removes them, and their ranks would stay empty for ever.
+"""Pods on dead nodes: no kubelet ends or removes them, and their ranks would stay empty for ever.
 
-Where the job or the operator asks for it, they are removed by force after a bounded time. It is not their fault and
-counts against no limit. The cluster says since when a node is not ready; since when a node does not exist at all is
-written on its pods, as nobody else remembers it.
+Where the job or the operator asks for it, they are force-deleted after a bounded time. That counts against no limit.
+The cluster says since when a node is not Ready; since when a Node object is missing is written on its pods, because the
+cluster does not record it.
 """
 
 from collections.abc import Mapping
 
-from trainwright.engine.draft import Draft
+from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.facts import Facts
 from trainwright.engine.job_annotations import dead_node_seconds
-from trainwright.engine.moments import after
 from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import PODS
-from trainwright.objects.times import format_time, parse_time
+from trainwright.objects.times import format_time, parse_time, seconds_after
 
 NODE_GONE_SINCE = "trainwright.dev/node-gone-since"
-"""On pods: when their node was first found missing."""
+"""On pods: when their Node was first found missing."""
 
 
-def remove_stranded(draft: Draft) -> frozenset[str]:
-    """Removes what is stranded for too long; answers with the uids of those pods."""
-    seconds = dead_node_seconds(draft.job, draft.settings)
+def remove_stranded(facts: Facts, builder: PlanBuilder) -> frozenset[str]:
+    """Force-deletes pods that are stranded for too long; answers with their UIDs."""
+    seconds = dead_node_seconds(facts.job, facts.settings)
     if seconds is None:
         return frozenset()
-    dependent = [pod for pod in draft.children.all_pods if _needs_its_node(pod)]
-    nodes = draft.observed.nodes
+    dependent = [pod for pod in facts.children.pods.controlled if _needs_its_node(pod)]
+    nodes = facts.observed.nodes
     if nodes is None:
         if dependent:
-            _report_blindness(draft)
+            _warn_of_invisible_nodes(builder)
         return frozenset()
-    stranded = [pod for pod in dependent if _is_over(draft, _gone_since(draft, pod, nodes), seconds)]
+    stranded = [pod for pod in dependent if _is_over(facts, builder, _gone_since(facts, builder, pod, nodes), seconds)]
     for pod in stranded:
-        _remove(draft, pod, nodes)
+        _remove(builder, pod, nodes)
     return frozenset(pod.metadata.uid for pod in stranded)
 
 
 def _needs_its_node(pod: Pod) -> bool:
-    """A pod that has ended needs nobody, until it shall be removed: then its node must agree."""
+    """A finished pod does not need its node until it is deleted: then the kubelet must confirm."""
     return bool(pod.spec.node_name) and (pod.metadata.terminating or not pod.finished)
 
 
-def _gone_since(draft: Draft, pod: Pod, nodes: Mapping[str, Node]) -> str | None:
+def _gone_since(facts: Facts, builder: PlanBuilder, pod: Pod, nodes: Mapping[str, Node]) -> str | None:
     node = nodes.get(pod.spec.node_name)
     noted = pod.metadata.annotations.get(NODE_GONE_SINCE)
     if node is not None:
         if noted is not None:
-            _note(draft, pod, None)
+            _note(builder, pod, None)
         return node.unready_since
     if noted is None or not _is_time(noted):
-        noted = format_time(draft.now)
-        _note(draft, pod, noted)
+        noted = format_time(facts.now)
+        _note(builder, pod, noted)
     return noted
 
 
-def _note(draft: Draft, pod: Pod, since: str | None) -> None:
-    draft.patch(PODS, pod.metadata, {"metadata": {"annotations": {NODE_GONE_SINCE: since}}})
+def _note(builder: PlanBuilder, pod: Pod, since: str | None) -> None:
+    builder.patch(PODS, pod.metadata, {"metadata": {"annotations": {NODE_GONE_SINCE: since}}})
 
 
 def _is_time(text: str) -> bool:
@@ -66,28 +66,28 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _is_over(draft: Draft, since: str | None, seconds: int) -> bool:
-    end = None if since is None else after(since, seconds)
+def _is_over(facts: Facts, builder: PlanBuilder, since: str | None, seconds: int) -> bool:
+    end = None if since is None else seconds_after(since, seconds)
     if end is None:
         return False
-    if draft.now < end:
-        draft.wake(end)
-    return draft.now >= end
+    if facts.now < end:
+        builder.requeue_at(end)
+    return facts.now >= end
 
 
-def _remove(draft: Draft, pod: Pod, nodes: Mapping[str, Node]) -> None:
+def _remove(builder: PlanBuilder, pod: Pod, nodes: Mapping[str, Node]) -> None:
     name, node = pod.spec.node_name, nodes.get(pod.spec.node_name)
     if pod.metadata.terminating and pod.metadata.deletion_grace_period_seconds == 0:
-        kept_by = ", ".join(pod.metadata.finalizers) or "its finalizers"
-        draft.notice("DeadNode", f"Pod {pod.name} of the dead node {name} is kept by {kept_by}: remove them from it")
+        finalizers = ", ".join(pod.metadata.finalizers) or "its finalizers"
+        builder.warn("DeadNode", f"Pod {pod.name} of the dead node {name} is kept by {finalizers}: remove them from it")
         return
-    draft.delete_pod(pod, force=True)
-    fate = "is gone" if node is None else f"has not been ready since {node.unready_since}"
-    draft.tell("Warning", "DeadNode", f"Pod {pod.name} is removed by force because its node {name} {fate}")
+    builder.force_delete(PODS, pod.metadata)
+    state = "is gone" if node is None else f"has not been ready since {node.unready_since}"
+    builder.record_event("Warning", "DeadNode", f"Pod {pod.name} is removed by force because its node {name} {state}")
 
 
-def _report_blindness(draft: Draft) -> None:
-    draft.notice(
+def _warn_of_invisible_nodes(builder: PlanBuilder) -> None:
+    builder.warn(
         "NodesNotVisible",
         "Pods on dead nodes cannot be replaced because the operator may not see nodes: allow it to list and watch them",
     )

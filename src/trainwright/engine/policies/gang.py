@@ -1,14 +1,16 @@
 """Gang scheduling: a PodGroup tells the scheduler to start all pods of a job or none.
 
-Which scheduler it is, the operator's flag says, for all jobs alike.
+The operator's flag names the scheduler, for all jobs alike.
 """
 
 from contextlib import suppress
 from fractions import Fraction
 
 from trainwright.api.types import SchedulingPolicy
-from trainwright.engine.draft import Draft
-from trainwright.engine.policies import companions
+from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.facts import Facts
+from trainwright.engine.framework import Correction, ExtraObject, ExtraResource
+from trainwright.engine.observed import ExtraView
 from trainwright.engine.settings import Gang
 from trainwright.objects import Object
 from trainwright.objects.quantities import QuantityError, add_amounts, format_quantity, parse_quantity
@@ -20,68 +22,97 @@ _NOT_FOR_COPIES = ("kubectl.kubernetes.io/last-applied-configuration", "trainwri
 _UNDECIDED = ("", "Pending")
 
 
-def keep(draft: Draft) -> None:
-    """Keeps the PodGroup in line with the job."""
-    gang = draft.settings.gang
-    if gang is not None:
-        companions.keep(draft, gang.resource, _spec(draft, gang), annotations=_annotations(draft))
-
-
-def admits(draft: Draft) -> bool:
+def admits(facts: Facts) -> bool:
     """Whether pods may be created yet."""
-    gang = draft.settings.gang
+    gang = facts.settings.gang
     if gang is None:
         return True
-    group = companions.find(draft, gang.resource)
+    group = _present(facts, gang)
     if group is None or group.metadata.terminating:
         return False
-    return not gang.is_volcano or group.status.get("phase", "") not in _UNDECIDED
+    phase = (group.content.get("status") or {}).get("phase", "")
+    return not gang.is_volcano or phase not in _UNDECIDED
 
 
-def disband(draft: Draft) -> None:
-    gang = draft.settings.gang
-    if gang is not None and companions.remove(draft, gang.resource):
-        draft.tell("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup")
+def pod_group(facts: Facts) -> ExtraObject | None:
+    """The PodGroup of the job; None without a gang scheduler."""
+    gang = facts.settings.gang
+    if gang is None:
+        return None
+    return ExtraObject(
+        of=group_resource(gang),
+        name=facts.job.name,
+        content={"spec": _spec(facts, gang)},
+        job_field="spec.runPolicy.schedulingPolicy",
+        annotations=_annotations(facts),
+    )
 
 
-def decorate(draft: Draft, role: str, pod: Object) -> None:
+def group_resource(gang: Gang) -> ExtraResource:
+    return ExtraResource(
+        resource=gang.resource,
+        correction=Correction.PATCH,
+        deleted_on_suspend=True,
+        deleted_on_finish=True,
+        announced=frozenset({"delete"}),
+    )
+
+
+def report_removal(facts: Facts, builder: PlanBuilder, extra: ExtraView) -> None:
+    gang = facts.settings.gang
+    if gang is not None and extra.kind == gang.resource.kind and not extra.metadata.terminating:
+        builder.record_event("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup")
+
+
+def mark_member(facts: Facts, role: str, pod: Object) -> None:
     """Marks a new pod as a member of the group; a scheduler that the user chose is kept."""
-    gang = draft.settings.gang
+    gang = facts.settings.gang
     if gang is None:
         return
     if not pod["spec"].get("schedulerName"):
         pod["spec"]["schedulerName"] = gang.scheduler
     if gang.is_volcano:
-        marks = {_POD_GROUP_OF_VOLCANO: draft.job.name, _TASK_OF_VOLCANO: role.lower()}
+        marks = {_POD_GROUP_OF_VOLCANO: facts.job.name, _TASK_OF_VOLCANO: role.lower()}
         pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **marks}
     else:
-        pod["metadata"]["labels"][_POD_GROUP_LABEL] = draft.job.name
-    if has_other_scheduler(draft, gang):
-        draft.tell(
+        pod["metadata"]["labels"][_POD_GROUP_LABEL] = facts.job.name
+
+
+def warn_of_other_scheduler(facts: Facts, builder: PlanBuilder) -> None:
+    gang = facts.settings.gang
+    if gang is not None and _has_other_scheduler(facts, gang):
+        builder.record_event(
             "Warning",
             "SetPodTemplateSchedulerName",
             "Another scheduler is specified when gang-scheduling is enabled and it will not be overwritten",
         )
 
 
-def has_other_scheduler(draft: Draft, gang: Gang) -> bool:
-    chosen = {replica.template["spec"].get("schedulerName") for replica in draft.replicas.values()}
+def _has_other_scheduler(facts: Facts, gang: Gang) -> bool:
+    chosen = {replica.template["spec"].get("schedulerName") for replica in facts.job.replicas.values()}
     return bool(chosen - {None, "", gang.scheduler})
 
 
-def _spec(draft: Draft, gang: Gang) -> Object:
-    policy = draft.job.run_policy.scheduling_policy or SchedulingPolicy()
-    members = draft.job.total_replicas if policy.min_available is None else policy.min_available
+def _present(facts: Facts, gang: Gang) -> ExtraView | None:
+    """The job's own PodGroup."""
+    group = facts.find_extra(gang.resource.kind, facts.job.name)
+    return group if group is not None and facts.controls(group) else None
+
+
+def _spec(facts: Facts, gang: Gang) -> Object:
+    policy = facts.job.run_policy.scheduling_policy or SchedulingPolicy()
+    members = facts.job.total_replicas if policy.min_available is None else policy.min_available
     spec: Object = {"minMember": members}
-    resources = _least_resources(draft, members) if policy.min_resources is None else policy.min_resources
-    present = companions.find(draft, gang.resource)
+    resources = _least_resources(facts, members) if policy.min_resources is None else policy.min_resources
+    group = _present(facts, gang)
+    present: Object = (group.content.get("spec") or {}) if group else {}
     if resources or gang.is_volcano:
-        # A patch keeps what it does not name, and the group would wait for what nobody asks for any more.
-        asked_before = present.spec.get("minResources") if present else None
-        spec["minResources"] = {**dict.fromkeys(asked_before or ()), **resources}
+        # A merge patch keeps what it does not name; otherwise the PodGroup would keep waiting for resources that no
+        # replica requests.
+        spec["minResources"] = {**dict.fromkeys(present.get("minResources") or ()), **resources}
     if gang.is_volcano:
-        # Volcano's queues may be changed by who runs the cluster, on the group itself.
-        spec["queue"] = (present.spec.get("queue") if present else None) or policy.queue or "default"
+        # Administrators may move a PodGroup to another queue.
+        spec["queue"] = present.get("queue") or policy.queue or "default"
         if policy.priority_class:
             spec["priorityClassName"] = policy.priority_class
     elif policy.schedule_timeout_seconds is not None:
@@ -89,9 +120,9 @@ def _spec(draft: Draft, gang: Gang) -> Object:
     return spec
 
 
-def _least_resources(draft: Draft, members: int) -> Object:
-    """What the first `members` pods ask for together, those of the highest priority first."""
-    ordered = sorted(draft.replicas.values(), key=lambda replica: -_priority(draft, replica.template))
+def _least_resources(facts: Facts, members: int) -> Object:
+    """What the first `members` pods request together, those of the highest priority first."""
+    ordered = sorted(facts.job.replicas.values(), key=lambda replica: -_priority(facts, replica.template))
     total: dict[str, Fraction] = {}
     for replica in ordered:
         counted = min(replica.count, max(members, 0))
@@ -101,8 +132,8 @@ def _least_resources(draft: Draft, members: int) -> Object:
     return {name: format_quantity(amount) for name, amount in total.items() if amount}
 
 
-def _priority(draft: Draft, template: Object) -> int:
-    return draft.observed.priorities.get(template["spec"].get("priorityClassName"), 0)
+def _priority(facts: Facts, template: Object) -> int:
+    return facts.observed.priorities.get(template["spec"].get("priorityClassName"), 0)
 
 
 def _requests(template: Object) -> dict[str, Fraction]:
@@ -112,7 +143,7 @@ def _requests(template: Object) -> dict[str, Fraction]:
 
 
 def _amounts(asked: Object) -> dict[str, Fraction]:
-    """What is no quantity counts for nothing here: the API server refuses the pod for it, and says so."""
+    """Invalid quantities count for nothing here: the API server refuses the pods for them."""
     amounts = {}
     for name, value in asked.items():
         with suppress(QuantityError):
@@ -120,7 +151,7 @@ def _amounts(asked: Object) -> dict[str, Fraction]:
     return amounts
 
 
-def _annotations(draft: Draft) -> dict[str, str]:
-    """The job's, as schedulers read some of them; not what other tools keep there for themselves."""
-    annotations = draft.job.metadata.annotations
+def _annotations(facts: Facts) -> dict[str, str]:
+    """The job's annotations, because schedulers read some; without those that other tools keep for themselves."""
+    annotations = facts.job.metadata.annotations
     return {key: value for key, value in annotations.items() if not key.startswith(_NOT_FOR_COPIES)}

@@ -1,16 +1,17 @@
-"""Why a pod does not get on, told on the job, where its owner looks first."""
+"""Reports on the job why its pods do not start: users read a job's events first."""
 
 from collections.abc import Iterator
 
-from trainwright.engine.draft import Draft
+from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.facts import Facts
 from trainwright.objects.pods import ContainerStatus, Pod
 
 
-def report(draft: Draft) -> None:
-    for pod in draft.children.pods.values():
+def report(facts: Facts, builder: PlanBuilder) -> None:
+    for pod in facts.children.pods.ranked.values():
         if not pod.finished and not pod.metadata.terminating:
             for reason, message in _problems(pod):
-                draft.notice(reason, message)
+                builder.warn(reason, message)
 
 
 def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
@@ -25,9 +26,10 @@ def _problems(pod: Pod) -> Iterator[tuple[str, str]]:
 
 
 def _container_problems(pod: Pod, status: ContainerStatus) -> Iterator[tuple[str, str]]:
-    ended, waiting = status.state.terminated, status.state.waiting
+    terminated, waiting = status.state.terminated, status.state.waiting
     about = f"Error pod {pod.name} container {status.name}"
-    if ended is not None and ended.exit_code != 0:
-        yield ended.reason or "Error", f"{about} exitCode: {ended.exit_code} terminated message: {ended.message}"
+    if terminated is not None and terminated.exit_code != 0:
+        message = f"{about} exitCode: {terminated.exit_code} terminated message: {terminated.message}"
+        yield terminated.reason or "Error", message
     if waiting is not None and waiting.message:
         yield waiting.reason or "Waiting", f"{about} waiting message: {waiting.message}"

@@ -1,46 +1,51 @@
-"""`HostPorts`: on one machine every listener needs a port of its own. The declared one is taken while it is free, so
-that a single job sees what it would see anywhere."""
+"""`HostPorts`: on one machine every listener needs a port of its own. A listener gets the declared port while that is
+free, so that a single job sees what it would see anywhere."""
 
 from collections.abc import Iterable
 from itertools import chain
 
-from trainwright.engine.draft import Draft
+from trainwright.engine.assigned_ports import is_outdated, key_of, lost_its_port
+from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.facts import Facts
+from trainwright.engine.ranks import Rank
 
 
-def choose(draft: Draft) -> bool:
-    """Chooses ports that are missing or were lost; True if the choice is new and has to be recorded first."""
-    if not draft.host_ports:
+def assign(facts: Facts, builder: PlanBuilder) -> bool:
+    """Assigns ports that are missing or were lost; True if the assignment is new and has to be recorded first."""
+    if not facts.host_ports:
         return False
-    listeners = draft.framework.listeners(draft.job)
-    lost = _roles_without_port(draft)
-    chosen: dict[str, int] = {}
-    for role, declared in listeners.items():
-        current = draft.ports.get(role)
-        if current is not None and role not in lost:
-            chosen[role] = current
+    lost = _ranks_without_port(facts)
+    assigned: dict[Rank, int] = {}
+    unusable = facts.observed.taken_ports | set(facts.ports.values())
+    for rank, declared in facts.framework.listeners(facts.job).items():
+        current = facts.ports.get(rank)
+        if current is not None and rank not in lost:
+            assigned[rank] = current
             continue
-        unusable = draft.observed.taken_ports | set(chosen.values()) | set(draft.ports.values())
-        port = _free_port(declared if current is None else current, draft.settings.port_range, unusable)
+        port = _free_port(declared if current is None else current, facts.settings.port_range, unusable)
         if port is None:
-            _report_none_free(draft, role)
+            _warn_of_no_free_port(facts, builder, rank)
             return False
-        chosen[role] = port
-    if chosen == draft.ports:
+        assigned[rank] = port
+        unusable |= {port}
+    if assigned == facts.ports:
         return False
-    draft.put("ports", chosen)
+    builder.put("ports", {key_of(facts.job, rank): port for rank, port in assigned.items()})
     return True
 
 
-def are_chosen(draft: Draft) -> bool:
-    """Whether pods can be made: every listener has a port, or needs none of its own."""
-    return not draft.host_ports or draft.framework.listeners(draft.job).keys() == draft.ports.keys()
+def are_assigned(facts: Facts) -> bool:
+    """Whether pods can be created: every listener has its port, or needs none of its own."""
+    return not facts.host_ports or facts.framework.listeners(facts.job).keys() == facts.ports.keys()
 
 
-def _roles_without_port(draft: Draft) -> set[str]:
+def _ranks_without_port(facts: Facts) -> set[Rank]:
     return {
-        rank.role
-        for rank, pod in draft.children.pods.items()
-        if draft.lost_its_port(pod) and not draft.is_replaced(pod) and not draft.is_outdated(pod.metadata)
+        rank
+        for rank, pod in facts.children.pods.ranked.items()
+        if lost_its_port(pod, facts.ports.get(rank))
+        and pod.metadata.uid not in facts.replaced
+        and not is_outdated(facts.job, facts.framework, rank, pod.metadata, facts.ports)
     }
 
 
@@ -51,10 +56,11 @@ def _free_port(wanted: int, others: range, unusable: Iterable[int]) -> int | Non
     return next((port for port in candidates if port not in unusable), None)
 
 
-def _report_none_free(draft: Draft, role: str) -> None:
-    ports = draft.settings.port_range
-    draft.notice(
+def _warn_of_no_free_port(facts: Facts, builder: PlanBuilder, rank: Rank) -> None:
+    ports, name = facts.settings.port_range, facts.job.child_name(rank.role, rank.index)
+    builder.warn(
         "NoFreePort",
-        f"No port from {ports.start} to {ports.stop - 1} is free for {role}: end a job or a program that listens there",
+        f"No port from {ports.start} to {ports.stop - 1} is free for {name}: "
+        "stop a job or a program that listens there",
     )
-    draft.look_again()
+    builder.requeue_soon()

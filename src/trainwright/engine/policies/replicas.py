@@ -1,67 +1,95 @@
-"""Every rank has one pod and one service: makes those that are missing, removes those that are too many or outdated."""
+"""Every rank has one pod and, unless its role has none, one Service: creates missing ones, deletes surplus and outdated
+ones."""
 
+from collections.abc import Callable
+from functools import partial
+
+from trainwright.engine.assigned_ports import is_outdated
+from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.children import Classified
 from trainwright.engine.conditions import is_finished
-from trainwright.engine.draft import Draft
-from trainwright.engine.pod_outcome import End, end_of
-from trainwright.engine.policies import ports
+from trainwright.engine.facts import Facts
+from trainwright.engine.observed import ServiceView
+from trainwright.engine.pod_outcome import PodOutcome, outcome_of
+from trainwright.engine.policies import gang, ports
 from trainwright.engine.policies.name_conflicts import wait_for
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.pods import render_pod
+from trainwright.engine.rendering.pods import PodRenderer
 from trainwright.engine.rendering.services import render_service
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod
+from trainwright.objects.resources import PODS, SERVICES, Resource
 
 
-def bring_up(draft: Draft, *, admitted: bool) -> None:
+def bring_up(facts: Facts, builder: PlanBuilder, *, admitted: bool) -> None:
     """`admitted`: whether new children may be created yet."""
-    if is_finished(draft.status):
+    if is_finished(builder.status):
         return
-    _remove(draft)
-    if not admitted or not ports.are_chosen(draft):
+    _delete(facts, builder)
+    if not admitted or not ports.are_assigned(facts):
         return
-    for role, replica in draft.replicas.items():
-        completed = draft.completed(role)
-        open_ranks = [Rank(role, index) for index in range(replica.count) if index not in completed]
-        if not draft.group_goes:
-            _create_pods(draft, [rank for rank in open_ranks if rank not in draft.children.pods])
-        _create_services(draft, [rank for rank in open_ranks if rank not in draft.children.services])
+    renderer = PodRenderer(facts)
+    for role, replica in facts.job.replicas.items():
+        completed = facts.pods.completed[role]
+        unfinished = [Rank(role, index) for index in range(replica.count) if index not in completed]
+        if not builder.group_restarting:
+            missing = [rank for rank in unfinished if rank not in facts.children.pods.ranked]
+            _create_pods(facts, builder, missing, renderer)
+        if replica.role.has_service:
+            services = facts.children.services
+            for rank in unfinished:
+                if rank not in services.ranked:
+                    _create(facts, builder, services, SERVICES, rank, partial(render_service, facts, rank))
 
 
-def _remove(draft: Draft) -> None:
-    for pod in draft.children.surplus_pods:
-        draft.delete_pod(pod)
-    for service in draft.children.surplus_services:
-        draft.delete_service(service)
-    for pod in draft.children.pods.values():
-        outdated = draft.is_outdated(pod.metadata) and end_of(pod) is not End.SUCCEEDED
-        if outdated or draft.is_replaced(pod) or draft.group_goes:
-            draft.delete_pod(pod)
-    for service in draft.children.services.values():
-        if draft.is_outdated(service.metadata):
-            draft.delete_service(service)
+def _delete(facts: Facts, builder: PlanBuilder) -> None:
+    for pod in facts.children.pods.surplus.values():
+        builder.delete(PODS, pod.metadata)
+    for service in facts.children.services.surplus.values():
+        builder.delete(SERVICES, service.metadata)
+    for rank, pod in facts.children.pods.ranked.items():
+        if builder.group_restarting or pod.metadata.uid in builder.replaced or _is_outdated(facts, rank, pod):
+            builder.delete(PODS, pod.metadata)
+    if facts.host_ports:
+        for rank, service in facts.children.services.ranked.items():
+            if is_outdated(facts.job, facts.framework, rank, service.metadata, facts.ports, alone=True):
+                builder.delete(SERVICES, service.metadata)
 
 
-def _create_pods(draft: Draft, missing: list[Rank]) -> None:
+def _is_outdated(facts: Facts, rank: Rank, pod: Pod) -> bool:
+    """True if the pod was made for other ports and has not succeeded with them."""
+    if not facts.host_ports or outcome_of(pod) is PodOutcome.SUCCEEDED:
+        return False
+    return is_outdated(facts.job, facts.framework, rank, pod.metadata, facts.ports)
+
+
+def _create_pods(facts: Facts, builder: PlanBuilder, missing: list[Rank], renderer: PodRenderer) -> None:
     for rank in missing:
-        name = draft.name_of(rank)
-        if name in draft.children.of_pods.orphans:
-            continue  # it is being adopted
-        if blocker := draft.children.of_pods.foreign.get(name):
-            wait_for(draft, "Pod", blocker)
-            continue
-        draft.creates.append(render_pod(draft, rank))
-        if draft.replicas[rank.role].template["spec"].get("restartPolicy"):
-            draft.tell(
-                "Warning",
-                "SetPodTemplateRestartPolicy",
-                "Restart policy in pod template will be overwritten by restart policy in replica spec",
-            )
+        if _create(facts, builder, facts.children.pods, PODS, rank, partial(renderer.render, rank)):
+            gang.warn_of_other_scheduler(facts, builder)
+            if facts.job.replicas[rank.role].template["spec"].get("restartPolicy"):
+                builder.record_event(
+                    "Warning",
+                    "SetPodTemplateRestartPolicy",
+                    "Restart policy in pod template will be overwritten by restart policy in replica spec",
+                )
 
 
-def _create_services(draft: Draft, missing: list[Rank]) -> None:
-    for rank in missing:
-        name = draft.name_of(rank)
-        if name in draft.children.of_services.orphans:
-            continue
-        if blocker := draft.children.of_services.foreign.get(name):
-            wait_for(draft, "Service", blocker)
-        else:
-            draft.creates.append(render_service(draft, rank))
+def _create(
+    facts: Facts,
+    builder: PlanBuilder,
+    children: Classified[Pod] | Classified[ServiceView],
+    resource: Resource,
+    rank: Rank,
+    render: Callable[[], Object],
+) -> bool:
+    """False if the name is taken: by an orphan that is being adopted, or by another object."""
+    name = facts.job.child_name(rank.role, rank.index)
+    if name in children.orphans:
+        return False
+    if blocker := children.foreign.get(name):
+        wait_for(facts, builder, resource.kind, blocker)
+        return False
+    job_field = f"spec.{facts.job.kind.replicas_field}[{rank.role}].template"
+    builder.create(resource, name, render, job_field=job_field)
+    return True

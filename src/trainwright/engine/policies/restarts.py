@@ -1,146 +1,120 @@
 """Failed pods are replaced or fail the job, as their role's restart policy says. Replacements are counted.
 
-Where the job or the operator asks for it, a pod is never replaced alone: a collective cannot be rejoined by one rank,
-so all pods go, and the first new one comes when the last old one is gone. Such a restart of the whole group counts
-once, however many of its pods failed. It is under way as long as `status.replacedPods` names anybody.
+Where the job or the operator asks for it, a pod is never replaced alone: one rank cannot rejoin a collective, so all
+pods are deleted, and the first new one is created when the last old one is gone. Such a group restart counts once,
+however many of its pods failed. It is under way as long as `status.replacedPods` is not empty.
 """
 
+from collections.abc import Mapping
+from datetime import datetime
+
+from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import FAILED, RESTARTING
-from trainwright.engine.draft import Draft
+from trainwright.engine.facts import Facts
 from trainwright.engine.plan import Transition
-from trainwright.engine.pod_outcome import End, end_of, exit_code, is_active, is_disrupted
+from trainwright.engine.pod_outcome import PodOutcome, outcome_of
 from trainwright.engine.policies import backoff
+from trainwright.engine.policies.restart_policy import is_excused, is_replaceable
 from trainwright.engine.ranks import Rank
 from trainwright.objects.pods import Pod
 
-_SIGNALS = 128
-"""Exit codes from here on mean that a signal ended the program; the policy ExitCode tries again after those."""
+
+def forget_deleted_pods(facts: Facts, builder: PlanBuilder) -> None:
+    """Drops replaced pods that no longer exist. A group restart keeps its list until every old pod is gone."""
+    builder.replaced = set(facts.replaced)
 
 
-def strike_off_the_gone(draft: Draft) -> None:
-    """Forgets replaced pods that are gone; of a group that restarts nobody is forgotten before all are gone."""
-    if not draft.group_restart:
-        draft.replaced &= {pod.metadata.uid for pod in draft.children.all_pods}
-    elif draft.replaced and not draft.children.all_pods and not draft.children.of_pods.orphans:
-        draft.replaced.clear()
-        draft.complete({})  # the new group starts with all its ranks
-
-
-def postpone(draft: Draft) -> None:
-    """Decides who of the failed has to wait: nobody to whom the cluster did it; of a group that restarts as one nobody,
-    or all."""
-    moments = {
-        rank: moment
-        for rank, pod in draft.failures.items()
-        if is_replaceable(draft, rank, pod)
-        and not is_disrupted(pod)
-        and (moment := backoff.not_before(draft, rank, pod))
-    }
-    if not draft.group_restart or (len(moments) == len(draft.failures) and not draft.taken_away):
-        draft.postponed = moments
-
-
-def restarts(draft: Draft) -> int:
+def restart_count(facts: Facts) -> int:
     """What counts against backoffLimit: restarts of pods that were replaced, replacements that are due, and restarts
-    by the kubelet of pods that live."""
-    counted = sum((draft.status.get("restarts") or {}).values())
-    due = sum(_due(draft, draft.failures).values())
-    return int(counted) + due + sum(_restarts_of_the_living(draft).values())
+    by the kubelet of active pods."""
+    due = sum(_costs(facts, facts.pods.failed).values())
+    return sum(_counted(facts).values()) + due + sum(_kubelet_restarts(facts).values())
 
 
-def is_excused(draft: Draft, pod: Pod) -> bool:
-    """What the cluster did to a pod is not its fault; nor is it, in a group that restarts as one, when a peer was taken
-    from it at the same time."""
-    return is_disrupted(pod) or (draft.group_restart and draft.lost_a_member)
-
-
-def replace_failed(draft: Draft, *, stranded: frozenset[str]) -> None:
-    """`stranded`: the uids of pods that are removed because their node is gone."""
-    for rank, pod in draft.failures.items():
-        if draft.replicas[rank.role].restart_policy == "ExitCode" and not is_replaceable(draft, rank, pod):
-            message = f'job "{draft.job.name}" is failing because "{rank.role}" replica(s) failed.'
-            draft.finish(FAILED, message=message, event="Warning")
-            return
-    if draft.group_restart:
-        _restart_group(draft, stranded)
+def replace_failed(
+    facts: Facts, builder: PlanBuilder, *, stranded: frozenset[str], postponed: Mapping[Rank, datetime]
+) -> Mapping[Rank, datetime]:
+    """Answers with the failed pods that still wait. `stranded`: UIDs of pods that are removed with a dead node."""
+    for rank, pod in facts.pods.failed.items():
+        if facts.job.replicas[rank.role].restart_policy == "ExitCode" and not is_replaceable(facts, rank, pod):
+            builder.finish(FAILED, facts.texts.permanent_exit_code, event_type="Warning", role=rank.role)
+            return postponed
+    if facts.group_restart:
+        if _restart_group(facts, builder, stranded, postponed):
+            postponed = {}
     else:
-        _replace_one_by_one(draft)
-    backoff.report(draft)
+        _replace_one_by_one(facts, builder, postponed)
+    backoff.report(facts, builder, postponed)
+    return postponed
 
 
-def is_replaceable(draft: Draft, rank: Rank, pod: Pod) -> bool:
-    match draft.replicas[rank.role].restart_policy:
-        case "OnFailure" | "Always":
-            return True
-        case "ExitCode":
-            code = exit_code(pod, draft.job.kind.container)
-            return code is None or code >= _SIGNALS or is_disrupted(pod)
-        case _:
-            return False
-
-
-def _replace_one_by_one(draft: Draft) -> None:
+def _replace_one_by_one(facts: Facts, builder: PlanBuilder, postponed: Mapping[Rank, datetime]) -> None:
     replaced = {
         rank: pod
-        for rank, pod in draft.failures.items()
-        if is_replaceable(draft, rank, pod) and rank not in draft.postponed
+        for rank, pod in facts.pods.failed.items()
+        if is_replaceable(facts, rank, pod) and rank not in postponed
     }
-    _account(draft, _due(draft, replaced), replaced)
+    _count(facts, builder, _costs(facts, replaced), replaced)
     for rank in replaced:
-        draft.transition(Transition.RESTARTED)
-        message = f"job {draft.job.name} is restarting because {rank.role} replica(s) failed."
-        draft.set_condition(RESTARTING, word="Restarting", message=message)
-        draft.tell("Warning", draft.reason("Restarting"), message)
+        builder.count(Transition.RESTARTED)
+        builder.set_condition(RESTARTING, facts.texts.pod_restarting, role=rank.role)
+        builder.record("Warning", facts.texts.pod_restarting, role=rank.role)
 
 
-def _restart_group(draft: Draft, stranded: frozenset[str]) -> None:
-    if draft.group_goes or any(not is_replaceable(draft, rank, pod) for rank, pod in draft.failures.items()):
-        return
-    lost = {rank: pod for rank, pod in draft.children.pods.items() if pod.metadata.uid in stranded}
-    leaving = {**draft.failures, **draft.taken_away, **lost}
-    if not leaving or (draft.postponed and not lost):
-        return
-    draft.postponed = {}
-    costs = _due(draft, draft.failures)
-    for role, kubelets in _restarts_of_the_living(draft).items():
-        costs[role] = costs.get(role, 0) + kubelets
-    _account(draft, costs, leaving)
-    draft.transition(Transition.RESTARTED)
-    culprit = next(iter(leaving.values()))
-    fate = "failed" if end_of(culprit) is End.FAILED else "was taken away"
-    message = f"job {draft.job.name} is restarting all its replicas because {culprit.name} {fate}."
-    draft.set_condition(RESTARTING, word="Restarting", message=message)
-    draft.tell("Warning", draft.reason("Restarting"), message)
+def _restart_group(
+    facts: Facts, builder: PlanBuilder, stranded: frozenset[str], postponed: Mapping[Rank, datetime]
+) -> bool:
+    """True if the group restarts now."""
+    failed = facts.pods.failed
+    if facts.group_restarting or any(not is_replaceable(facts, rank, pod) for rank, pod in failed.items()):
+        return False
+    lost = {rank: pod for rank, pod in facts.children.pods.ranked.items() if pod.metadata.uid in stranded}
+    ended = {**failed, **facts.pods.deleted, **lost}
+    if not ended or (postponed and not lost):
+        return False
+    costs = _costs(facts, failed)
+    for role, restarts in _kubelet_restarts(facts).items():
+        costs[role] = costs.get(role, 0) + restarts
+    _count(facts, builder, costs, ended)
+    builder.count(Transition.RESTARTED)
+    first = next(iter(ended.values()))
+    outcome = "failed" if outcome_of(first) is PodOutcome.FAILED else "was deleted"
+    builder.set_condition(RESTARTING, facts.texts.group_restarting, pod=first.name, outcome=outcome)
+    builder.record("Warning", facts.texts.group_restarting, pod=first.name, outcome=outcome)
+    return True
 
 
-def _account(draft: Draft, costs: dict[str, int], replaced: dict[Rank, Pod]) -> None:
-    """Writes down who was counted, before anything is deleted: so no failure is ever counted twice."""
-    counted = dict(draft.status.get("restarts") or {})
+def _count(facts: Facts, builder: PlanBuilder, costs: Mapping[str, int], replaced: Mapping[Rank, Pod]) -> None:
+    """Records which pods are counted before any of them is deleted, so that no failure is ever counted twice."""
+    counted = _counted(facts)
     for role, cost in costs.items():
         counted[role] = counted.get(role, 0) + cost
-    draft.put("restarts", {role: count for role, count in counted.items() if count})
-    draft.replaced |= {pod.metadata.uid for pod in replaced.values()}
+    builder.put("restarts", {role: count for role, count in counted.items() if count})
+    builder.replaced |= {pod.metadata.uid for pod in replaced.values()}
 
 
-def _due(draft: Draft, failures: dict[Rank, Pod]) -> dict[str, int]:
-    """By role, what the replacement of pods that have failed costs: each what the kubelet did to keep it alive,
-    and one for the pod itself, or one for the group."""
+def _counted(facts: Facts) -> dict[str, int]:
+    """By role, the restarts that are in the status."""
+    return dict((facts.job.raw.get("status") or {}).get("restarts") or {})
+
+
+def _costs(facts: Facts, failed: Mapping[Rank, Pod]) -> dict[str, int]:
+    """By role, what the replacement of failed pods costs: each its restarts by the kubelet, and one for the pod itself,
+    or one for the group."""
     costs: dict[str, int] = {}
     charged = False
-    for rank, pod in failures.items():
-        if is_replaceable(draft, rank, pod):
-            blamed = not is_excused(draft, pod) and not (draft.group_restart and charged)
+    for rank, pod in failed.items():
+        if is_replaceable(facts, rank, pod):
+            blamed = not is_excused(facts, pod) and not (facts.group_restart and charged)
             charged = charged or blamed
             costs[rank.role] = costs.get(rank.role, 0) + pod.restarts + int(blamed)
     return costs
 
 
-def _restarts_of_the_living(draft: Draft) -> dict[str, int]:
-    """By role, restarts by the kubelet. Where it shall not restart anything there is nothing to count."""
+def _kubelet_restarts(facts: Facts) -> dict[str, int]:
+    """By role, restarts by the kubelet of active pods; the policy Never has none."""
     costs: dict[str, int] = {}
-    if draft.group_goes:
-        return costs
-    for rank, pod in draft.children.pods.items():
-        if is_active(pod) and not draft.is_replaced(pod) and draft.replicas[rank.role].restart_policy != "Never":
+    for rank, pod in facts.pods.active.items():
+        if facts.job.replicas[rank.role].restart_policy != "Never":
             costs[rank.role] = costs.get(rank.role, 0) + pod.restarts
     return costs

@@ -1,117 +1,106 @@
-"""What the job's status says: its start, the ranks that have finished, how many pods stand where, and the verdict."""
+"""What the job's status says: its start, the ranks that have completed, how many pods stand where, its conditions."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
-from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, is_finished
-from trainwright.engine.draft import Draft
-from trainwright.engine.framework import Tally
+from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, is_finished
+from trainwright.engine.facts import Facts
+from trainwright.engine.framework import RoleState
 from trainwright.engine.plan import Transition
-from trainwright.engine.pod_outcome import End, end_of, exit_code, is_active
+from trainwright.engine.pod_outcome import exit_code
+from trainwright.engine.policies import extra_objects
+from trainwright.engine.ranks import Rank
 from trainwright.engine.rendering.labels import role_selector
 from trainwright.objects import Object
 from trainwright.objects.pods import Pod
 from trainwright.objects.times import format_time
 
 
-def mark_created(draft: Draft) -> None:
-    """The first look at a job: say so, and say once what its author should change."""
-    job = draft.job
-    if draft.set_condition(CREATED, word="Created", message=f"{job.kind.name} {job.name} is created."):
-        draft.transition(Transition.CREATED)
-        for warning in job.warnings:
-            draft.tell("Warning", "DeprecatedField", warning)
-        for field in _without_effect(draft):
-            draft.tell("Warning", "FieldWithoutEffect", field)
+def mark_created(facts: Facts, builder: PlanBuilder) -> None:
+    """For a job that is reconciled for the first time; its warnings are recorded once."""
+    if builder.set_condition(CREATED, facts.texts.created):
+        builder.count(Transition.CREATED)
+        for warning in facts.job.warnings:
+            builder.record_event("Warning", "DeprecatedField", warning)
+        for field in _without_effect(facts):
+            builder.record_event("Warning", "FieldWithoutEffect", field)
 
 
-def mark_started(draft: Draft) -> None:
-    draft.status.setdefault("startTime", format_time(draft.now))
+def mark_started(facts: Facts, builder: PlanBuilder) -> None:
+    builder.status.setdefault("startTime", format_time(facts.now))
 
 
-def record_ends(draft: Draft) -> None:
-    """Remembers who has finished, and tells each pod's exit code once."""
-    completed = {role: draft.completed(role) for role in draft.replicas}
-    for rank, pod in draft.children.pods.items():
-        fresh = end_of(pod) is End.SUCCEEDED and not draft.is_replaced(pod) and rank.index not in completed[rank.role]
-        if fresh:
-            completed[rank.role].add(rank.index)
-        if fresh or (rank in draft.failures and rank not in draft.postponed):
-            _tell_exit(draft, pod)
-    draft.complete(completed)
+def record_outcomes(facts: Facts, builder: PlanBuilder, postponed: Mapping[Rank, datetime]) -> None:
+    """Records the ranks that have completed, and the exit code of each pod once."""
+    for rank, pod in facts.children.pods.ranked.items():
+        if rank in facts.pods.just_completed or (rank in facts.pods.failed and rank not in postponed):
+            _record_exit_code(facts, builder, rank, pod)
+    replicas = facts.job.replicas
+    builder.put_completed({role: done for role, done in facts.pods.completed.items() if replicas[role].role.completes})
 
 
-def count(draft: Draft) -> dict[str, Tally]:
+def count(facts: Facts, builder: PlanBuilder) -> dict[str, RoleState]:
     """How the pods of each role stand; the numbers go into the status."""
-    active, failed = Counter(_active_roles(draft)), Counter(rank.role for rank in draft.failures)
-    tallies = {
-        role: Tally(active=active[role], succeeded=len(draft.completed(role)), failed=failed[role])
-        for role in draft.replicas
+    active: dict[str, dict[int, Pod]] = {role: {} for role in facts.job.replicas}
+    for rank, pod in facts.pods.active.items():
+        active[rank.role][rank.index] = pod
+    failed: dict[str, set[int]] = {role: set() for role in facts.job.replicas}
+    for rank in facts.pods.failed:
+        failed[rank.role].add(rank.index)
+    states = {
+        role: RoleState(active[role], completed, frozenset(failed[role]))
+        for role, completed in facts.pods.completed.items()
     }
-    draft.put("replicaStatuses", {role: _replica_status(draft, role, tally) for role, tally in tallies.items()})
-    return tallies
+    builder.put("replicaStatuses", {role: _replica_status(facts, role, state) for role, state in states.items()})
+    return states
 
 
-def succeed(draft: Draft) -> None:
-    draft.finish(SUCCEEDED, message=draft.framework.succeeded_message(draft.job))
-
-
-def judge(draft: Draft, tallies: Mapping[str, Tally]) -> None:
-    """Sets the condition that follows from the numbers of a job that has not succeeded, the deciding role first."""
-    job, framework = draft.job, draft.framework
-    if is_finished(draft.status) or draft.group_goes:
+def judge(
+    facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState], postponed: Mapping[Rank, datetime]
+) -> None:
+    """Sets the conditions of a job that has not succeeded."""
+    if is_finished(builder.status) or builder.group_restarting:
         return
-    if tallies[framework.decider(job)].active > 0 and not draft.postponed:
-        draft.set_condition(RUNNING, word="Running", message=framework.running_message(job))
-    for role, tally in tallies.items():
-        _judge_failures(draft, role, tally)
+    if not postponed and facts.framework.is_running(facts.job, states):
+        builder.set_condition(RUNNING, facts.texts.running)
+    for role in facts.framework.failing_roles(facts.job, states):
+        _judge_failures(facts, builder, role, len(states[role].failed), waiting=bool(postponed))
 
 
-def _without_effect(draft: Draft) -> Iterator[str]:
-    """Fields that the job sets and nobody honours, each with what to do instead."""
-    job, settings = draft.job, draft.settings
-    if job.run_policy.scheduling_policy is not None and settings.gang is None:
+def _without_effect(facts: Facts) -> Iterator[str]:
+    """Fields of the job that have no effect here, each with what to do instead."""
+    job = facts.job
+    if job.run_policy.scheduling_policy is not None and facts.settings.gang is None:
         yield (
             "spec.runPolicy.schedulingPolicy: pods are scheduled one by one, this operator schedules no gangs; "
             "start it with --gang-scheduler-name"
         )
-    if not job.problem and not settings.autoscaling and draft.framework.autoscaling(job) is not None:
-        yield "spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is created here; use kubectl scale"
+    if not job.problem:
+        yield from extra_objects.unavailable(facts)
 
 
-def _judge_failures(draft: Draft, role: str, tally: Tally) -> None:
-    job, replica = draft.job, draft.replicas[role]
-    if tally.failed == 0:
+def _judge_failures(facts: Facts, builder: PlanBuilder, role: str, failed: int, *, waiting: bool) -> None:
+    texts = facts.texts
+    if facts.job.replicas[role].restart_policy == "Never":
+        builder.finish(FAILED, texts.role_failed, role=role, failed=failed)
         return
-    if replica.restart_policy == "Never":
-        draft.finish(
-            FAILED, message=f"{job.kind.name} {job.name} is failed because {tally.failed} {role} replica(s) failed."
-        )
-        return
-    message = f"{job.kind.name} {job.name} is restarting because {tally.failed} {role} replica(s) failed."
-    changed = draft.set_condition(RESTARTING, word="Restarting", message=message)
-    if changed or not draft.postponed:
-        draft.tell("Warning", draft.reason("Restarting"), message)
+    changed = builder.set_condition(RESTARTING, texts.role_restarting, role=role, failed=failed)
+    if changed or not waiting:
+        builder.record("Warning", texts.role_restarting, role=role, failed=failed)
 
 
-def _active_roles(draft: Draft) -> Iterator[str]:
-    """The role of each pod that runs and is to stay."""
-    if not draft.group_goes:
-        yield from (
-            rank.role for rank, pod in draft.children.pods.items() if is_active(pod) and not draft.is_replaced(pod)
-        )
-
-
-def _replica_status(draft: Draft, role: str, tally: Tally) -> Object:
+def _replica_status(facts: Facts, role: str, state: RoleState) -> Object:
     """Zeros are left out, as Kubernetes does."""
-    numbers = {"active": tally.active, "succeeded": tally.succeeded, "failed": tally.failed}
+    numbers = {"active": len(state.active), "succeeded": len(state.completed), "failed": len(state.failed)}
     status: Object = {name: number for name, number in numbers.items() if number}
-    if draft.job.kind.scaled_role is not None:
-        status["selector"] = role_selector(draft.job, role)
+    if facts.job.kind.scaled_role is not None:
+        status["selector"] = role_selector(facts.job, role)
     return status
 
 
-def _tell_exit(draft: Draft, pod: Pod) -> None:
-    code = exit_code(pod, draft.job.kind.container)
+def _record_exit_code(facts: Facts, builder: PlanBuilder, rank: Rank, pod: Pod) -> None:
+    code = exit_code(pod, facts.job.replicas[rank.role].container)
     if code is not None:
-        draft.tell("Normal", "ExitedWithCode", f"Pod: {draft.job.namespace}.{pod.name} exited with code {code}")
+        message = f"Pod: {facts.job.namespace}.{pod.name} exited with code {code}"
+        builder.record_event("Normal", "ExitedWithCode", message)

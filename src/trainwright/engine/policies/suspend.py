@@ -1,42 +1,42 @@
 """A suspended job has no pods, whatever its cleanPodPolicy; a resumed one starts from the beginning."""
 
+from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import RUNNING, SUSPENDED
-from trainwright.engine.draft import Draft
+from trainwright.engine.facts import Facts
+from trainwright.engine.policies import extra_objects
 from trainwright.objects.conditions import is_condition_true
+from trainwright.objects.resources import PODS, SERVICES
 from trainwright.objects.times import format_time
 
 
-def suspend(draft: Draft) -> None:
-    job = draft.job
-    message = f"{job.kind.name} {job.name} is suspended."
-    for pod in draft.children.all_pods:
-        draft.delete_pod(pod)
-    for service in draft.children.all_services:
-        draft.delete_service(service)
-    for status in (draft.status.get("replicaStatuses") or {}).values():
+def suspend(facts: Facts, builder: PlanBuilder) -> None:
+    for pod in facts.children.pods.controlled:
+        builder.delete(PODS, pod.metadata)
+    for service in facts.children.services.controlled:
+        builder.delete(SERVICES, service.metadata)
+    extra_objects.remove(facts, builder, on_suspend=True)
+    for status in (builder.status.get("replicaStatuses") or {}).values():
         status.pop("active", None)
-    _forget_the_run(draft)
-    if is_condition_true(draft.status, RUNNING):
-        draft.set_condition(RUNNING, word="Suspended", message=message, truth=False)
-    if draft.set_condition(SUSPENDED, word="Suspended", message=message):
-        draft.tell("Normal", draft.reason("Suspended"), message)
+    _forget_the_run(facts, builder)
+    if is_condition_true(builder.status, RUNNING):
+        builder.set_condition(RUNNING, facts.texts.suspended, False)
+    if builder.set_condition(SUSPENDED, facts.texts.suspended):
+        builder.record("Normal", facts.texts.suspended)
 
 
-def resume(draft: Draft) -> None:
-    """For a job that is marked as suspended and shall run again."""
-    job = draft.job
-    message = f"{job.kind.name} {job.name} is resumed."
-    draft.set_condition(SUSPENDED, word="Resumed", message=message, truth=False)
-    draft.status["startTime"] = format_time(draft.now)
-    draft.tell("Normal", draft.reason("Resumed"), message)
+def resume(facts: Facts, builder: PlanBuilder) -> None:
+    """For a job that is marked as suspended and should run again."""
+    builder.set_condition(SUSPENDED, facts.texts.resumed, False)
+    builder.status["startTime"] = format_time(facts.now)
+    builder.record("Normal", facts.texts.resumed)
 
 
-def _forget_the_run(draft: Draft) -> None:
+def _forget_the_run(facts: Facts, builder: PlanBuilder) -> None:
     """A collective starts again with all its ranks. How the pods of this run end means nothing for the next one.
 
-    Who has gone is struck off with the last of them: a thousand pods that go one by one are not worth as many writes.
+    Their UIDs are kept until the last pod is gone: one write for each of a thousand pods would be too many.
     """
     for field in ("completedIndexes", "restarts", "ports"):
-        draft.put(field, None)
-    present = {pod.metadata.uid for pod in draft.children.all_pods}
-    draft.replaced = draft.replaced | present if present else set()
+        builder.put(field, None)
+    present = {pod.metadata.uid for pod in facts.children.pods.controlled}
+    builder.replaced = builder.replaced | present if present else set()

@@ -1,20 +1,21 @@
-"""The init container in which a pod waits, bounded, until it can find the peer that it needs: by name, or at its port.
+"""The init container in which a pod waits, for a bounded time, until it can reach a peer: by name, or at its port.
 
-Its script runs wherever there is a shell: in busybox, in Alpine, in a bare Debian. It judges nslookup by what it
-prints, because that of busybox fails whenever one of several search domains does not know the name.
+Its script runs wherever there is a shell: in busybox, in Alpine, in a bare Debian. It judges nslookup by its output,
+because busybox's fails whenever one of several search domains does not know the name.
 """
 
+from collections.abc import Iterable
 from itertools import count
 
-from trainwright.api.defaults import default_container
-from trainwright.engine.draft import Draft
+from trainwright.api.defaults import main_container
+from trainwright.engine.addressing import declared_port
+from trainwright.engine.facts import Facts
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.addressing import declared_port
 from trainwright.engine.settings import InitContainer
 from trainwright.objects import Object
 
 _NOBODY = 65534
-"""A user that every image may run as: the script needs no rights, and no entry in /etc/passwd."""
+"""A user that every image may run as: the script needs no privileges, and no entry in /etc/passwd."""
 
 _COPIED = ("runAsNonRoot", "runAsGroup", "seccompProfile", "readOnlyRootFilesystem")
 
@@ -44,7 +45,7 @@ _TRY = """\
 tries=0
 while [ $tries -lt {tries} ]; do
   found && exit 0
-  echo "waiting for master"
+  echo "waiting for {peer}"
   sleep {pause:g}
   tries=$((tries + 1))
 done
@@ -52,69 +53,67 @@ exit 1
 """
 
 
-def init_containers(draft: Draft, rank: Rank) -> list[Object]:
-    """None where nobody waits: no peer, or switched off."""
-    settings = draft.settings.init_container
-    peer = draft.framework.waits_for(draft.job, rank)
+def init_containers(facts: Facts, rank: Rank) -> list[Object]:
+    """None where the pod has no peer to wait for, or waiting is switched off."""
+    settings = facts.settings.init_container
+    peer = facts.framework.waits_for(facts.job, rank)
     if settings is None or peer is None:
         return []
     if settings.template is None:
-        containers = [_container(draft, rank, peer, settings)]
-    else:
-        host = draft.addresses.host(peer)
-        containers = settings.template.render(master=host, image=settings.image, max_tries=settings.max_tries)
-    return _with_free_names(draft, rank, containers)
+        return [_container(facts, rank, peer, settings)]
+    host = facts.addresses.host(peer)
+    return settings.template.render(master=host, image=settings.image, max_tries=settings.max_tries)
 
 
-def _container(draft: Draft, rank: Rank, peer: Rank, settings: InitContainer) -> Object:
+def _container(facts: Facts, rank: Rank, peer: Rank, settings: InitContainer) -> Object:
     container: Object = {
-        "name": f"init-{draft.job.kind.framework}",
+        "name": f"init-{facts.job.kind.framework}",
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["sh", "-c", _script(draft, peer, settings)],
+        "command": ["sh", "-c", _script(facts, peer, settings)],
     }
     if settings.limited:
         container["resources"] = {
             "requests": {"cpu": "50m", "memory": "10Mi"},
             "limits": {"cpu": "100m", "memory": "20Mi"},
         }
-        if context := _security_context(draft, rank):
+        if context := _security_context(facts, rank):
             container["securityContext"] = context
     return container
 
 
-def _script(draft: Draft, peer: Rank, settings: InitContainer) -> str:
-    host = draft.addresses.host(peer)
+def _script(facts: Facts, peer: Rank, settings: InitContainer) -> str:
+    host = facts.addresses.host(peer)
     if settings.wait_for_port:
-        port = draft.addresses.port(peer.role, declared_port(draft.job, peer.role))
-        look = _FIND_PORT.format(host=host, port=port)
+        port = facts.addresses.port(peer, declared_port(facts.job, peer.role))
+        find = _FIND_PORT.format(host=host, port=port)
     else:
-        look = _FIND_NAME.format(host=host)
-    return look + _TRY.format(tries=settings.max_tries, pause=settings.pause_seconds)
+        find = _FIND_NAME.format(host=host)
+    return find + _TRY.format(peer=peer.role.lower(), tries=settings.max_tries, pause=settings.pause_seconds)
 
 
-def _security_context(draft: Draft, rank: Rank) -> Object:
-    """What the training container promises about itself, where it is a promise that ours can make as well.
+def _security_context(facts: Facts, rank: Rank) -> Object:
+    """The restrictions of the main container, as far as this container can keep them.
 
-    A namespace that enforces restricted pods demands the same of all containers. A pod that says nothing runs as it
-    does under Kubeflow's operator, images that need root included.
+    A namespace that enforces the restricted pod security standard demands the same of all containers. A pod without
+    restrictions runs as it does under upstream's operator, images that need root included.
     """
-    spec = draft.replicas[rank.role].template["spec"]
+    replica = facts.job.replicas[rank.role]
+    spec = replica.template["spec"]
     pod = spec.get("securityContext") or {}
-    trains = default_container(spec["containers"], draft.job.kind).get("securityContext") or {}
-    context: Object = {field: trains[field] for field in _COPIED if trains.get(field)}
-    if trains.get("allowPrivilegeEscalation") is False:
+    main = main_container(spec["containers"], replica.container).get("securityContext") or {}
+    context: Object = {field: main[field] for field in _COPIED if main.get(field)}
+    if main.get("allowPrivilegeEscalation") is False:
         context["allowPrivilegeEscalation"] = False
-    if "ALL" in ((trains.get("capabilities") or {}).get("drop") or []):
+    if "ALL" in ((main.get("capabilities") or {}).get("drop") or []):
         context["capabilities"] = {"drop": ["ALL"]}
     if (context.get("runAsNonRoot") or pod.get("runAsNonRoot")) and not pod.get("runAsUser"):
-        context["runAsUser"] = trains.get("runAsUser") or _NOBODY
+        context["runAsUser"] = main.get("runAsUser") or _NOBODY
     return context
 
 
-def _with_free_names(draft: Draft, rank: Rank, containers: list[Object]) -> list[Object]:
-    """`init-pytorch`, or what the template says, unless the pod has a container of that name: then `init-pytorch-2`."""
-    spec = draft.replicas[rank.role].template["spec"]
+def with_free_names(containers: Iterable[Object], spec: Object) -> list[Object]:
+    """The containers under their own names, or with `-2` and so on appended where the pod has one of that name."""
     taken = {container["name"] for key in ("containers", "initContainers") for container in spec.get(key) or []}
     named = []
     for container in containers:

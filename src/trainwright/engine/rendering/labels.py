@@ -9,32 +9,26 @@ from trainwright.engine.ranks import Rank
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.selectors import format_labels
 
-PORTS = "trainwright.dev/ports"
-"""The ports that a child was made for; a child made for others than the job's present ones is out of date."""
 
-
-def format_ports(ports: Mapping[str, int]) -> str:
-    """Ports by role as the annotation `PORTS` says them."""
-    return ",".join(f"{role}={port}" for role, port in sorted(ports.items()))
-
-
-def is_labelled_for(job: Job, rank: Rank, child: ObjectMeta) -> bool:
+def has_rank_labels(job: Job, rank: Rank, child: ObjectMeta) -> bool:
     return all(child.labels.get(key) == value for key, value in rank_labels(job, rank).items())
 
 
 def rank_labels(job: Job, rank: Rank) -> dict[str, str]:
-    return {
-        OPERATOR_NAME: job.kind.controller,
-        JOB_NAME: job.name,
-        REPLICA_TYPE: rank.role.lower(),
-        REPLICA_INDEX: str(rank.index),
-    }
+    labels = role_labels(job, rank.role)
+    if job.replicas[rank.role].role.indexed:
+        labels[REPLICA_INDEX] = str(rank.index)
+    return labels
+
+
+def role_labels(job: Job, role: str) -> dict[str, str]:
+    return {OPERATOR_NAME: job.kind.controller, JOB_NAME: job.name, REPLICA_TYPE: role.lower()}
 
 
 def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
-    """What operators of earlier years put on pods: scripts and tutorials still select by it.
+    """The labels of earlier operators: scripts and tutorials still select by them.
 
-    The first generation named the framework in every key, the second did not.
+    The first generation had the framework in every key, the second had not.
     """
     name, role, index = job.kind.earlier_name, rank.role.lower(), str(rank.index)
     labels = {"group-name": GROUP, EARLIER_JOB_NAME: job.name, "replica-type": role, "replica-index": index}
@@ -53,7 +47,7 @@ def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
 
 
 def modern_labels(earlier: Mapping[str, str], *, controller: str) -> dict[str, str]:
-    """The labels of today for a child that has only those of the second generation."""
+    """Today's labels for a child that has only those of the second generation."""
     keys = (JOB_NAME, REPLICA_TYPE, REPLICA_INDEX, JOB_ROLE)
     words = {key: key.partition("/")[2] for key in keys}
     return {OPERATOR_NAME: controller} | {key: earlier[word] for key, word in words.items() if word in earlier}
@@ -61,6 +55,4 @@ def modern_labels(earlier: Mapping[str, str], *, controller: str) -> dict[str, s
 
 def role_selector(job: Job, role: str) -> str:
     """What `kubectl scale` and autoscalers find a role's pods by."""
-    labels = rank_labels(job, Rank(role, 0))
-    del labels[REPLICA_INDEX]
-    return format_labels(labels)
+    return format_labels(role_labels(job, role))

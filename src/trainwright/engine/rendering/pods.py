@@ -1,96 +1,123 @@
-"""The pod of one rank: the user's template, untouched, plus labels, owner, environment and the container that waits."""
+"""The pod of one rank: the user's template, untouched, plus labels, owner and what the framework adds."""
 
-from trainwright.api.defaults import default_container
+from collections.abc import Callable
+
+from trainwright.api.defaults import main_container
 from trainwright.api.labels import JOB_ROLE
-from trainwright.engine.draft import Draft
+from trainwright.engine.assigned_ports import PORTS, format_ports
+from trainwright.engine.facts import Facts
+from trainwright.engine.framework import PodShape
 from trainwright.engine.policies import gang
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.init_containers import init_containers
-from trainwright.engine.rendering.labels import PORTS, earlier_labels, format_ports, rank_labels
+from trainwright.engine.rendering.init_containers import init_containers, with_free_names
+from trainwright.engine.rendering.labels import earlier_labels, rank_labels
 from trainwright.objects import Object, node_annotations
 from trainwright.objects.metadata import controller_reference
 
 
-def render_pod(draft: Draft, rank: Rank) -> Object:
-    job, replica = draft.job, draft.replicas[rank.role]
-    template = replica.template
+class PodRenderer:
+    """Renders pods of one plan. What they have in common is computed when the first is rendered."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._shape_of: Callable[[Rank], PodShape] | None = None
+
+    def render(self, rank: Rank) -> Object:
+        facts = self._facts
+        if self._shape_of is None:
+            self._shape_of = facts.framework.pod_shapes(facts.job, facts.addresses)
+        shape = self._shape_of(rank)
+        template = facts.job.replicas[rank.role].template
+        pod: Object = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": facts.job.child_name(rank.role, rank.index),
+                "namespace": facts.job.namespace,
+                **_metadata(facts, rank, template.get("metadata") or {}),
+                "ownerReferences": [controller_reference(facts.job.raw)],
+            },
+            "spec": _spec(facts, rank, template["spec"], shape),
+        }
+        gang.mark_member(facts, rank.role, pod)
+        return pod
+
+
+def assigned_ports(facts: Facts, rank: Rank, declared: list[Object]) -> list[Object]:
+    """The container's ports, with the assigned port in place of the one that the rank would listen on."""
+    assigned = facts.ports.get(rank)
+    if assigned is None:
+        return declared
+    listening = (facts.job.kind.port_name, facts.framework.listeners(facts.job).get(rank))
+    return [
+        {**port, "containerPort": assigned} if (port.get("name"), port["containerPort"]) == listening else port
+        for port in declared
+    ]
+
+
+def _spec(facts: Facts, rank: Rank, template: Object, shape: PodShape) -> Object:
     spec = {
-        **template["spec"],
-        "containers": _containers(draft, rank, template["spec"]["containers"]),
-        "restartPolicy": _restart_policy(draft, replica.restart_policy),
+        **template,
+        "containers": _containers(facts, rank, template["containers"], shape),
+        "restartPolicy": _restart_policy(facts, rank),
     }
-    if waiting := init_containers(draft, rank):
-        spec["initContainers"] = [*(spec.get("initContainers") or []), *waiting]
-    pod: Object = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": draft.name_of(rank),
-            "namespace": job.namespace,
-            **_metadata(draft, rank, template.get("metadata") or {}),
-            "ownerReferences": [controller_reference(job.raw)],
-        },
-        "spec": spec,
-    }
-    gang.decorate(draft, rank.role, pod)
-    return pod
+    if added := [*shape.init_containers, *init_containers(facts, rank)]:
+        spec["initContainers"] = [*(template.get("initContainers") or []), *with_free_names(added, template)]
+    if shape.volumes:
+        spec["volumes"] = [*(template.get("volumes") or []), *shape.volumes]
+    if shape.service_account and not template.get("serviceAccountName"):
+        spec["serviceAccountName"] = shape.service_account
+    return spec
 
 
-def _restart_policy(draft: Draft, policy: str) -> str:
-    """Where we decide about a restart, or a container must not come back without its peers, the kubelet must not."""
-    return "Never" if policy == "ExitCode" or draft.group_restart else policy
+def _containers(facts: Facts, rank: Rank, containers: list[Object], shape: PodShape) -> list[Object]:
+    main = main_container(containers, facts.job.replicas[rank.role].container)
+    rendered = []
+    for container in containers:
+        env = [*shape.env, *shape.main_env] if container is main else shape.env
+        ours = {**container}
+        if env:
+            ours["env"] = [*(container.get("env") or []), *env]
+        if container is main:
+            if container.get("ports"):
+                ours["ports"] = assigned_ports(facts, rank, container["ports"])
+            if shape.main_mounts:
+                ours["volumeMounts"] = [*(container.get("volumeMounts") or []), *shape.main_mounts]
+            if shape.main_command and not container.get("command"):
+                ours["command"] = list(shape.main_command)
+        rendered.append(ours)
+    return rendered
 
 
-def _metadata(draft: Draft, rank: Rank, template: Object) -> Object:
-    master = draft.framework.is_master(draft.job, rank)
+def _restart_policy(facts: Facts, rank: Rank) -> str:
+    """Never where the operator decides about restarts, or a container must not restart without its peers."""
+    policy = facts.job.replicas[rank.role].restart_policy
+    return "Never" if policy == "ExitCode" or facts.group_restart else policy
+
+
+def _metadata(facts: Facts, rank: Rank, template: Object) -> Object:
+    master = facts.framework.is_master(facts.job, rank)
     labels = {
-        **earlier_labels(draft.job, rank, master=master),
+        **earlier_labels(facts.job, rank, master=master),
         **(template.get("labels") or {}),
-        **rank_labels(draft.job, rank),
+        **rank_labels(facts.job, rank),
     }
     if master:
         labels[JOB_ROLE] = "master"
     metadata: Object = {"labels": labels}
     written = {key: value for key, value in (template.get("annotations") or {}).items() if key != PORTS}
-    if annotations := {**written, **_annotations(draft, rank)}:
+    if annotations := {**written, **_annotations(facts, rank)}:
         metadata["annotations"] = annotations
     if template.get("finalizers"):
         metadata["finalizers"] = template["finalizers"]
     return metadata
 
 
-def _annotations(draft: Draft, rank: Rank) -> dict[str, str]:
-    job_annotations = draft.job.metadata.annotations
-    annotations = {key: value for key, value in job_annotations.items() if key.startswith(node_annotations.PREFIX)}
-    if draft.ports:
-        annotations[PORTS] = format_ports(draft.ports)
-        if rank.index == 0 and rank.role in draft.ports:
-            annotations[node_annotations.LISTEN_PORTS] = str(draft.ports[rank.role])
+def _annotations(facts: Facts, rank: Rank) -> dict[str, str]:
+    of_job = facts.job.metadata.annotations
+    annotations = {key: value for key, value in of_job.items() if key.startswith(node_annotations.PREFIX)}
+    if facts.ports and (ports := format_ports(facts.job, facts.ports, facts.framework.peers(facts.job, rank))):
+        annotations[PORTS] = ports
+    if rank in facts.ports:
+        annotations[node_annotations.LISTEN_PORTS] = str(facts.ports[rank])
     return annotations
-
-
-def _containers(draft: Draft, rank: Rank, containers: list[Object]) -> list[Object]:
-    environment = draft.framework.environment(draft.job, rank, draft.addresses)
-    trains = default_container(containers, draft.job.kind)
-    rendered = []
-    for container in containers:
-        ours = {**container}
-        if environment:
-            ours["env"] = [*(container.get("env") or []), *environment]
-        if container is trains:
-            ours["ports"] = chosen_ports(draft, rank.role, container["ports"])
-        rendered.append(ours)
-    return rendered
-
-
-def chosen_ports(draft: Draft, role: str, declared: list[Object]) -> list[Object]:
-    """The container's ports, with the chosen port in place of the one that the role would listen on."""
-    chosen = draft.ports.get(role)
-    if chosen is None:
-        return declared
-    listens_on = draft.framework.listeners(draft.job).get(role)
-    name = draft.job.kind.port_name
-    return [
-        {**port, "containerPort": chosen} if port.get("name") == name and port["containerPort"] == listens_on else port
-        for port in declared
-    ]

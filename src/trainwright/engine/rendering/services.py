@@ -1,34 +1,38 @@
-"""The service of one rank: headless, named like the pod, so that peers find it by name."""
+"""The Service of one rank: headless and named like the pod, so that peers find it by name."""
 
 from collections.abc import Iterable
 
-from trainwright.api.defaults import default_container
-from trainwright.engine.draft import Draft
+from trainwright.api.defaults import main_container
+from trainwright.engine.assigned_ports import PORTS, format_ports
+from trainwright.engine.facts import Facts
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.labels import PORTS, format_ports, rank_labels
-from trainwright.engine.rendering.pods import chosen_ports
+from trainwright.engine.rendering.labels import rank_labels
+from trainwright.engine.rendering.pods import assigned_ports
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 
 
-def render_service(draft: Draft, rank: Rank) -> Object:
-    job = draft.job
+def render_service(facts: Facts, rank: Rank) -> Object:
+    job, replica = facts.job, facts.job.replicas[rank.role]
     labels = rank_labels(job, rank)
-    containers = draft.replicas[rank.role].template["spec"]["containers"]
-    ports = chosen_ports(draft, rank.role, default_container(containers, job.kind)["ports"])
+    declared = main_container(replica.template["spec"]["containers"], replica.container).get("ports") or []
     metadata: Object = {
-        "name": draft.name_of(rank),
+        "name": job.child_name(rank.role, rank.index),
         "namespace": job.namespace,
         "labels": labels,
         "ownerReferences": [controller_reference(job.raw)],
     }
-    if draft.ports:
-        metadata["annotations"] = {PORTS: format_ports(draft.ports)}
+    if ports := format_ports(job, facts.ports, [rank]):
+        metadata["annotations"] = {PORTS: ports}
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": metadata,
-        "spec": {"clusterIP": "None", "selector": labels, "ports": _service_ports(ports)},
+        "spec": {
+            "clusterIP": "None",
+            "selector": labels,
+            "ports": _service_ports(assigned_ports(facts, rank, declared)),
+        },
     }
 
 
@@ -43,17 +47,17 @@ def _service_ports(container_ports: Iterable[Object]) -> list[Object]:
         known = ports.get((number, protocol))
         if known is None:
             ports[number, protocol] = _service_port(declared, number, protocol)
-        elif declared.get("name") and known["name"] == _made_up_name(number, protocol):
+        elif declared.get("name") and known["name"] == _default_name(number, protocol):
             known["name"] = declared["name"]
     return list(ports.values())
 
 
 def _service_port(declared: Object, number: int, protocol: str) -> Object:
-    port: Object = {"name": declared.get("name") or _made_up_name(number, protocol), "port": number}
+    port: Object = {"name": declared.get("name") or _default_name(number, protocol), "port": number}
     if declared.get("protocol"):
         port["protocol"] = protocol
     return port
 
 
-def _made_up_name(number: int, protocol: str) -> str:
+def _default_name(number: int, protocol: str) -> str:
     return f"port-{number}" if protocol == "TCP" else f"port-{number}-{protocol.lower()}"

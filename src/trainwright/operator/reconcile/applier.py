@@ -5,14 +5,15 @@ changes, and what is missing afterwards is planned again. A new job has nothing 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from trainwright.api.kinds import Kind
-from trainwright.api.labels import EARLIER_JOB_NAME, JOB_NAME
-from trainwright.engine import Delete, JobEvent, Patch, Plan
-from trainwright.engine.policies.name_conflicts import goes_by_itself, taken
+from trainwright.api.labels import EARLIER_JOB_NAME, JOB_NAME, OPERATOR_NAME
+from trainwright.engine import Create, Delete, JobEvent, Patch, Plan, Replace
+from trainwright.engine.framework import Correction
+from trainwright.engine.policies.name_conflicts import conflict, is_temporary
 from trainwright.engine.rendering.labels import modern_labels
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
@@ -20,14 +21,15 @@ from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta
-from trainwright.objects.resources import AUTOSCALERS, PODS
+from trainwright.objects.resources import PODS, SERVICES
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import final_refusal
 from trainwright.operator.reconcile.event_buffer import Announcer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.results import Result
 from trainwright.operator.reconcile.status_writer import StatusWriter
+
+Write = Callable[[], Awaitable[Result]]
 
 
 class Unacceptable(Exception):  # noqa: N818 (it says what the job is)
@@ -62,6 +64,7 @@ class Applier:
         """The job is gone, and with it all that was to be told about it."""
         self._standing.forget(key)
         self.statuses.forget(key)
+        self._caches.forget_claims(key.namespaced_name)
 
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[Retry, ...]:
         """Answers with what failed. Raises, with nothing else done but the children of a new job, if the status cannot
@@ -77,9 +80,9 @@ class Applier:
                 results += self._told(job, await self._write_children(kind, job, plan))
             if plan.delete_job:
                 results += self._told(job, [await self._delete_job(kind, job)])
-        uid = job["metadata"]["uid"]  # another job of the same name is told from the beginning
-        standing = self._standing.update(ObjectKey.of(job), [(uid, notice) for notice in plan.notices])
-        for event in (*plan.events, *(notice for _, notice in standing)):
+        uid = job["metadata"]["uid"]  # a new job of the same name starts from the beginning
+        standing = self._standing.update(ObjectKey.of(job), [(uid, event) for event in plan.standing_events])
+        for event in (*plan.events, *(event for _, event in standing)):
             self._announcer.announce(job, event)
         if refused := next((result.final for result in results if result.final), None):
             raise Unacceptable(refused)
@@ -96,85 +99,128 @@ class Applier:
         return [] if plan.status is None else [await self.statuses.write(kind, job, plan.status, plan)]
 
     async def _write_children(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
-        """Starts the writes in the plan's order. After one failure no further child is created: the next would fail
-        for the same reason, a quota for example, and a group with a gap cannot train anyway."""
-        writes: list[Callable[[], Awaitable[Result]]] = [
+        """Starts the writes in the plan's order; pods wait until the objects that they need exist. After one failed
+        create no further child is created: the next would fail for the same reason, a quota for example, and a group
+        with a gap cannot train anyway."""
+        if not plan.changes_children:
+            return []
+        changes: list[Write] = [
             *(partial(self._delete, job, delete) for delete in plan.deletes),
             *(partial(self._patch, job, patch) for patch in plan.patches),
-            *(partial(self._create, kind, job, child) for child in plan.creates),
+            *(partial(self._replace, job, replacement) for replacement in plan.replaces),
         ]
-        if not writes:
-            return []
-        first_create = len(writes) - len(plan.creates)
+        first = [create for create in plan.creates if not create.waits]
+        waiting = [create for create in plan.creates if create.waits]
+        waves = [(changes, first), ([], waiting)] if first else [(changes, waiting)]
+        results: list[Result] = []
+        for others, creates in waves:
+            written = await self._write(others, [partial(self._create, job, create) for create in creates])
+            results += [written[number] for number in sorted(written)]
+            created = [written.get(number) for number in range(len(others), len(others) + len(creates))]
+            self._count_pods(kind, job, plan, [*zip(creates, created, strict=True)])
+            if any(result is None or result.failure for result in created):
+                break
+        return results
+
+    def _count_pods(self, kind: Kind, job: Object, plan: Plan, created: list[tuple[Create, Result | None]]) -> None:
+        """A launch counts when all pods exist, even if a Service does not."""
+        pods = [result for create, result in created if create.resource == PODS]
+        if pods and all(result is not None and result.failure is None for result in pods):
+            self._observer.pods_created(kind, {**job, "status": plan.status or job.get("status")})
+
+    async def _write(self, others: Sequence[Write], creates: Sequence[Write]) -> dict[int, Result]:
+        """The results of all `others`, then of those `creates` that were tried, by their number."""
         results: dict[int, Result] = {}
-        waiting = iter(enumerate(writes))
+        first_create = len(others)
+        writes = iter(enumerate((*others, *creates)))
         failed = False
 
         async def work() -> None:
             nonlocal failed
-            for number, write in waiting:
+            for number, write in writes:
                 async with self._slots:
                     if failed and number >= first_create:
                         return
                     results[number] = await write()
-                    failed = failed or results[number].failure is not None
+                    failed = failed or (number >= first_create and results[number].failure is not None)
 
         # A few workers for each plan rather than a task for each write: the slots are handed out in turn, so a job of
         # a thousand pods does not make a small one wait for all of them.
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(writes), self._parallel_writes)):
-                group.create_task(work())
-        pods = [number for number, child in enumerate(plan.creates, first_create) if child["kind"] == PODS.kind]
-        if pods and all(number in results and results[number].failure is None for number in pods):
-            self._observer.pods_created(kind, {**job, "status": plan.status or job.get("status")})
-        return [results[number] for number in sorted(results)]
-
-    async def _create(self, kind: Kind, job: Object, child: Object) -> Result:
-        views = self._caches.children(child["kind"])
-        child_kind, name = child["kind"], child["metadata"]["name"]
         try:
-            # The CRD leaves templates open, so this is where a misspelt field in one shows.
-            answer = await self._client.create(views.resource, child, strict=True)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(len(others) + len(creates), self._parallel_writes)):
+                    group.create_task(work())
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return results
+
+    async def _create(self, job: Object, create: Create) -> Result:
+        views = self._caches.children(create.resource.kind)
+        kind = create.resource.kind
+        try:
+            # The CRD leaves templates open, so only here a misspelt field in one is found.
+            answer = await self._client.create(create.resource, create.render(), strict=True)
         except AlreadyExists as error:
-            return await self._claim(job, child_kind, name, error)
+            return await self._claim(job, create, error)
         except (ApiError, Unreachable) as error:
-            failed = _failed("Create", child_kind, f"Error creating: {error}", error)
-            if _namespace_is_ending(error):
+            failed = _failed("Create", kind, f"Error creating: {error}", error)
+            if _namespace_is_terminating(error):
                 return replace(failed, event=None)  # nor could an event be written there
-            return replace(failed, final=final_refusal(kind, child, error))
+            return replace(failed, final=final_refusal(create.job_field, error))
         views.remember(answer)
-        return _succeeded("Create", child_kind, f"Created {_word(child_kind)}: {name}")
+        return _succeeded("Create", kind, f"Created {_word(kind)}: {create.name}", announced=create.announced)
 
-    async def _claim(self, job: Object, kind: str, name: str, error: AlreadyExists) -> Result:
-        """The name is taken: by a child of this job, which an earlier, broken attempt or a slow watch explains; by
-        something that is about to go; or by a stranger that our watches do not show."""
-        views = self._caches.children(kind)
+    async def _claim(self, job: Object, create: Create, error: AlreadyExists) -> Result:
+        """The name is taken: by a child of this job, which a lost response or a slow watch explains; by an object that
+        is about to be deleted; or by one of another owner that the watches do not show."""
+        kind = create.resource.kind
         try:
-            answer = await self._client.get(views.resource, name, namespace=job["metadata"]["namespace"])
+            answer = await self._find(create, job["metadata"]["namespace"])
         except (ApiError, Unreachable) as problem:
-            return Result(failure=Retry.after(problem, f"{error}; looking at it: {problem}"))
-        owner = (metadata := views.read(answer).metadata).controller
+            return Result(failure=Retry.after(problem, f"{error}; reading it: {problem}"))
+        views = self._caches.children(kind)
+        metadata = views.read(answer).metadata
+        owner = metadata.controller
         if owner and owner.uid == job["metadata"]["uid"]:
-            if kind not in self._caches.companions and JOB_NAME not in metadata.labels:
-                return await self._label(job, kind, metadata, error)
+            if JOB_NAME not in metadata.labels:
+                return await self._label(job, kind, answer, error)
             views.remember(answer)
             return Result()
         job_kind, job_name = job["kind"], job["metadata"]["name"]
-        if goes_by_itself(metadata, job_kind, job_name):
+        if is_temporary(metadata, job_kind, job_name):
             return Result(
                 failure=Retry(f"{error}: it is being deleted, or belongs to a former {job_kind} of this name")
             )
-        event = taken(metadata, kind, job=f"{job_kind} {job_name}")
+        event = conflict(metadata, kind, job=f"{job_kind} {job_name}")
         return Result(event=event, failure=Retry(event.message))
 
-    async def _label(self, job: Object, kind: str, child: ObjectMeta, error: AlreadyExists) -> Result:
-        """A child of this job that our watch does not show, for want of a label. One that an operator of earlier years
-        made gets the labels of today."""
-        name = job["metadata"]["name"]
-        if child.labels.get(EARLIER_JOB_NAME) != name:
-            return _failed("Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back", error)
+    async def _find(self, create: Create, namespace: str) -> Object:
+        """Pods and Services may be read by name; upstream's ClusterRole allows to list the other objects, not more."""
+        if create.resource in {PODS, SERVICES}:
+            return await self._client.get(create.resource, create.name, namespace=namespace)
+        selector = f"metadata.name={create.name}"
+        found = await self._client.list(create.resource, namespace=namespace, field_selector=selector)
+        if not found.items:
+            raise NotFound({"message": f'{create.resource.qualified_plural} "{create.name}" not found'})
+        return found.items[0]
+
+    async def _label(self, job: Object, kind: str, answer: Object, error: AlreadyExists) -> Result:
+        """A child of this job that the watch does not show, because it lacks the label: another operator made it."""
         views = self._caches.children(kind)
-        labels = modern_labels(child.labels, controller=f"{job['kind'].lower()}-controller")
+        child = views.read(answer).metadata
+        controller = f"{job['kind'].lower()}-controller"
+        labels = {OPERATOR_NAME: controller, JOB_NAME: job["metadata"]["name"]}
+        if views.extra is None:
+            if child.labels.get(EARLIER_JOB_NAME) != job["metadata"]["name"]:
+                message = f"Error creating: {error} without the label {JOB_NAME}: put it back"
+                return _failed("Create", kind, message, error)
+            labels = modern_labels(child.labels, controller=controller)
+        elif views.extra.correction is Correction.NEVER:
+            self._caches.claim(ObjectKey.of(job).namespaced_name, views.read(answer))
+            return Result()
+        elif views.extra.correction is Correction.UPDATE:
+            metadata = {**answer["metadata"], "labels": {**child.labels, **labels}}
+            return await self._replace(job, Replace(views.resource, child.name, {**answer, "metadata": metadata}))
         patch = Patch(views.resource, child.name, child.uid, {"metadata": {"labels": labels}})
         return await self._patch(job, patch)
 
@@ -189,6 +235,18 @@ class Applier:
             if _is_another_now(error):
                 return Result(failure=Retry(str(error)))  # the watch will show it
             return _failed("Update", kind, f"Error updating {patch.name}: {error}", error)
+        self._caches.children(kind).remember(answer)
+        return Result()
+
+    async def _replace(self, job: Object, replacement: Replace) -> Result:
+        _ = job
+        kind = replacement.resource.kind
+        try:
+            answer = await self._client.replace(replacement.resource, replacement.body)
+        except (NotFound, Conflict) as error:
+            return Result(failure=Retry(str(error)))  # the watch will show it
+        except (ApiError, Unreachable) as error:
+            return _failed("Update", kind, f"Error updating {replacement.name}: {error}", error)
         self._caches.children(kind).remember(answer)
         return Result()
 
@@ -209,7 +267,7 @@ class Applier:
         except (ApiError, Unreachable) as error:
             return _failed("Delete", kind, f"Error deleting: {error}", error)
         else:
-            result = _succeeded("Delete", kind, f"Deleted {_word(kind)}: {delete.name}")
+            result = _succeeded("Delete", kind, f"Deleted {_word(kind)}: {delete.name}", announced=delete.announced)
         self._caches.children(kind).remember_deletion(answer, key=f"{namespace}/{delete.name}", uid=delete.uid)
         return result
 
@@ -240,17 +298,12 @@ def _is_another_now(error: Exception) -> bool:
     return isinstance(error, NotFound | Conflict) or (isinstance(error, Invalid) and "metadata.uid" in error.message)
 
 
-def _namespace_is_ending(error: Exception) -> bool:
+def _namespace_is_terminating(error: Exception) -> bool:
     return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
 
 
-_UNTOLD = {("Create", "PodGroup"), ("Create", AUTOSCALERS.kind), ("Delete", AUTOSCALERS.kind)}
-"""What upstream does without a word."""
-
-
-def _succeeded(verb: str, kind: str, message: str) -> Result:
-    event = None if (verb, kind) in _UNTOLD else JobEvent("Normal", f"Successful{verb}{kind}", message)
-    return Result(event=event)
+def _succeeded(verb: str, kind: str, message: str, *, announced: bool = True) -> Result:
+    return Result(event=JobEvent("Normal", f"Successful{verb}{kind}", message) if announced else None)
 
 
 def _word(kind: str) -> str:

@@ -13,7 +13,8 @@ import msgspec
 from trainwright.api.kinds import Kind
 from trainwright.api.labels import JOB_NAME
 from trainwright.api.pruned_status import recalled
-from trainwright.engine import Companion, Observed, ServiceView
+from trainwright.engine import ExtraView, Observed, ServiceView, read_extra
+from trainwright.engine.framework import ExtraResource
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
@@ -30,8 +31,8 @@ class PriorityClass(View, frozen=True):
     value: int = 0
 
 
-V = TypeVar("V", Pod, ServiceView, Companion, Node, PriorityClass)
-C = TypeVar("C", Pod, ServiceView)
+V = TypeVar("V", Pod, ServiceView, ExtraView, Node, PriorityClass)
+C = TypeVar("C", Pod, ServiceView, ExtraView)
 
 
 class Jobs:
@@ -54,63 +55,75 @@ class Jobs:
 
 @dataclass(frozen=True)
 class Views(Generic[V]):
-    """All objects of one resource that concern us, trimmed to what we decide by."""
+    """All objects of one resource that concern the operator, trimmed to what decisions depend on."""
 
     resource: Resource
-    view: type[V]
+    convert: Callable[[Object], V] | type[V]
     store: Store[V]
+    extra: ExtraResource | None = None
+    """Set for resources of extra objects: what the operator may do with them."""
 
     def read(self, answer: Object) -> V:
-        return msgspec.convert(answer, self.view)
+        return msgspec.convert(answer, self.convert) if isinstance(self.convert, type) else self.convert(answer)
 
     def remember(self, answer: Object) -> None:
-        """Takes in the answer to a write."""
+        """Takes in the response to a write."""
         self.store.remember(self.read(answer))
 
     def remember_deletion(self, answer: Object, *, key: str, uid: str) -> None:
-        """Takes in the answer to a DELETE: the object on its way out, or for one that left at once anything else."""
-        if is_going(answer):
+        """Takes in the response to a DELETE: an object that is terminating, or, if it is gone at once, anything
+        else."""
+        if is_terminating(answer):
             self.remember(answer)
         else:
             self.store.forget(key, uid=uid)
 
 
 class Caches:
-    """`companions` are the kinds of which a job may have one, as far as this cluster serves them. Nodes and priority
-    classes are None where we do not look at them."""
+    """`extras` are the resources of objects that jobs have besides pods and Services, as far as the cluster serves
+    them. Nodes and priority classes are None where the operator does not watch them."""
 
     def __init__(
         self,
         kinds: Mapping[str, Kind],
         *,
-        companions: Sequence[Resource] = (),
+        extras: Sequence[ExtraResource] = (),
         cluster_resources: Sequence[Resource] = (),
     ) -> None:
         self.jobs = {name: Jobs(kind) for name, kind in kinds.items()}
-        self.pods = _children(PODS, Pod, _jobs_by_label)
-        self.services = _children(SERVICES, ServiceView, _jobs_by_label)
-        self.companions = {resource.kind: _views(resource, Companion) for resource in companions}
+        self.pods = _children(PODS, Pod)
+        self.services = _children(SERVICES, ServiceView)
+        self.extras = {one.resource.kind: _children(one.resource, read_extra, one) for one in extras}
         self.nodes = _views(NODES, Node) if NODES in cluster_resources else None
         self.priorities = _views(PRIORITY_CLASSES, PriorityClass) if PRIORITY_CLASSES in cluster_resources else None
+        self._claimed: dict[str, dict[tuple[str, str], ExtraView]] = {}
 
     def children(self, kind: str) -> Views[Any]:
-        table: dict[str, Views[Any]] = {PODS.kind: self.pods, SERVICES.kind: self.services, **self.companions}
+        table: dict[str, Views[Any]] = {PODS.kind: self.pods, SERVICES.kind: self.services, **self.extras}
         return table[kind]
 
     def all_jobs(self) -> Iterable[Object]:
         for jobs in self.jobs.values():
             yield from jobs.store.all()
 
+    def claim(self, job: str, extra: ExtraView) -> None:
+        """Remembers an object of the job NAMESPACE/NAME that no watch shows, because it lacks the label and may not be
+        changed."""
+        self._claimed.setdefault(job, {})[extra.kind, extra.metadata.name] = extra
+
+    def forget_claims(self, job: str) -> None:
+        self._claimed.pop(job, None)
+
     def observe(self, job: ObjectMeta, *, taken_ports: frozenset[int]) -> Observed:
-        """What the engine may know: the job's children, objects of others that carry its name, and the surroundings."""
-        named = {kind: views.store.get(f"{job.namespace}/{job.name}") for kind, views in self.companions.items()}
+        """What the engine sees: the job's children, objects of others that carry its name, nodes and priorities."""
         classes = self.priorities.store.all() if self.priorities else ()
         concerned = (job.uid, f"{job.namespace}/{job.name}")
+        extras = [one for views in self.extras.values() for one in views.store.by_index(_JOB, *concerned)]
         return Observed(
             pods=tuple(self.pods.store.by_index(_JOB, *concerned)),
             services=tuple(self.services.store.by_index(_JOB, *concerned)),
             taken_ports=taken_ports,
-            companions={kind: companion for kind, companion in named.items() if companion is not None},
+            extras=(*extras, *self._claimed.get(concerned[1], {}).values()),
             nodes=None if self.nodes is None else ByName(self.nodes.store),
             priorities={one.metadata.name: one.value for one in classes},
         )
@@ -135,8 +148,8 @@ class ByName(Mapping[str, Node]):
         return len(self._store)
 
 
-def is_going(answer: Object) -> bool:
-    """Whether the answer to a DELETE shows an object that is still there: its grace period runs, or a finalizer holds
+def is_terminating(answer: Object) -> bool:
+    """True if the response to a DELETE shows an object that still exists: its grace period runs, or a finalizer holds
     it. Without either it is gone, whether the server answers with its last state or with a Status."""
     metadata = answer.get("metadata") or {}
     return "deletionTimestamp" in metadata and bool(
@@ -148,17 +161,18 @@ def _views(resource: Resource, view: type[V]) -> Views[V]:
     return Views(resource, view, Store(metadata=lambda one: one.metadata))
 
 
-def _children(resource: Resource, view: type[C], jobs: Callable[[C], Iterable[str]]) -> Views[C]:
-    return Views(
-        resource, view, Store(metadata=lambda child: child.metadata, indexes={_JOB: jobs}, matches=_has_job_label)
-    )
+def _children(
+    resource: Resource, convert: Callable[[Object], C] | type[C], extra: ExtraResource | None = None
+) -> Views[C]:
+    store = Store[C](metadata=lambda child: child.metadata, indexes={_JOB: _jobs_of}, matches=_has_job_label)
+    return Views(resource, convert, store, extra)
 
 
-def _has_job_label(child: Pod | ServiceView) -> bool:
+def _has_job_label(child: Pod | ServiceView | ExtraView) -> bool:
     return JOB_NAME in child.metadata.labels
 
 
-def _jobs_by_label(child: Pod | ServiceView) -> Iterable[str]:
+def _jobs_of(child: Pod | ServiceView | ExtraView) -> Iterable[str]:
     metadata = child.metadata
     owner = metadata.controller
     by_name = f"{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}"

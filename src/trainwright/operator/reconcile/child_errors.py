@@ -1,33 +1,21 @@
-"""Children that the API server will never take: what it says against them, with the field of the job that is to blame.
+"""Children that the API server will never accept: its error, with the field of the job that is to blame.
 
-The CRD leaves pod templates open, so only the server can tell what is wrong inside them, once it is asked for a pod.
+The CRD leaves pod templates open, so only the API server finds what is wrong inside them, when a pod is created.
 """
 
-from trainwright.api.kinds import Kind
-from trainwright.api.labels import REPLICA_TYPE
 from trainwright.kube.client.errors import BadRequest, Invalid
-from trainwright.objects import Object
-from trainwright.objects.resources import AUTOSCALERS, PODS, SERVICES
 
 
-def final_refusal(kind: Kind, child: Object, error: Exception) -> str | None:
-    """What is wrong with a job of this kind whose child was refused; None if the same child may be taken later."""
-    return f"{_field(kind, child)}: {error}" if _finds_a_field_wrong(error) else None
+def final_refusal(job_field: str, error: Exception) -> str | None:
+    """What is wrong with a job whose child was refused; None if the same child may be accepted later."""
+    return f"{job_field}: {error}" if _names_a_field(error) else None
 
 
-def _finds_a_field_wrong(error: Exception) -> bool:
-    """Whether the server has read the object and cannot take it. What a webhook, a policy or a quota says does not
-    count: it may change without the job's doing."""
+def _names_a_field(error: Exception) -> bool:
+    """True if the API server has decoded the object and rejects a field of it. The verdict of a webhook, a policy or a
+    quota does not count: it may change although the job does not."""
     if isinstance(error, BadRequest):
         return " cannot be handled as a " in error.message
     if not isinstance(error, Invalid) or error.message.startswith("admission webhook"):
         return False
     return any(cause.field for cause in error.causes)
-
-
-def _field(kind: Kind, child: Object) -> str:
-    """Where in the job the child comes from."""
-    if child["kind"] in {PODS.kind, SERVICES.kind}:
-        label = child["metadata"]["labels"][REPLICA_TYPE]
-        return f"spec.{kind.replicas_field}[{next(role.name for role in kind.roles if role.label == label)}].template"
-    return "spec.elasticPolicy" if child["kind"] == AUTOSCALERS.kind else "spec.runPolicy.schedulingPolicy"

@@ -76,10 +76,10 @@ class Reconciler:
         decided = self._decide(typed, now)
         if failure := await self._apply(kind, key, job, decided):
             return failure
-        if decided.status is not None or decided.creates or decided.deletes or decided.patches:
+        if decided.status is not None or decided.changes_children:
             return RequeueAfter(0)  # the next step follows from these writes
-        if decided.wake_at is not None:
-            return RequeueAfter(max(0.0, (decided.wake_at - now).total_seconds()))
+        if decided.requeue_at is not None:
+            return RequeueAfter(max(0.0, (decided.requeue_at - now).total_seconds()))
         return Terminal(typed.problem) if typed.problem else Done()
 
     async def _fail(self, kind: Kind, key: ObjectKey, job: Object, problem: str) -> Outcome:

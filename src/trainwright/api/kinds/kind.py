@@ -1,0 +1,123 @@
+"""A kind of job as data: one row says everything in which a kind differs from the others."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from trainwright.api.types import ReplicaSpec
+from trainwright.objects.field_errors import FieldError
+from trainwright.objects.metadata import View
+from trainwright.objects.resources import Resource
+
+GROUP = "kubeflow.org"
+VERSION = "v1"
+OPERATOR = "kubeflow.org/training-operator"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+
+ReplicaSpecs = Mapping[str, ReplicaSpec]
+"""By role, under the kind's own spelling."""
+
+
+class NoFields(View, frozen=True):
+    """For kinds whose spec has nothing but `runPolicy` and the replicas."""
+
+
+def _no_defaults(fields: Any, replicas: ReplicaSpecs) -> Any:
+    _ = replicas
+    return fields
+
+
+def _no_checks(fields: Any, replicas: ReplicaSpecs) -> Iterable[FieldError]:
+    _ = fields, replicas
+    return ()
+
+
+def _no_deprecations(fields: Any) -> Iterable[str]:
+    _ = fields
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One replica type. `exactly` and `at_least` bound the number that admission accepts."""
+
+    name: str
+    _: KW_ONLY
+    exactly: int | None = None
+    at_least: int | None = None
+    default_replicas: int = 1
+    default_restart_policy: str = ""
+    """Empty: the kind's."""
+    indexed: bool = True
+    """Whether pods are named JOB-ROLE-INDEX. Without an index the role has one pod, named JOB-ROLE."""
+    has_service: bool = True
+    """Whether each pod has a headless Service of the same name."""
+    has_port: bool = True
+    """Whether the main container gets the kind's port unless it declares one of that name."""
+    completes: bool = True
+    """Whether a pod that exits with 0 is done. False: such pods serve others until the job has finished."""
+    container: str = ""
+    """The name of the main container; empty: the kind's."""
+
+    @property
+    def label(self) -> str:
+        """The role in object names and labels."""
+        return self.name.lower()
+
+    def child_name(self, job: str, index: int) -> str:
+        """The name of a replica's pod and Service."""
+        return f"{job}-{self.label}-{index}" if self.indexed else f"{job}-{self.label}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    name: str
+    plural: str
+    framework: str
+    replicas_field: str
+    roles: tuple[Role, ...]
+    """In the order in which they are created and judged: the role that decides success comes first."""
+    container: str
+    """The name of the main container, which carries the port and whose exit code counts; empty: the first one."""
+    port_name: str
+    port: int
+    default_restart_policy: str
+    earlier_name: str = ""
+    """The prefix of label keys that the first operator of this kind wrote; empty if there was none."""
+    scaled_role: str | None = None
+    """The role that `kubectl scale` changes; None: no scale subresource."""
+    columns: tuple[str, ...] = ("State", "Age")
+    fields: type[View] = NoFields
+    """The kind's own fields of `spec`."""
+    complete: Callable[[Any, ReplicaSpecs], Any] = _no_defaults
+    """Fills in defaults of the kind's own fields; the replicas have theirs already."""
+    check: Callable[[Any, ReplicaSpecs], Iterable[FieldError]] = _no_checks
+    """Validates the kind's own fields, as they are written."""
+    deprecations: Callable[[Any], Iterable[str]] = _no_deprecations
+    """Warnings about the kind's own fields that users should replace."""
+
+    roles_by_label: dict[str, Role] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "roles_by_label", {role.label: role for role in self.roles})
+
+    @property
+    def singular(self) -> str:
+        return self.name.lower()
+
+    @property
+    def controller(self) -> str:
+        """The operator's name for this kind in labels, events and metrics."""
+        return f"{self.singular}-controller"
+
+    @property
+    def resource(self) -> Resource:
+        return Resource(GROUP, VERSION, self.plural, self.name)
+
+    def role(self, name: str) -> Role | None:
+        """The role of that name, in any letter case."""
+        return self.roles_by_label.get(name.lower())
+
+    def container_of(self, role: Role) -> str:
+        """The name of the role's main container; empty: the first one."""
+        return role.container or self.container

@@ -1,0 +1,168 @@
+"""A plan in the making: the policies add to it one after the other."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+
+from trainwright.api.pruned_status import FIELDS as REMEMBERED
+from trainwright.engine.conditions import SUCCEEDED, set_condition
+from trainwright.engine.facts import Facts
+from trainwright.engine.plan import Create, Delete, JobEvent, Patch, Plan, Replace, Transition
+from trainwright.engine.ranks import format_indexes
+from trainwright.engine.texts import Text
+from trainwright.objects import Object, copied
+from trainwright.objects.metadata import ObjectMeta
+from trainwright.objects.resources import Resource
+from trainwright.objects.times import format_time, parse_time
+
+_REQUEUE_SOON = timedelta(seconds=5)
+_NEW = timedelta(minutes=1)
+
+
+class PlanBuilder:
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self._observed_status: Object = facts.job.raw.get("status") or {}
+        self.status: Object = copied(self._observed_status)
+        self.replaced: set[str] = set(self.status.get("replacedPods") or ())
+        """UIDs of pods that are counted already and only wait for their deletion."""
+        self.delete_job = False
+        self._creates: list[Create] = []
+        self._deletes: dict[tuple[str, str], Delete] = {}
+        self._patches: list[Patch] = []
+        self._replaces: list[Replace] = []
+        self._transitions: list[Transition] = []
+        self._events: dict[JobEvent, None] = {}
+        self._standing_events: dict[JobEvent, None] = {}
+        self._requeue_at: datetime | None = None
+
+    @property
+    def group_restarting(self) -> bool:
+        """True while a group restart is under way, or was decided by this plan."""
+        return self._facts.group_restart and bool(self.replaced)
+
+    # The status
+
+    def set_condition(self, type_: str, text: Text, status: bool = True, /, **values: object) -> bool:
+        """False if nothing changed."""
+        job = self._facts.job
+        return set_condition(
+            self.status,
+            type_,
+            reason=text.full_reason(job),
+            message=text.format(job, **values),
+            now=self._facts.now,
+            truth=status,
+        )
+
+    def finish(self, type_: str, text: Text, *, event_type: str = "Normal", **values: object) -> None:
+        """Succeeded or Failed, with the completion time and the event that belong to it."""
+        if self.set_condition(type_, text, **values):
+            self.status.setdefault("completionTime", format_time(self._facts.now))
+            self.record(event_type, text, **values)
+            self.count(Transition.SUCCESSFUL if type_ == SUCCEEDED else Transition.FAILED)
+
+    def put(self, field: str, value: object) -> None:
+        """Sets a field of the status; an empty value removes it."""
+        if value:
+            self.status[field] = value
+        else:
+            self.status.pop(field, None)
+
+    def put_completed(self, completed: Mapping[str, Iterable[int]]) -> None:
+        self.put("completedIndexes", {role: format_indexes(done) for role, done in completed.items() if done})
+
+    def count(self, transition: Transition) -> None:
+        """Notes what the status of this plan makes true, for metrics."""
+        self._transitions.append(transition)
+
+    # Events
+
+    def record(self, event_type: str, text: Text, **values: object) -> None:
+        job = self._facts.job
+        self.record_event(event_type, text.full_reason(job), text.format(job, **values))
+
+    def record_event(self, event_type: str, reason: str, message: str) -> None:
+        self._events[JobEvent(event_type, reason, message)] = None
+
+    def warn(self, reason: str, message: str) -> None:
+        """A standing warning: it holds until something changes, and is recorded once."""
+        self.add_standing_event(JobEvent("Warning", reason, message, standing=True))
+
+    def add_standing_event(self, event: JobEvent) -> None:
+        self._standing_events[event] = None
+
+    # Children
+
+    def create(
+        self,
+        resource: Resource,
+        name: str,
+        render: Callable[[], Object],
+        *,
+        job_field: str,
+        waits: bool = True,
+        announced: bool = True,
+    ) -> None:
+        self._creates.append(Create(resource, name, job_field, render, waits, announced))
+
+    def delete(self, resource: Resource, child: ObjectMeta, *, announced: bool = True) -> None:
+        if not child.terminating:
+            delete = Delete(resource, child.name, child.uid, announced=announced)
+            self._deletes.setdefault((resource.kind, child.name), delete)
+
+    def force_delete(self, resource: Resource, child: ObjectMeta) -> None:
+        """At once, even if it is being deleted already, and without waiting for its node."""
+        self._deletes[resource.kind, child.name] = Delete(resource, child.name, child.uid, force=True)
+
+    def patch(self, resource: Resource, child: ObjectMeta, body: Object) -> None:
+        self._patches.append(Patch(resource, child.name, child.uid, body))
+
+    def replace(self, resource: Resource, name: str, body: Object) -> None:
+        self._replaces.append(Replace(resource, name, body))
+
+    def drop_changes_to_children(self) -> None:
+        self._creates.clear()
+        self._deletes.clear()
+        self._patches.clear()
+        self._replaces.clear()
+
+    # Time
+
+    def requeue_at(self, moment: datetime) -> None:
+        self._requeue_at = moment if self._requeue_at is None else min(self._requeue_at, moment)
+
+    def requeue_soon(self) -> None:
+        """For changes that no watch of the operator reports."""
+        self.requeue_at(self._facts.now + _REQUEUE_SOON)
+
+    def plan(self) -> Plan:
+        self.put("replacedPods", sorted(self.replaced))
+        changed = self.status != self._observed_status
+        return Plan(
+            status=self.status if changed else None,
+            status_follows=changed and self._only_creates_children(),
+            creates=tuple(self._creates),
+            deletes=tuple(self._deletes.values()),
+            patches=tuple(self._patches),
+            replaces=tuple(self._replaces),
+            transitions=tuple(self._transitions),
+            events=tuple(self._events),
+            standing_events=tuple(self._standing_events),
+            requeue_at=self._requeue_at,
+            delete_job=self.delete_job,
+        )
+
+    def _only_creates_children(self) -> bool:
+        """True for the first plan of a new job that does nothing but create children: nothing about them has to be
+        recorded first. If the operator is killed before it writes the status, the next reconcile finds them."""
+        if self._observed_status or not self._is_new():
+            return False
+        remembers = any(self.status.get(field) for field in REMEMBERED)
+        changes = self._deletes or self._patches or self._replaces or self._events
+        return bool(self._creates) and not (remembers or changes)
+
+    def _is_new(self) -> bool:
+        """A job whose children could not be created for a while gets a status nevertheless, to show that the operator
+        has seen it."""
+        created = self._facts.job.metadata.creation_timestamp
+        return created is not None and self._facts.now < parse_time(created) + _NEW

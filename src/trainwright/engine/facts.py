@@ -1,0 +1,173 @@
+"""What is known about a job when it is reconciled. Immutable: computed once, then read by every policy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from trainwright.api.job import Job
+from trainwright.engine.addressing import Addresses
+from trainwright.engine.assigned_ports import is_outdated, lost_its_port, read_ports
+from trainwright.engine.children import Children, classify
+from trainwright.engine.conditions import is_finished
+from trainwright.engine.framework import Framework
+from trainwright.engine.job_annotations import restarts_as_group
+from trainwright.engine.observed import ExtraView, Observed
+from trainwright.engine.pod_outcome import PodOutcome, is_active, is_disrupted, outcome_of
+from trainwright.engine.ranks import Rank, parse_indexes
+from trainwright.engine.settings import Addressing, Settings
+from trainwright.engine.texts import Texts
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class PodStates:
+    """The pods of a running job by what has become of them; empty for a job that is suspended or has finished."""
+
+    active: Mapping[Rank, Pod] = field(default_factory=dict)
+    """Running, and neither replaced nor being deleted."""
+    failed: Mapping[Rank, Pod] = field(default_factory=dict)
+    """Failed pods that still have to be counted and replaced. Pods that had the wrong ports, or that end while the
+    whole group restarts, are not among them."""
+    deleted: Mapping[Rank, Pod] = field(default_factory=dict)
+    """Pods that a user or the cluster deletes before they finish; not those that the operator deletes for their
+    ports."""
+    just_completed: Mapping[Rank, Pod] = field(default_factory=dict)
+    """Pods whose success is not recorded yet."""
+    completed: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """By role, the indexes that have succeeded, whether their pods still exist or not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    job: Job
+    observed: Observed
+    settings: Settings
+    framework: Framework
+    now: datetime
+    texts: Texts
+    children: Children
+    ports: Mapping[Rank, int]
+    """Ports that were assigned to this job; empty where declared ones are used."""
+    group_restart: bool
+    """Whether a pod is never replaced alone, but with all others."""
+    replaced: frozenset[str]
+    """UIDs of pods that are counted already and only wait for their deletion."""
+    pods: PodStates
+    disrupted: bool
+    """True if, in a group that restarts as one, a pod was deleted, evicted or lost with its node; its peers are then
+    expected to fail."""
+
+    @property
+    def host_ports(self) -> bool:
+        return self.settings.addressing is Addressing.HOST_PORTS
+
+    @property
+    def addresses(self) -> Addresses:
+        return Addresses(self.job, self.ports)
+
+    @property
+    def group_restarting(self) -> bool:
+        """True while a group restart is under way: new pods are created when all old ones are gone."""
+        return self.group_restart and bool(self.replaced)
+
+    def find_extra(self, kind: str, name: str) -> ExtraView | None:
+        """The object of that kind and name that carries the job's name, whether the job controls it or not."""
+        return next((one for one in self.observed.extras if (one.kind, one.metadata.name) == (kind, name)), None)
+
+    def controls(self, extra: ExtraView) -> bool:
+        owner = extra.metadata.controller
+        return owner is not None and owner.uid == self.job.metadata.uid
+
+
+def assess(job: Job, observed: Observed, settings: Settings, framework: Framework, now: datetime) -> Facts:
+    status: Object = job.raw.get("status") or {}
+    children = classify(job, observed)
+    group_restart = restarts_as_group(job, settings)
+    replaced = frozenset(status.get("replacedPods") or ())
+    ports: Mapping[Rank, int] = {}
+    pods = PodStates()
+    if not (is_finished(status) or job.run_policy.suspend or job.problem):
+        if settings.addressing is Addressing.HOST_PORTS:
+            ports = read_ports(job, framework, status)
+        restarted = group_restart and bool(replaced) and not (children.pods.controlled or children.pods.orphans)
+        if not group_restart or restarted:
+            replaced &= {pod.metadata.uid for pod in children.pods.controlled}
+        pods = _assess_pods(
+            job,
+            children,
+            framework,
+            recorded=_recorded(job, {} if restarted else status.get("completedIndexes") or {}),
+            ports=ports if settings.addressing is Addressing.HOST_PORTS else None,
+            replaced=replaced,
+            group_restarting=group_restart and bool(replaced),
+        )
+    return Facts(
+        job=job,
+        observed=observed,
+        settings=settings,
+        framework=framework,
+        now=now,
+        texts=framework.texts(job),
+        children=children,
+        ports=ports,
+        group_restart=group_restart,
+        replaced=replaced,
+        pods=pods,
+        disrupted=group_restart and _is_disrupted(observed, children, pods),
+    )
+
+
+def _is_disrupted(observed: Observed, children: Children, pods: PodStates) -> bool:
+    return (
+        bool(pods.deleted)
+        or any(map(is_disrupted, pods.failed.values()))
+        or any(map(observed.is_unreachable, children.pods.ranked.values()))
+    )
+
+
+def _assess_pods(
+    job: Job,
+    children: Children,
+    framework: Framework,
+    *,
+    recorded: Mapping[str, frozenset[int]],
+    ports: Mapping[Rank, int] | None,
+    replaced: frozenset[str],
+    group_restarting: bool,
+) -> PodStates:
+    """`recorded`: the indexes whose success is in the status already. `ports` is None where none are assigned."""
+    active: dict[Rank, Pod] = {}
+    failed: dict[Rank, Pod] = {}
+    deleted: dict[Rank, Pod] = {}
+    just_completed: dict[Rank, Pod] = {}
+    completed = {role: set(indexes) for role, indexes in recorded.items()}
+    for rank, pod in children.pods.ranked.items():
+        is_replaced = pod.metadata.uid in replaced
+        if not (is_replaced or group_restarting) and is_active(pod):
+            active[rank] = pod
+            continue
+        outcome = outcome_of(pod)
+        if outcome is PodOutcome.NONE or rank.index in recorded[rank.role]:
+            continue
+        if outcome is PodOutcome.SUCCEEDED:
+            if not is_replaced:
+                completed[rank.role].add(rank.index)
+                if job.replicas[rank.role].role.completes:
+                    just_completed[rank] = pod
+        elif ports is not None and is_outdated(job, framework, rank, pod.metadata, ports):
+            continue
+        elif outcome is PodOutcome.DELETED:
+            deleted[rank] = pod
+        elif not (is_replaced or group_restarting or (ports is not None and lost_its_port(pod, ports.get(rank)))):
+            failed[rank] = pod
+    return PodStates(
+        active, failed, deleted, just_completed, {role: frozenset(indexes) for role, indexes in completed.items()}
+    )
+
+
+def _recorded(job: Job, indexes: Mapping[str, str]) -> dict[str, frozenset[int]]:
+    return {
+        role: frozenset(parse_indexes(indexes.get(role, ""), below=replica.count))
+        for role, replica in job.replicas.items()
+    }

@@ -1,0 +1,145 @@
+"""Objects of a job besides its pods and Services: they are created, corrected, and deleted where that is allowed."""
+
+from collections.abc import Iterator, Mapping
+
+from trainwright.api.labels import JOB_NAME, OPERATOR_NAME
+from trainwright.engine.builder import PlanBuilder
+from trainwright.engine.facts import Facts
+from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, RoleState
+from trainwright.engine.observed import ExtraView
+from trainwright.engine.policies import gang
+from trainwright.engine.policies.name_conflicts import wait_for
+from trainwright.engine.settings import Settings
+from trainwright.objects import Object
+from trainwright.objects.matching import covers
+from trainwright.objects.metadata import controller_reference
+from trainwright.objects.resources import AUTOSCALERS
+
+
+def keep(facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState]) -> bool:
+    """Keeps what the job needs, and deletes what it no longer needs. False if an object that pods need is blocked."""
+    declared = facts.framework.extra_objects(facts.job, states)
+    wanted = [one for one in declared if _is_available(one.of, facts.settings)]
+    group = gang.pod_group(facts)
+    if group is not None:
+        wanted.append(group)
+    blocked = [one for one in wanted if not _keep(facts, builder, one) and one.needed_by_pods]
+    names = {(one.of.resource.kind, one.name) for one in wanted}
+    for present, resource in _controlled(facts):
+        if (present.kind, present.metadata.name) not in names and resource.deletable:
+            _delete(builder, resource, present)
+    return not blocked
+
+
+def remove(facts: Facts, builder: PlanBuilder, *, on_suspend: bool = False, on_finish: bool = False) -> None:
+    """For a job that is suspended or has finished."""
+    for present, resource in _controlled(facts):
+        if (on_suspend and resource.deleted_on_suspend) or (on_finish and resource.deleted_on_finish):
+            gang.report_removal(facts, builder, present)
+            _delete(builder, resource, present)
+
+
+def unavailable(facts: Facts) -> Iterator[str]:
+    """Warnings about objects that the job asks for and this cluster does not serve."""
+    states = {role: RoleState() for role in facts.job.replicas}
+    for one in facts.framework.extra_objects(facts.job, states):
+        if not _is_available(one.of, facts.settings):
+            yield one.where_missing
+
+
+def available_resources(resources: tuple[ExtraResource, ...], settings: Settings) -> tuple[ExtraResource, ...]:
+    """Those that the cluster serves, and the gang scheduler's PodGroups."""
+    served = tuple(one for one in resources if _is_available(one, settings))
+    return (*served, gang.group_resource(settings.gang)) if settings.gang else served
+
+
+def _is_available(extra: ExtraResource, settings: Settings) -> bool:
+    return settings.autoscaling or extra.resource != AUTOSCALERS
+
+
+def _controlled(facts: Facts) -> list[tuple[ExtraView, ExtraResource]]:
+    resources = available_resources(facts.framework.extra_resources, facts.settings)
+    by_kind = {one.resource.kind: one for one in resources}
+    return [
+        (present, by_kind[present.kind])
+        for present in facts.observed.extras
+        if present.kind in by_kind and facts.controls(present)
+    ]
+
+
+def _keep(facts: Facts, builder: PlanBuilder, wanted: ExtraObject) -> bool:
+    """False if the name is taken for the moment."""
+    resource = wanted.of.resource
+    present = facts.find_extra(resource.kind, wanted.name)
+    if present is None:
+        builder.create(
+            resource,
+            wanted.name,
+            lambda: _render(facts, wanted),
+            job_field=wanted.job_field,
+            waits=False,
+            announced="create" in wanted.of.announced,
+        )
+        return True
+    if present.metadata.terminating or not facts.controls(present):
+        wait_for(facts, builder, resource.kind, present.metadata)
+        return False
+    match wanted.of.correction:
+        case Correction.PATCH:
+            _patch(builder, wanted, present)
+        case Correction.UPDATE:
+            _update(facts, builder, wanted, present)
+    return True
+
+
+def _delete(builder: PlanBuilder, extra: ExtraResource, present: ExtraView) -> None:
+    builder.delete(extra.resource, present.metadata, announced="delete" in extra.announced)
+
+
+def _render(facts: Facts, wanted: ExtraObject) -> Object:
+    job, resource = facts.job, wanted.of.resource
+    metadata: Object = {
+        "name": wanted.name,
+        "namespace": job.namespace,
+        "labels": _labels(facts, wanted),
+        "ownerReferences": [controller_reference(job.raw)],
+    }
+    if wanted.annotations:
+        metadata["annotations"] = dict(wanted.annotations)
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **wanted.content}
+
+
+def _labels(facts: Facts, wanted: ExtraObject) -> dict[str, str]:
+    """The operator watches by them."""
+    return {**wanted.labels, OPERATOR_NAME: facts.job.kind.controller, JOB_NAME: facts.job.name}
+
+
+def _patch(builder: PlanBuilder, wanted: ExtraObject, present: ExtraView) -> None:
+    body: Object = {
+        field: value for field, value in wanted.content.items() if not covers(present.content.get(field), value)
+    }
+    if not covers(present.metadata.annotations, dict(wanted.annotations)):
+        body["metadata"] = {"annotations": dict(wanted.annotations)}
+    if body:
+        builder.patch(wanted.of.resource, present.metadata, body)
+
+
+def _update(facts: Facts, builder: PlanBuilder, wanted: ExtraObject, present: ExtraView) -> None:
+    """An update replaces the whole object, so everything that is known of it goes along."""
+    if all(present.content.get(field) == value for field, value in wanted.content.items()):
+        return
+    rendered, metadata = _render(facts, wanted), present.metadata
+    body = {
+        **present.content,
+        **rendered,
+        "metadata": {
+            **rendered["metadata"],
+            "uid": metadata.uid,
+            "resourceVersion": metadata.resource_version,
+            "labels": {**metadata.labels, **rendered["metadata"]["labels"]},
+            "annotations": {**metadata.annotations, **wanted.annotations},
+            "ownerReferences": [owner.to_object() for owner in metadata.owner_references],
+            "finalizers": list(metadata.finalizers),
+        },
+    }
+    builder.replace(wanted.of.resource, wanted.name, body)

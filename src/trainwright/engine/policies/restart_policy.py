@@ -1,0 +1,27 @@
+"""Which failed pods are replaced and which failures count, as their role's restart policy says."""
+
+from trainwright.engine.facts import Facts
+from trainwright.engine.pod_outcome import exit_code, is_disrupted
+from trainwright.engine.ranks import Rank
+from trainwright.objects.pods import Pod
+
+_SIGNALS = 128
+"""Exit codes from here on mean that a signal ended the program; the policy ExitCode restarts after those."""
+
+
+def is_replaceable(facts: Facts, rank: Rank, pod: Pod) -> bool:
+    replica = facts.job.replicas[rank.role]
+    match replica.restart_policy:
+        case "OnFailure" | "Always":
+            return True
+        case "ExitCode":
+            code = exit_code(pod, replica.container)
+            return code is None or code >= _SIGNALS or is_disrupted(pod)
+        case _:
+            return False
+
+
+def is_excused(facts: Facts, pod: Pod) -> bool:
+    """True if the failure counts against no limit: the cluster disrupted the pod, or, in a group that restarts as one,
+    one of its peers."""
+    return facts.disrupted or is_disrupted(pod)

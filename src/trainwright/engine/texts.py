@@ -1,0 +1,38 @@
+"""The texts of conditions and events, each reason beside its message. The words are upstream's, byte for byte."""
+
+from dataclasses import dataclass
+
+from trainwright.api.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """`reason` follows the kind's name. `message` may use {kind}, {name}, {namespace} and what its caller adds."""
+
+    reason: str
+    message: str
+
+    def full_reason(self, job: Job) -> str:
+        return f"{job.kind.name}{self.reason}"
+
+    def format(self, job: Job, **values: object) -> str:
+        return self.message.format(kind=job.kind.name, name=job.name, namespace=job.namespace, **values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """What most frameworks say; a framework replaces what differs."""
+
+    created: Text = Text("Created", "{kind} {name} is created.")
+    running: Text = Text("Running", "{kind} {name} is running.")
+    suspended: Text = Text("Suspended", "{kind} {name} is suspended.")
+    resumed: Text = Text("Resumed", "{kind} {name} is resumed.")
+    succeeded: Text = Text("Succeeded", "{kind} {name} is successfully completed.")
+    pod_restarting: Text = Text("Restarting", "job {name} is restarting because {role} replica(s) failed.")
+    group_restarting: Text = Text("Restarting", "job {name} is restarting all its replicas because {pod} {outcome}.")
+    role_restarting: Text = Text("Restarting", "{kind} {name} is restarting because {failed} {role} replica(s) failed.")
+    role_failed: Text = Text("Failed", "{kind} {name} is failed because {failed} {role} replica(s) failed.")
+    permanent_exit_code: Text = Text("Failed", 'job "{name}" is failing because "{role}" replica(s) failed.')
+    backoff_limit: Text = Text("Failed", "Job {name} has failed because it has reached the specified backoff limit")
+    deadline: Text = Text("Failed", "Job {name} has failed because it was active longer than specified deadline")
+    invalid: Text = Text("FailedValidation", "{kind} failed validation because {problem}")

@@ -1,0 +1,207 @@
+"""A fictitious framework on a real API server and on the embedded cluster: its row and its class are enough."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster.embedded_cluster import embedded_cluster
+from tests.support.cluster.fake_kubelet import running_kubelet
+from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator
+from tests.support.objects.jobs import JobBuilder
+from tests.support.objects.orchestra import ORCHESTRA, Orchestra
+from tests.support.waiting import eventually
+from trainwright.cli.up_process import operator_settings
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import NotFound
+from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.objects import Object
+from trainwright.objects.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from trainwright.operator import install_crds
+
+pytestmark = pytest.mark.timeout(120)
+
+KINDS = {ORCHESTRA.name: ORCHESTRA}
+FRAMEWORKS = {ORCHESTRA.framework: Orchestra()}
+EXTRAS = [
+    (CONFIG_MAPS, "ninth-score"),
+    (SERVICE_ACCOUNTS, "ninth-conductor"),
+    (ROLES, "ninth-conductor"),
+    (ROLE_BINDINGS, "ninth-conductor"),
+]
+
+
+@dataclass
+class Hall:
+    """A cluster with an operator that knows the framework. `finish` lets the program of a pod exit with 0."""
+
+    client: Client
+    namespace: str
+    directory: Path
+    finish: Callable[[str], Awaitable[None]]
+
+    async def get(self, resource: Resource, name: str) -> Object:
+        return await self.client.get(resource, name, namespace=self.namespace)
+
+    async def exists(self, resource: Resource, name: str) -> bool:
+        try:
+            await self.get(resource, name)
+        except NotFound:
+            return False
+        return True
+
+    async def job(self) -> Object:
+        return await self.get(ORCHESTRA.resource, "ninth")
+
+    async def pods(self) -> dict[str, Object]:
+        found = await self.client.list(PODS, namespace=self.namespace)
+        return {pod["metadata"]["name"]: pod for pod in found.items}
+
+    def template(self, container: str, *, waits: bool) -> Object:
+        """A pod that runs until `finish`, or with the command that the framework gives it."""
+        directory = str(self.directory)
+        program = 'until [ -e "$0/$SEAT" ]; do sleep 0.02; done'
+        spec: Object = {"name": container, "image": "trainwright/host"}
+        if waits:
+            spec |= {
+                "command": ["sh", "-c", program, directory],
+                "volumeMounts": [{"name": "hall", "mountPath": directory}],
+            }
+        volume = {"name": "hall", "hostPath": {"path": directory}}
+        return {"spec": {"containers": [spec], "volumes": [volume], "terminationGracePeriodSeconds": 1}}
+
+
+@asynccontextmanager
+async def real_hall(config: ClusterConfig, namespace: str, directory: Path) -> AsyncIterator[Hall]:
+    async with Client(config) as client:
+        await install_crds(client, KINDS.values())
+        async with (
+            running_kubelet(client, namespace) as kubelet,
+            running_operator(client, kinds=KINDS, frameworks=FRAMEWORKS, namespace=namespace),
+        ):
+            yield Hall(client, namespace, directory, kubelet.finish)
+
+
+@asynccontextmanager
+async def embedded_hall(directory: Path) -> AsyncIterator[Hall]:
+    (shared := directory / "hall").mkdir()
+
+    async def finish(pod: str) -> None:
+        (shared / pod.rpartition("-")[2]).touch()
+
+    async with embedded_cluster(directory / "data") as cluster, Client(cluster.config) as client:
+        await install_crds(client, KINDS.values())
+        settings = operator_settings(cluster.sandbox)
+        async with running_operator(client, kinds=KINDS, frameworks=FRAMEWORKS, settings=settings):
+            yield Hall(client, "default", shared, finish)
+
+
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
+async def hall(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Hall]:
+    if request.param == "embedded":
+        chosen = embedded_hall(tmp_path)
+    else:
+        config = request.getfixturevalue("control_plane").config
+        chosen = real_hall(config, request.getfixturevalue("real_namespace"), tmp_path)
+    async with chosen as hall:
+        yield hall
+
+
+async def test_a_job_of_a_new_framework_runs_to_its_end(hall: Hall) -> None:
+    builder = JobBuilder("ninth", kind=ORCHESTRA, namespace=hall.namespace).run_policy(cleanPodPolicy="All")
+    builder.replica("Conductor", pod=hall.template("conductor", waits=False))
+    builder.replica("Violin", 2, pod=hall.template("orchestra", waits=True))
+    builder.replica("Audience", pod=hall.template("orchestra", waits=True))
+
+    created = await submit(hall.client, builder)
+    playing = await eventually(hall.job, lambda seen: reason(seen) == "OrchestraJobPlaying")
+    assert message(playing) == f"OrchestraJob {hall.namespace}/ninth plays."
+
+    await check_pods(hall)
+    await check_objects(hall, owner=created)
+    await check_that_a_scale_up_restarts_no_pod(hall)
+
+    await hall.finish("ninth-violin-0")
+    finished = await eventually(hall.job, lambda seen: reason(seen) == "OrchestraJobApplauded")
+    assert message(finished) == f"OrchestraJob {hall.namespace}/ninth was applauded."
+    assert finished["status"]["completedIndexes"] == {"Violin": "0"}
+    await eventually(hall.pods, lambda left: left == {})
+    for resource, name in EXTRAS:
+        assert await hall.exists(resource, name), "the operator may not delete it"
+    events = (await hall.client.list(EVENTS, namespace=hall.namespace)).items
+    assert ("orchestrajob-controller", "OrchestraJobApplauded") in {
+        (event["source"]["component"], event["reason"]) for event in events if "source" in event
+    }
+
+    await hall.client.delete(ORCHESTRA.resource, "ninth", namespace=hall.namespace)
+    for resource, name in EXTRAS:
+        await eventually(partial(hall.exists, resource, name), lambda there: not there)
+
+
+async def check_pods(hall: Hall) -> None:
+    pods = await hall.pods()
+    assert sorted(pods) == ["ninth-audience-0", "ninth-conductor", "ninth-violin-0", "ninth-violin-1"]
+    conductor = pods["ninth-conductor"]
+    assert conductor["spec"]["serviceAccountName"] == "ninth-conductor"
+    assert conductor["spec"]["containers"][0]["command"] == ["sleep", "60"]
+    assert "training.kubeflow.org/replica-index" not in conductor["metadata"]["labels"]
+    ports = [env(pods[f"ninth-violin-{index}"])["STRINGS"] for index in range(2)]
+    violins = ",".join(f"ninth-violin-{index}:{port}" for index, port in enumerate(ports))
+    assert env(conductor)["VIOLINS"] == violins
+    for index, port in enumerate(ports):
+        service = await hall.get(SERVICES, f"ninth-violin-{index}")
+        assert [(one["name"], str(one["port"])) for one in service["spec"]["ports"]] == [("strings", port)]
+    assert not await hall.exists(SERVICES, "ninth-conductor")
+    status = (await hall.job())["status"]
+    if "ports" in status:
+        assert status["ports"] == {f"violin-{index}": int(port) for index, port in enumerate(ports)}
+        assert len(set(ports)) == 2
+
+
+async def check_objects(hall: Hall, *, owner: Object) -> None:
+    for resource, name in EXTRAS:
+        found = await hall.get(resource, name)
+        assert [one["uid"] for one in found["metadata"]["ownerReferences"]] == [owner["metadata"]["uid"]]
+    await eventually(
+        lambda: hall.get(CONFIG_MAPS, "ninth-score"),
+        lambda score: score["data"] == {"playing": "ninth-violin-0\nninth-violin-1\n"},
+    )
+
+
+async def check_that_a_scale_up_restarts_no_pod(hall: Hall) -> None:
+    before = await hall.pods()
+    more = {"spec": {"orchestraReplicaSpecs": {"Violin": {"replicas": 3}}}}
+    await hall.client.patch(ORCHESTRA.resource, "ninth", more, namespace=hall.namespace)
+    await eventually(hall.pods, lambda pods: len(pods) == 5 and pods["ninth-violin-2"]["status"]["phase"] == "Running")
+    after = await hall.pods()
+    assert {name: uid(after[name]) for name in before} == {name: uid(pod) for name, pod in before.items()}
+
+
+def reason(job: Object) -> str:
+    conditions = (job.get("status") or {}).get("conditions") or [{}]
+    return str(conditions[-1].get("reason"))
+
+
+def message(job: Object) -> str:
+    return str(job["status"]["conditions"][-1]["message"])
+
+
+def uid(pod: Object) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def env(pod: Object) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in pod["spec"]["containers"][0]["env"]}
