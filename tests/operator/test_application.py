@@ -1,4 +1,4 @@
-"""An operator's process from the outside, on the real API server: its pages, its lease, its end."""
+"""The operator process on the real API server: endpoints, leader election, failures."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
 from trainwright.objects.resources import LEASES, PODS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator import Operator, application
-from trainwright.operator.application import Application
+from trainwright.operator.application import Application, connection_limit
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 from trainwright.operator.process import prepare
 from trainwright.operator.serving.http_server import Address
@@ -37,7 +37,7 @@ LEASE = "lock"
 
 
 class Process:
-    """The parts of one process, with its pages on one port of their own."""
+    """An application whose endpoints have a port of their own."""
 
     def __init__(self, plane: ControlPlane, namespace: str, *, elect: bool = False, **options: Any) -> None:
         (port,) = free_ports(1)
@@ -62,22 +62,22 @@ class Process:
             capabilities = await prepare(self.config, KINDS, self.options)
             await self.application.run(replace(capabilities, prunes_status=self.prunes_status), self.stop)
 
-    async def page(self, path: str) -> tuple[int, str]:
+    async def get(self, path: str) -> tuple[int, str]:
         async with aiohttp.ClientSession() as session, session.get(self.url + path) as answer:
             return answer.status, await answer.text()
 
-    async def ready(self, words: str = "readyz check passed") -> None:
-        await eventually(self.readiness, lambda seen: seen[0] == 200 and words in seen[1])
+    async def ready(self, text: str = "readyz check passed") -> None:
+        await eventually(self.readiness, lambda seen: seen[0] == 200 and text in seen[1])
 
     async def readiness(self) -> tuple[int, str]:
         try:
-            return await self.page("/readyz?verbose")
+            return await self.get("/readyz?verbose")
         except aiohttp.ClientError as error:
             return 0, str(error)
 
-    async def counted(self, name: str) -> float:
+    async def metric(self, name: str) -> float:
         """The sum of a metric over all labels."""
-        _, text = await self.page("/metrics")
+        _, text = await self.get("/metrics")
         return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, flags=re.MULTILINE))
 
 
@@ -92,11 +92,11 @@ async def running(process: Process) -> AsyncIterator[Process]:
             await task
 
 
-async def test_pages_answer_before_the_cluster_is_known(control_plane: ControlPlane, real_namespace: str) -> None:
+async def test_health_is_served_before_the_caches_are_synced(control_plane: ControlPlane, real_namespace: str) -> None:
     process = Process(control_plane, real_namespace)
     async with process.application.serve():
-        assert await process.page("/healthz") == (200, "ok")
-        status, text = await process.page("/readyz")
+        assert await process.get("/healthz") == (200, "ok")
+        status, text = await process.get("/readyz")
         assert status == 500
         assert "[-]caches failed: caches of https://127.0.0.1" in text
 
@@ -108,45 +108,45 @@ async def test_a_jobs_life_is_counted_once_over_two_processes(
         async with running(Process(control_plane, real_namespace)) as first:
             await first.ready()
             await submit(client, JobBuilder("job", namespace=real_namespace).master())
-            await eventually(lambda: first.counted("trainwright_job_running_seconds_count"), bool)
+            await eventually(lambda: first.metric("trainwright_job_running_seconds_count"), bool)
             await kubelet.finish("job-master-0")
-            await eventually(lambda: first.counted("training_operator_jobs_successful_total"), bool)
-            assert await first.counted("training_operator_jobs_created_total") == 1
-            assert await first.counted("trainwright_job_pods_created_seconds_count") == 1
-            assert await first.counted("rest_client_requests_total") > 5
-            assert await first.counted("workqueue_adds_total") > 0
-            assert await first.counted("workqueue_work_duration_seconds_count") > 0
+            await eventually(lambda: first.metric("training_operator_jobs_successful_total"), bool)
+            assert await first.metric("training_operator_jobs_created_total") == 1
+            assert await first.metric("trainwright_job_pods_created_seconds_count") == 1
+            assert await first.metric("rest_client_requests_total") > 5
+            assert await first.metric("workqueue_adds_total") > 0
+            assert await first.metric("workqueue_work_duration_seconds_count") > 0
         async with running(Process(control_plane, real_namespace)) as second:
             await second.ready()
-            await eventually(lambda: second.counted("controller_runtime_reconcile_total"), bool)
+            await eventually(lambda: second.metric("controller_runtime_reconcile_total"), bool)
             await client.delete(PYTORCH.resource, "job", namespace=real_namespace)
-            await eventually(lambda: second.counted("training_operator_jobs_deleted_total"), bool)
+            await eventually(lambda: second.metric("training_operator_jobs_deleted_total"), bool)
             for step in ("created", "successful", "failed", "restarted"):
-                assert await second.counted(f"training_operator_jobs_{step}_total") == 0
+                assert await second.metric(f"training_operator_jobs_{step}_total") == 0
 
 
-async def test_a_standby_is_ready_and_takes_over_as_soon_as_the_leader_has_stopped(
+async def test_a_ready_standby_takes_over_as_soon_as_the_leader_has_stopped(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
     async with running(Process(control_plane, real_namespace, elect=True)) as leader:
         await leader.ready("[+]leader-election ok: leading")
         async with running(Process(control_plane, real_namespace, elect=True)) as standby:
             await standby.ready("[+]leader-election ok: standby, ")
-            assert await leader.counted("leader_election_master_status") == 1
-            assert await standby.counted("leader_election_master_status") == 0
+            assert await leader.metric("leader_election_master_status") == 1
+            assert await standby.metric("leader_election_master_status") == 0
             await submit(client, JobBuilder("one", namespace=real_namespace).master())
             await eventually(lambda: pods(client, real_namespace), lambda names: names == ["one-master-0"])
-            assert await standby.counted("controller_runtime_reconcile_total") == 0
+            assert await standby.metric("controller_runtime_reconcile_total") == 0
 
             leader.stop.set()
             await standby.ready("[+]leader-election ok: leading")
             await submit(client, JobBuilder("two", namespace=real_namespace).master())
             await eventually(lambda: pods(client, real_namespace), lambda names: "two-master-0" in names)
-            assert await standby.counted("training_operator_jobs_created_total") == 1
+            assert await standby.metric("training_operator_jobs_created_total") == 1
     assert await lease_holder(client, real_namespace) == ""
 
 
-async def test_a_leader_whose_lease_is_taken_ends_with_an_error(
+async def test_a_leader_that_loses_the_lease_ends_with_an_error(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
     process = Process(control_plane, real_namespace, elect=True)
@@ -159,9 +159,7 @@ async def test_a_leader_whose_lease_is_taken_ends_with_an_error(
         await task
 
 
-async def test_a_port_that_somebody_else_has_is_an_error_of_its_flag(
-    control_plane: ControlPlane, real_namespace: str
-) -> None:
+async def test_a_port_in_use_is_an_error_that_names_the_flag(control_plane: ControlPlane, real_namespace: str) -> None:
     one, other = Process(control_plane, real_namespace), Process(control_plane, real_namespace)
     other.application = Application(control_plane.config, KINDS, one.options)
     async with one.application.serve():
@@ -170,24 +168,24 @@ async def test_a_port_that_somebody_else_has_is_an_error_of_its_flag(
                 pass
 
 
-async def test_a_definition_that_drops_our_fields_is_a_detail_of_readiness(
+async def test_a_crd_that_prunes_status_is_a_detail_of_readiness(
     control_plane: ControlPlane, real_namespace: str
 ) -> None:
     process = Process(control_plane, real_namespace)
     process.prunes_status = frozenset({"PyTorchJob"})
     async with running(process):
         await process.ready("[+]status-fields ok: the CustomResourceDefinition of pytorchjobs.kubeflow.org does not")
-        assert await process.page("/readyz") == (200, "ok")
+        assert await process.get("/readyz") == (200, "ok")
 
 
-async def test_a_right_that_is_missing_is_a_reason_of_readiness(
+async def test_a_missing_permission_is_a_reason_not_to_be_ready(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
-    jobs_alone = [rule("kubeflow.org", "pytorchjobs", "list watch")]
-    config = await account(client, real_namespace, "poor", jobs_alone)
+    only_jobs = [rule("kubeflow.org", "pytorchjobs", "list watch")]
+    config = await account(client, real_namespace, "restricted", only_jobs)
     process = Process(replace(control_plane, config=config), real_namespace)
     async with running(process):
-        # In time the jobs, which may be listed, are no longer among the reasons.
+        # The jobs are a reason too until they are listed.
         status, text = await eventually(
             process.readiness, lambda seen: "pods: pods is forbidden" in seen[1] and "pytorchjobs" not in seen[1]
         )
@@ -261,14 +259,12 @@ async def pods(client: Client, namespace: str) -> list[str]:
     return sorted(pod["metadata"]["name"] for pod in (await client.list(PODS, namespace=namespace)).items)
 
 
-async def test_credentials_that_cannot_be_read_end_it_with_one_line(tmp_path: Path) -> None:
+async def test_unreadable_credentials_end_the_process_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "token").touch()
     config = ClusterConfig(server="http://127.0.0.1:1", token_file=tmp_path / "token")
     with pytest.raises(ConfigError, match=r"^the token file \S+ is empty$"):
         await Application(config, KINDS, OperatorOptions()).run(Capabilities(Settings(), ()), asyncio.Event())
 
 
-async def test_every_write_that_may_be_under_way_has_a_connection_beside_the_watches() -> None:
-    options = OperatorOptions(parallel_writes=300)
-    async with Application(ClusterConfig(server="http://127.0.0.1:1"), KINDS, options)._client() as client:
-        assert client._connector.limit > options.parallel_writes + len(KINDS) + 10
+def test_there_are_connections_for_all_parallel_writes_and_the_watches() -> None:
+    assert connection_limit(OperatorOptions(parallel_writes=300)) > 300 + len(KINDS) + 10

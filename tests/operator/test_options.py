@@ -20,7 +20,7 @@ def test_a_kind_is_named_in_any_letter_case_and_any_number_of_times(name: str) -
     assert enabled_kinds((name, "PyTorchJob"), TWO) == {"PyTorchJob": PYTORCH}
 
 
-def test_an_unknown_kind_is_refused_with_the_choices() -> None:
-    with pytest.raises(OperatorError, match="--enable-scheme: scheme banana is not supported yet") as refused:
+def test_an_unknown_kind_is_an_error_that_names_the_valid_ones() -> None:
+    with pytest.raises(OperatorError, match="--enable-scheme: scheme banana is not supported yet") as error:
         enabled_kinds(("pytorchjob", "banana"), TWO)
-    assert "OtherJob, PyTorchJob" in str(refused.value)
+    assert "OtherJob, PyTorchJob" in str(error.value)

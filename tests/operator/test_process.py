@@ -61,10 +61,10 @@ def test_without_one_a_pod_uses_its_service_account(no_cluster: Path, monkeypatc
 
 @pytest.mark.usefixtures("no_cluster")
 async def test_a_bad_kubeconfig_ends_the_process_with_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError) as error:
         await run_operator(OperatorOptions(kubeconfig=tmp_path / "missing"))
-    assert str(tmp_path / "missing") in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert str(tmp_path / "missing") in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.apiserver
@@ -72,9 +72,9 @@ async def test_missing_crds_end_it_with_the_ways_to_install_them(
     control_plane: ControlPlane, absent: dict[str, Kind]
 ) -> None:
     (kind,) = absent.values()
-    with pytest.raises(OperatorError) as refused:
+    with pytest.raises(OperatorError) as error:
         await prepare(control_plane.config, absent, OperatorOptions())
-    message = str(refused.value)
+    message = str(error.value)
     assert f"does not serve {kind.plural}.kubeflow.org" in message
     assert "`trainwright operator --install-crds`" in message
     assert "`trainwright crds | kubectl apply -f -`" in message
@@ -82,9 +82,7 @@ async def test_missing_crds_end_it_with_the_ways_to_install_them(
 
 
 @pytest.mark.apiserver
-async def test_crds_are_installed_and_brought_up_to_date_on_demand(
-    control_plane: ControlPlane, absent: dict[str, Kind]
-) -> None:
+async def test_crds_are_installed_and_updated_on_demand(control_plane: ControlPlane, absent: dict[str, Kind]) -> None:
     (kind,) = absent.values()
     name = kind.resource.qualified_plural
     options = OperatorOptions(install_crds=True)
@@ -104,9 +102,9 @@ async def test_crds_are_installed_and_brought_up_to_date_on_demand(
 
 @pytest.mark.apiserver
 async def test_a_wrong_token_ends_it(control_plane: ControlPlane) -> None:
-    stranger = replace(control_plane.config, token="wrong")
+    unknown = replace(control_plane.config, token="wrong")
     with pytest.raises(OperatorError, match=r"rejects the operator: Unauthorized; the credentials .* are wrong"):
-        await prepare(stranger, {PYTORCH.name: PYTORCH}, OperatorOptions())
+        await prepare(unknown, {PYTORCH.name: PYTORCH}, OperatorOptions())
 
 
 @pytest.mark.apiserver
@@ -121,9 +119,9 @@ async def test_a_missing_permission_ends_it_with_a_hint(
     control_plane: ControlPlane, real_namespace: str, install_crds: bool, message: str
 ) -> None:
     async with Client(control_plane.config) as client:
-        nobody = await account(client, real_namespace, "nobody", [])
+        config = await account(client, real_namespace, "powerless", [])
     with pytest.raises(OperatorError, match=message):
-        await prepare(nobody, {PYTORCH.name: PYTORCH}, OperatorOptions(install_crds=install_crds))
+        await prepare(config, {PYTORCH.name: PYTORCH}, OperatorOptions(install_crds=install_crds))
 
 
 @pytest.mark.apiserver
@@ -169,11 +167,11 @@ async def test_an_api_server_that_is_not_up_yet_is_waited_for(
             prepare(replace(control_plane.config, server=server), absent, OperatorOptions())
         )
 
-        async def said() -> str:
+        async def logged() -> str:
             return caplog.text
 
-        said_so = await eventually(said, lambda text: "retrying" in text)
-    assert f"{server} is not available, retrying in 0.5 s" in said_so
+        seen = await eventually(logged, lambda text: "retrying" in text)
+    assert f"{server} is not available, retrying in 0.5 s" in seen
 
     async with relay(unused_tcp_port, urlsplit(control_plane.config.server).port or 0):
         with pytest.raises(OperatorError, match="does not serve"):

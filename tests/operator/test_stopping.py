@@ -1,4 +1,4 @@
-"""The end of an operator: in good order, and bounded even if the API server answers no more."""
+"""Stopping an operator takes a bounded time, even if the API server does not respond."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ WORKERS = 150
 
 @contextmanager
 def frozen(plane: ControlPlane) -> Iterator[None]:
-    """Within the block the API server is there, and says nothing."""
+    """Within the block the API server accepts connections but does not respond."""
     os.kill(plane.apiserver.pid, signal.SIGSTOP)
     try:
         yield
@@ -33,7 +33,7 @@ def frozen(plane: ControlPlane) -> Iterator[None]:
         os.kill(plane.apiserver.pid, signal.SIGCONT)
 
 
-async def test_a_stop_does_not_wait_for_a_server_that_is_silent(
+async def test_stopping_does_not_wait_for_an_api_server_that_does_not_respond(
     control_plane: ControlPlane, real_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "DRAIN_SECONDS", 0.2)
@@ -54,7 +54,7 @@ async def test_a_stop_does_not_wait_for_a_server_that_is_silent(
         async with running_operator(client, namespace=real_namespace) as next_one:
             await eventually(lambda: pods(other, real_namespace), lambda names: len(names) == WORKERS + 1)
             await settled(next_one)
-        # Whoever was there before is still the same.
+        # The first pods were not replaced.
         assert made.items() <= (await pods(other, real_namespace)).items()
 
 

@@ -1,4 +1,4 @@
-"""A standby takes over: it knows what the leader before it did, even if its own watches are behind."""
+"""A standby takes over: it sees what the previous leader wrote, even if its own watches lag behind."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -20,8 +20,8 @@ from trainwright.objects.resources import PODS
 from trainwright.operator import Operator
 
 
-class BehindClient(Client):
-    """Its watch of pods brings nothing."""
+class LaggingClient(Client):
+    """A client whose watch of pods delivers nothing."""
 
     async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
         if request.path.endswith("/pods"):
@@ -49,7 +49,7 @@ async def restarts(client: Client, namespace: str) -> Object:
 
 
 @pytest.mark.apiserver
-async def test_a_failure_that_the_leader_before_counted_is_not_counted_again(
+async def test_a_failure_that_the_previous_leader_counted_is_not_counted_again(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
     may_lead = asyncio.Event()
@@ -57,8 +57,8 @@ async def test_a_failure_that_the_leader_before_counted_is_not_counted_again(
     async def lead() -> None:
         await may_lead.wait()
 
-    async with BehindClient(control_plane.config) as behind, asyncio.TaskGroup() as group:
-        standby = Operator(behind, namespace=real_namespace, lead=lead)
+    async with LaggingClient(control_plane.config) as lagging, asyncio.TaskGroup() as group:
+        standby = Operator(lagging, namespace=real_namespace, lead=lead)
         group.create_task(standby.run())
         await standby.synced.wait()
 

@@ -30,13 +30,18 @@ from trainwright.operator.setup.leadership import Leadership
 
 log = logging.getLogger(__name__)
 
-_OTHER_CONNECTIONS = 68
-"""For watches and events; writes have their own."""
+_CONNECTIONS_BESIDE_WRITES = 68
+"""For watches and events."""
 
 
 def own_namespace(config: ClusterConfig) -> str:
     """The namespace of the operator's pod, else that of the kubeconfig's context."""
     return os.environ.get("MY_POD_NAMESPACE") or config.namespace
+
+
+def connection_limit(options: OperatorOptions) -> int:
+    """How many connections a client may open: writes must not wait for watches."""
+    return options.parallel_writes + _CONNECTIONS_BESIDE_WRITES
 
 
 class Application:
@@ -160,7 +165,7 @@ class Application:
         return Client(
             self._config,
             user_agent="trainwright-operator",
-            connections=self._options.parallel_writes + _OTHER_CONNECTIONS,
+            connections=connection_limit(self._options),
             limit=limit,
             gate=gate,
             observe=self._metrics.requests_to(self._config.server),

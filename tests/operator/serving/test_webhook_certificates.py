@@ -1,4 +1,4 @@
-"""The webhooks' certificates: when a set is kept, when it is renewed, and that a TLS client believes in it."""
+"""The webhooks' certificates: when they are kept or renewed, and that TLS clients accept them."""
 
 import asyncio
 import ssl
@@ -34,7 +34,7 @@ def fresh(now: datetime = NOW, *names: str) -> Certificates:
     return made
 
 
-def test_a_fresh_set_is_kept_until_its_renewal_is_due() -> None:
+def test_new_certificates_are_kept_until_their_renewal_is_due() -> None:
     made = fresh()
     assert renewed(made, [NAME], NOW) is None
     due = NOW + SERVER_LIFETIME - RENEW_BEFORE
@@ -42,7 +42,7 @@ def test_a_fresh_set_is_kept_until_its_renewal_is_due() -> None:
     assert renewed(made, [NAME], due) is not None
 
 
-def test_the_authority_outlives_its_servers() -> None:
+def test_the_authority_is_kept_when_the_server_certificate_is_renewed() -> None:
     made = fresh()
     later = renewed(made, [NAME], NOW + SERVER_LIFETIME)
     assert later is not None
@@ -53,7 +53,7 @@ def test_the_authority_outlives_its_servers() -> None:
     assert last.authority != made.authority
 
 
-def test_two_that_share_a_secret_under_different_names_come_to_an_end() -> None:
+def test_operators_that_share_a_secret_do_not_replace_certificates_in_turns() -> None:
     blue = fresh(NOW, "blue.kubeflow.svc")
     both = renewed(blue, ["green.kubeflow.svc"], NOW)
     assert both is not None
@@ -61,11 +61,11 @@ def test_two_that_share_a_secret_under_different_names_come_to_an_end() -> None:
     assert renewed(both, ["green.kubeflow.svc"], NOW) is None
 
 
-def test_an_address_is_the_same_in_any_spelling() -> None:
+def test_an_address_in_another_notation_is_the_same() -> None:
     assert renewed(fresh(NOW, "0:0:0:0:0:0:0:1"), ["0:0:0:0:0:0:0:1"], NOW) is None
 
 
-def test_a_chain_that_no_server_could_use_is_replaced() -> None:
+def test_an_unusable_chain_is_replaced() -> None:
     made = fresh()
     stump = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     mended = renewed(replace(made, server=made.server + stump), [NAME], NOW)
@@ -73,7 +73,7 @@ def test_a_chain_that_no_server_could_use_is_replaced() -> None:
     load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), mended)
 
 
-def test_a_name_that_is_missing_brings_a_new_server_certificate_of_the_same_authority() -> None:
+def test_a_missing_name_causes_a_new_server_certificate_of_the_same_authority() -> None:
     made = fresh()
     wider = renewed(made, [NAME, "127.0.0.1"], NOW)
     assert wider is not None
@@ -81,27 +81,27 @@ def test_a_name_that_is_missing_brings_a_new_server_certificate_of_the_same_auth
     assert renewed(wider, [NAME], NOW) is None
 
 
-def test_what_does_not_belong_together_is_made_anew() -> None:
+def test_keys_and_certificates_that_do_not_match_are_replaced() -> None:
     one, other = fresh(), fresh()
     for broken in (
         replace(one, server_key=other.server_key),
         replace(one, server=other.server, server_key=other.server_key),
         replace(one, authority_key=other.authority_key),
         replace(one, authority=other.authority),
-        replace(one, authority=one.server, authority_key=one.server_key),  # it may not sign
+        replace(one, authority=one.server, authority_key=one.server_key),  # not allowed to sign
     ):
         mended = renewed(broken, [NAME], NOW)
         assert mended is not None
         assert renewed(mended, [NAME], NOW) is None
 
 
-def test_a_set_from_the_future_is_not_used() -> None:
+def test_certificates_that_are_not_valid_yet_are_replaced() -> None:
     assert renewed(fresh(NOW + timedelta(days=2)), [NAME], NOW) is not None
 
 
-@given(parts=st.lists(st.binary(max_size=40) | st.just(b"-----BEGIN CERTIFICATE-----\n"), min_size=4, max_size=4))
-def test_rubbish_in_the_secret_is_replaced(parts: list[bytes]) -> None:
-    mended = renewed(read_certificates(dict(zip(KEYS, parts, strict=True))), [NAME], NOW)
+@given(values=st.lists(st.binary(max_size=40) | st.just(b"-----BEGIN CERTIFICATE-----\n"), min_size=4, max_size=4))
+def test_invalid_data_in_the_secret_is_replaced(values: list[bytes]) -> None:
+    mended = renewed(read_certificates(dict(zip(KEYS, values, strict=True))), [NAME], NOW)
     assert mended is not None
     assert renewed(mended, [NAME], NOW) is None
 
@@ -115,7 +115,7 @@ def test_the_secrets_keys_are_those_of_the_training_operator() -> None:
     assert read_certificates({}) is None
 
 
-def test_an_authority_with_an_rsa_key_as_upstream_makes_it_is_taken_over() -> None:
+def test_an_authority_of_upstream_with_an_rsa_key_is_kept() -> None:
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "training-operator-ca")])
     certificate = (
@@ -145,7 +145,7 @@ async def test_a_client_that_trusts_the_authority_accepts_the_server_under_its_n
     assert await greets(made, made.authority, host) is accepted
 
 
-async def test_a_running_server_takes_a_new_certificate_for_the_next_connection() -> None:
+async def test_a_running_server_uses_a_new_certificate_for_the_next_connection() -> None:
     old, new = fresh(datetime.now(UTC)), fresh(datetime.now(UTC))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_into(context, old)

@@ -1,8 +1,9 @@
-"""The webhooks' certificates and configuration on a real API server, which then asks us about every job."""
+"""The webhooks' certificates and configuration on a real API server, which then calls the webhooks for every job."""
 
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -26,6 +27,7 @@ from trainwright.kube.client.requests import PatchKind
 from trainwright.objects import Object
 from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.options import WebhookOptions
+from trainwright.operator.serving import webhook_registration
 from trainwright.operator.serving.http_server import Address
 from trainwright.operator.serving.webhook_certificates import SERVER_LIFETIME, Certificates, read_certificates
 from trainwright.operator.serving.webhook_registration import (
@@ -155,10 +157,10 @@ async def serving(setup: WebhookRegistration) -> None:
 
 
 async def found(setup: WebhookRegistration, detail: str) -> None:
-    async def look() -> str:
+    async def seen() -> str:
         return setup.health.detail
 
-    await eventually(look, lambda text: detail in text)
+    await eventually(seen, lambda text: detail in text)
 
 
 async def certificates(client: Client, endpoint: WebhookEndpoint) -> Certificates:
@@ -168,35 +170,35 @@ async def certificates(client: Client, endpoint: WebhookEndpoint) -> Certificate
     return held
 
 
-async def refusal(client: Client, job: JobBuilder) -> str:
-    """Why it is refused, as soon as the API server has seen whom to trust: until then it cannot reach us."""
+async def rejection(client: Client, job: JobBuilder) -> str:
+    """The error of the submission, as soon as the API server trusts the webhook."""
 
     async def attempt() -> str:
         try:
             await submit(client, job)
         except ApiError as error:
             return str(error)
-        return "it was admitted"
+        return "it was allowed"
 
     return await eventually(attempt, lambda text: "failed calling webhook" not in text)
 
 
 @pytest.mark.apiserver
-async def test_the_api_server_asks_and_passes_our_answer_on(
+async def test_users_see_errors_and_warnings_of_the_webhook(
     client: Client, configured: WebhookEndpoint, control_plane: ControlPlane
 ) -> None:
     async with running(client, configured) as setup:
         await serving(setup)
         bad = JobBuilder("bad", namespace=configured.namespace).master().replica("Worker", 0)
-        assert await refusal(client, bad) == (
+        assert await rejection(client, bad) == (
             'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
             "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
         )
         old = JobBuilder("old", namespace=configured.namespace).workers(2).spec(elasticPolicy={"nProcPerNode": 2})
-        words = ("--kubeconfig", str(control_plane.kubeconfig), "create", "-f", "-")
+        arguments = ("--kubeconfig", str(control_plane.kubeconfig), "create", "-f", "-")
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            control_plane.kubectl, *words, stdin=pipe, stdout=pipe, stderr=pipe
+            control_plane.kubectl, *arguments, stdin=pipe, stdout=pipe, stderr=pipe
         )
         out, err = await process.communicate(json.dumps(old.manifest()).encode())
         assert out.decode() == "pytorchjob.kubeflow.org/old created\n"
@@ -204,7 +206,7 @@ async def test_the_api_server_asks_and_passes_our_answer_on(
 
 
 @pytest.mark.apiserver
-async def test_an_empty_secret_is_filled_and_an_applied_configuration_mended(
+async def test_an_empty_secret_is_filled_and_a_removed_authority_restored(
     client: Client, configured: WebhookEndpoint
 ) -> None:
     empty = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET, "namespace": configured.namespace}}
@@ -215,7 +217,7 @@ async def test_an_empty_secret_is_filled_and_an_applied_configuration_mended(
         assert (await client.get(SECRETS, SECRET, namespace=configured.namespace))["metadata"]["uid"] == (
             before["metadata"]["uid"]
         )
-        # Applying upstream's manifests again takes the bundle away, and every job would be refused.
+        # Applying upstream's manifests again removes the bundle; the API server would reject every job.
         patch = [{"op": "remove", "path": "/webhooks/0/clientConfig/caBundle"}]
         await client.patch(
             VALIDATING_WEBHOOK_CONFIGURATIONS, configured.names.configuration, patch, kind=PatchKind.JSON
@@ -233,10 +235,8 @@ async def test_replicas_agree_and_a_settled_state_is_not_written_again(
         await serving(two)
         held = await certificates(client, configured)
 
-        async def loaded() -> bool:
-            return one._loaded == two._loaded == held
-
-        await eventually(loaded, bool)
+        for endpoint in (configured, other):
+            await eventually(lambda: served(endpoint), lambda seen: seen == held.server.decode())  # noqa: B023
         assert await bundle(client, configured) == held.authority
     before = await versions(client, configured)
     async with running(client, configured) as again:
@@ -245,22 +245,22 @@ async def test_replicas_agree_and_a_settled_state_is_not_written_again(
 
 
 @pytest.mark.apiserver
-async def test_certificates_are_renewed_before_they_end(client: Client, configured: WebhookEndpoint) -> None:
+async def test_certificates_are_renewed_before_they_expire(
+    client: Client, configured: WebhookEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhook_registration, "CHECK_SECONDS", 0.05)
     clock = Clock()
     async with running(client, configured, clock=clock) as setup:
         await serving(setup)
         old = await certificates(client, configured)
         clock.ahead = SERVER_LIFETIME - timedelta(days=30)
-        setup._changed.set()
 
         new = await eventually(lambda: certificates(client, configured), lambda held: held.server != old.server)
         assert new.authority == old.authority
 
 
 @pytest.mark.apiserver
-async def test_without_a_configuration_nothing_is_done_until_there_is_one(
-    client: Client, endpoint: WebhookEndpoint
-) -> None:
+async def test_without_a_configuration_webhooks_are_off(client: Client, endpoint: WebhookEndpoint) -> None:
     async with running(client, endpoint) as setup:
         await found(setup, f"off: there is no ValidatingWebhookConfiguration {endpoint.names.configuration}")
         assert setup.health.ok
@@ -272,10 +272,10 @@ async def test_without_a_configuration_nothing_is_done_until_there_is_one(
 
 
 @pytest.mark.apiserver
-async def test_a_configuration_that_calls_another_operator_is_left_as_it_is(
+async def test_a_configuration_that_calls_another_operator_is_not_changed(
     client: Client, endpoint: WebhookEndpoint
 ) -> None:
-    """One that is tried out beside Kubeflow's, from a laptop for example, must not break the webhooks of that one."""
+    """A second operator, on a laptop for example, must not break the webhooks of Kubeflow's."""
     theirs = configuration(endpoint)
     theirs["webhooks"][0]["clientConfig"] = {"service": {"name": "training-operator", "namespace": "kubeflow"}}
     before = await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, theirs)
@@ -289,28 +289,28 @@ async def test_a_configuration_that_calls_another_operator_is_left_as_it_is(
 
 
 @pytest.mark.apiserver
-async def test_without_the_rights_webhooks_are_off_and_the_reason_is_said(
+async def test_without_permissions_webhooks_are_off_with_a_reason(
     client: Client, configured: WebhookEndpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     rules = [rule("", "secrets", "list watch get update")]
     limited = await account(client, configured.namespace, "limited", rules)
-    async with Client(limited) as poor, running(poor, configured) as setup:
+    async with Client(limited) as restricted, running(restricted, configured) as setup:
         await found(setup, "off: not allowed to list validatingwebhookconfigurations")
         assert setup.health.ok
     rules += [rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list watch get update")]
-    # As upstream's role: it may update the Secret that the manifests bring, not create one.
+    # As upstream's role: allowed to update the Secret of the manifests, not to create one.
     upstream = await account(client, configured.namespace, "upstream", rules)
-    async with Client(upstream) as poor, running(poor, configured) as setup:
+    async with Client(upstream) as restricted, running(restricted, configured) as setup:
         await found(setup, "off: secrets is forbidden")
-    told = [record for record in caplog.records if "admission webhooks: off" in record.message]
+    logged = [record for record in caplog.records if "admission webhooks: off" in record.message]
     name = configured.names.configuration
     rejected = f"; while there is a ValidatingWebhookConfiguration {name}, the API server rejects jobs"
-    assert [(record.levelname, rejected in record.message) for record in told] == [("WARNING", True)] * 2
+    assert [(record.levelname, rejected in record.message) for record in logged] == [("WARNING", True)] * 2
 
 
 @pytest.mark.apiserver
-async def test_a_namespace_that_is_missing_is_named_and_asked_for_less_and_less_often(
+async def test_a_missing_namespace_is_named_and_retried_with_backoff(
     control_plane: ControlPlane, client: Client, configured: WebhookEndpoint
 ) -> None:
     nowhere = replace(configured, namespace=f"{configured.namespace}-missing")
@@ -329,6 +329,11 @@ async def test_a_namespace_that_is_missing_is_named_and_asked_for_less_and_less_
 
         longer = await eventually(pauses, lambda seen: len(seen) >= 3)
     assert longer[2] > 0.35
+
+
+async def served(endpoint: WebhookEndpoint) -> str:
+    """The server certificate that the webhooks present."""
+    return await asyncio.to_thread(ssl.get_server_certificate, (endpoint.address.host, endpoint.address.port))
 
 
 async def bundle(client: Client, endpoint: WebhookEndpoint) -> bytes:

@@ -1,4 +1,4 @@
-"""Answers to admission reviews, as the API server sends them and as somebody else may."""
+"""Responses to admission reviews, valid and invalid ones."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from trainwright.operator.serving.webhooks import admit, path_of, webhook_handle
 PATHS = [f"/validate-kubeflow-org-v1-{kind}" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")]
 
 
-def asking(job: object, old: object = None, **fields: object) -> Object:
+def review_of(job: object, old: object = None, **fields: object) -> Object:
     request = {"uid": "review-1", "operation": "UPDATE" if old else "CREATE", "object": job, "oldObject": old, **fields}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
@@ -24,53 +24,53 @@ async def send(path: str, body: bytes) -> Response:
 
 
 async def response(path: str, review: Object) -> Object:
-    reply = await send(path, msgspec.json.encode(review))
-    assert (reply.status, reply.content_type) == (200, "application/json")
-    answer: Object = msgspec.json.decode(reply.body)
+    http_response = await send(path, msgspec.json.encode(review))
+    assert (http_response.status, http_response.content_type) == (200, "application/json")
+    answer: Object = msgspec.json.decode(http_response.body)
     assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert answer["response"]["uid"] == "review-1"
     found: Object = answer["response"]
     return found
 
 
-async def test_a_good_job_is_admitted_without_a_word() -> None:
+async def test_a_valid_job_is_allowed_without_warnings() -> None:
     job = JobBuilder().master().workers(2).raw()
-    assert await response(path_of("PyTorchJob"), asking(job)) == {"uid": "review-1", "allowed": True}
+    assert await response(path_of("PyTorchJob"), review_of(job)) == {"uid": "review-1", "allowed": True}
 
 
-async def test_several_errors_come_in_one_line() -> None:
+async def test_several_errors_are_one_message() -> None:
     job = JobBuilder("Bad").master().replica("Worker", 0).raw()
-    refused = await response(path_of("PyTorchJob"), asking(job))
-    assert not refused["allowed"]
-    assert (refused["status"]["code"], refused["status"]["reason"]) == (403, "Forbidden")
-    message = refused["status"]["message"]
+    denied = await response(path_of("PyTorchJob"), review_of(job))
+    assert not denied["allowed"]
+    assert (denied["status"]["code"], denied["status"]["reason"]) == (403, "Forbidden")
+    message = denied["status"]["message"]
     assert message.startswith('[metadata.name: Invalid value: "Bad": should match: ')
     assert message.endswith(", spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1]")
 
 
-async def test_a_change_is_judged_by_what_it_changes() -> None:
+async def test_an_update_is_compared_with_the_old_object() -> None:
     old = JobBuilder().master().run_policy(managedBy="kubeflow.org/training-operator").raw()
     new = JobBuilder().master().run_policy(managedBy="kueue.x-k8s.io/multikueue").raw()
-    refused = await response(path_of("PyTorchJob"), asking(new, old))
-    assert refused["status"]["message"].endswith("field is immutable")
+    denied = await response(path_of("PyTorchJob"), review_of(new, old))
+    assert denied["status"]["message"].endswith("field is immutable")
 
 
 async def test_warnings_are_passed_on() -> None:
     job = JobBuilder().workers(2).spec(elasticPolicy={"nProcPerNode": 2}).raw()
-    answer = await response(path_of("PyTorchJob"), asking(job))
+    answer = await response(path_of("PyTorchJob"), review_of(job))
     assert answer["allowed"]
     (warning,) = answer["warnings"]
     assert "spec.elasticPolicy.nProcPerNode is deprecated" in warning
 
 
-async def test_a_deletion_is_none_of_our_business() -> None:
-    answer = await response(path_of("PyTorchJob"), asking(None, JobBuilder("Bad").raw(), operation="DELETE"))
+async def test_a_deletion_is_allowed() -> None:
+    answer = await response(path_of("PyTorchJob"), review_of(None, JobBuilder("Bad").raw(), operation="DELETE"))
     assert answer["allowed"]
 
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_every_path_of_upstreams_configuration_is_served(path: str) -> None:
-    answer = await response(path, asking(JobBuilder().master().raw()))
+    answer = await response(path, review_of(JobBuilder().master().raw()))
     assert answer["allowed"]
     assert ("neither validates" in str(answer.get("warnings"))) is (path != path_of(PYTORCH.name))
 
@@ -84,10 +84,10 @@ async def test_every_path_of_upstreams_configuration_is_served(path: str) -> Non
         (b"[" * 100_000, "not an AdmissionReview"),
     ],
 )
-async def test_what_is_no_review_is_refused_with_the_reason(body: bytes, why: str) -> None:
-    reply = await send(path_of("PyTorchJob"), body)
-    assert reply.status == 400
-    assert why in reply.body.decode()
+async def test_a_body_that_is_not_a_review_is_a_bad_request(body: bytes, why: str) -> None:
+    http_response = await send(path_of("PyTorchJob"), body)
+    assert http_response.status == 400
+    assert why in http_response.body.decode()
 
 
 junk = st.recursive(
@@ -98,14 +98,14 @@ junk = st.recursive(
 
 
 @given(new=junk, old=st.none() | st.text())
-def test_whatever_the_objects_hold_there_is_an_answer(new: object, old: object) -> None:
+def test_every_object_gets_a_response(new: object, old: object) -> None:
     answer = admit(PYTORCH, {"uid": "review-1", "object": new, "oldObject": old})
-    # What has never been a job is none; what it was before, it may stay.
+    # An update may keep errors that the old object had.
     assert answer["allowed"] is not (isinstance(new, dict) and not isinstance(old, dict))
 
 
 async def test_each_review_is_measured() -> None:
     measured: list[tuple[str, int]] = []
-    pages = webhook_handlers(KINDS, lambda path, code, seconds: measured.append((path, code)))
-    await pages[path_of("TFJob")](Request("", {}, "", b"nonsense"))
+    handlers = webhook_handlers(KINDS, lambda path, code, seconds: measured.append((path, code)))
+    await handlers[path_of("TFJob")](Request("", {}, "", b"nonsense"))
     assert measured == [("/validate-kubeflow-org-v1-tfjob", 400)]

@@ -61,13 +61,13 @@ async def test_a_missing_permission_is_named_with_the_rule_to_add(client: Client
     leases = "coordination.k8s.io", "leases"
     config = await account(client, real_namespace, "reader", [rule(*leases, "get create")])
     async with Client(config) as limited:
-        with pytest.raises(OperatorError) as refused:
+        with pytest.raises(OperatorError) as error:
             await check_permissions(limited, real_namespace)
-    assert f"not allowed to update leases.coordination.k8s.io in namespace {real_namespace}" in str(refused.value)
-    assert "resources [leases], verbs [get, create, update, watch]" in str(refused.value)
+    assert f"not allowed to update leases.coordination.k8s.io in namespace {real_namespace}" in str(error.value)
+    assert "resources [leases], verbs [get, create, update, watch]" in str(error.value)
     await check_permissions(client, real_namespace)
 
 
-def test_times_that_would_let_two_lead_are_refused() -> None:
+def test_durations_that_allow_two_leaders_are_an_error() -> None:
     with pytest.raises(OperatorError, match="a leader stops before another starts: not 2, 15 and 10 seconds"):
         LeaderElectionOptions(lease_seconds=10, renew_seconds=15)

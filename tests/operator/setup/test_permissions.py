@@ -1,4 +1,4 @@
-"""Asking the cluster what we may do there, on the real server, on the embedded one and in front of a broken one."""
+"""Access reviews on the real API server, on the embedded one and on one that fails."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from trainwright.operator.setup.permissions import is_allowed, is_watch_allowed
 
 
 @pytest.mark.apiserver
-async def test_the_answer_is_that_of_our_own_account(client: Client, real_namespace: str) -> None:
+async def test_the_review_is_about_the_clients_own_account(client: Client, real_namespace: str) -> None:
     config = await account(
         client, real_namespace, "reader", [rule("", "pods", "list watch"), rule("", "nodes", "list")]
     )
@@ -30,7 +30,7 @@ async def test_on_the_embedded_cluster_everything_is_allowed() -> None:
         assert await is_allowed(client, "create", PODS, "default")
 
 
-async def test_a_server_that_cannot_answer_yet_is_asked_again() -> None:
+async def test_a_failed_review_is_retried() -> None:
     async with scripted_server() as server, Client(server.config, retries=False) as client:
         server.will(
             answer({"kind": "Status", "code": 500, "message": "etcd is away"}, status=500),
@@ -40,7 +40,7 @@ async def test_a_server_that_cannot_answer_yet_is_asked_again() -> None:
     assert len(server.seen) == 2
 
 
-async def test_a_server_that_refuses_the_question_allows_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_allowed_if_reviews_are_forbidden(caplog: pytest.LogCaptureFixture) -> None:
     async with scripted_server() as server, Client(server.config, retries=False) as client:
         server.will(answer({"kind": "Status", "code": 403, "message": "no questions"}, status=403))
         assert not await is_allowed(client, "list", NODES)

@@ -23,7 +23,7 @@ _REVIEWS = "/apis/authorization.k8s.io/"
 
 
 async def check_permissions(client: Client, namespace: str) -> None:
-    """Raises OperatorError that names the missing rule: without it the operator would wait for the lease for ever."""
+    """Raises OperatorError that names the missing rule: without it the operator would never get the lease."""
     (rule,) = LEADER_ELECTION.rules
     # Without watch the lease is polled.
     if missing := await missing_permission(client, rule, namespace, optional="watch"):
