@@ -1,4 +1,4 @@
-"""Where the numbered items are played: a namespace of the real API server, with our operator and a played kubelet."""
+"""Harnesses for the numbered items: the real API server or the embedded cluster, with our operator."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -34,11 +34,11 @@ async def harness(
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ClusterHarness]:
-    """For items that are cheap enough to be played on both clusters."""
+    """For items that are quick enough to be run on both clusters."""
     if request.param == "embedded":
         async with embedded_cluster_harness(tmp_path) as embedded:
             yield embedded
     else:
         config = request.getfixturevalue("control_plane").config
-        async with real_cluster_harness(config, request.getfixturevalue("real_namespace"), tmp_path) as played:
-            yield played
+        async with real_cluster_harness(config, request.getfixturevalue("real_namespace"), tmp_path) as real:
+            yield real

@@ -1,5 +1,5 @@
-"""Broken and hostile manifests on a real API server, beside a job that is well: each is refused by the schema or shown
-as failed with the field's name, and the other job does not notice."""
+"""Broken and hostile manifests on a real API server, beside a healthy job: the schema refuses each, or the operator
+fails the job with the field's name, and the healthy job succeeds."""
 
 import itertools
 import logging
@@ -31,17 +31,17 @@ from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
 
 OPEN = replace(PYTORCH, name="OpenJob", plural="openjobs")
-"""PyTorchJob under another name and a schema that lets everything through: so the operator's own checks are reached."""
+"""PyTorchJob under another name with an open schema, so that the operator's own checks are reached."""
 BOTH_SCHEMAS = pytest.mark.parametrize("kind", [PYTORCH, OPEN], ids=lambda kind: kind.name)
 
 A_FIELD = re.compile(r"\b(spec|metadata)\b[.:\[]")
 MOST_WRITES = 40
-"""For one job of two pods, events included: one that is tried again and again would need hundreds."""
+"""For one job of two pods, events included: endless retries would need hundreds."""
 _numbers = itertools.count(1)
 
 
 class WriteCounter(Client):
-    """A client that counts what it was asked to change."""
+    """A client that counts its writes."""
 
     writes = 0
 
@@ -57,7 +57,7 @@ class WriteCounter(Client):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(specs=st.lists(corrupted_specs(), min_size=12, max_size=12))
-async def test_spoilt_manifests_are_refused_or_fail_and_name_the_field(
+async def test_corrupted_manifests_are_refused_or_fail_and_name_the_field(
     control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture, kind: Kind, specs: list[Any]
 ) -> None:
     async with beside_a_healthy_job(control_plane, real_namespace, kind) as harness:
@@ -67,16 +67,16 @@ async def test_spoilt_manifests_are_refused_or_fail_and_name_the_field(
             if await is_accepted(harness, name, spec):
                 accepted[name] = spec
         for name, spec in accepted.items():
-            await is_judged(harness, name, spec)
-    assert errors_of_our_own(caplog) == []
+            await wait_for_decision(harness, name, spec)
+    assert logged_errors(caplog) == []
 
 
-def spoilt(**changes: Any) -> Object:
+def changed(**changes: Any) -> Object:
     return {**COMPLETE_SPEC, **changes}
 
 
 def roles(**replicas: Any) -> Object:
-    return spoilt(pytorchReplicaSpecs=replicas, elasticPolicy=None)
+    return changed(pytorchReplicaSpecs=replicas, elasticPolicy=None)
 
 
 def pod(**spec: Any) -> Object:
@@ -95,7 +95,7 @@ CORPUS: Mapping[str, tuple[Any, str]] = {
     "number-for-spec": (5, "spec"),
     "list-for-spec": ([], "spec"),
     "no-roles": (roles(), REPLICAS),
-    "list-of-roles": (spoilt(pytorchReplicaSpecs=[GOOD]), REPLICAS),
+    "list-of-roles": (changed(pytorchReplicaSpecs=[GOOD]), REPLICAS),
     "unknown-role": (roles(Chief=GOOD), f"{REPLICAS}[Chief]"),
     "unicode-role": (roles(Master=GOOD, Wörker=GOOD), f"{REPLICAS}[Wörker]"),
     "same-role-twice": (roles(Worker=GOOD, worker=GOOD), f"{REPLICAS}[worker]"),
@@ -110,21 +110,21 @@ CORPUS: Mapping[str, tuple[Any, str]] = {
     "text-for-number": (roles(Master=GOOD, Worker={**GOOD, "replicas": "2"}), f"{REPLICAS}[Worker].replicas"),
     "half-a-pod": (roles(Master=GOOD, Worker={**GOOD, "replicas": 1.5}), f"{REPLICAS}[Worker].replicas"),
     "unknown-policy": (roles(Master={**GOOD, "restartPolicy": "Sometimes"}), f"{REPLICAS}[Master].restartPolicy"),
-    "text-for-limit": (spoilt(runPolicy={"backoffLimit": "three"}), "spec.runPolicy.backoffLimit"),
-    "huge-limit": (spoilt(runPolicy={"backoffLimit": 2**40}), "spec.runPolicy.backoffLimit"),
-    "elastic-without-workers": (spoilt(pytorchReplicaSpecs={"Master": GOOD}), f"{REPLICAS}[Worker]"),
-    # From here on nobody but the API server can tell, once it is asked for a pod.
+    "text-for-limit": (changed(runPolicy={"backoffLimit": "three"}), "spec.runPolicy.backoffLimit"),
+    "huge-limit": (changed(runPolicy={"backoffLimit": 2**40}), "spec.runPolicy.backoffLimit"),
+    "elastic-without-workers": (changed(pytorchReplicaSpecs={"Master": GOOD}), f"{REPLICAS}[Worker]"),
+    # The rest is known only when the API server refuses a pod.
     "unknown-field": (roles(Master=container(comand=["true"])), TEMPLATE),
     "no-quantity": (roles(Master=container(resources={"limits": {"cpu": "lots"}})), TEMPLATE),
     "bad-env-name": (roles(Master=container(env=[{"name": "𝒲", "value": "1"}])), TEMPLATE),
     "text-for-grace": (roles(Master=pod(terminationGracePeriodSeconds="soon")), TEMPLATE),
 }  # fmt: skip
-"""What is wrong, and the field that has to be named by the schema or by the job."""
+"""A wrong spec, and the field that the schema or the job's condition must name."""
 LONG_NAME = "a" * 63
 
 
 @BOTH_SCHEMAS
-async def test_known_mistakes_are_told_with_their_field(
+async def test_known_mistakes_are_reported_with_their_field(
     control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture, kind: Kind
 ) -> None:
     async with beside_a_healthy_job(control_plane, real_namespace, kind) as harness:
@@ -135,32 +135,34 @@ async def test_known_mistakes_are_told_with_their_field(
         for name in accepted:
             spec, field = jobs[name]
             await harness.wait_for_end(name, "Failed")
-            assert await is_judged(harness, name, spec) == "failed"
+            assert await wait_for_decision(harness, name, spec) == "failed"
             assert field in (await harness.conditions(name))[-1][3], name
             assert await harness.pods(name) == {}, name
     assert (len(accepted) == len(jobs)) is (kind is OPEN)
-    assert errors_of_our_own(caplog) == []
+    assert logged_errors(caplog) == []
 
 
-async def test_a_garbled_status_fails_the_job_and_disturbs_no_other(
+async def test_a_corrupted_status_fails_only_its_own_job(
     control_plane: ControlPlane, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with beside_a_healthy_job(control_plane, real_namespace, OPEN) as harness:
-        garbled = {"conditions": {"type": 5}, "replicaStatuses": [], "startTime": "yesterday"}
-        await harness.submit(JobBuilder("garbled", kind=OPEN).master().suspend())
-        await eventually(lambda: harness.conditions("garbled"), bool)
+        corrupted = {"conditions": {"type": 5}, "replicaStatuses": [], "startTime": "yesterday"}
+        await harness.submit(JobBuilder("corrupted", kind=OPEN).master().suspend())
+        await eventually(lambda: harness.conditions("corrupted"), bool)
         await harness.client.patch(
-            OPEN.resource, "garbled", {"status": garbled}, namespace=real_namespace, subresource="status"
+            OPEN.resource, "corrupted", {"status": corrupted}, namespace=real_namespace, subresource="status"
         )
-        failed = await eventually(lambda: harness.status("garbled"), lambda status: status["conditions"] != {"type": 5})
+        failed = await eventually(
+            lambda: harness.status("corrupted"), lambda status: status["conditions"] != {"type": 5}
+        )
         assert failed["conditions"][-1]["reason"] == "OpenJobFailedValidation"
         assert "status" in failed["conditions"][-1]["message"]
-    assert errors_of_our_own(caplog) == []
+    assert logged_errors(caplog) == []
 
 
 @asynccontextmanager
 async def beside_a_healthy_job(plane: ControlPlane, namespace: str, kind: Kind) -> AsyncIterator[JobHarness]:
-    """A job is there before the test, and succeeds while what the test has submitted is still there."""
+    """A harness with a job that exists before the block and succeeds after it, beside the jobs of the test."""
     async with WriteCounter(plane.config) as counted, Client(plane.config) as client:
         await define(client, kind)
         async with (
@@ -202,7 +204,7 @@ async def define(client: Client, kind: Kind) -> None:
 
 
 async def is_accepted(harness: JobHarness, name: str, spec: Any, *, naming: str = "") -> bool:
-    """Whether the server takes the job; if not, it says which field is wrong."""
+    """True if the server accepts the job; a refusal must name the wrong field."""
     refused = await refusal(harness, name, spec)
     if refused is None:
         return True
@@ -223,20 +225,20 @@ async def refusal(harness: JobHarness, name: str, spec: Any) -> ApiError | None:
 
 
 def dotted(path: str) -> str:
-    """Schemas write the keys of maps with dots."""
+    """The path as schemas write it, with dots before the keys of maps."""
     return path.replace("[", ".").replace("]", "")
 
 
-async def is_judged(harness: JobHarness, name: str, spec: Any) -> str:
-    """Waits until the operator has made up its mind about the job, and says how; anything but silence will do."""
-    if managed_elsewhere(spec):
+async def wait_for_decision(harness: JobHarness, name: str, spec: Any) -> str:
+    """Waits until the operator shows a decision about the job, and returns it."""
+    if has_another_manager(spec):
         await settled(harness.operator)
         assert await harness.status(name) == {}, spec
-        return "left alone"
+        return "ignored"
 
     def decided(seen: Object) -> bool:
         shown = conditions_of(seen)
-        return bool(shown) and (shown[-1][0] != "Created" or wants_no_pods(spec))
+        return bool(shown) and (shown[-1][0] != "Created" or requests_no_pods(spec))
 
     kind, status, reason, message = conditions_of(await eventually(lambda: harness.job(name), decided))[-1]
     if kind != "Failed":
@@ -250,15 +252,15 @@ async def is_judged(harness: JobHarness, name: str, spec: Any) -> str:
     return "failed"
 
 
-def managed_elsewhere(spec: Any) -> bool:
+def has_another_manager(spec: Any) -> bool:
     policy = spec.get("runPolicy") if isinstance(spec, dict) else None
     manager = policy.get("managedBy") if isinstance(policy, dict) else None
     return manager is not None and manager != OPERATOR
 
 
-def wants_no_pods(spec: Any) -> bool:
+def requests_no_pods(spec: Any) -> bool:
     return any(replica.get("replicas") == 0 for replica in spec["pytorchReplicaSpecs"].values() if replica)
 
 
-def errors_of_our_own(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged_errors(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]

@@ -1,4 +1,4 @@
-"""The page that lists the items is true: each of them has a test on the real API server, where the page says."""
+"""Every item of docs/explanation/conformance.md has a test on the real API server, in the file that the page names."""
 
 import ast
 import re
@@ -9,17 +9,17 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "explanation" / "conformance.md"
 _ROW = re.compile(r"\| (?P<number>\d+) \| .+ \| `(?P<file>\w+\.py)` \|")
 _NUMBERED = re.compile(r"test_item_(?P<number>\d\d)_\w+")
-_ON_THE_REAL_SERVER = {"harness", "cluster", "client", "webhooks"}
-"""The fixtures that bring it."""
+_REAL_SERVER_FIXTURES = {"harness", "cluster", "client", "webhooks"}
+"""Fixtures that use the real API server."""
 
 Item = tuple[int, str]
 """A number, and the file with its tests."""
 
 
-def test_every_item_of_the_page_has_a_test_on_the_real_api_server_and_no_other_is_there() -> None:
+def test_the_page_lists_exactly_the_items_with_a_test_on_the_real_api_server() -> None:
     listed = [(int(row["number"]), row["file"]) for row in _ROW.finditer(PAGE.read_text())]
     assert [number for number, _ in listed] == [*range(1, 9), *range(58, 73)]
-    assert {item for item, fixtures in numbered_tests() if fixtures & _ON_THE_REAL_SERVER} == set(listed)
+    assert {item for item, fixtures in numbered_tests() if fixtures & _REAL_SERVER_FIXTURES} == set(listed)
     assert {item for item, _ in numbered_tests()} == set(listed)
 
 

@@ -1,4 +1,4 @@
-"""Items 63, 68 and 69: schedulers that users chose, children that others made, and watches that lag behind."""
+"""Items 63, 68 and 69: schedulers of users, adoption and release of children, and watches that lag behind."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ from trainwright.objects.resources import CONFIG_MAPS, PODS, SERVICES, Resource
 
 pytestmark = pytest.mark.timeout(90)
 
-# 63: a scheduler of the user's own choice
+# 63: schedulerName
 
 GANG = Settings(gang=Gang("gang-scheduler"))
 SCHEDULERS = {
@@ -38,7 +38,7 @@ SCHEDULERS = {
     "one": (None, "custom-b", True),
     "same": ("gang-scheduler", "gang-scheduler", False),
 }
-"""The scheduler of master and workers, and whether that is worth a warning."""
+"""The scheduler of master and workers, and whether a warning is expected."""
 WARNING: Event = (
     "Warning",
     "SetPodTemplateSchedulerName",
@@ -47,7 +47,7 @@ WARNING: Event = (
 
 
 @pytest.mark.parametrize("row", SCHEDULERS)
-def test_item_63_schedulers_of_the_users_choice_as_planned(row: str) -> None:
+def test_item_63_scheduler_names_as_planned(row: str) -> None:
     master, worker, warned = SCHEDULERS[row]
     builder = JobBuilder().master(pod=scheduled_by(master)).workers(1, pod=scheduled_by(worker))
     (group,) = manifests(decide(builder, settings=GANG))
@@ -59,7 +59,7 @@ def test_item_63_schedulers_of_the_users_choice_as_planned(row: str) -> None:
 
 
 @pytest.mark.apiserver
-async def test_item_63_schedulers_of_the_users_choice(
+async def test_item_63_scheduler_names(
     control_plane: ControlPlane, client: Client, real_namespace: str, tmp_path: Path
 ) -> None:
     await serve_pod_groups(client, Gang("gang-scheduler"))
@@ -88,21 +88,21 @@ def scheduled_by(name: str | None) -> Object:
     return pod
 
 
-# 68: whose child it is
+# 68: adoption and release
 
 HOLD = {"finalizers": ["example.com/hold"]}
-EVERY_CHILD = pytest.mark.parametrize("resource", [PODS, SERVICES], ids=lambda resource: resource.plural)
+PODS_AND_SERVICES = pytest.mark.parametrize("resource", [PODS, SERVICES], ids=lambda resource: resource.plural)
 
 
 class Claims:
-    """Children that somebody else makes for the job `job`, pods or services."""
+    """Pods or Services with the names of `job`'s children that the test creates."""
 
     def __init__(self, harness: JobHarness, resource: Resource) -> None:
         self.harness = harness
         self.resource = resource
 
-    async def make(self, index: int, *, job_name: str = "job", metadata: Object | None = None) -> Object:
-        """The child of worker `index`, but for what `metadata` says of it; nobody owns it."""
+    async def create(self, index: int, *, job_name: str = "job", metadata: Object | None = None) -> Object:
+        """An orphan with the name and labels of worker `index`, unless `metadata` sets others."""
         labels = {
             "training.kubeflow.org/operator-name": "pytorchjob-controller",
             "training.kubeflow.org/job-name": job_name,
@@ -119,20 +119,20 @@ class Claims:
         head = {"apiVersion": "v1", "kind": self.resource.kind}
         return await self.harness.client.create(self.resource, {**head, "metadata": named, "spec": spec})
 
-    async def seen(self, index: int) -> Object:
+    async def read(self, index: int) -> Object:
         return await self.harness.client.get(self.resource, f"job-worker-{index}", namespace=self.harness.namespace)
 
     async def owners(self, index: int) -> list[Object]:
-        found: list[Object] = (await self.seen(index))["metadata"].get("ownerReferences", [])
+        found: list[Object] = (await self.read(index))["metadata"].get("ownerReferences", [])
         return found
 
-    async def is_adopted(self, index: int, child: Object, job: Object) -> None:
-        """Waits until this very child is the job's."""
+    async def wait_until_adopted(self, index: int, child: Object, job: Object) -> None:
+        """Waits until the job owns this very child."""
         await eventually(lambda: self.owners(index), lambda owners: owners == [owner_reference(job)])
-        assert (await self.seen(index))["metadata"]["uid"] == child["metadata"]["uid"]
+        assert (await self.read(index))["metadata"]["uid"] == child["metadata"]["uid"]
 
-    async def is_untouched(self, index: int, child: Object) -> None:
-        seen = (await self.seen(index))["metadata"]
+    async def assert_unchanged(self, index: int, child: Object) -> None:
+        seen = (await self.read(index))["metadata"]
         for field in ("uid", "labels", "ownerReferences", "deletionTimestamp"):
             assert seen.get(field) == child["metadata"].get(field), field
 
@@ -140,8 +140,8 @@ class Claims:
         name, namespace = f"job-worker-{index}", self.harness.namespace
         return await self.harness.client.delete(self.resource, name, namespace=namespace, grace_period_seconds=0)
 
-    async def let_go(self, *indexes: int) -> None:
-        """Takes the finalizers away, so that the namespace can go."""
+    async def remove_finalizers(self, *indexes: int) -> None:
+        """Lets the children, and so the namespace, be deleted."""
         for index in indexes:
             patch = {"metadata": {"finalizers": None}}
             name, namespace = f"job-worker-{index}", self.harness.namespace
@@ -153,84 +153,84 @@ def claims(harness: RealClusterHarness, resource: Resource) -> Claims:
     return Claims(harness, resource)
 
 
-@EVERY_CHILD
+@PODS_AND_SERVICES
 @pytest.mark.apiserver
 async def test_item_68_orphans_with_the_labels_of_the_job_are_adopted(
     harness: RealClusterHarness, claims: Claims
 ) -> None:
-    ours, other = await claims.make(0), await claims.make(1, job_name="testing")
+    ours, other = await claims.create(0), await claims.create(1, job_name="testing")
     job = await harness.submit(JobBuilder("job").workers(2))
-    await claims.is_adopted(0, ours, job)
+    await claims.wait_until_adopted(0, ours, job)
     taken = (
         f'Resource "job-worker-1" of Kind "{claims.resource.kind}" already exists and is not managed by PyTorchJob job '
         "but by nobody: delete it, or give the job another name"
     )
     await harness.wait_for_events("job", ("Warning", "ErrResourceExists", taken))
     await harness.settle()
-    await claims.is_untouched(1, other)
+    await claims.assert_unchanged(1, other)
 
 
-@EVERY_CHILD
+@PODS_AND_SERVICES
 @pytest.mark.apiserver
 async def test_item_68_a_job_that_is_being_deleted_adopts_nothing(harness: RealClusterHarness, claims: Claims) -> None:
-    await going_job(harness, suspended=True)
-    orphans = [await claims.make(0), await claims.make(1)]
+    await terminating_job(harness, suspended=True)
+    orphans = [await claims.create(0), await claims.create(1)]
     await harness.settle()
     for index, orphan in enumerate(orphans):
-        await claims.is_untouched(index, orphan)
-    await let_job_go(harness)
+        await claims.assert_unchanged(index, orphan)
+    await remove_job_finalizers(harness)
 
 
-@EVERY_CHILD
+@PODS_AND_SERVICES
 @pytest.mark.apiserver
 async def test_item_68_a_job_that_is_being_deleted_keeps_its_children(
     harness: RealClusterHarness, claims: Claims
 ) -> None:
-    job = await going_job(harness, suspended=False)
+    job = await terminating_job(harness, suspended=False)
     await claims.delete(1)
-    orphan = await claims.make(1)
+    orphan = await claims.create(1)
     await harness.settle()
     assert await claims.owners(0) == [owner_reference(job)]
-    await claims.is_untouched(1, orphan)
-    await let_job_go(harness)
+    await claims.assert_unchanged(1, orphan)
+    await remove_job_finalizers(harness)
 
 
-@EVERY_CHILD
+@PODS_AND_SERVICES
 @pytest.mark.apiserver
-async def test_item_68_children_of_another_owner_are_left_alone(harness: RealClusterHarness, claims: Claims) -> None:
+async def test_item_68_children_of_another_owner_are_not_adopted(harness: RealClusterHarness, claims: Claims) -> None:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}
     owner = await harness.client.create(CONFIG_MAPS, config_map, namespace=harness.namespace)
-    theirs = await claims.make(1, metadata={"ownerReferences": [{**owner_reference(owner), "apiVersion": "v1"}]})
+    theirs = await claims.create(1, metadata={"ownerReferences": [{**owner_reference(owner), "apiVersion": "v1"}]})
     job = await harness.submit(JobBuilder("job").workers(2))
     await eventually(lambda: harness.pods("job"), lambda pods: "job-worker-0" in pods)
     await eventually(lambda: harness.services("job"), lambda services: "job-worker-0" in services)
     await harness.settle()
     assert await claims.owners(0) == [owner_reference(job)]
-    await claims.is_untouched(1, theirs)
+    await claims.assert_unchanged(1, theirs)
 
 
-@EVERY_CHILD
+@PODS_AND_SERVICES
 @pytest.mark.apiserver
 async def test_item_68_children_that_were_relabelled_are_released(harness: RealClusterHarness, claims: Claims) -> None:
     job = await harness.submit(JobBuilder("job").workers(2))
     await harness.wait_until_running("job")
-    before = await claims.seen(1)
+    before = await claims.read(1)
     relabelled = {"metadata": {"labels": {JOB_NAME: "testing"}}}
     await harness.client.patch(claims.resource, "job-worker-1", relabelled, namespace=harness.namespace)
     await eventually(lambda: claims.owners(1), lambda owners: owners == [])
     await harness.settle()
-    after = await claims.seen(1)
+    after = await claims.read(1)
     assert (after["metadata"]["uid"], after["metadata"].get("deletionTimestamp")) == (before["metadata"]["uid"], None)
     assert await claims.owners(0) == [owner_reference(job)]
 
 
-@EVERY_CHILD
+@PODS_AND_SERVICES
 @pytest.mark.apiserver
 async def test_item_68_orphans_that_are_being_deleted_are_not_adopted(
     harness: RealClusterHarness, claims: Claims
 ) -> None:
-    """A child of its own is the job's for as long as it exists, an orphan on its way out never becomes so."""
-    await claims.make(1, metadata=HOLD)
+    """A job keeps its terminating children, but does not adopt terminating orphans."""
+    await claims.create(1, metadata=HOLD)
     orphan = await claims.delete(1)
     job = await harness.submit(JobBuilder("job").workers(2))
     await eventually(lambda: harness.pods("job"), lambda pods: "job-worker-0" in pods)
@@ -239,14 +239,14 @@ async def test_item_68_orphans_that_are_being_deleted_are_not_adopted(
     await claims.delete(0)
     await harness.settle()
     assert await claims.owners(0) == [owner_reference(job)]
-    await claims.is_untouched(1, orphan)
+    await claims.assert_unchanged(1, orphan)
 
-    await claims.let_go(0, 1)
+    await claims.remove_finalizers(0, 1)
     await harness.wait_for_children("job", ["job-worker-0", "job-worker-1"])
 
 
-async def going_job(harness: JobHarness, *, suspended: bool) -> Object:
-    """A job of two workers that somebody has deleted and that a finalizer holds."""
+async def terminating_job(harness: JobHarness, *, suspended: bool) -> Object:
+    """A job of two workers that is terminating because of a finalizer."""
     await harness.submit(JobBuilder("job").workers(2).suspend(suspended))
     if suspended:
         await eventually(lambda: harness.conditions("job"), bool)
@@ -256,7 +256,7 @@ async def going_job(harness: JobHarness, *, suspended: bool) -> Object:
     return await harness.client.delete(PYTORCH.resource, "job", namespace=harness.namespace)
 
 
-async def let_job_go(harness: JobHarness) -> None:
+async def remove_job_finalizers(harness: JobHarness) -> None:
     patch = {"metadata": {"finalizers": None}}
     await harness.client.patch(PYTORCH.resource, "job", patch, namespace=harness.namespace)
 

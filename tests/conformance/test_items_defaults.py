@@ -1,4 +1,4 @@
-"""Items 70 and 71: which kinds the operator is told to look after, and what a manifest may leave out."""
+"""Items 70 and 71: the kinds that `--enable-scheme` enables, and the defaults of fields."""
 
 import asyncio
 import sys
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(90)
 # 70: --enable-scheme
 
 
-def test_item_70_enabled_schemes_as_read() -> None:
+def test_item_70_enabled_schemes_as_parsed() -> None:
     assert enabled_kinds(()) == dict(KINDS)
     for spelling in ("PyTorchJob", "pytorchjob", "PYTORCHJOB"):
         assert enabled_kinds((spelling,)) == {"PyTorchJob": PYTORCH}
@@ -36,9 +36,9 @@ def test_item_70_enabled_schemes_as_read() -> None:
 @pytest.mark.apiserver
 async def test_item_70_enabled_schemes(control_plane: ControlPlane, client: Client, real_namespace: str) -> None:
     refused = await operator(control_plane, real_namespace, "--enable-scheme", "dummyjob")
-    _, complaint = await refused.communicate()
+    _, output = await refused.communicate()
     assert refused.returncode != 0
-    assert b"scheme dummyjob is not supported yet" in complaint
+    assert b"scheme dummyjob is not supported yet" in output
 
     job = {**JobBuilder("job").master().raw(), "metadata": {"name": "job", "namespace": real_namespace}}
     await client.create(PYTORCH.resource, job)
@@ -58,7 +58,7 @@ async def operator(plane: ControlPlane, namespace: str, *arguments: str) -> asyn
     return await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
 
 
-# 71: what a manifest may leave out
+# 71: defaults
 
 PORT = {"name": "pytorchjob-port", "containerPort": 23456}
 ANOTHER = {"name": "metrics", "containerPort": 1234}
@@ -67,11 +67,11 @@ MOVED = {"name": "pytorchjob-port", "containerPort": 4711}
 
 class Default(NamedTuple):
     replicas: Object
-    """`pytorchReplicaSpecs`, with a template in each role that names none."""
+    """`pytorchReplicaSpecs`; roles without a template get one."""
     spec: Object
     """The rest of the spec."""
     pods: Mapping[str, Object]
-    """By name without the job's: the restart policy, the ports and some of the environment of each pod."""
+    """By name without the job's name: the restart policy, the ports and some of the environment of each pod."""
 
 
 def pod(policy: str = "OnFailure", ports: list[Object] | None = None, **given: str | None) -> Object:
@@ -150,7 +150,7 @@ def builder(row: str) -> JobBuilder:
 
 
 def seen(made: Object, expected: Object, given: Mapping[str, Any]) -> Object:
-    """The pod in the words of the table; of the environment what the table is about."""
+    """The pod in the form of the table, with the environment variables that the table names."""
     ports = [{key: port[key] for key in ("name", "containerPort")} for port in made["spec"]["containers"][0]["ports"]]
     return {
         "policy": made["spec"]["restartPolicy"],

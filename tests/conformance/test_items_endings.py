@@ -1,5 +1,5 @@
-"""Items 58 to 61 and 67: what is left of a job, and when a limit ends it. Each table is played on a real API server,
-all of its rows at once; where deciding is a pure function, the same rows are asked of the engine too."""
+"""Items 58 to 61 and 67: cleanup, limits and time to live. All rows of a table run at once on a real API server; rows
+that the engine decides alone are tested on the planner too."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -21,14 +21,14 @@ from trainwright.objects.times import format_time, parse_time
 pytestmark = pytest.mark.timeout(90)
 
 
-# 58: which pods a job keeps
+# 58: pods that a finished job keeps
 
 
 class Cleanup(NamedTuple):
     job: str
     policy: str | None
     ending: str
-    """What happens to a job whose worker 0 has succeeded and whose other pods run."""
+    """How the job ends when worker 0 has succeeded and its other pods run."""
     kept: list[str]
 
 
@@ -39,7 +39,7 @@ CLEANUPS = [
     Cleanup("succeeded-default", None, "succeed", ["master-0", "worker-0", "worker-1"]),
     Cleanup("failed-none", "None", "fail", ["master-0", "worker-0", "worker-1"]),
     Cleanup("failed-running", "Running", "fail", ["master-0", "worker-0"]),
-    # A job that has not finished keeps nothing, whatever its policy: so it is with suspended ones.
+    # The policy is for finished jobs: a suspended one keeps no pods.
     Cleanup("suspended-running", "Running", "suspend", []),
     Cleanup("suspended-none", "None", "suspend", []),
 ]
@@ -48,7 +48,7 @@ ENDS = {"succeed": "Succeeded", "fail": "Failed", "suspend": "Suspended"}
 
 
 @pytest.mark.apiserver
-async def test_item_58_which_pods_and_services_stay(harness: RealClusterHarness) -> None:
+async def test_item_58_clean_pod_policy(harness: RealClusterHarness) -> None:
     for row in CLEANUPS:
         policy = {} if row.policy is None else {"cleanPodPolicy": row.policy}
         builder = JobBuilder(row.job).master(policy="Never").workers(2, policy="Never")
@@ -69,14 +69,14 @@ async def test_item_58_which_pods_and_services_stay(harness: RealClusterHarness)
         await harness.wait_for_children(row.job, [f"{row.job}-{name}" for name in row.kept])
 
 
-# 59: a limit ends the job as any other failure does
+# 59: a job past its limit is cleaned up like other failed jobs
 
 
 POLICIES = {"None": ["master-0", "worker-0"], "All": [], "Running": []}
 
 
 @pytest.mark.apiserver
-async def test_item_59_a_job_past_its_backoff_limit_is_cleaned_up_as_its_policy_says(
+async def test_item_59_a_job_past_its_backoff_limit_is_cleaned_up_by_its_policy(
     harness: RealClusterHarness,
 ) -> None:
     for policy in POLICIES:
@@ -101,7 +101,7 @@ async def test_item_59_a_job_past_its_backoff_limit_is_cleaned_up_as_its_policy_
     )
 
 
-# 60: how many restarts are too many
+# 60: backoffLimit
 
 
 class Limit(NamedTuple):
@@ -146,7 +146,7 @@ async def test_item_60_past_the_backoff_limit(harness: RealClusterHarness) -> No
         assert await harness.conditions(name) == expected
 
 
-# 61: how long is too long
+# 61: activeDeadlineSeconds
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_item_61_past_the_active_deadline_as_planned(seconds: int | None, elapse
 
 @pytest.mark.apiserver
 async def test_item_61_past_the_active_deadline(harness: JobHarness) -> None:
-    """Upstream starts the pods of a job with no time at all, and looks at the clock only when something happens:
-    rows `activeDeadlineSeconds: 0` and `activeDeadlineSeconds` of docs/compatibility.md."""
+    """Upstream starts the pods of a job with a deadline of zero, and checks deadlines only when the job changes: rows
+    `activeDeadlineSeconds: 0` and `activeDeadlineSeconds` of docs/compatibility.md."""
     for job, seconds in {"none": 0, "short": 3600, "long": 3600}.items():
         await harness.submit(JobBuilder(job).master().run_policy(activeDeadlineSeconds=seconds, cleanPodPolicy="All"))
     await harness.wait_for_conditions("none", upstream.created("none"), upstream.past_deadline("none"))
@@ -173,7 +173,7 @@ async def test_item_61_past_the_active_deadline(harness: JobHarness) -> None:
         ("Normal", "PyTorchJobFailed", "Job none has failed because it was active longer than specified deadline"),
     )
     started = parse_time((await harness.wait_until_running("short"))["status"]["startTime"])
-    # Ahead of us, however long the start has taken: it passes while nothing else happens to the job.
+    # In the future however long the start took, so that it passes while nothing else changes the job.
     soon = math.ceil((datetime.now(UTC) - started).total_seconds()) + 1
     await harness.change("short", runPolicy={"activeDeadlineSeconds": soon})
     await harness.wait_for_conditions(
@@ -183,27 +183,27 @@ async def test_item_61_past_the_active_deadline(harness: JobHarness) -> None:
     assert await harness.conditions("long") == [upstream.created("long"), upstream.running("long")]
 
 
-# 67: when a finished job goes
+# 67: ttlSecondsAfterFinished
 
 
 class Expiry(NamedTuple):
     about: str
     ttl: int | None
-    verdict: str | None
-    """The condition that ended the job 4 seconds ago; None: it runs."""
+    condition: str | None
+    """The final condition of a job that finished 4 seconds ago; None: it runs."""
     completed: bool
     wait: float | None
-    """Seconds from now until the job goes; None: it stays."""
+    """Seconds from now until the job is deleted; None: it stays."""
 
 
 EXPIRIES = [
     Expiry("a running job", 5, None, True, None),
     Expiry("a succeeded job with a second to live", 5, "Succeeded", True, 1),
     Expiry("a failed job with a second to live", 5, "Failed", True, 1),
-    Expiry("a succeeded job that may stay", None, "Succeeded", True, None),
-    Expiry("a succeeded job whose time is over", 3, "Succeeded", True, 0),
-    Expiry("a succeeded job that may not stay at all", 0, "Succeeded", True, 0),
-    # Upstream fails for ever on it: the row on permanent exit codes of docs/compatibility.md.
+    Expiry("a succeeded job without a time to live", None, "Succeeded", True, None),
+    Expiry("a succeeded job past its time to live", 3, "Succeeded", True, 0),
+    Expiry("a succeeded job with a time to live of zero", 0, "Succeeded", True, 0),
+    # Upstream never deletes it: the row on permanent exit codes of docs/compatibility.md.
     Expiry("a failed job without completionTime", 5, "Failed", False, 1),
 ]
 
@@ -220,7 +220,7 @@ def test_item_67_time_to_live_as_planned(row: Expiry) -> None:
 
 @pytest.mark.apiserver
 async def test_item_67_time_to_live(client: Client, real_namespace: str) -> None:
-    """The jobs stand there as they are when an operator starts, four seconds after they ended."""
+    """The jobs exist before the operator starts, four seconds after they finished."""
     ended = datetime.now(UTC) - timedelta(seconds=4)
     for number, row in enumerate(EXPIRIES):
         policy = {} if row.ttl is None else {"ttlSecondsAfterFinished": row.ttl}
@@ -248,12 +248,12 @@ def _limit(row: Limit) -> dict[str, Any]:
 
 
 def _ended(row: Expiry, when: datetime) -> Object:
-    """The status of a job that started and, if the row says so, ended at `when`."""
+    """The status of a job that started and, if the row says so, finished at `when`."""
     stamp = format_time(when)
-    kinds = ["Created", row.verdict or "Running"]
+    kinds = ["Created", row.condition or "Running"]
     shown = [
         {"type": kind, "status": "True", "reason": f"PyTorchJob{kind}", "message": "m", "lastTransitionTime": stamp}
         for kind in kinds
     ]
     status: Object = {"conditions": shown, "startTime": stamp}
-    return {**status, "completionTime": stamp} if row.completed and row.verdict else status
+    return {**status, "completionTime": stamp} if row.completed and row.condition else status

@@ -1,4 +1,4 @@
-"""Items 1 to 8: what the training-operator v1.9.4 promises for a PyTorchJob, on a real API server."""
+"""Items 1 to 8: the behaviour of training-operator v1.9.4 for a PyTorchJob, on a real API server."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -83,7 +83,7 @@ async def test_item_02_the_queue_of_a_job_cannot_be_changed(harness: JobHarness)
     assert (await harness.job("job"))["spec"]["runPolicy"]["schedulingPolicy"] == {"queue": "initial"}
 
 
-async def test_item_03_a_job_that_is_suspended_from_the_start(cluster: ClusterHarness) -> None:
+async def test_item_03_a_job_that_is_created_suspended(cluster: ClusterHarness) -> None:
     await cluster.submit(three(cluster).suspend())
     await cluster.wait_for_conditions("job", upstream.created("job"), upstream.suspended("job"))
     await cluster.wait_for_only_events("job", ("Normal", "PyTorchJobSuspended", "PyTorchJob job is suspended."))
@@ -138,7 +138,7 @@ async def test_item_04_suspend_and_resume(cluster: ClusterHarness) -> None:
 
 
 @pytest.mark.apiserver
-async def test_item_05_a_job_that_somebody_else_manages_is_not_touched(harness: JobHarness) -> None:
+async def test_item_05_a_job_of_another_manager_is_not_changed(harness: JobHarness) -> None:
     await harness.submit(
         JobBuilder("job").master().workers(2).suspend().run_policy(managedBy="kueue.x-k8s.io/multikueue")
     )
@@ -152,7 +152,7 @@ async def test_item_05_a_job_that_somebody_else_manages_is_not_touched(harness: 
 
 
 @pytest.mark.apiserver
-async def test_item_06_an_elastic_job_has_an_autoscaler_and_the_settings_of_torchrun(
+async def test_item_06_an_elastic_job_has_an_autoscaler_and_torchrun_variables(
     harness: RealClusterHarness,
 ) -> None:
     job = await harness.submit(elastic())
@@ -222,7 +222,7 @@ ELASTIC_ENVIRONMENT: list[tuple[dict[str, Any], dict[str, str]]] = [
         },
     ),
 ]
-"""What a job of workers says of elasticity, and the variables that follow from it beyond those of every such job."""
+"""The spec of a job of workers, and the environment variables that it adds to the common ones."""
 COMMON_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "PET_NPROC_PER_NODE": "auto", "PET_NNODES": "1"}
 
 
@@ -256,7 +256,7 @@ async def test_item_08_elastic_environment_and_init_containers(harness: JobHarne
 
 
 def three(cluster: ClusterHarness) -> JobBuilder:
-    """Master and two workers, with the port written out."""
+    """A master and two workers that declare the default port."""
     pod = cluster.template()
     pod["spec"]["containers"][0]["ports"] = [{"name": "pytorchjob-port", "containerPort": 23456}]
     return JobBuilder("job").master(pod=pod).workers(2, pod=pod)
@@ -272,7 +272,7 @@ async def _autoscalers(harness: JobHarness) -> list[Object]:
 
 
 async def _next_second(after: str) -> None:
-    """Times have whole seconds: a job that is resumed in the second of its start would show the same time."""
+    """Timestamps have whole seconds: a job that is resumed within one second would get the same start time."""
 
     async def now() -> str:
         return format_time(datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""Items 62, 64, 65 and 66: whose job it is, which pods make it up, and what their failures do to it."""
+"""Items 62, 64, 65 and 66: the manager of a job, its pods, and what their failures do to it."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,16 +16,16 @@ from trainwright.objects.resources import PODS, SERVICES
 
 pytestmark = pytest.mark.timeout(90)
 
-# 62: who manages the job
+# 62: the manager of the job
 
 MANAGERS: Mapping[str, tuple[str | None, bool]] = {
-    "nobody-named": (None, True),
+    "no-manager": (None, True),
     "empty": ("", False),
     "ours": ("kubeflow.org/training-operator", True),
     "multikueue": ("kueue.x-k8s.io/multikueue", False),
     "another": ("other-job-controller", False),
 }
-"""What managedBy says, and whether the job is ours to run."""
+"""The value of managedBy, and whether our operator runs the job."""
 
 
 @pytest.mark.parametrize("row", MANAGERS)
@@ -48,7 +48,7 @@ async def test_item_62_managed_by(harness: JobHarness) -> None:
         assert bool(await harness.events(name)) is ours
 
 
-# 64: which pods there shall be
+# 64: missing and surplus pods
 
 INDEX = "training.kubeflow.org/replica-index"
 
@@ -81,7 +81,7 @@ def test_item_64_missing_and_surplus_pods_as_planned(row: Slots) -> None:
 
 @pytest.mark.apiserver
 async def test_item_64_missing_and_surplus_pods(harness: JobHarness) -> None:
-    """Names are `<job>-<role>-<index>`; a pod beyond the last index goes, whoever asked for it."""
+    """Names are `<job>-<role>-<index>`. A pod beyond the last index is deleted, also one that a user has created."""
     job = await harness.submit(JobBuilder("scaled").master().workers(3))
     await harness.wait_until_running("scaled")
     for count in (4, 2, 0, 3):
@@ -108,7 +108,7 @@ async def test_item_64_missing_and_surplus_pods(harness: JobHarness) -> None:
 
 @pytest.mark.apiserver
 async def test_item_64_pods_are_counted_by_role_and_phase(harness: RealClusterHarness) -> None:
-    """Upstream counts a running pod that somebody deletes as failed; with us it is neither success nor failure: the
+    """Upstream counts a running pod that a user deletes as failed; ours counts it as neither succeeded nor failed: the
     row `Deleting a running pod by hand` of docs/compatibility.md."""
     held = template()
     held["metadata"] = {"finalizers": ["example.com/held"]}
@@ -157,7 +157,7 @@ async def test_item_65_the_sequence_of_conditions(harness: RealClusterHarness) -
     ]
 
 
-# 66: which exit codes are worth another try
+# 66: retryable exit codes
 
 EXIT_CODES = {1: False, 2: False, 3: False, 127: False, 128: True, 130: True, 138: True}
 
@@ -185,14 +185,14 @@ async def test_item_66_retryable_exit_codes(harness: RealClusterHarness) -> None
         if retried:
             await harness.wait_for_replacement(job, first[code])
             await harness.wait_until_running(job)
-            told = ("Warning", "PyTorchJobRestarting", f"job {job} is restarting because Worker replica(s) failed.")
+            event = ("Warning", "PyTorchJobRestarting", f"job {job} is restarting because Worker replica(s) failed.")
             shown = [upstream.running(job)]
         else:
-            told = ("Warning", "PyTorchJobFailed", f'job "{job}" is failing because "Worker" replica(s) failed.')
+            event = ("Warning", "PyTorchJobFailed", f'job "{job}" is failing because "Worker" replica(s) failed.')
             shown = [upstream.running(job, "False"), upstream.permanent_exit_code(job, "Worker")]
         await harness.wait_for_conditions(job, upstream.created(job), *shown)
         exited = ("Normal", "ExitedWithCode", f"Pod: {harness.namespace}.{worker} exited with code {code}")
-        await harness.wait_for_events(job, exited, told)
+        await harness.wait_for_events(job, exited, event)
     await harness.settle()
     for code in (code for code, retried in EXIT_CODES.items() if not retried):
         kept = (await harness.pods(f"code-{code}"))[f"code-{code}-worker-0"]

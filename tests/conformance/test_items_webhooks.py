@@ -1,4 +1,4 @@
-"""Item 72: what admission refuses, and in which words. The real API server asks our webhook, under upstream's names."""
+"""Item 72: the errors and warnings of admission. The real API server calls our webhook, under upstream's names."""
 
 import base64
 import ssl
@@ -40,7 +40,7 @@ MANAGERS = '"kubeflow.org/training-operator", "kueue.x-k8s.io/multikueue"'
 class Row(NamedTuple):
     job: JobBuilder
     refused: tuple[str, ...] = ()
-    """In the order in which they are told."""
+    """The messages in their order."""
     warned: tuple[str, ...] = ()
 
 
@@ -109,15 +109,15 @@ ROWS = {
 
 
 @pytest.mark.parametrize("about", ROWS)
-def test_item_72_admission_as_judged(about: str) -> None:
+def test_item_72_admission_as_reviewed(about: str) -> None:
     row = ROWS[about]
     verdict = review(PYTORCH, row.job.raw())
     assert tuple(str(error) for error in verdict.errors) == row.refused
     assert verdict.warnings == row.warned
 
 
-class Warned(Client):
-    """A client that keeps what the server warned of with its last answer."""
+class WarningClient(Client):
+    """A client that keeps the warnings of the last response."""
 
     warnings: tuple[str, ...] = ()
 
@@ -129,27 +129,30 @@ class Warned(Client):
 
 
 @pytest.fixture
-async def webhooks(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Warned]:
-    """Asks the webhook of this test about jobs in this namespace, and about no others."""
+async def webhooks(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[WarningClient]:
+    """A client of a server that calls this test's webhook for jobs of this namespace only."""
     certificates = renewed(None, ["127.0.0.1"], datetime.now(UTC))
     assert certificates is not None
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_into(tls, certificates)
     pages = route(webhook_handlers(KINDS))
-    async with Warned(control_plane.config) as client, serving("test", Address("127.0.0.1", 0), pages, tls=tls) as port:
+    async with (
+        WarningClient(control_plane.config) as client,
+        serving("test", Address("127.0.0.1", 0), pages, tls=tls) as port,
+    ):
         url = f"https://127.0.0.1:{port}{path_of('PyTorchJob')}"
-        asking = configuration(real_namespace, url, certificates.authority)
-        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, asking)
+        registered = configuration(real_namespace, url, certificates.authority)
+        await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, registered)
         try:
-            # The server takes a moment to notice that it shall ask.
+            # The server calls a new webhook with a delay.
             await eventually(lambda: refusal(client, real_namespace, JobBuilder("chief").replica("Chief")), bool)
             yield client
         finally:
-            await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, asking["metadata"]["name"])
+            await client.delete(VALIDATING_WEBHOOK_CONFIGURATIONS, registered["metadata"]["name"])
 
 
 @pytest.mark.apiserver
-async def test_item_72_admission(webhooks: Warned, real_namespace: str) -> None:
+async def test_item_72_admission(webhooks: WarningClient, real_namespace: str) -> None:
     for about, row in ROWS.items():
         text = row.refused[0] if len(row.refused) == 1 else f"[{', '.join(row.refused)}]"
         expected = f'admission webhook "{WEBHOOK}" denied the request: {text}' if row.refused else None
@@ -158,8 +161,8 @@ async def test_item_72_admission(webhooks: Warned, real_namespace: str) -> None:
 
 
 @pytest.mark.apiserver
-async def test_item_72_a_manifest_without_replicas(webhooks: Warned, real_namespace: str) -> None:
-    """The webhook is asked only if the whole spec is missing: the rest is the schema's to refuse, an empty map too,
+async def test_item_72_a_manifest_without_replicas(webhooks: WarningClient, real_namespace: str) -> None:
+    """The server calls the webhook only if the whole spec is missing. The schema refuses the rest, also an empty map,
     which upstream accepts (a row of docs/compatibility.md)."""
     raw = {**JobBuilder("test").raw(), "metadata": {"name": "test", "namespace": real_namespace}}
     del raw["spec"]
@@ -176,7 +179,7 @@ async def test_item_72_a_manifest_without_replicas(webhooks: Warned, real_namesp
 
 
 @pytest.mark.apiserver
-async def test_item_72_the_manager_of_a_job_cannot_be_changed(webhooks: Warned, real_namespace: str) -> None:
+async def test_item_72_the_manager_of_a_job_cannot_be_changed(webhooks: WarningClient, real_namespace: str) -> None:
     """Upstream's check compares the new value with itself: the row on `managedBy` of docs/compatibility.md."""
     owned = valid("owned").run_policy(managedBy="kubeflow.org/training-operator")
     unowned = valid("unowned")
@@ -189,7 +192,7 @@ async def test_item_72_the_manager_of_a_job_cannot_be_changed(webhooks: Warned, 
 
 
 async def refusal(client: Client, namespace: str, builder: JobBuilder, *, dry_run: bool = True) -> str | None:
-    """Why the server refuses to create the job; None if it does not."""
+    """The message with which the server refuses the job; None if it accepts it."""
     job = builder.raw()
     job["metadata"] = {"name": job["metadata"]["name"], "namespace": namespace}
     try:
