@@ -100,7 +100,7 @@ class Routes:
             try:
                 await self.expire_events()
             except Exception:
-                logger.exception("cannot expire events")
+                logger.exception("failed to expire events")
 
     async def expire_events(self) -> None:
         """Deletes events after an hour, which is the real server's default."""
