@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from trainwright.net.accepted_connections import all_accepted
+from trainwright.net.accepted_connections import wait_for_accepted
 
 
 class HangUp(asyncio.Protocol):
@@ -25,7 +25,7 @@ async def test_whoever_has_connected_is_not_forgotten(rounds: int) -> None:
         client.setblocking(False)
         for _ in range(rounds):
             await asyncio.sleep(0)
-        await all_accepted()
+        await wait_for_accepted()
         server.close()
         with suppress(ConnectionResetError):  # so ends a connection that nobody has accepted
             async with asyncio.timeout(1):

@@ -1,4 +1,4 @@
-"""How to talk to any cluster, embedded or real: kubeconfig, client, informers, work queue, leases, events.
+"""Client and controller runtime for any cluster, embedded or real.
 
-Nothing is imported here, so that the command line can use the blocking client without paying for the asynchronous one.
+Nothing is imported here, so that the command line can use the blocking client without importing the asynchronous one.
 """

@@ -1,1 +1,1 @@
-"""What every server of ours needs below HTTP: a certificate authority, and connections that are not lost on stop."""
+"""Shared by all HTTP servers of the project: a certificate authority, and a stop that loses no connection."""

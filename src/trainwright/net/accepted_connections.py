@@ -1,15 +1,15 @@
-"""What a server has to wait for before it stops listening, so that it loses none of its connections."""
+"""Lets a server stop listening without losing connections that it has just accepted."""
 
 import asyncio
 
 _SHORTEST = 1e-9
 
 
-async def all_accepted() -> None:
-    """Await this right before a server is closed: what was accepted has its transport then.
+async def wait_for_accepted() -> None:
+    """Await this right before `Server.close`: every accepted connection then has a transport.
 
-    If a server is closed between the two, asyncio neither serves nor closes the connection: its client waits
-    until the garbage collector finds it. A timer runs last in a round of the event loop, after what accepts; what
-    it wakes runs in the next round after the transports are made, and before anything else is accepted.
+    asyncio neither serves nor closes a connection if the server is closed before its transport exists; the client
+    waits until the socket is garbage collected. A timer runs last in a round of the event loop, after the accepts. Its
+    waiter runs in the next round, after the transports are created and before the next accepts.
     """
     await asyncio.sleep(_SHORTEST)

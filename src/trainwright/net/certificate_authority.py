@@ -1,7 +1,6 @@
-"""A small certificate authority: for servers that clients reach under names which no public authority would sign.
+"""A certificate authority for the embedded API server and for the operator's webhooks.
 
-The embedded API server and the operator's webhooks have one each. `cryptography` is loaded when a certificate is made
-or read, not before: it would cost every start a tenth of a second.
+`cryptography` is imported on use: its import takes a tenth of a second.
 """
 
 import ipaddress
@@ -15,12 +14,12 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 _BACKDATED = timedelta(hours=1)
-"""For clocks that run behind ours, or are set right later."""
+"""For clients whose clock is behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """A certificate that may sign others, and the key to do so."""
+    """A CA certificate and its key."""
 
     certificate: "x509.Certificate"
     key: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey"
@@ -36,7 +35,7 @@ class Authority:
         return _key_pem(self.key)
 
     def issue(self, names: Collection[str], *, now: datetime, lifetime: timedelta) -> tuple[bytes, bytes]:
-        """A server's certificate for these names and addresses, and its key, both PEM."""
+        """A server certificate for these names and addresses, and its key, both in PEM."""
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
         from cryptography.hazmat.primitives.asymmetric import ec
@@ -45,9 +44,9 @@ class Authority:
 
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = [_alternative(name) for name in sorted(names)]
-        # A common name has at most 64 characters, and nobody but people reads it.
+        # A common name has at most 64 characters; clients check the alternative names.
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, min(names)[:64])])
-        # Not longer than its authority, or it would be refused before it is due.
+        # A certificate that outlives its authority would be rejected before it expires.
         end = min(now + lifetime, self.certificate.not_valid_after_utc)
         certificate = (
             _builder(subject, self.certificate.subject, key.public_key(), now, end)
@@ -98,7 +97,7 @@ def _builder(
 
 
 def _issued_by(key: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey") -> "x509.AuthorityKeyIdentifier":
-    """Strict clients, Python's own from 3.13 on, ask for it."""
+    """Required by strict clients, such as Python 3.13."""
     from cryptography import x509
 
     return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())

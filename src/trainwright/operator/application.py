@@ -11,7 +11,7 @@ from dataclasses import replace
 from trainwright.api.kinds import Kind
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
-from trainwright.kube.client.rate_limit import RateLimit
+from trainwright.kube.client.rate_limiter import RateLimiter
 from trainwright.kube.client.requests import Request
 from trainwright.operator.operator import Operator
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
@@ -161,7 +161,7 @@ class Application:
     def _check_webhooks(self) -> CheckResult:
         return self._webhooks.health if self._webhooks else CERTIFICATES_NOT_READY
 
-    def _client(self, *, limit: RateLimit | None = None, gate: Callable[[Request], None] | None = None) -> Client:
+    def _client(self, *, limit: RateLimiter | None = None, gate: Callable[[Request], None] | None = None) -> Client:
         return Client(
             self._config,
             user_agent="trainwright-operator",
@@ -171,9 +171,9 @@ class Application:
             observe=self._metrics.requests_to(self._config.server),
         )
 
-    def _limit(self) -> RateLimit | None:
+    def _limit(self) -> RateLimiter | None:
         qps = self._options.kube_api_qps
-        return None if qps is None else RateLimit(qps, self._options.kube_api_burst)
+        return None if qps is None else RateLimiter(qps, self._options.kube_api_burst)
 
     def _new_leadership(self, client: Client, options: LeaderElectionOptions) -> Leadership:
         self._metrics.leads(options.name, False)

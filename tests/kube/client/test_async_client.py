@@ -28,9 +28,8 @@ from trainwright.kube.client.errors import (
 )
 from trainwright.kube.client.keepalive import DEAD_SECONDS
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, ExecPlugin
-from trainwright.kube.client.rate_limit import RateLimit
-from trainwright.kube.client.request_metrics import RequestSeen
-from trainwright.kube.client.requests import PatchKind, watch_request
+from trainwright.kube.client.rate_limiter import RateLimiter
+from trainwright.kube.client.requests import PatchKind, RequestResult, watch_request
 from trainwright.kube.client.responses import WatchEvent
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects.resources import NODES, PODS
@@ -182,7 +181,7 @@ async def test_a_create_that_may_have_been_done_is_not_repeated(server: Scripted
 async def test_a_server_that_does_not_answer_is_given_up(server: ScriptedServer, caller: Caller) -> None:
     server.will(stream(then="hang"))
     client = caller.client(server.config, timeout=0.1)
-    with pytest.raises(Unreachable, match=f"no answer from {server.url} in time"):
+    with pytest.raises(Unreachable, match=f"no response from {server.url} in time"):
         await caller.call(client.get, PODS, "p")
 
 
@@ -222,7 +221,7 @@ async def test_what_came_before_a_stream_broke_is_not_lost(server: ScriptedServe
     server.will(stream(b"one\n", b"tw", then="break"))
     client = caller.client(server.config)
     lines: list[bytes] = []
-    with pytest.raises(Unreachable, match=f"lost the connection to {server.url}: the answer ends half-way$"):
+    with pytest.raises(Unreachable, match=f"lost the connection to {server.url}: the response is incomplete$"):
         await caller.collect_into(lines, client.logs, "p", namespace="n", follow=True)
     assert lines == [b"one\n"]
 
@@ -230,9 +229,9 @@ async def test_what_came_before_a_stream_broke_is_not_lost(server: ScriptedServe
 async def test_a_silent_watch_is_cut(server: ScriptedServer, caller: Caller) -> None:
     server.will(stream(b'{"type":"BOOKMARK","object":{}}\n', then="hang"))
     client = caller.client(server.config)
-    request = watch_request(PODS, namespace=None, timeout_seconds=300, silence_limit=0.1)
+    request = watch_request(PODS, namespace=None, timeout_seconds=300, read_timeout=0.1)
     lines: list[bytes] = []
-    with pytest.raises(Silent, match=f"nothing came from {server.url} for 0.1 s"):
+    with pytest.raises(Silent, match=f"no data from {server.url} for 0.1 s"):
         await caller.collect_into(lines, client.stream_lines, request)
     assert len(lines) == 1
 
@@ -388,7 +387,7 @@ def counting_plugin(directory: Path) -> ExecPlugin:
 async def test_a_limit_holds_back_requests(server: ScriptedServer) -> None:
     server.will(answer(POD), answer(POD), answer(POD))
     started = time.monotonic()
-    async with Client(server.config, limit=RateLimit(qps=10, burst=1)) as client:
+    async with Client(server.config, limit=RateLimiter(qps=10, burst=1)) as client:
         for _ in range(3):
             await client.get(PODS, "p")
     assert time.monotonic() - started >= 0.2
@@ -396,7 +395,7 @@ async def test_a_limit_holds_back_requests(server: ScriptedServer) -> None:
 
 async def test_streams_take_no_place_in_the_line(server: ScriptedServer) -> None:
     server.will(answer(POD), stream(b"a\n"), stream(b'{"type":"BOOKMARK","object":{}}\n'))
-    async with Client(server.config, limit=RateLimit(qps=0.001, burst=1)) as client:
+    async with Client(server.config, limit=RateLimiter(qps=0.001, burst=1)) as client:
         await client.get(PODS, "p")
         assert [line async for line in client.logs("p")] == [b"a\n"]
         assert len([event async for event in client.watch(PODS)]) == 1
@@ -405,7 +404,7 @@ async def test_streams_take_no_place_in_the_line(server: ScriptedServer) -> None
 async def test_every_attempt_is_observed(server: ScriptedServer) -> None:
     busy = answer(b"", status=429, headers={"Retry-After": "0"})
     server.will(busy, answer(POD, status=201), cut, stream(b"a\n"))
-    seen: list[RequestSeen] = []
+    seen: list[RequestResult] = []
     async with Client(server.config, observe=seen.append) as client:
         await client.create(PODS, POD)
         with pytest.raises(Unreachable):

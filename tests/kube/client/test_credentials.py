@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.support.cluster.embedded_apiserver import tls_for_loopback
 from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.credentials import Credentials, proxy_of, tls_context
+from trainwright.kube.client.credentials import Credentials, proxy_for, tls_context
 from trainwright.kube.client.errors import Unreachable
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, ExecPlugin
 from trainwright.kube.client.sync_client import SyncClient
@@ -88,7 +88,7 @@ def test_a_token_is_never_older_than_a_minute(tmp_path: Path) -> None:
     now = 1000.0
     token = tmp_path / "token"
     token.write_text("one")
-    credentials = Credentials(ClusterConfig(server=SERVER, token_file=token), steady=lambda: now)
+    credentials = Credentials(ClusterConfig(server=SERVER, token_file=token), monotonic=lambda: now)
     credentials.headers()
     before = token.stat()
     token.write_text("two")
@@ -104,17 +104,17 @@ def test_after_a_refusal_the_token_file_is_read_again(tmp_path: Path) -> None:
     credentials = Credentials(ClusterConfig(server=SERVER, token_file=token))
     credentials.headers()
     refused = credentials.generation
-    assert not credentials.after_refusal(refused)
+    assert not credentials.refresh_after_unauthorized(refused)
     token.write_text("two")
-    assert credentials.after_refusal(refused)
-    assert credentials.after_refusal(refused), "somebody else has found it already"
+    assert credentials.refresh_after_unauthorized(refused)
+    assert credentials.refresh_after_unauthorized(refused), "somebody else has found it already"
     assert credentials.headers() == {"Authorization": "Bearer two"}
 
 
 def test_a_fixed_token_that_is_refused_is_all_there_is() -> None:
     credentials = Credentials(ClusterConfig(server=SERVER, token="t"))
-    assert not credentials.after_refusal(credentials.generation)
-    assert not credentials.awaits_plugin
+    assert not credentials.refresh_after_unauthorized(credentials.generation)
+    assert not credentials.needs_plugin
 
 
 class Login:
@@ -154,62 +154,62 @@ class TestPlugin:
         now = datetime(2026, 11, 15, 4, 0, tzinfo=UTC)
         credentials = Credentials(ClusterConfig(server=SERVER, exec_plugin=login.plugin), clock=lambda: now)
         login.answers(token="one", expirationTimestamp="2026-11-15T05:00:00Z")
-        assert credentials.awaits_plugin
-        credentials.ask_plugin()
+        assert credentials.needs_plugin
+        credentials.run_plugin()
         assert credentials.headers() == {"Authorization": "Bearer one"}
-        assert not credentials.awaits_plugin
-        credentials.ask_plugin()
+        assert not credentials.needs_plugin
+        credentials.run_plugin()
         assert login.runs == 1
         now = datetime(2026, 11, 15, 5, 0, tzinfo=UTC)
         login.answers(token="two")
-        assert credentials.awaits_plugin
-        credentials.ask_plugin()
+        assert credentials.needs_plugin
+        credentials.run_plugin()
         assert credentials.headers() == {"Authorization": "Bearer two"}
         now = datetime(2036, 11, 15, tzinfo=UTC)
-        assert not credentials.awaits_plugin, "an answer without an end is good until it is refused"
+        assert not credentials.needs_plugin, "an answer without an end is good until it is refused"
 
     def test_a_refusal_asks_it_again_but_once_for_all(self, login: Login) -> None:
         credentials = Credentials(ClusterConfig(server=SERVER, exec_plugin=login.plugin))
         login.answers(token="one")
-        credentials.ask_plugin()
+        credentials.run_plugin()
         refused = credentials.generation
         login.answers(token="two")
-        assert [credentials.after_refusal(refused) for _ in range(3)] == [True] * 3
+        assert [credentials.refresh_after_unauthorized(refused) for _ in range(3)] == [True] * 3
         assert credentials.headers() == {"Authorization": "Bearer two"}
         assert login.runs == 2
 
     def test_while_it_fails_the_last_answer_goes_on(self, login: Login, caplog: pytest.LogCaptureFixture) -> None:
-        now, steady = datetime(2026, 11, 15, 4, 0, tzinfo=UTC), 0.0
+        now, monotonic = datetime(2026, 11, 15, 4, 0, tzinfo=UTC), 0.0
         credentials = Credentials(
-            ClusterConfig(server=SERVER, exec_plugin=login.plugin), clock=lambda: now, steady=lambda: steady
+            ClusterConfig(server=SERVER, exec_plugin=login.plugin), clock=lambda: now, monotonic=lambda: monotonic
         )
         login.answers(token="one", expirationTimestamp="2026-11-15T05:00:00Z")
-        credentials.ask_plugin()
+        credentials.run_plugin()
         login.fails()
         now = datetime(2026, 11, 15, 6, 0, tzinfo=UTC)
-        credentials.ask_plugin()
+        credentials.run_plugin()
         assert credentials.headers() == {"Authorization": "Bearer one"}
-        assert "login ended with exit code 1" in caplog.text
-        assert not credentials.awaits_plugin, "it is not run for every request while it fails"
-        assert not credentials.after_refusal(credentials.generation)
+        assert "login exited with code 1" in caplog.text
+        assert not credentials.needs_plugin, "it is not run for every request while it fails"
+        assert not credentials.refresh_after_unauthorized(credentials.generation)
         assert login.runs == 2
-        steady = 10.0
+        monotonic = 10.0
         login.answers(token="two")
-        assert credentials.awaits_plugin
-        credentials.ask_plugin()
+        assert credentials.needs_plugin
+        credentials.run_plugin()
         assert credentials.headers() == {"Authorization": "Bearer two"}
 
     def test_without_any_answer_nothing_is_sent(self, login: Login) -> None:
-        steady = 0.0
-        credentials = Credentials(ClusterConfig(server=SERVER, exec_plugin=login.plugin), steady=lambda: steady)
+        monotonic = 0.0
+        credentials = Credentials(ClusterConfig(server=SERVER, exec_plugin=login.plugin), monotonic=lambda: monotonic)
         for _ in range(3):
-            assert credentials.awaits_plugin
-            with pytest.raises(ConfigError, match=r"exec of user 'u' in config: .*login ended with exit code 1"):
-                credentials.ask_plugin()
+            assert credentials.needs_plugin
+            with pytest.raises(ConfigError, match=r"exec of user 'u' in config: .*login exited with code 1"):
+                credentials.run_plugin()
         assert login.runs == 1
-        steady = 10.0
+        monotonic = 10.0
         login.answers(token="one")
-        credentials.ask_plugin()
+        credentials.run_plugin()
         assert credentials.headers() == {"Authorization": "Bearer one"}
 
     def test_a_certificate_makes_another_tls_context_only_when_it_changes(self, login: Login) -> None:
@@ -218,7 +218,7 @@ class TestPlugin:
         contexts = []
         for pair in (client_pair(),) * 2 + (client_pair(),):
             login.answers(clientCertificateData=pair[0].decode(), clientKeyData=pair[1].decode())
-            assert credentials.after_refusal(credentials.generation)
+            assert credentials.refresh_after_unauthorized(credentials.generation)
             contexts.append(credentials.tls)
         assert credentials.headers() == {}
         assert contexts[0] is contexts[1]
@@ -251,7 +251,7 @@ class TestPlugin:
         config = ClusterConfig(server=SERVER, context="c", exec_plugin=login.plugin)
         login.answers(clientCertificateData="x", clientKeyData="y")
         with pytest.raises(ConfigError, match="client certificate and key of context 'c' cannot be used"):
-            Credentials(config).ask_plugin()
+            Credentials(config).run_plugin()
 
 
 def test_plain_http_has_no_tls() -> None:
@@ -310,22 +310,22 @@ def test_a_key_of_another_certificate_is_refused() -> None:
     ],
 )
 def test_the_environment_names_a_proxy_as_for_kubectl(server: str, environ: dict[str, str], proxy: str | None) -> None:
-    assert proxy_of(ClusterConfig(server=server), environ) == proxy
+    assert proxy_for(ClusterConfig(server=server), environ) == proxy
 
 
 def test_the_kubeconfigs_proxy_wins() -> None:
     config = ClusterConfig(server="https://127.0.0.1", proxy_url="http://mine:1")
-    assert proxy_of(config, {"HTTPS_PROXY": "http://other:1", "NO_PROXY": "*"}) == "http://mine:1"
+    assert proxy_for(config, {"HTTPS_PROXY": "http://other:1", "NO_PROXY": "*"}) == "http://mine:1"
 
 
 def test_a_proxy_that_we_cannot_use_is_named() -> None:
     with pytest.raises(ConfigError, match="HTTPS_PROXY must start with http://"):
-        proxy_of(ClusterConfig(server=SERVER), {"HTTPS_PROXY": "socks5://p:1"})
+        proxy_for(ClusterConfig(server=SERVER), {"HTTPS_PROXY": "socks5://p:1"})
 
 
 def test_a_proxys_password_is_never_shown() -> None:
     with pytest.raises(ConfigError) as refused:
-        proxy_of(ClusterConfig(server=SERVER), {"HTTPS_PROXY": "socks5://ada:hunter2@p:1"})
+        proxy_for(ClusterConfig(server=SERVER), {"HTTPS_PROXY": "socks5://ada:hunter2@p:1"})
     assert "hunter2" not in str(refused.value)
     assert "hunter2" not in repr(ClusterConfig(server=SERVER, proxy_url="http://ada:hunter2@p:1"))
 

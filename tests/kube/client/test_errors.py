@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from trainwright.kube.client import errors
-from trainwright.kube.client.errors import ApiError, Cause, error_from_answer, error_from_status
+from trainwright.kube.client.errors import ApiError, Cause, error_from_response, error_from_status
 from trainwright.objects import Object
 
 
@@ -30,7 +30,7 @@ from trainwright.objects import Object
 )
 def test_code_and_reason_decide_the_kind(code: int, reason: str, kind: type[ApiError]) -> None:
     status = {"kind": "Status", "code": code, "reason": reason, "message": "so"}
-    error = error_from_answer(code, msgspec.json.encode(status))
+    error = error_from_response(code, msgspec.json.encode(status))
     assert type(error) is kind
     assert (error.code, error.reason, error.message, str(error)) == (code, reason, "so", "so")
     assert error.status == status
@@ -40,13 +40,13 @@ def test_code_and_reason_decide_the_kind(code: int, reason: str, kind: type[ApiE
     ("body", "message"), [(b"404 page not found\n", "404 page not found"), (b"", "HTTP 404"), (b"\xff{", "\ufffd{")]
 )
 def test_a_body_that_is_no_status_becomes_the_message(body: bytes, message: str) -> None:
-    error = error_from_answer(404, body)
+    error = error_from_response(404, body)
     assert isinstance(error, errors.NotFound)
     assert error.message == message
 
 
 def test_json_that_is_no_status_is_shown_as_it_is() -> None:
-    assert error_from_answer(502, b'{"error":"x"}').message == '{"error":"x"}'
+    assert error_from_response(502, b'{"error":"x"}').message == '{"error":"x"}'
 
 
 def test_an_already_existing_object_is_not_a_conflict() -> None:
@@ -56,7 +56,7 @@ def test_an_already_existing_object_is_not_a_conflict() -> None:
 
 
 def test_errors_survive_the_way_to_another_process() -> None:
-    error = pickle.loads(pickle.dumps(error_from_answer(429, b"slow down", retry_after=2.0)))  # noqa: S301
+    error = pickle.loads(pickle.dumps(error_from_response(429, b"slow down", retry_after=2.0)))  # noqa: S301
     assert isinstance(error, errors.TooManyRequests)
     assert (error.message, error.retry_after) == ("slow down", 2.0)
 

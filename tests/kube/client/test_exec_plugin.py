@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.kube.client import exec_plugin
-from trainwright.kube.client.exec_plugin import ExecCredential, ask, may_interact, question, read_answer
+from trainwright.kube.client.exec_plugin import ExecCredential, exec_info, may_interact, read_credential, run
 from trainwright.kube.client.kubeconfig import ConfigError, ExecPlugin
 
 V1 = "client.authentication.k8s.io/v1"
@@ -30,13 +30,13 @@ def program(directory: Path, script: str) -> ExecPlugin:
 
 
 def test_a_token_with_its_end() -> None:
-    assert read_answer(PLUGIN, answer(token="t", expirationTimestamp="2026-11-15T04:05:06Z")) == ExecCredential(
+    assert read_credential(PLUGIN, answer(token="t", expirationTimestamp="2026-11-15T04:05:06Z")) == ExecCredential(
         token="t", expires=datetime(2026, 11, 15, 4, 5, 6, tzinfo=UTC)
     )
 
 
 def test_a_certificate_with_its_key() -> None:
-    assert read_answer(PLUGIN, answer(clientCertificateData="c", clientKeyData="k")) == ExecCredential(
+    assert read_credential(PLUGIN, answer(clientCertificateData="c", clientKeyData="k")) == ExecCredential(
         certificate=b"c", key=b"k"
     )
 
@@ -44,28 +44,28 @@ def test_a_certificate_with_its_key() -> None:
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (b"", "the answer of login is not JSON"),
-        (b"\xff", "the answer of login is not JSON"),
-        (b"[]", "the answer of login is not an ExecCredential"),
-        (b'{"kind": "Status"}', "the answer of login is not an ExecCredential"),
+        (b"", "the output of login is not JSON"),
+        (b"\xff", "the output of login is not JSON"),
+        (b"[]", "the output of login is not an ExecCredential"),
+        (b'{"kind": "Status"}', "the output of login is not an ExecCredential"),
         (
             b'{"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1beta1"}',
-            f"login answered in 'client.authentication.k8s.io/v1beta1', the kubeconfig says {V1}",
+            f"login returned 'client.authentication.k8s.io/v1beta1', the kubeconfig says {V1}",
         ),
-        (json.dumps({"kind": "ExecCredential", "apiVersion": V1}).encode(), "the answer of login has no status"),
-        (answer(), "login answered with neither token nor clientCertificateData"),
-        (answer(token=""), "login answered with neither token nor clientCertificateData"),
-        (answer(token=7), "token in the answer of login must be text"),
-        (answer(clientKeyData="k"), "login answered with only one of clientCertificateData and clientKeyData"),
+        (json.dumps({"kind": "ExecCredential", "apiVersion": V1}).encode(), "the output of login has no status"),
+        (answer(), "login returned neither token nor clientCertificateData"),
+        (answer(token=""), "login returned neither token nor clientCertificateData"),
+        (answer(token=7), "token in the output of login must be a string"),
+        (answer(clientKeyData="k"), "login returned only one of clientCertificateData and clientKeyData"),
         (
             answer(token="t", expirationTimestamp="soon"),
-            "expirationTimestamp in the answer of login is no time: 'soon'",
+            "expirationTimestamp in the output of login is not a time: 'soon'",
         ),
     ],
 )
 def test_answers_that_are_none(output: bytes, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        read_answer(PLUGIN, output)
+        read_credential(PLUGIN, output)
     assert str(refused.value) == f"exec of user 'u' in config: {message}"
 
 
@@ -84,7 +84,7 @@ def test_answers_that_are_none(output: bytes, message: str) -> None:
 )
 def test_no_answer_breaks_anything_but_with_one_line(said: Any) -> None:
     try:
-        credential = read_answer(PLUGIN, json.dumps(said).encode())
+        credential = read_credential(PLUGIN, json.dumps(said).encode())
     except ConfigError as error:
         assert "\n" not in str(error)  # noqa: PT017 (either outcome is good)
     else:
@@ -106,19 +106,17 @@ def test_whether_it_may_ask_the_user(mode: str, terminal: bool, interactive: boo
 
 
 def test_without_a_terminal_one_that_must_ask_is_not_run() -> None:
-    with pytest.raises(
-        ConfigError, match=r"login wants to ask you something \(interactiveMode Always\): run in a terminal"
-    ):
+    with pytest.raises(ConfigError, match=r"login is interactive \(interactiveMode Always\): run in a terminal"):
         may_interact(replace(PLUGIN, interactive_mode="Always"), terminal=False)
 
 
 def test_the_question_names_the_cluster_if_the_plugin_wants_it() -> None:
-    assert json.loads(question(PLUGIN, interactive=True)) == {
+    assert json.loads(exec_info(PLUGIN, interactive=True)) == {
         "kind": "ExecCredential",
         "apiVersion": V1,
         "spec": {"interactive": True},
     }
-    asked = json.loads(question(replace(PLUGIN, cluster={"server": "https://h"}), interactive=False))
+    asked = json.loads(exec_info(replace(PLUGIN, cluster={"server": "https://h"}), interactive=False))
     assert asked["spec"] == {"interactive": False, "cluster": {"server": "https://h"}}
 
 
@@ -127,16 +125,16 @@ def test_the_program_gets_its_arguments_and_environment(tmp_path: Path, monkeypa
     script = """printf '%s|%s|%s|%s' "$1" "$PROFILE" "$HOME_TOWN" "$KUBERNETES_EXEC_INFO" > "$0.saw"; """
     script += f"echo '{answer(token='t').decode()}'"
     plugin = replace(program(tmp_path, script), args=("get-token",), env=(("PROFILE", "ada"),))
-    assert ask(plugin).token == "t"
+    assert run(plugin).token == "t"
     argument, profile, town, info = (tmp_path / "login.saw").read_text().split("|")
     assert (argument, profile, town) == ("get-token", "ada", "here")
-    assert json.loads(info) == json.loads(question(plugin, interactive=False))
+    assert json.loads(info) == json.loads(exec_info(plugin, interactive=False))
 
 
 def test_a_program_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
     missing = replace(PLUGIN, command="/nowhere/login", install_hint="Install it\nwith: get login")
     with pytest.raises(ConfigError) as refused:
-        ask(missing)
+        run(missing)
     assert str(refused.value) == (
         "exec of user 'u' in config: cannot run /nowhere/login: No such file or directory (Install it with: get login)"
     )
@@ -144,13 +142,13 @@ def test_a_program_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
 
 def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
     plugin = program(tmp_path, "echo first >&2; echo 'session expired: log in' >&2; echo >&2; exit 3")
-    with pytest.raises(ConfigError, match=r"/login ended with exit code 3: session expired: log in$"):
-        ask(plugin)
-    with pytest.raises(ConfigError, match=r"/login ended with exit code 4$"):
-        ask(program(tmp_path, "exit 4"))
+    with pytest.raises(ConfigError, match=r"/login exited with code 3: session expired: log in$"):
+        run(plugin)
+    with pytest.raises(ConfigError, match=r"/login exited with code 4$"):
+        run(program(tmp_path, "exit 4"))
 
 
 def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exec_plugin, "_QUIET_SECONDS", 0.1)
-    with pytest.raises(ConfigError, match=r"/login has not answered within 0\.1 s"):
-        ask(program(tmp_path, "exec sleep 60"))
+    monkeypatch.setattr(exec_plugin, "_TIMEOUT_SECONDS", 0.1)
+    with pytest.raises(ConfigError, match=r"/login did not respond within 0\.1 s"):
+        run(program(tmp_path, "exec sleep 60"))

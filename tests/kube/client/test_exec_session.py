@@ -13,7 +13,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, BadRequest, NotFound, ServerError, Unreachable
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.kube.client.exec_session import ExecResult
-from trainwright.kube.client.request_metrics import RequestSeen
+from trainwright.kube.client.requests import RequestResult
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS
@@ -106,7 +106,7 @@ async def test_a_terminal_is_talked_to_while_it_runs(server: ScriptedServer, cli
     async with client.start_exec("p", ["sh"], namespace="other", stdin=True, tty=True) as running:
         await running.resize(80, 25)
         await running.write(b"exit\n")
-        with pytest.raises(RuntimeError, match="the command has not ended yet"):
+        with pytest.raises(RuntimeError, match="the command has not exited yet"):
             running.exit_code  # noqa: B018 (asking is the test)
         assert [said async for said in running.output()] == [Output(b"done\r\n")]
         assert running.exit_code == 0
@@ -118,7 +118,7 @@ async def test_an_older_server_is_spoken_to_in_its_own_words(server: ScriptedSer
     server.will(*[websocket(saying(b"\x01hi", SUCCESS), protocols=[V4])] * 2)
     assert await client.exec("p", ["echo", "hi"]) == ExecResult(0, b"hi", b"")
     with pytest.raises(
-        Unreachable, match=rf"cannot be told where the input ends \(it speaks {V4}\): .* Kubernetes 1\.30"
+        Unreachable, match=rf"does not support the end of stdin \(it speaks {V4}\): .* Kubernetes 1\.30"
     ):
         await client.exec("p", ["cat"], stdin=b"x")
 
@@ -143,7 +143,7 @@ async def test_what_cannot_start_is_raised_as_the_server_says_it(server: Scripte
 
 async def test_a_lost_connection_is_no_end(server: ScriptedServer, client: Client) -> None:
     server.will(websocket(saying(b"\x01a")), cut)
-    with pytest.raises(Unreachable, match=f"lost the connection to {server.url} before the command has ended"):
+    with pytest.raises(Unreachable, match=f"lost the connection to {server.url} before the command has exited"):
         await client.exec("p", ["true"])
     with pytest.raises(Unreachable, match=f"lost the connection to {server.url}"):
         await client.exec("p", ["true"])
@@ -152,7 +152,7 @@ async def test_a_lost_connection_is_no_end(server: ScriptedServer, client: Clien
 
 async def test_an_exec_is_observed(server: ScriptedServer) -> None:
     server.will(websocket(saying(SUCCESS)), answer({"kind": "Status", "code": 403}, status=403), cut)
-    seen: list[RequestSeen] = []
+    seen: list[RequestResult] = []
     async with Client(server.config, observe=seen.append) as client:
         await client.exec("p", ["true"])
         for _ in range(2):

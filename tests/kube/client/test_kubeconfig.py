@@ -130,10 +130,10 @@ def test_without_any_hint_the_home_directory_is_looked_at(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"current-context": None}, r"no context is chosen: .*config has no current-context; .*--context \(main\)"),
-        ({"current-context": "gone"}, r"current-context 'gone': there is no context 'gone' in .* \(there: main\)"),
-        ({"clusters": None}, r"current-context 'main': there is no cluster 'c' in .* \(there: none\)"),
-        ({"users": [{"name": "v", "user": {}}]}, r"there is no user 'u' in .* \(there: v\)"),
+        ({"current-context": None}, r"no context: .*config has no current-context; .*--context \(main\)"),
+        ({"current-context": "gone"}, r"current-context 'gone': no context 'gone' in .* \(existing: main\)"),
+        ({"clusters": None}, r"current-context 'main': no cluster 'c' in .* \(existing: none\)"),
+        ({"users": [{"name": "v", "user": {}}]}, r"no user 'u' in .* \(existing: v\)"),
         ({"contexts": [{"name": "main", "context": {}}]}, r"cluster of context 'main' in .* is missing"),
         ({"clusters": [{"name": "c", "cluster": {}}]}, r"server of cluster 'c' in .* is missing"),
         ({"clusters": "c"}, r"clusters in kubeconfig .* must be a list of named entries"),
@@ -149,8 +149,12 @@ def test_what_is_missing_is_named(tmp_path: Path, change: dict[str, Any], messag
 @pytest.mark.parametrize(
     ("cluster", "user", "message"),
     [
-        ({"server": "ftp://x"}, {}, r"server of cluster 'c' in .* must look like https://HOST:PORT, not 'ftp://x'"),
-        ({"server": 6443}, {}, r"server of cluster 'c' in .* must be text, not 6443; put it in quotes"),
+        (
+            {"server": "ftp://x"},
+            {},
+            r"server of cluster 'c' in .* must be of the form https://HOST:PORT, not 'ftp://x'",
+        ),
+        ({"server": 6443}, {}, r"server of cluster 'c' in .* must be a string, not 6443; put it in quotes"),
         ({"certificate-authority-data": "%%"}, {}, r"certificate-authority-data of cluster 'c' in .* is not base64"),
         ({"certificate-authority": "no.crt"}, {}, r"cannot read .*no\.crt: No such file or directory"),
         ({"insecure-skip-tls-verify": "yes"}, {}, r"insecure-skip-tls-verify of .* must be true or false, not 'yes'"),
@@ -182,9 +186,9 @@ def test_what_is_missing_is_named(tmp_path: Path, change: dict[str, Any], messag
         (
             {},
             {"exec": {**AWS, "args": ["--n", 1]}},
-            r"args of exec of user 'u' in .* must be a list of texts; put numbers",
+            r"args of exec of user 'u' in .* must be a list of strings; put numbers",
         ),
-        ({}, {"exec": {**AWS, "args": "x"}}, r"args of exec of user 'u' in .* must be a list of texts"),
+        ({}, {"exec": {**AWS, "args": "x"}}, r"args of exec of user 'u' in .* must be a list of strings"),
         (
             {},
             {"exec": {**AWS, "env": [{"name": "A"}]}},
@@ -252,7 +256,7 @@ def test_a_server_without_a_scheme_is_plain_http(tmp_path: Path) -> None:
 
 
 def test_an_unknown_context_names_those_that_exist(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"context 'x': there is no context 'x' in .* \(there: main\)"):
+    with pytest.raises(ConfigError, match=r"context 'x': no context 'x' in .* \(existing: main\)"):
         load_kubeconfig(kubeconfig(tmp_path / "config"), context="x")
 
 

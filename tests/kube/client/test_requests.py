@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from trainwright.kube.client import requests
-from trainwright.kube.client.requests import PatchKind, Request
+from trainwright.kube.client.requests import PatchKind, Request, RequestResult
 from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS
 
@@ -38,7 +38,7 @@ def test_a_created_object_goes_to_its_collection_or_to_a_subresource() -> None:
     assert requests.create_request(PODS, binding, namespace="n").path == "/api/v1/namespaces/n/pods"
     bind = requests.create_request(PODS, binding, namespace="n", subresource="binding")
     assert (bind.method, bind.path, body_of(bind)) == ("POST", "/api/v1/namespaces/n/pods/p/binding", binding)
-    assert not bind.repeatable
+    assert not bind.idempotent
 
 
 def test_the_kind_of_a_patch_is_its_content_type() -> None:
@@ -50,10 +50,10 @@ def test_the_kind_of_a_patch_is_its_content_type() -> None:
 
 
 def test_a_json_patch_is_the_only_one_that_cannot_be_repeated() -> None:
-    repeatable = {
-        kind: requests.patch_request(PODS, "p", [], namespace="n", kind=kind).repeatable for kind in PatchKind
+    idempotent = {
+        kind: requests.patch_request(PODS, "p", [], namespace="n", kind=kind).idempotent for kind in PatchKind
     }
-    assert [kind for kind, can in repeatable.items() if not can] == [PatchKind.JSON]
+    assert [kind for kind, can in idempotent.items() if not can] == [PatchKind.JSON]
 
 
 def test_a_deletion_says_how_and_which_one() -> None:
@@ -80,9 +80,9 @@ def test_a_watch_says_from_where_and_for_how_long() -> None:
 )
 def test_how_long_a_watch_may_be_silent(timeout: int | None, bookmarks: bool, limit: float | None) -> None:
     watch = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks)
-    assert watch.silence_limit == limit
-    told = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks, silence_limit=5)
-    assert told.silence_limit == 5
+    assert watch.read_timeout == limit
+    told = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks, read_timeout=5)
+    assert told.read_timeout == 5
 
 
 def test_logs_are_asked_for_as_told() -> None:
@@ -112,7 +112,7 @@ def test_raw_requests_take_bytes_and_objects() -> None:
     assert requests.raw_request("GET", "/version").target == "/version"
     assert requests.raw_request("POST", "/x", body={"a": 1}, params={"b": "c"}).body == b'{"a":1}'
     assert requests.raw_request("PUT", "/x", body=b"raw").body == b"raw"
-    assert not requests.raw_request("POST", "/x").repeatable
+    assert not requests.raw_request("POST", "/x").idempotent
 
 
 def test_the_namespace_is_the_callers_then_the_objects_then_the_default() -> None:
@@ -121,3 +121,9 @@ def test_the_namespace_is_the_callers_then_the_objects_then_the_default() -> Non
     assert requests.namespace_of(PODS, obj, None, "default") == "own"
     assert requests.namespace_of(PODS, {"metadata": {}}, None, "default") == "default"
     assert requests.namespace_of(NODES, obj, "told", "default") is None
+
+
+def test_result_without_a_response_has_the_code_of_an_error() -> None:
+    request = requests.list_request(PODS, namespace=None)
+    results = [RequestResult(request, status, 1.0) for status in (200, 409, None)]
+    assert [(one.method, one.code) for one in results] == [("GET", "200"), ("GET", "409"), ("GET", "<error>")]

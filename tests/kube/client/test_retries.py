@@ -8,7 +8,7 @@ from trainwright.kube.client.requests import Failure, Request, Response
 from trainwright.kube.client.retries import backoff, retry_delay
 
 GET = Request("GET", "/api/v1/pods")
-POST = Request("POST", "/api/v1/pods", body=b"{}", repeatable=False)
+POST = Request("POST", "/api/v1/pods", body=b"{}", idempotent=False)
 
 jitters = st.floats(0, 1, exclude_max=True)
 

@@ -237,7 +237,7 @@ class Election(RuleBasedStateMachine):
     def _deliver(self, player: Player, flight: Flight) -> None:
         player.flights.remove(flight)
         assert flight.answer
-        if responses.is_good(flight.answer.status) and flight.claim:
+        if responses.is_success(flight.answer.status) and flight.claim:
             player.candidacy.confirm(flight.claim, responses.read_object(flight.answer), player.clock(self.time))
 
     @rule(who=who)

@@ -438,7 +438,7 @@ async def test_over_the_wire_a_half_dead_stream_is_noticed_long_before_its_end()
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(empty), stream(then="hang"), stream(added + b"\n", then="hang"))
         store: Store[Object] = Store(metadata=raw_metadata)
-        reflector = Reflector(client, CONFIG_MAPS, store, convert=lambda obj: obj, silence_limit=0.1)
+        reflector = Reflector(client, CONFIG_MAPS, store, convert=lambda obj: obj, read_timeout=0.1)
         async with in_background(reflector.run()), asyncio.timeout(5):
             while not len(store):
                 await asyncio.sleep(0.01)

@@ -48,7 +48,7 @@ class LossyClient(Client):
             return answer  # as when the client itself has asked again
         if self.instead is not None:
             return self.instead
-        raise Unreachable("the answer ends half-way")
+        raise Unreachable("the response is incomplete")
 
 
 @dataclass
@@ -117,7 +117,7 @@ async def test_a_conflict_with_somebody_else_stays_one(witness: Witness, client:
 @pytest.mark.apiserver
 async def test_while_the_server_cannot_be_asked_the_doubt_stays(witness: Witness) -> None:
     witness.client.blind = 2
-    with pytest.raises(Unreachable, match="half-way"):
+    with pytest.raises(Unreachable, match="incomplete"):
         await witness.apply()
     assert (witness.counted, witness.told) == ([], [])
 

@@ -12,8 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine.conditions import CREATED, RESTARTING, RUNNING, SUSPENDED, set_condition
 from trainwright.engine.plan import Transition
-from trainwright.kube.client.request_metrics import RequestSeen
-from trainwright.kube.client.requests import Request
+from trainwright.kube.client.requests import Request, RequestResult
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
@@ -117,8 +116,8 @@ def test_the_delay_until_all_pods_are_created_is_never_negative(metrics: Metrics
 
 def test_requests_are_counted_by_status_code(metrics: Metrics) -> None:
     seen = metrics.requests_to("https://10.0.0.1:443")
-    seen(RequestSeen(Request("GET", "/api/v1/pods"), 200, 0.5))
-    seen(RequestSeen(Request("GET", "/api/v1/pods"), None, 0.25))
+    seen(RequestResult(Request("GET", "/api/v1/pods"), 200, 0.5))
+    seen(RequestResult(Request("GET", "/api/v1/pods"), None, 0.25))
     for code in ("200", "<error>"):
         assert value(metrics, "rest_client_requests_total", code=code, method="GET", host="10.0.0.1:443") == 1
     labels = {"verb": "GET", "host": "10.0.0.1:443"}

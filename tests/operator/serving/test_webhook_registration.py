@@ -22,8 +22,7 @@ from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError
-from trainwright.kube.client.request_metrics import RequestSeen
-from trainwright.kube.client.requests import PatchKind
+from trainwright.kube.client.requests import PatchKind, RequestResult
 from trainwright.objects import Object
 from trainwright.objects.resources import SECRETS, VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.options import WebhookOptions
@@ -316,7 +315,7 @@ async def test_a_missing_namespace_is_named_and_retried_with_backoff(
     nowhere = replace(configured, namespace=f"{configured.namespace}-missing")
     attempts: list[float] = []
 
-    def count(seen: RequestSeen) -> None:
+    def count(seen: RequestResult) -> None:
         if seen.method == "POST" and seen.request.path.endswith("/secrets"):
             attempts.append(asyncio.get_running_loop().time())
 

@@ -24,7 +24,7 @@ from trainwright.kube.client.connections import Connections
 from trainwright.kube.client.credentials import tls_context
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.client.responses import LineSplitter
-from trainwright.net.accepted_connections import all_accepted
+from trainwright.net.accepted_connections import wait_for_accepted
 
 _NOT_PASSED_ON = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length", "date"})
 _LONGEST_DELAY = 2.0
@@ -75,7 +75,7 @@ class FaultProxy:
             self.url = f"https://127.0.0.1:{place.getsockname()[1]}"
             # Connections of both sides: aiohttp's server does not list those in the TLS handshake, its pool not those
             # whose request was cancelled.
-            stack.push_async_callback(self._connections.end)
+            stack.push_async_callback(self._connections.close)
             self._session = await stack.enter_async_context(
                 aiohttp.ClientSession(
                     connector=connector, auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)
@@ -94,7 +94,7 @@ class FaultProxy:
 
     async def outage(self, seconds: float) -> None:
         """Breaks all connections and refuses new ones for a while."""
-        await all_accepted()
+        await wait_for_accepted()
         if self._site is None:
             return  # an outage is in progress
         site, self._site = self._site, None
@@ -113,7 +113,7 @@ class FaultProxy:
             outage.cancel()
         await asyncio.gather(*self._outages, return_exceptions=True)
         if self._site is not None:
-            await all_accepted()
+            await wait_for_accepted()
             await self._site.stop()
         self._cut_all()
         await self._runner.cleanup()

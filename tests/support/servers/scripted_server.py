@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from trainwright.kube.client.kubeconfig import ClusterConfig
-from trainwright.net.accepted_connections import all_accepted
+from trainwright.net.accepted_connections import wait_for_accepted
 
 Answer = Callable[[web.BaseRequest, asyncio.Event], Awaitable[web.StreamResponse]]
 """Answers a request; the event is set when the test is over."""
@@ -71,7 +71,7 @@ async def scripted_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[Sc
         yield server
     finally:
         server.close()
-        await all_accepted()
+        await wait_for_accepted()
         await runner.cleanup()
 
 

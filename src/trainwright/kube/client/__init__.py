@@ -1,1 +1,1 @@
-"""The client: requests as values, an asynchronous and a blocking shell that send them, kubeconfig and credentials."""
+"""The API client: requests and responses without I/O, two clients that send them, kubeconfig and credentials."""

@@ -1,7 +1,4 @@
-"""The asynchronous client: moves the requests of `requests` over aiohttp, with one pool of connections.
-
-It says in the Kubernetes API whatever operator, controllers and node have to say, to any cluster.
-"""
+"""The asynchronous client of the Kubernetes API, over aiohttp: for the operator, the controllers and the node."""
 
 import asyncio
 import os
@@ -16,17 +13,24 @@ from typing import Self
 
 import aiohttp
 import yarl
+from aiohttp.abc import AbstractStreamWriter
 
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.connections import Connections
-from trainwright.kube.client.credentials import Credentials, proxy_of
+from trainwright.kube.client.credentials import Credentials, proxy_for
 from trainwright.kube.client.errors import ApiError
-from trainwright.kube.client.exec_session import ExecResult, Running, connect
-from trainwright.kube.client.gated_body import GatedBody
+from trainwright.kube.client.exec_session import ExecResult, ExecSession, connect
 from trainwright.kube.client.kubeconfig import ClusterConfig
-from trainwright.kube.client.rate_limit import RateLimit
-from trainwright.kube.client.request_metrics import RequestSeen
-from trainwright.kube.client.requests import CONNECT_TIMEOUT, Failure, Patch, PatchKind, Request, Response
+from trainwright.kube.client.rate_limiter import RateLimiter
+from trainwright.kube.client.requests import (
+    CONNECT_TIMEOUT,
+    Failure,
+    Patch,
+    PatchKind,
+    Request,
+    RequestResult,
+    Response,
+)
 from trainwright.kube.client.responses import ObjectList, WatchEvent
 from trainwright.kube.client.retries import retry_delay
 from trainwright.objects import Object
@@ -36,9 +40,9 @@ from trainwright.objects.resources import Resource
 class Client:
     """Use as `async with Client(config) as client`, or call `close()`. Needs a running event loop from the start.
 
-    `gate` is asked before each attempt to send a request, and again when a body is about to leave; it raises if it must
-    not. `limit` holds back everything but streams. `observe` is told of every attempt; it must return at once and not
-    raise.
+    `gate` is called before each attempt to send a request, and again before its body is written; it raises if the
+    request must not be sent. `limit` applies to everything but streams. `observe` is called after every attempt; it
+    must return at once and not raise.
     """
 
     def __init__(
@@ -50,21 +54,21 @@ class Client:
         timeout: float = 60.0,
         connections: int = 100,
         gate: Callable[[Request], None] | None = None,
-        limit: RateLimit | None = None,
-        observe: Callable[[RequestSeen], None] | None = None,
+        limit: RateLimiter | None = None,
+        observe: Callable[[RequestResult], None] | None = None,
     ) -> None:
         self.config = config
         self._gate, self._limit, self._observe = gate, limit, observe
         self._credentials = Credentials(config)
         self._retries = retries
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_TIMEOUT)
-        self._proxy = proxy_of(config, os.environ)
+        self._proxy = proxy_for(config, os.environ)
         self._plugin_lock = asyncio.Lock()
         self._connections = Connections()
         self._connector = aiohttp.TCPConnector(
             limit=connections, keepalive_timeout=30.0, socket_factory=self._connections.make_socket
         )
-        # Uncompressed answers: between server and client there is a fast network, but CPU on both sides is dear.
+        # No compression: the network is fast, and CPU is scarce on both sides.
         self._headers = {"User-Agent": user_agent, "Accept": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(connector=self._connector, headers=self._headers, auto_decompress=False)
 
@@ -78,7 +82,7 @@ class Client:
 
     async def close(self) -> None:
         await self._session.close()
-        await self._connections.end()
+        await self._connections.close()
 
     async def get(
         self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str | None = None
@@ -97,7 +101,7 @@ class Client:
         field_selector: str = "",
         limit: int = 500,
     ) -> ObjectList:
-        """Everything, fetched in pages of `limit`. Without a namespace: of all namespaces."""
+        """All objects, in pages of `limit`; of all namespaces if `namespace` is None."""
         pager = responses.object_pager(
             resource, namespace=namespace, label_selector=label_selector, field_selector=field_selector, limit=limit
         )
@@ -114,7 +118,7 @@ class Client:
         subresource: str | None = None,
         strict: bool = False,
     ) -> Object:
-        """With `strict` a field that the server does not know is an error; else it is dropped without a word."""
+        """With `strict` an unknown field is an error. The server drops it otherwise."""
         request = requests.create_request(
             resource,
             obj,
@@ -164,7 +168,7 @@ class Client:
         grace_period_seconds: int | None = None,
         propagation: str | None = "Background",
     ) -> Object:
-        """With `uid` only that very object is deleted, not a later one of the same name (then: Conflict)."""
+        """With `uid` an object of the same name with another uid is a Conflict."""
         request = requests.delete_request(
             resource,
             name,
@@ -186,7 +190,7 @@ class Client:
         timeout_seconds: int | None = 300,
         bookmarks: bool = False,
     ) -> AsyncGenerator[WatchEvent, None]:
-        """One watch, until the server ends it. A version that is too old raises Expired, a lost stream Unreachable."""
+        """One watch, until the server ends it. Raises Expired if the version is too old, Unreachable if it breaks."""
         request = requests.watch_request(
             resource,
             namespace=namespace,
@@ -213,7 +217,7 @@ class Client:
         previous: bool = False,
         limit_bytes: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The log, line by line with its newlines; the last line may lack one. `previous`: of the container before."""
+        """The lines of the log with their newlines. `previous`: of the previous container."""
         request = requests.logs_request(
             pod,
             namespace=namespace or self.config.namespace,
@@ -239,11 +243,11 @@ class Client:
         stdin: bytes | None = None,
         tty: bool = False,
     ) -> ExecResult:
-        """Runs a command in a container of the pod to its end. That it fails is a result; what cannot start raises."""
+        """Runs a command in a container and waits for it. Raises if it cannot be started; its exit code is a result."""
         async with self.start_exec(
             pod, command, namespace=namespace, container=container, stdin=stdin is not None, tty=tty
-        ) as running:
-            return await running.result(stdin)
+        ) as session:
+            return await session.result(stdin)
 
     @asynccontextmanager
     async def start_exec(
@@ -255,15 +259,15 @@ class Client:
         container: str | None = None,
         stdin: bool = False,
         tty: bool = False,
-    ) -> AsyncIterator[Running]:
-        """The command while it runs, for whoever wants to talk to it."""
+    ) -> AsyncIterator[ExecSession]:
+        """The session of a running command, with access to its streams."""
         namespace = namespace or self.config.namespace
         request = requests.exec_request(pod, command, namespace=namespace, container=container, stdin=stdin, tty=tty)
-        running = await self._connect(request)
+        session = await self._connect(request)
         try:
-            yield running
+            yield session
         finally:
-            await running.close()
+            await session.close()
 
     async def raw(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | Object | None = None
@@ -271,12 +275,12 @@ class Client:
         return responses.read_bytes(await self.send(requests.raw_request(method, path, params=params, body=body)))
 
     async def send(self, request: Request) -> Response:
-        """The server's answer, good or bad, after the retries that the request allows."""
+        """The server's response, whatever its status, after the retries that the request allows."""
         _, response = await self._perform(request)
         return response
 
     async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
-        """The answer's lines as they come. Opening the stream is retried, reading it is not."""
+        """The lines of the response as they arrive. Opening the stream is retried, reading it is not."""
         opened, response = await self._perform(request)
         responses.read_bytes(response)
         splitter = responses.LineSplitter()
@@ -284,21 +288,21 @@ class Client:
             async for chunk in opened.content.iter_any():
                 for line in splitter.feed(chunk):
                     yield line
-        except _TROUBLE as error:
-            raise responses.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
+        except _TRANSPORT_ERRORS as error:
+            raise responses.stream_error(self.config.server, request, _failure(error), _reason(error)) from error
         finally:
-            _hang_up(opened)
+            _abort(opened)
         for line in splitter.end():
             yield line
 
-    async def _connect(self, request: Request) -> Running:
-        """Opens a WebSocket. It is tried once: a command that may have run must not run again."""
-        if self._credentials.awaits_plugin:
-            await self._ask_plugin()
-        self._pass_gate(request)
+    async def _connect(self, request: Request) -> ExecSession:
+        """Opens a WebSocket. There are no retries: a command that may have run must not run again."""
+        if self._credentials.needs_plugin:
+            await self._run_plugin()
+        self._check_gate(request)
         started = time.perf_counter()
         try:
-            running = await connect(
+            session = await connect(
                 self._connector,
                 self._url(request),
                 server=self.config.server,
@@ -308,35 +312,35 @@ class Client:
                 server_name=self.config.tls_server_name,
             )
         except ApiError as error:
-            self._tell(request, error.code, started)
+            self._report(request, error.code, started)
             raise
-        except _TROUBLE as error:
-            self._tell(request, None, started)
+        except _TRANSPORT_ERRORS as error:
+            self._report(request, None, started)
             raise responses.unreachable(self.config.server, _failure(error), _reason(error)) from error
-        self._tell(request, 101, started)
-        return running
+        self._report(request, 101, started)
+        return session
 
     async def _perform(self, request: Request) -> tuple[aiohttp.ClientResponse, Response]:
         attempt = 0
-        refused = False
+        refreshed = False
         while True:
             if self._limit is not None and not request.streaming:
-                await _wait_for_our_turn(self._limit)
-            if self._credentials.awaits_plugin:
-                await self._ask_plugin()
+                await _wait_for(self._limit)
+            if self._credentials.needs_plugin:
+                await self._run_plugin()
             generation, started = self._credentials.generation, time.perf_counter()
             try:
                 opened, body = await self._attempt(request)
-            except _TROUBLE as error:
-                self._tell(request, None, started)
+            except _TRANSPORT_ERRORS as error:
+                self._report(request, None, started)
                 outcome = _failure(error)
                 delay = self._retry_delay(request, outcome, attempt)
                 if delay is None:
                     raise responses.unreachable(self.config.server, outcome, _reason(error)) from error
             else:
-                self._tell(request, opened.status, started)
-                if opened.status == 401 and not refused and await self._are_others_now(generation):
-                    refused = True
+                self._report(request, opened.status, started)
+                if opened.status == 401 and not refreshed and await self._refresh_credentials(generation):
+                    refreshed = True
                     continue
                 response = Response(opened.status, _lower_names(opened.headers), body)
                 delay = self._retry_delay(request, response, attempt)
@@ -345,22 +349,22 @@ class Client:
             await asyncio.sleep(delay)
             attempt += 1
 
-    async def _ask_plugin(self) -> None:
+    async def _run_plugin(self) -> None:
         async with self._plugin_lock:
-            await asyncio.to_thread(self._credentials.ask_plugin)
+            await asyncio.to_thread(self._credentials.run_plugin)
 
-    async def _are_others_now(self, generation: int) -> bool:
-        """Whether, after a 401, there are other credentials to try."""
+    async def _refresh_credentials(self, generation: int) -> bool:
+        """True if there are newer credentials after a 401."""
         async with self._plugin_lock:
-            return await asyncio.to_thread(self._credentials.after_refusal, generation)
+            return await asyncio.to_thread(self._credentials.refresh_after_unauthorized, generation)
 
-    def _tell(self, request: Request, status: int | None, started: float) -> None:
+    def _report(self, request: Request, status: int | None, started: float) -> None:
         if self._observe is not None:
-            self._observe(RequestSeen(request, status, time.perf_counter() - started))
+            self._observe(RequestResult(request, status, time.perf_counter() - started))
 
     async def _attempt(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Sends it once. The body of a good streaming answer is left to be read by the caller."""
-        self._pass_gate(request)
+        """Sends the request once. The caller reads the body of a successful streaming response."""
+        self._check_gate(request)
         headers = dict(self._credentials.headers())
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -378,10 +382,10 @@ class Client:
                 allow_redirects=False,
             )
         except aiohttp.ClientConnectionError as error:
-            if isinstance(body, GatedBody) and body.refused is not None:
+            if isinstance(body, _GatedBody) and body.refused is not None:
                 raise body.refused from error
             raise
-        if request.streaming and responses.is_good(opened.status):
+        if request.streaming and responses.is_success(opened.status):
             return opened, b""
         async with opened:
             return opened, await opened.read()
@@ -389,19 +393,19 @@ class Client:
     def _url(self, request: Request) -> yarl.URL:
         return yarl.URL(self.config.server + request.target, encoded=True)
 
-    def _pass_gate(self, request: Request) -> None:
+    def _check_gate(self, request: Request) -> None:
         if self._gate is not None:
             self._gate(request)
 
-    def _body_of(self, request: Request) -> bytes | GatedBody | None:
+    def _body_of(self, request: Request) -> "bytes | _GatedBody | None":
         if self._gate is None or request.body is None:
             return request.body
-        return GatedBody(request.body, partial(self._gate, request))
+        return _GatedBody(request.body, partial(self._gate, request))
 
     def _timeout_of(self, request: Request) -> aiohttp.ClientTimeout:
         if not request.streaming:
             return self._timeout
-        return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=request.silence_limit)
+        return aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=request.read_timeout)
 
     def _retry_delay(self, request: Request, outcome: Response | Failure, attempt: int) -> float | None:
         if not self._retries:
@@ -409,17 +413,36 @@ class Client:
         return retry_delay(request, outcome, attempt=attempt, jitter=random.random())  # noqa: S311
 
 
-_TROUBLE = (aiohttp.ClientError, OSError, TimeoutError)
+class _GatedBody(aiohttp.BytesPayload):
+    """Calls `gate` again before the first byte is written. The request may have waited for a connection, or the whole
+    process may have been stopped for a minute. The headers are sent with the body, so a request that the gate rejects
+    here has not been sent at all. aiohttp wraps the gate's error; `refused` keeps it."""
+
+    def __init__(self, body: bytes, gate: Callable[[], None]) -> None:
+        super().__init__(body)
+        self.refused: Exception | None = None
+        self._gate = gate
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        try:
+            self._gate()
+        except Exception as error:
+            self.refused = error
+            raise
+        await super().write_with_length(writer, content_length)
 
 
-async def _wait_for_our_turn(limit: RateLimit) -> None:
+_TRANSPORT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+async def _wait_for(limit: RateLimiter) -> None:
     wait = limit.reserve(asyncio.get_running_loop().time())
     if wait > 0:
         await asyncio.sleep(wait)
 
 
-def _hang_up(opened: aiohttp.ClientResponse) -> None:
-    """A stream that is left early needs no farewell; waiting for the server's could outlive the event loop."""
+def _abort(opened: aiohttp.ClientResponse) -> None:
+    """A graceful close of TLS would wait for the server, perhaps longer than the event loop runs."""
     if opened.connection is not None and opened.connection.transport is not None:
         opened.connection.transport.abort()
     opened.close()
@@ -435,12 +458,12 @@ def _failure(error: Exception) -> Failure:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return responses.reason_of(error.certificate_error)
+        return responses.reason_for(error.certificate_error)
     if isinstance(error, aiohttp.ClientPayloadError):
-        return responses.HALF_AN_ANSWER
+        return responses.INCOMPLETE_RESPONSE
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"the proxy says {error.status} {error.message}"  # its own text shows the proxy's password
-    return responses.reason_of(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
+        return f"the proxy responded with {error.status} {error.message}"  # str(error) shows the proxy's password
+    return responses.reason_for(error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error)
 
 
 def _lower_names(headers: Mapping[str, str]) -> dict[str, str]:

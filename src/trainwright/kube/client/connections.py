@@ -1,7 +1,7 @@
-"""The sockets of one client's connections: watched over while they live, and ended with the client.
+"""The sockets of a client: with keepalive, and closed together with the client.
 
-The pool of connections forgets one as soon as the request that used it is cancelled. Over TLS such a connection still
-waits for the server's farewell, or, if it was cancelled early in the handshake, was not closed at all.
+aiohttp's pool drops a connection when its request is cancelled. With TLS such a connection still waits for the server
+to close it, or is not closed at all if the request was cancelled early in the handshake.
 """
 
 import asyncio
@@ -10,35 +10,34 @@ from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
-from trainwright.kube.client.keepalive import watch_over
+from trainwright.kube.client.keepalive import enable_keepalive
 
-# A socket that was shut down is noticed and closed in two or three rounds of the event loop; where a handshake had not
-# begun, in some more. Whoever still waits for a connection then is not closed by us.
 _ROUNDS = 50
+"""The event loop closes a socket that was shut down in two or three rounds, in some more if TLS had not begun."""
 
 
 class Connections:
-    """Makes the sockets for a pool of connections, and knows those that are open."""
+    """Creates the sockets of a connection pool and keeps track of the open ones."""
 
     def __init__(self) -> None:
         self._known: WeakSet[socket.socket] = WeakSet()
 
     def make_socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """For an address as getaddrinfo describes it."""
+        """`address` is an entry of getaddrinfo."""
         family, kind, protocol, *_ = address
         made = socket.socket(family, kind, protocol)
-        watch_over(made)
+        enable_keepalive(made)
         self.add(made)
         return made
 
     def add(self, connection: socket.socket) -> None:
-        """For one that was made elsewhere."""
+        """Adds a socket that was created elsewhere."""
         self._known.add(connection)
 
-    async def end(self) -> None:
-        """Hangs up wherever the pool has not. The event loop may be closed after that: none is left open in it."""
+    async def close(self) -> None:
+        """Closes what the pool has left open, so that the event loop can be closed afterwards."""
         for connection in self._open():
-            # The event loop sees the end of the stream then, and closes the transport that nobody else knows.
+            # The event loop then sees the end of the stream and closes the transport.
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for _ in range(_ROUNDS):

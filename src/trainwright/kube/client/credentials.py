@@ -1,4 +1,4 @@
-"""How a `ClusterConfig` goes on the wire: the headers that prove who we are, the TLS context, the proxy."""
+"""The credentials of a `ClusterConfig` on the wire: headers, TLS context, proxy."""
 
 import base64
 import ipaddress
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LONGEST_TOKEN_AGE = 60.0
-_PAUSE_AFTER_FAILURE = 10.0
+_TOKEN_READ_PERIOD = 60.0
+_PLUGIN_PAUSE = 10.0
 
 
 class Credentials:
-    """Who we are, as headers and as a TLS context; both may change while we run.
+    """Credentials as headers and as a TLS context; both may change.
 
-    A token file is read again when it has been rotated, and at least every minute. A plugin is asked again when what
-    it said has expired. While that fails, what was good last goes on: a process that runs must not end because of a
-    moment. Methods that may run a program say so; all may be used from several threads.
+    A token file is read again when it has been rotated, and at least every minute. A plugin runs again when its
+    credentials have expired. While that fails, the last valid credentials stay in use. Several threads may share one.
     """
 
     def __init__(
@@ -38,21 +37,21 @@ class Credentials:
         config: ClusterConfig,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        steady: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
-        self._clock, self._steady = clock, steady
+        self._clock, self._monotonic = clock, monotonic
         self._lock = threading.Lock()
         self._headers = _fixed_headers(config)
         self._token_stamp: tuple[int, ...] = ()
         self._token_read = 0.0
         self._plugin = config.exec_plugin
-        self._answer: ExecCredential | None = None
-        self._plugin_rests_until = float("-inf")
+        self._credential: ExecCredential | None = None
+        self._plugin_paused_until = float("-inf")
         self._plugin_error = ConfigError("")
         self.tls = tls_context(config)
         self.generation = 0
-        """Rises with every change; what was refused under an older one is worth another try."""
+        """Increases with every change. A request that failed with 401 under an older generation is sent again."""
 
     def headers(self) -> Mapping[str, str]:
         if self._config.token_file is not None:
@@ -60,28 +59,25 @@ class Credentials:
         return self._headers
 
     @property
-    def awaits_plugin(self) -> bool:
-        """Whether `ask_plugin` must come before anything is sent."""
+    def needs_plugin(self) -> bool:
+        """True if `run_plugin` must be called before the next request."""
         if self._plugin is None:
             return False
-        if self._answer is None:
+        if self._credential is None:
             return True
-        expired = self._answer.expires is not None and self._answer.expires <= self._clock()
-        return expired and self._steady() >= self._plugin_rests_until
+        expired = self._credential.expires is not None and self._credential.expires <= self._clock()
+        return expired and self._monotonic() >= self._plugin_paused_until
 
-    def ask_plugin(self) -> None:
-        """Runs the plugin, unless somebody else just has. Raises ConfigError if it has never answered."""
+    def run_plugin(self) -> None:
+        """Runs the plugin, unless another thread just has. Raises ConfigError if it has never succeeded."""
         with self._lock:
-            if self._plugin is None or not self.awaits_plugin:
+            if self._plugin is None or not self.needs_plugin:
                 return
-            if not self._run(self._plugin) and self._answer is None:
+            if not self._run(self._plugin) and self._credential is None:
                 raise self._plugin_error
 
-    def after_refusal(self, generation: int) -> bool:
-        """The server said 401 to what was sent under `generation`: whether there is something else to try now.
-
-        May run the plugin.
-        """
+    def refresh_after_unauthorized(self, generation: int) -> bool:
+        """True if there are newer credentials than those of `generation`, which got a 401. May run the plugin."""
         with self._lock:
             if generation != self.generation:
                 return True
@@ -93,38 +89,38 @@ class Credentials:
             return generation != self.generation
 
     def _run(self, plugin: ExecPlugin) -> bool:
-        """False if it fails, or has failed a moment ago: it is not run for every request that waits for it."""
-        if self._steady() < self._plugin_rests_until:
+        """False if it fails, or has just failed: it is not run for each waiting request."""
+        if self._monotonic() < self._plugin_paused_until:
             return False
         from trainwright.kube.client import exec_plugin
 
         try:
-            answer = exec_plugin.ask(plugin)
-            self.tls = self._tls_with(answer)
+            credential = exec_plugin.run(plugin)
+            self.tls = self._tls_with(credential)
         except ConfigError as error:
             self._plugin_error = error
-            self._plugin_rests_until = self._steady() + _PAUSE_AFTER_FAILURE
-            if self._answer is not None:
+            self._plugin_paused_until = self._monotonic() + _PLUGIN_PAUSE
+            if self._credential is not None:
                 log.warning("%s", error)
             return False
-        self._answer = answer
-        self._take_headers({"Authorization": f"Bearer {answer.token}"} if answer.token else {})
+        self._credential = credential
+        self._set_headers({"Authorization": f"Bearer {credential.token}"} if credential.token else {})
         return True
 
-    def _tls_with(self, answer: "ExecCredential") -> ssl.SSLContext | None:
-        """The context stays the same object while nothing changes, so that open connections stay in use."""
-        known = self._answer
-        if (answer.certificate, answer.key) == ((known.certificate, known.key) if known else (None, None)):
+    def _tls_with(self, credential: "ExecCredential") -> ssl.SSLContext | None:
+        """Returns the same context while nothing changes, so that open connections stay in use."""
+        known = self._credential
+        if (credential.certificate, credential.key) == ((known.certificate, known.key) if known else (None, None)):
             return self.tls
         return tls_context(
-            replace(self._config, client_certificate_data=answer.certificate, client_key_data=answer.key)
+            replace(self._config, client_certificate_data=credential.certificate, client_key_data=credential.key)
         )
 
     def _read_token(self, path: Path) -> None:
         try:
             found = path.stat()
             stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
-            if stamp == self._token_stamp and self._steady() - self._token_read < _LONGEST_TOKEN_AGE:
+            if stamp == self._token_stamp and self._monotonic() - self._token_read < _TOKEN_READ_PERIOD:
                 return
             token = path.read_text().strip()
         except (OSError, UnicodeDecodeError) as error:
@@ -136,12 +132,12 @@ class Credentials:
             if self._headers:
                 return
             raise ConfigError(f"the token file {path} is empty")
-        self._token_stamp, self._token_read = stamp, self._steady()
+        self._token_stamp, self._token_read = stamp, self._monotonic()
         headers = {"Authorization": f"Bearer {token}"}
         if headers != self._headers:
-            self._take_headers(headers)
+            self._set_headers(headers)
 
-    def _take_headers(self, headers: Mapping[str, str]) -> None:
+    def _set_headers(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
         self.generation += 1
 
@@ -154,7 +150,7 @@ def tls_context(config: ClusterConfig) -> ssl.SSLContext | None:
         context = ssl.create_default_context(cadata=config.ca_data.decode() if config.ca_data else None)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"certificate-authority of context {config.context!r} cannot be used: {error}") from None
-    # Python 3.13 began to demand key identifiers that the authorities of many running clusters do not have.
+    # Python 3.13 requires key identifiers, which the authorities of many clusters lack.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if config.insecure:
         context.check_hostname = False
@@ -168,8 +164,8 @@ def basic_authorization(username: str, password: str) -> str:
     return f"Basic {base64.b64encode(f'{username}:{password}'.encode()).decode()}"
 
 
-def proxy_of(config: ClusterConfig, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the kubeconfig names, else the one that the environment names for this server, as in kubectl."""
+def proxy_for(config: ClusterConfig, environ: Mapping[str, str]) -> str | None:
+    """The proxy of the kubeconfig, else that of the environment for this server, as in kubectl."""
     if config.proxy_url:
         return config.proxy_url
     server = urlsplit(config.server)
@@ -183,13 +179,13 @@ def proxy_of(config: ClusterConfig, environ: Mapping[str, str]) -> str | None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     if not proxy.startswith("http://"):
-        scheme = proxy.partition("://")[0]  # what follows may hold a password
+        scheme = proxy.partition("://")[0]  # the rest may contain a password
         raise ConfigError(f"{name.upper()} must start with http://, not {scheme}://: other proxies are not supported")
     return proxy
 
 
 def _excepted(host: str, term: str) -> bool:
-    """A term of NO_PROXY: everything, a network, or a host with the names below it."""
+    """`term` of NO_PROXY is `*`, a network, or a host and its subdomains."""
     if term == "*":
         return True
     address = _address(host)
@@ -220,7 +216,7 @@ def _fixed_headers(config: ClusterConfig) -> Mapping[str, str]:
 
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, name: str) -> None:
-    """OpenSSL takes them from files only; those are gone, and were readable by us alone, when this returns."""
+    """OpenSSL reads them from files only: a temporary file that only this user can read."""
     with tempfile.TemporaryDirectory(prefix="trainwright-") as directory:
         pair = Path(directory, "pair.pem")
         pair.touch(mode=0o600)

@@ -1,7 +1,7 @@
 # ruff: noqa: N818 (the names are those of the API's reasons)
-"""What can go wrong when talking to an API server, as exceptions that callers can tell apart.
+"""Errors of requests to an API server.
 
-`ApiError` is an answer of the server that refuses; `Unreachable` means that there was no answer to read.
+`ApiError` is an error response of the server; `Unreachable` means that there was no complete response.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from trainwright.objects import Object
 
 
 class Unreachable(Exception):
-    """No answer: the server could not be connected to, or the connection broke. The message names the server."""
+    """There is no connection to the server, or it broke. The message names the server."""
 
 
 class Silent(Unreachable):
-    """A stream is open, but nothing has come for longer than anything should take; it was closed."""
+    """The client closed a stream that had been silent for too long."""
 
 
 class Untrusted(Unreachable):
-    """Somebody answers, but its certificate does not prove that it is the server: waiting will not change that."""
+    """The server's certificate is not trusted. A retry cannot help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One of the reasons for a refusal: `field` is the path that it is about, where there is one."""
+    """One cause of an error; `field` is the path of the invalid field, if there is one."""
 
     reason: str
     message: str
@@ -34,7 +34,7 @@ class Cause:
 
 
 class ApiError(Exception):
-    """The server refused. `status` is the metav1.Status of its answer, made up from the text if it sent none."""
+    """An error response. `status` is its metav1.Status, made from the text if the body is none."""
 
     def __init__(self, status: Object, *, retry_after: float | None = None) -> None:
         self.status = status
@@ -46,7 +46,7 @@ class ApiError(Exception):
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The single fields that an object breaks a rule with, or that another manager owns."""
+        """The invalid fields of the object, or the fields that another manager owns."""
         found = (self.status.get("details") or {}).get("causes") or ()
         return tuple(Cause(*(str(one.get(key) or "") for key in ("reason", "message", "field"))) for one in found)
 
@@ -63,7 +63,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: the credentials are good, the permission is missing."""
+    """403: RBAC does not allow it."""
 
 
 class NotFound(ApiError):
@@ -75,7 +75,7 @@ class Conflict(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """409 with reason AlreadyExists: the name is taken."""
+    """409 with reason AlreadyExists: an object of that name exists."""
 
 
 class Expired(ApiError):
@@ -83,7 +83,7 @@ class Expired(ApiError):
 
 
 class Invalid(ApiError):
-    """422: the object breaks a rule of its kind."""
+    """422: the object is invalid."""
 
 
 class TooManyRequests(ApiError):
@@ -112,7 +112,7 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 
 
 def error_from_status(status: Object, *, retry_after: float | None = None) -> ApiError:
-    """The exception that fits a metav1.Status."""
+    """The exception for a metav1.Status."""
     code = int(status.get("code") or 0)
     if status.get("reason") == "AlreadyExists":
         kind: type[ApiError] = AlreadyExists
@@ -123,8 +123,8 @@ def error_from_status(status: Object, *, retry_after: float | None = None) -> Ap
     return kind(status, retry_after=retry_after)
 
 
-def error_from_answer(code: int, body: bytes, *, retry_after: float | None = None) -> ApiError:
-    """The exception that fits an HTTP answer, whether or not its body is a metav1.Status."""
+def error_from_response(code: int, body: bytes, *, retry_after: float | None = None) -> ApiError:
+    """The exception for an HTTP response, whether or not its body is a metav1.Status."""
     try:
         status = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):

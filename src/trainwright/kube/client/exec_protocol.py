@@ -1,6 +1,6 @@
-"""The messages of a command that runs in a pod: its streams, the size of its terminal, its end; each says its channel.
+"""The messages of exec over WebSocket: streams, terminal size and exit status, each on its channel.
 
-This is the v5.channel.k8s.io protocol and the older v4, which knows no end of input; `running` moves the messages.
+v5.channel.k8s.io and the older v4, which cannot signal the end of stdin. `exec_session` sends the messages.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _PIECE = 32 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What the command has written. With a terminal, everything comes as standard output."""
+    """Output of the command. With a terminal all of it is stdout."""
 
     data: bytes
     is_error: bool = False
@@ -30,7 +30,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The command has ended; what could not even start is raised as the ApiError that the server sends instead."""
+    """The command has exited. A command that cannot be started is an ApiError instead."""
 
     exit_code: int
 
@@ -45,7 +45,7 @@ def resize_message(width: int, height: int) -> bytes:
 
 
 def read_message(message: bytes) -> Output | Ended | None:
-    """None for a message that says nothing: the server opens each stream with an empty one."""
+    """None for an empty message: the server opens each stream with one."""
     channel, payload = message[:1], message[1:]
     if not payload:
         return None

@@ -1,6 +1,6 @@
-"""Connections that notice when the other side is gone without a word: a machine that lost power, a network that split.
+"""TCP keepalive, which both clients use: it detects a dead server within half a minute.
 
-Silence on a watch may mean that nothing happens; the kernel's own questions tell the two apart within half a minute.
+A silent watch may mean that nothing happens. Without keepalive it looks the same as a lost machine or network.
 """
 
 import socket
@@ -9,8 +9,8 @@ DEAD_SECONDS = 30
 _IDLE_SECONDS, _PROBE_SECONDS, _PROBES = 15, 5, 3
 
 
-def watch_over(connection: socket.socket) -> None:
-    """Ends the connection if the other side is silent for half a minute: to probes, or to what was sent."""
+def enable_keepalive(connection: socket.socket) -> None:
+    """The kernel closes the connection if probes or data are not acknowledged for half a minute."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _IDLE_SECONDS)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)

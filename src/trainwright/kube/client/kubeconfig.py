@@ -1,7 +1,6 @@
-"""Where a cluster is and how to prove who we are: read from kubeconfig files or from inside a pod.
+"""Reads how to connect to a cluster, from kubeconfig files or from the service account of a pod.
 
-Everything that cannot work is refused here, in one line that names the file, the field and the fix; what comes out is
-a plain value that both clients connect with.
+Errors are one line that names the file, the field and the fix. The result is a plain value for both clients.
 """
 
 import base64
@@ -20,12 +19,12 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class ConfigError(Exception):
-    """The way to the cluster is not described well enough. One line, for the user."""
+    """The configuration of the connection is missing or invalid. The message is one line for the user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExecPlugin:
-    """A program that knows who we are. `where` names it for users, `cluster` is what it is told about the cluster."""
+    """A credential plugin. `where` is its place in the kubeconfig, `cluster` its provideClusterInfo."""
 
     where: str
     command: str
@@ -39,7 +38,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
-    """Everything needed to connect. `context` is the name shown to users; files named here are read on use."""
+    """Everything needed to connect. `context` is the name shown to users. `token_file` is read on use."""
 
     server: str
     namespace: str = "default"
@@ -58,12 +57,12 @@ class ClusterConfig:
 
 
 def load_kubeconfig(path: Path | None = None, *, context: str | None = None) -> ClusterConfig:
-    """Reads one context, the current one unless named. Without a path: $KUBECONFIG (several files), ~/.kube/config."""
+    """Reads one context, by default the current one. Without `path`: the files of $KUBECONFIG, else ~/.kube/config."""
     return _resolve(_merge(_read_existing(path)), context)
 
 
 def in_cluster_config(directory: Path = SERVICE_ACCOUNT) -> ClusterConfig:
-    """What a pod knows about its own cluster, by its service account."""
+    """The configuration of a pod in the cluster, by its service account."""
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise ConfigError(
@@ -81,7 +80,7 @@ def in_cluster_config(directory: Path = SERVICE_ACCOUNT) -> ClusterConfig:
 
 
 def merge_into_kubeconfig(path: Path, *, name: str, server: str, ca_data: bytes, token: str) -> None:
-    """Adds or replaces the cluster, user and context NAME. A current-context that is set is never changed."""
+    """Adds or replaces the cluster, user and context `name`. Sets current-context only if there is none."""
     document = _load_document(path) if path.exists() else {"apiVersion": "v1", "kind": "Config"}
     authority = base64.b64encode(ca_data).decode()
     _put(document, "clusters", name, {"cluster": {"server": server, "certificate-authority-data": authority}})
@@ -93,7 +92,7 @@ def merge_into_kubeconfig(path: Path, *, name: str, server: str, ca_data: bytes,
 
 
 def remove_from_kubeconfig(path: Path, *, name: str) -> None:
-    """Takes back what `merge_into_kubeconfig` added. Without such a file or entry there is nothing to do."""
+    """Removes what `merge_into_kubeconfig` added, if it is there."""
     if not path.exists():
         return
     document = _load_document(path)
@@ -114,7 +113,7 @@ _SECTIONS: Mapping[_Section, str] = {"clusters": "cluster", "users": "user", "co
 
 @dataclass(frozen=True)
 class _Entry:
-    """A named cluster, user or context, and the file that it comes from."""
+    """A named cluster, user or context, and its file."""
 
     what: str
     name: str
@@ -126,7 +125,7 @@ class _Entry:
         if value is None or value == "":
             return None
         if not isinstance(value, str):
-            raise ConfigError(f"{self.field(key)} must be text, not {value!r}; put it in quotes")
+            raise ConfigError(f"{self.field(key)} must be a string, not {value!r}; put it in quotes")
         return value
 
     def flag(self, key: str) -> bool:
@@ -136,12 +135,12 @@ class _Entry:
         return value
 
     def path(self, key: str) -> Path | None:
-        """Paths in a kubeconfig are relative to the file that says them."""
+        """Relative paths start at the directory of the kubeconfig."""
         text = self.text(key)
         return self.file.parent / text if text else None
 
     def data(self, key: str) -> bytes | None:
-        """`KEY-data` in base64, which wins, or the content of the file that KEY names."""
+        """`KEY-data` in base64, else the content of the file KEY."""
         if encoded := self.text(f"{key}-data"):
             try:
                 return base64.b64decode(encoded, validate=True)
@@ -163,14 +162,14 @@ class _Kubeconfig:
     def find(self, section: _Section, name: str, *, wanted_by: str) -> _Entry:
         found = self.entries[section].get(name)
         if found is None:
-            there = ", ".join(self.entries[section]) or "none"
-            where = ", ".join(map(str, self.files))
-            raise ConfigError(f"{wanted_by}: there is no {_SECTIONS[section]} {name!r} in {where} (there: {there})")
+            existing = ", ".join(self.entries[section]) or "none"
+            files = ", ".join(map(str, self.files))
+            raise ConfigError(f"{wanted_by}: no {_SECTIONS[section]} {name!r} in {files} (existing: {existing})")
         return found
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """Reads dates as the text that they are, so that writing the file back changes nothing."""
+    """Reads dates as strings, so that writing the file back does not change them."""
 
 
 _PlainLoader.yaml_implicit_resolvers = {
@@ -184,7 +183,7 @@ def _read_existing(path: Path | None) -> list[tuple[Path, dict[str, Any]]]:
         return [(path, _load_document(path))]
     listed = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     candidates = listed or [Path.home() / ".kube" / "config"]
-    # As kubectl does: of several files those that do not exist are left out.
+    # As in kubectl, files of $KUBECONFIG that do not exist are ignored.
     existing = [candidate for candidate in candidates if candidate.exists()]
     if not existing:
         names = ", ".join(map(str, candidates))
@@ -195,7 +194,7 @@ def _read_existing(path: Path | None) -> list[tuple[Path, dict[str, Any]]]:
 def _load_document(path: Path) -> dict[str, Any]:
     text = _read_file(path, "the kubeconfig")
     try:
-        document = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader that knows one type less)
+        document = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 (a SafeLoader without timestamps)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"kubeconfig {path} is not YAML: {_one_line(error)}") from None
     if document is None:
@@ -210,7 +209,7 @@ def _load_document(path: Path) -> dict[str, Any]:
 
 
 def _merge(documents: list[tuple[Path, dict[str, Any]]]) -> _Kubeconfig:
-    """The first file that names something wins, as kubectl merges $KUBECONFIG."""
+    """As kubectl merges $KUBECONFIG: the first file that sets a value wins."""
     entries: dict[str, dict[str, _Entry]] = {section: {} for section in _SECTIONS}
     current = ""
     for path, document in documents:
@@ -228,16 +227,16 @@ def _resolve(kubeconfig: _Kubeconfig, wanted: str | None) -> ClusterConfig:
     files = ", ".join(map(str, kubeconfig.files))
     name = wanted or kubeconfig.current
     if not name:
-        there = ", ".join(kubeconfig.entries["contexts"]) or "none"
-        raise ConfigError(f"no context is chosen: {files} has no current-context; name one with --context ({there})")
-    asked_by = f"context {name!r}" if wanted else f"current-context {name!r}"
-    context = kubeconfig.find("contexts", name, wanted_by=asked_by)
+        existing = ", ".join(kubeconfig.entries["contexts"]) or "none"
+        raise ConfigError(f"no context: {files} has no current-context; choose one with --context ({existing})")
+    wanted_by = f"context {name!r}" if wanted else f"current-context {name!r}"
+    context = kubeconfig.find("contexts", name, wanted_by=wanted_by)
     cluster_name = context.text("cluster")
     if not cluster_name:
         raise ConfigError(f"{context.field('cluster')} is missing")
-    cluster = kubeconfig.find("clusters", cluster_name, wanted_by=asked_by)
+    cluster = kubeconfig.find("clusters", cluster_name, wanted_by=wanted_by)
     user_name = context.text("user")
-    user = kubeconfig.find("users", user_name, wanted_by=asked_by) if user_name else None
+    user = kubeconfig.find("users", user_name, wanted_by=wanted_by) if user_name else None
     return _connect(name, context, cluster, user or _Entry("user", "", {}, context.file))
 
 
@@ -270,9 +269,9 @@ def _connect(name: str, context: _Entry, cluster: _Entry, user: _Entry) -> Clust
     if not user.body.get("exec"):
         return config
     plugin = _exec_plugin(user, config, _plugin_settings(cluster))
-    # As in kubectl: what is written down needs no program to find it out.
-    written_down = config.token or config.token_file or config.username
-    return config if written_down else replace(config, exec_plugin=plugin)
+    # As in kubectl, static credentials take precedence over the plugin.
+    static = config.token or config.token_file or config.username
+    return config if static else replace(config, exec_plugin=plugin)
 
 
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -298,12 +297,12 @@ def _exec_plugin(user: _Entry, config: ClusterConfig, settings: Any) -> ExecPlug
         raise ConfigError(f"{plugin.field('interactiveMode')} must be one of {', '.join(_PLUGIN_MODES)}, not {mode!r}")
     args, env = body.get("args") or [], body.get("env") or []
     if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
-        raise ConfigError(f"{plugin.field('args')} must be a list of texts; put numbers in quotes")
+        raise ConfigError(f"{plugin.field('args')} must be a list of strings; put numbers in quotes")
     if not isinstance(env, list) or not all(_is_variable(entry) for entry in env):
-        raise ConfigError(f"{plugin.field('env')} must be a list of entries with name and value, both text")
+        raise ConfigError(f"{plugin.field('env')} must be a list of entries with name and value, both strings")
     return ExecPlugin(
         where=user.field("exec"),
-        # A path is relative to the kubeconfig, a bare name is looked for in $PATH.
+        # A path is relative to the kubeconfig; a name without `/` is found in $PATH.
         command=str(user.file.parent / command) if "/" in command else command,
         api_version=version,
         args=tuple(args),
@@ -319,7 +318,7 @@ def _is_variable(entry: Any) -> bool:
 
 
 def _plugin_settings(cluster: _Entry) -> Any:
-    """What the kubeconfig says about a cluster to plugins alone."""
+    """The cluster's extension for plugins (ExecCredential spec.cluster.config)."""
     extensions = cluster.body.get("extensions") or []
     named = {entry.get("name"): entry.get("extension") for entry in extensions if isinstance(entry, dict)}
     return named.get("client.authentication.k8s.io/exec")
@@ -343,7 +342,7 @@ def _server_url(cluster: _Entry) -> str:
         raise ConfigError(f"{cluster.field('server')} is missing")
     parts = urlsplit(server if "://" in server else f"http://{server}")
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"{cluster.field('server')} must look like https://HOST:PORT, not {server!r}")
+        raise ConfigError(f"{cluster.field('server')} must be of the form https://HOST:PORT, not {server!r}")
     return parts.geturl().rstrip("/")
 
 
@@ -374,10 +373,10 @@ def _put(document: dict[str, Any], section: _Section, name: str, body: dict[str,
 
 
 def _replace_file(path: Path, document: dict[str, Any]) -> None:
-    """Readers see the old file or the new one, never a half; a link to the file stays a link."""
+    """Replaces the file atomically. A symbolic link stays one."""
     target = path.resolve()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # made with mode 0600
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)  # has mode 0600
     try:
         with os.fdopen(handle, "w") as file:
             yaml.safe_dump(document, file, sort_keys=False)

@@ -1,6 +1,6 @@
-"""Every request as a value, built without I/O: the asynchronous and the blocking client only move the bytes.
+"""Requests to the API server as values, built without I/O; the asynchronous and the blocking client send them.
 
-`answers` reads what comes back, `retries` says when to ask again.
+`responses` reads the responses, `retries` decides whether a request is sent again.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -18,13 +18,12 @@ from trainwright.objects.times import format_micro_time
 
 T = TypeVar("T")
 
-SILENCE_SLACK = 15.0
-"""A watch is ended by the server after the time that we ask for; this many seconds later we stop believing in it."""
+WATCH_END_SLACK = 15.0
+"""The server ends a watch after its timeoutSeconds. The client closes the connection so many seconds later."""
 
-BOOKMARKED_SILENCE = 90.0
-"""With bookmarks a server says something once a minute, if anything ever happened; longer silence is not believed.
-
-To watch again from the same version costs one request and loses nothing."""
+BOOKMARK_TIMEOUT = 90.0
+"""A server sends a bookmark about once a minute. The client closes a watch that is silent for longer: to watch again
+from the same version costs one request and loses nothing."""
 
 CONNECT_TIMEOUT = 10.0
 
@@ -43,8 +42,8 @@ class PatchKind(StrEnum):
 class Request:
     """One HTTP request. `path` is escaped already.
 
-    `repeatable` means that sending it twice does no more than sending it once. `streaming` answers have no time limit
-    as a whole; `silence_limit` bounds the seconds without a byte.
+    `idempotent` requests have the same effect if they are sent twice. `streaming` responses have no time limit as a
+    whole; `read_timeout` bounds the seconds without a byte.
     """
 
     method: str
@@ -52,9 +51,9 @@ class Request:
     params: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     content_type: str = "application/json"
-    repeatable: bool = True
+    idempotent: bool = True
     streaming: bool = False
-    silence_limit: float | None = None
+    read_timeout: float | None = None
 
     @property
     def target(self) -> str:
@@ -63,24 +62,43 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer. The names of its headers are in lower case."""
+    """A complete response. The names of its headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """One attempt to send a request, for metrics; a retry is another one. `seconds` is the time to the complete
+    response, or to the start of a stream."""
+
+    request: Request
+    status: int | None
+    seconds: float
+
+    @property
+    def code(self) -> str:
+        """The HTTP status as a label; `<error>`, as in client-go, without a response."""
+        return "<error>" if self.status is None else str(self.status)
+
+    @property
+    def method(self) -> str:
+        return self.request.method
+
+
 class Failure(Enum):
-    """Why there is no answer."""
+    """Why there is no response."""
 
     NOT_CONNECTED = "not connected"  # nothing was sent
-    UNTRUSTED = "untrusted"  # nothing was sent, and the certificates will not be better next time
-    BROKEN = "broken"  # the server may or may not have done what was asked
+    UNTRUSTED = "untrusted"  # nothing was sent, and a retry cannot help
+    BROKEN = "broken"  # the server may or may not have executed the request
     TIMED_OUT = "timed out"  # the same, and the caller has waited long enough
 
 
 class Transport(Protocol):
-    """Whoever can bring a request to a server and its answer back."""
+    """Sends requests to an API server: `Client` or a fake."""
 
     async def send(self, request: Request) -> Response: ...
 
@@ -96,12 +114,12 @@ def create_request(
 ) -> Request:
     """POST to the collection, or to a subresource of the object that `obj` names (pods/NAME/binding).
 
-    `strict`: fields that the server does not know are an error instead of being dropped.
+    `strict`: unknown fields are an error. The server drops them otherwise.
     """
     name = obj["metadata"]["name"] if subresource else None
     params = (("fieldValidation", "Strict"),) if strict else ()
     path = _path(resource, namespace, name, subresource)
-    return Request("POST", path, params=params, body=encode(obj), repeatable=False)
+    return Request("POST", path, params=params, body=encode(obj), idempotent=False)
 
 
 def replace_request(
@@ -127,8 +145,8 @@ def patch_request(
         params=_params(fieldManager=field_manager, force="true" if force else None),
         body=encode(patch),
         content_type=kind,
-        # A JSON patch may append to a list, or test for what it has changed itself.
-        repeatable=kind is not PatchKind.JSON,
+        # A JSON patch may append to a list, or test a value that it changes itself.
+        idempotent=kind is not PatchKind.JSON,
     )
 
 
@@ -160,7 +178,7 @@ def list_request(
     limit: int = 0,
     continue_token: str = "",
 ) -> Request:
-    """One page of a list, of all namespaces without one. Without a limit the page is the list."""
+    """One page of a list; of all namespaces if `namespace` is None, the whole list if `limit` is 0."""
     params = _params(
         labelSelector=label_selector,
         fieldSelector=field_selector,
@@ -179,9 +197,9 @@ def watch_request(
     resource_version: str = "",
     timeout_seconds: int | None = None,
     bookmarks: bool = False,
-    silence_limit: float | None = None,
+    read_timeout: float | None = None,
 ) -> Request:
-    """`silence_limit`: the seconds without a word after which the stream is closed as Silent, if not the usual ones."""
+    """`read_timeout`: seconds without data after which the stream ends with Silent; None chooses them."""
     params = _params(
         watch="true",
         allowWatchBookmarks="true" if bookmarks else None,
@@ -190,11 +208,11 @@ def watch_request(
         resourceVersion=resource_version,
         timeoutSeconds=None if timeout_seconds is None else str(timeout_seconds),
     )
-    if silence_limit is None:
-        limits = [BOOKMARKED_SILENCE] if bookmarks else []
-        limits += [] if timeout_seconds is None else [timeout_seconds + SILENCE_SLACK]
-        silence_limit = min(limits, default=None)
-    return Request("GET", _path(resource, namespace), params=params, streaming=True, silence_limit=silence_limit)
+    if read_timeout is None:
+        limits = [BOOKMARK_TIMEOUT] if bookmarks else []
+        limits += [] if timeout_seconds is None else [timeout_seconds + WATCH_END_SLACK]
+        read_timeout = min(limits, default=None)
+    return Request("GET", _path(resource, namespace), params=params, streaming=True, read_timeout=read_timeout)
 
 
 def logs_request(
@@ -230,7 +248,7 @@ def exec_request(
     stdin: bool = False,
     tty: bool = False,
 ) -> Request:
-    """The request that a WebSocket is opened with. A terminal has one output for both streams."""
+    """The request that opens the WebSocket. A terminal has one output for both streams."""
     words = tuple(("command", word) for word in command)
     options = _params(
         container=container,
@@ -240,20 +258,20 @@ def exec_request(
         tty="true" if tty else None,
     )
     path = _path(PODS, namespace, pod, "exec")
-    return Request("GET", path, params=words + options, repeatable=False, streaming=True)
+    return Request("GET", path, params=words + options, idempotent=False, streaming=True)
 
 
 def raw_request(
     method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | Object | None = None
 ) -> Request:
-    """Any other request, such as GET /version. A body that is not bytes is encoded as JSON."""
+    """Any other request, such as GET /version. An object as body is encoded as JSON."""
     content = body if isinstance(body, bytes | None) else encode(body)
     pairs = tuple((params or {}).items())
-    return Request(method, quote(path, safe="/%"), params=pairs, body=content, repeatable=method != "POST")
+    return Request(method, quote(path, safe="/%"), params=pairs, body=content, idempotent=method != "POST")
 
 
 def namespace_for(resource: Resource, namespace: str | None, default: str) -> str | None:
-    """A named object of a namespaced resource is looked for in the default namespace unless told."""
+    """The namespace of a request for one object: `default` unless one is given."""
     return (namespace or default) if resource.namespaced else None
 
 

@@ -1,4 +1,4 @@
-"""Reads every answer of the API server, without I/O: whole objects, lists in pages, lines of a stream, refusals."""
+"""Reads responses of the API server without I/O: objects, pages of lists, lines of streams, errors."""
 
 import os
 import ssl
@@ -14,7 +14,7 @@ from trainwright.kube.client.errors import (
     Silent,
     Unreachable,
     Untrusted,
-    error_from_answer,
+    error_from_response,
     error_from_status,
 )
 from trainwright.kube.client.requests import Failure, Request, Response, list_request
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """ADDED, MODIFIED, DELETED or BOOKMARK, and the object as it is now (as it was last, if deleted)."""
+    """ADDED, MODIFIED, DELETED or BOOKMARK, and the object; its last state if it was deleted."""
 
     type: str
     object: Object
@@ -33,27 +33,27 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ObjectList:
-    """All objects of a list, of however many pages, and the version from which to watch on."""
+    """All objects of a list, and the resourceVersion from which to watch."""
 
     items: list[Object]
     resource_version: str
 
 
 def read_bytes(response: Response) -> bytes:
-    """The body of a good answer; a bad one is raised as an ApiError."""
-    if not is_good(response.status):
-        raise error_from_answer(response.status, response.body, retry_after=retry_after(response.headers))
+    """The body of a successful response; another one is raised as ApiError."""
+    if not is_success(response.status):
+        raise error_from_response(response.status, response.body, retry_after=retry_after(response.headers))
     return response.body
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The API server says seconds; a date, which proxies may send, is left to the normal back-off."""
+    """The API server sends seconds. A date, which proxies may send, is ignored."""
     text = headers.get("retry-after", "")
     return float(text) if text.isdecimal() else None
 
 
 def unreachable(server: str, failure: Failure, reason: str) -> Unreachable:
-    """What to tell the caller when there was no answer."""
+    """The error for a request without a response."""
     match failure:
         case Failure.NOT_CONNECTED:
             text = f"cannot connect to {server}"
@@ -62,23 +62,22 @@ def unreachable(server: str, failure: Failure, reason: str) -> Unreachable:
         case Failure.BROKEN:
             text = f"lost the connection to {server}"
         case Failure.TIMED_OUT:
-            text = f"no answer from {server} in time"
+            text = f"no response from {server} in time"
     return Unreachable(f"{text}: {reason}" if reason else text)
 
 
-def lost_stream(server: str, request: Request, failure: Failure, reason: str) -> Unreachable:
-    """What to tell the reader of a stream that was open."""
+def stream_error(server: str, request: Request, failure: Failure, reason: str) -> Unreachable:
+    """The error for a stream that was open."""
     if failure is Failure.TIMED_OUT:
-        return Silent(f"nothing came from {server} for {request.silence_limit:g} s")
+        return Silent(f"no data from {server} for {request.read_timeout:g} s")
     return unreachable(server, failure, reason)
 
 
-HALF_AN_ANSWER = "the answer ends half-way"
-"""What libraries say about it in terms of their own exceptions."""
+INCOMPLETE_RESPONSE = "the response is incomplete"
 
 
-def reason_of(error: Exception) -> str:
-    """The system's own words for an error of a socket, whatever the library around it has made of them."""
+def reason_for(error: Exception) -> str:
+    """The operating system's text for a socket error, without what the HTTP library adds."""
     if isinstance(error, OSError) and error.errno and error.errno > 0 and not isinstance(error, ssl.SSLError):
         return os.strerror(error.errno)
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -96,8 +95,8 @@ def read_object(response: Response) -> Object:
         raise _not_kubernetes(body) from None
 
 
-def is_good(status: int) -> bool:
-    """Redirects are not followed: the API does not use them, and credentials must not go elsewhere."""
+def is_success(status: int) -> bool:
+    """Redirects are errors: the API does not use them, and credentials must not be sent to another server."""
     return 200 <= status < 300
 
 
@@ -107,14 +106,14 @@ class ListMeta(msgspec.Struct, rename="camel", gc=False):
 
 
 class Page(msgspec.Struct, Generic[T]):
-    """One page of a list, its items of any type that msgspec can decode to."""
+    """One page of a list; its items are of any type that msgspec can decode."""
 
     metadata: ListMeta
     items: list[T] | None = None
 
 
 class Pager(Generic[T]):
-    """Walks through the pages of a list: send `request` and `take` its answer until there is none left."""
+    """Reads a list in pages: send `request` and `take` its response until `request` is None."""
 
     def __init__(
         self,
@@ -141,7 +140,7 @@ class Pager(Generic[T]):
         try:
             body = read_bytes(response)
         except Expired:
-            # The snapshot that the later pages belong to has been compacted: only a list in one piece is sure to end.
+            # The snapshot of the later pages has been compacted. A list in one piece cannot expire.
             if not self._on_later_page:
                 raise
             self.items, self._on_later_page = [], False
@@ -184,29 +183,29 @@ def object_pager(
 
 def object_list(resource: Resource, pager: Pager[Object]) -> ObjectList:
     for item in pager.items:
-        name_kind(resource, item)
+        set_type_meta(resource, item)
     return ObjectList(pager.items, pager.resource_version)
 
 
-def name_kind(resource: Resource, item: Object) -> None:
-    """Items in lists of built-in kinds do not say what they are; on their own they have to."""
+def set_type_meta(resource: Resource, item: Object) -> None:
+    """Adds apiVersion and kind, which items of built-in lists lack."""
     item.setdefault("apiVersion", resource.api_version)
     item.setdefault("kind", resource.kind)
 
 
 def read_watch_event(line: bytes) -> WatchEvent:
-    """One line of a watch. An ERROR event is raised as the ApiError that it carries (410: Expired)."""
+    """One line of a watch. An ERROR event is raised as its ApiError (410: Expired)."""
     try:
         event = _event_decoder.decode(line)
     except msgspec.DecodeError as error:
-        raise Unreachable(f"a watch event that is not JSON: {error}") from error
+        raise Unreachable(f"watch event is not JSON: {error}") from error
     if event.type == "ERROR":
         raise error_from_status(event.object)
     return event
 
 
 class LineSplitter:
-    """Cuts a stream of chunks into lines of any length; the time it takes grows with the bytes, not their square."""
+    """Splits a stream of chunks into lines of any length in linear time."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -222,15 +221,15 @@ class LineSplitter:
         return [line + b"\n" for line in whole]
 
     def end(self) -> list[bytes]:
-        """What is left when the stream has ended: at most one line, without a newline."""
+        """The rest when the stream has ended: at most one line, without a newline."""
         rest, self._rest = b"".join(self._rest), []
         return [rest] if rest else []
 
 
 def _not_kubernetes(body: bytes) -> ApiError:
     beginning = body[:80].decode(errors="replace")
-    text = f"the answer is not an object in JSON; is this a Kubernetes API server? It begins with {beginning!r}"
-    return error_from_answer(502, text.encode())
+    text = f"the response is not a JSON object; is this a Kubernetes API server? It begins with {beginning!r}"
+    return error_from_response(502, text.encode())
 
 
 _object_decoder = msgspec.json.Decoder(Object)

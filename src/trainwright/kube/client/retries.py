@@ -1,10 +1,10 @@
-"""Whether and when a request is sent again: a pure decision, shared by both clients and by all that back off.
+"""Decides whether and when a request is sent again.
 
-What certainly was not carried out is tried again, whatever it is: there was no connection, or the server said 429, or
-503 with a time to come back. What may have been carried out (a broken connection, another 5xx) is tried again only if
-doing it twice is doing it once: reads, replacements, deletions and patches other than JSON patches. A create is none of
-these: repeated, it would say AlreadyExists about its own work, or with `generateName` make two; its caller has to look.
-What ran out of time is not tried again: the caller has waited long enough.
+A request that the server has certainly not executed is always sent again: there was no connection, or the status was
+429, or 503 with Retry-After. A request that it may have executed (a broken connection, another 5xx) is sent again only
+if it is idempotent: reads, replacements, deletions and patches other than JSON patches. A create is not: repeated, it
+would fail with AlreadyExists, or create a second object if it has a `generateName`. A request that timed out is not
+sent again: the caller has waited long enough.
 """
 
 from trainwright.kube.client.requests import Failure, Request, Response
@@ -16,35 +16,35 @@ _LONGEST_RETRY_AFTER = 30.0
 
 
 def retry_delay(request: Request, outcome: Response | Failure, *, attempt: int, jitter: float) -> float | None:
-    """Seconds to wait before the request is sent again, or None if its outcome stands.
+    """Seconds until the request is sent again, or None if it is not.
 
     `attempt` counts from 0, `jitter` is a random number in [0, 1).
     """
     if attempt + 1 >= _MOST_ATTEMPTS:
         return None
     wanted = retry_after(outcome.headers) if isinstance(outcome, Response) else None
-    if not _worth_retrying(request, outcome, server_said_when=wanted is not None):
+    if not _is_retriable(request, outcome, has_retry_after=wanted is not None):
         return None
     pause = backoff(attempt, jitter=jitter, first=_FIRST_DELAY, longest=_LONGEST_DELAY)
     if wanted is None:
         return pause
     if wanted > _LONGEST_RETRY_AFTER:
         return None
-    # Never early; and a whole herd was told the same number, so that it must spread over about as long again.
+    # Never early. Many clients get the same Retry-After, so they spread their requests over about as long again.
     return wanted + jitter * min(wanted, _LONGEST_DELAY) + pause
 
 
-def _worth_retrying(request: Request, outcome: Response | Failure, *, server_said_when: bool) -> bool:
+def _is_retriable(request: Request, outcome: Response | Failure, *, has_retry_after: bool) -> bool:
     if isinstance(outcome, Failure):
-        return outcome is Failure.NOT_CONNECTED or (outcome is Failure.BROKEN and request.repeatable)
+        return outcome is Failure.NOT_CONNECTED or (outcome is Failure.BROKEN and request.idempotent)
     if outcome.status == 429:
         return True
     if outcome.status == 503:
-        return server_said_when or request.repeatable
-    return outcome.status in {500, 502, 504} and request.repeatable
+        return has_retry_after or request.idempotent
+    return outcome.status in {500, 502, 504} and request.idempotent
 
 
 def backoff(attempt: int, *, jitter: float, first: float, longest: float) -> float:
-    """Exponential, between half and all of the nominal delay."""
+    """Exponential back-off with jitter: between half and all of the nominal delay."""
     nominal = min(first * 2 ** min(attempt, 60), longest)
     return float(nominal * (0.5 + 0.5 * jitter))

@@ -1,6 +1,6 @@
-"""The blocking client, for the command line: the same methods as `Client`, over the standard library alone.
+"""The blocking client, for the command line: the methods of `Client`, with the standard library alone.
 
-It leaves aiohttp unimported, so that a command answers at once. May be used from several threads.
+It does not import aiohttp, so that commands start fast. Several threads may share one.
 """
 
 import http.client
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
 
 from trainwright.kube.client import requests, responses
-from trainwright.kube.client.credentials import Credentials, basic_authorization, proxy_of
-from trainwright.kube.client.keepalive import watch_over
+from trainwright.kube.client.credentials import Credentials, basic_authorization, proxy_for
+from trainwright.kube.client.keepalive import enable_keepalive
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.requests import CONNECT_TIMEOUT, Failure, Patch, PatchKind, Request, Response
 from trainwright.kube.client.responses import ObjectList, WatchEvent
@@ -206,8 +206,8 @@ class SyncClient:
         stdin: bytes | None = None,
         tty: bool = False,
     ) -> "ExecResult":
-        """Runs a command in a container of the pod to its end. That it fails is a result; what cannot start raises."""
-        # A WebSocket is worth the import of the other client: a command in a pod takes longer than that.
+        """Runs a command in a container and waits for it. Raises if it cannot be started; its exit code is a result."""
+        # WebSockets need the asynchronous client. A command in a pod takes longer than its import.
         import asyncio
 
         from trainwright.kube.client.async_client import Client
@@ -224,13 +224,13 @@ class SyncClient:
         return responses.read_bytes(self.send(requests.raw_request(method, path, params=params, body=body)))
 
     def send(self, request: Request) -> Response:
-        """The server's answer, good or bad, after the retries that the request allows."""
+        """The server's response, whatever its status, after the retries that the request allows."""
         connection, _, response = self._perform(request)
         self._idle.append(connection)
         return response
 
     def stream_lines(self, request: Request) -> Generator[bytes, None, None]:
-        """The answer's lines as they come. Opening the stream is retried, reading it is not."""
+        """The lines of the response as they arrive. Opening the stream is retried, reading it is not."""
         connection, opened, response = self._perform(request)
         splitter = responses.LineSplitter()
         with closing(connection), closing(opened):
@@ -238,28 +238,28 @@ class SyncClient:
             try:
                 while chunk := opened.read1(65536):
                     yield from splitter.feed(chunk)
-            except _TROUBLE as error:
-                raise responses.lost_stream(self.config.server, request, _failure(error), _reason(error)) from error
+            except _TRANSPORT_ERRORS as error:
+                raise responses.stream_error(self.config.server, request, _failure(error), _reason(error)) from error
         yield from splitter.end()
 
     def _perform(self, request: Request) -> tuple["_Connection", http.client.HTTPResponse, Response]:
         attempt = 0
-        refused = False
+        refreshed = False
         while True:
-            if self._credentials.awaits_plugin:
-                self._credentials.ask_plugin()
+            if self._credentials.needs_plugin:
+                self._credentials.run_plugin()
             generation = self._credentials.generation
             try:
                 connection, opened, body = self._attempt(request)
-            except _TROUBLE as error:
+            except _TRANSPORT_ERRORS as error:
                 outcome = _failure(error)
                 delay = self._retry_delay(request, outcome, attempt)
                 if delay is None:
                     raise responses.unreachable(self.config.server, outcome, _reason(error)) from error
             else:
-                if opened.status == 401 and not refused and self._credentials.after_refusal(generation):
+                if opened.status == 401 and not refreshed and self._credentials.refresh_after_unauthorized(generation):
                     connection.close()
-                    refused = True
+                    refreshed = True
                     continue
                 response = Response(opened.status, {k.lower(): v for k, v in opened.getheaders()}, body)
                 delay = self._retry_delay(request, response, attempt)
@@ -270,16 +270,16 @@ class SyncClient:
             attempt += 1
 
     def _attempt(self, request: Request) -> tuple["_Connection", http.client.HTTPResponse, bytes]:
-        """Sends it once. The body of a good streaming answer is left to be read by the caller."""
+        """Sends the request once. The caller reads the body of a successful streaming response."""
         connection = self._connection()
         try:
-            connection.sock.settimeout(request.silence_limit if request.streaming else self._timeout)
+            connection.sock.settimeout(request.read_timeout if request.streaming else self._timeout)
             headers = {**self._fixed_headers, **self._dialer.headers, **self._credentials.headers()}
             if request.body is not None:
                 headers["Content-Type"] = request.content_type
             connection.request(request.method, self._dialer.prefix + request.target, request.body, headers)
             opened = connection.getresponse()
-            body = b"" if request.streaming and responses.is_good(opened.status) else opened.read()
+            body = b"" if request.streaming and responses.is_success(opened.status) else opened.read()
         except BaseException:
             connection.close()
             raise
@@ -289,7 +289,7 @@ class SyncClient:
         tls = self._credentials.tls
         while self._idle:
             connection = self._idle.pop()
-            if connection.tls is tls and connection.usable():
+            if connection.tls is tls and connection.is_usable():
                 return connection
             connection.close()
         return self._dialer.dial(tls)
@@ -301,14 +301,14 @@ class SyncClient:
 
 
 class _NotConnectedError(Exception):
-    """Nothing has been sent; the cause says why."""
+    """Nothing has been sent; `__cause__` says why."""
 
 
-_TROUBLE = (_NotConnectedError, http.client.HTTPException, OSError)
+_TRANSPORT_ERRORS = (_NotConnectedError, http.client.HTTPException, OSError)
 
 
 class _Connection(http.client.HTTPConnection):
-    """One connection, with TLS and through a proxy where the cluster's configuration says so."""
+    """One connection, with TLS if the server uses it."""
 
     def __init__(self, host: str, port: int, *, tls: ssl.SSLContext | None, server_name: str) -> None:
         super().__init__(host, port, timeout=CONNECT_TIMEOUT)
@@ -319,8 +319,8 @@ class _Connection(http.client.HTTPConnection):
         if self.tls is not None:
             self.sock = self.tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
-    def usable(self) -> bool:
-        """An idle connection with something to read has been closed by the server (or is about to say so)."""
+    def is_usable(self) -> bool:
+        """False if the server has closed the idle connection: then there is something to read."""
         if self.sock is None:
             return False
         poll = select.poll()
@@ -329,7 +329,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 class _Dialer:
-    """Opens connections; knows what a proxy changes about them and about requests."""
+    """Opens connections, through a proxy if there is one."""
 
     def __init__(self, config: ClusterConfig) -> None:
         server = urlsplit(config.server)
@@ -337,13 +337,13 @@ class _Dialer:
         self._host = server.hostname or ""
         self._port = server.port or (443 if secure else 80)
         self._server_name = config.tls_server_name or self._host
-        proxy = proxy_of(config, os.environ)
+        proxy = proxy_for(config, os.environ)
         self._proxy = urlsplit(proxy) if proxy else None
         proxy_headers: dict[str, str] = {}
         if self._proxy and self._proxy.username:
             password = unquote(self._proxy.password or "")
             proxy_headers = {"Proxy-Authorization": basic_authorization(unquote(self._proxy.username), password)}
-        # A proxy is asked for a tunnel to a server with TLS, and for the page itself of a server without.
+        # Through a proxy, https uses a tunnel and http the absolute URL.
         self._tunnel_headers = proxy_headers
         self.headers = {} if secure else proxy_headers
         self.prefix = config.server if self._proxy and not secure else server.path
@@ -359,12 +359,12 @@ class _Dialer:
             connection.connect()
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            # Python before 3.11.4 leaves the answer of a proxy that refuses open, and with it the socket, in its frame.
+            # Python before 3.11.4 keeps the error response of a proxy, and with it the socket, in its frame.
             clear_frames(error.__traceback__)
             raise _NotConnectedError(str(error)) from error
-        # Requests are small and written in two pieces; the second must not wait for the first to be acknowledged.
+        # Requests are written in two pieces; the second must not wait for the acknowledgement of the first.
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        watch_over(connection.sock)
+        enable_keepalive(connection.sock)
         return connection
 
 
@@ -378,5 +378,5 @@ def _failure(error: Exception) -> Failure:
 def _reason(error: Exception) -> str:
     origin = error.__cause__ if isinstance(error, _NotConnectedError) else error
     if isinstance(origin, http.client.IncompleteRead):
-        return responses.HALF_AN_ANSWER
-    return responses.reason_of(origin) if isinstance(origin, Exception) else str(error)
+        return responses.INCOMPLETE_RESPONSE
+    return responses.reason_for(origin) if isinstance(origin, Exception) else str(error)

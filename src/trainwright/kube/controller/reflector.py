@@ -62,7 +62,7 @@ class Reflector(Generic[T]):
         field_selector: str = "",
         on_change: Callable[[T | None, T | None], None] | None = None,
         watch_seconds: int = 300,
-        silence_limit: float = requests.BOOKMARKED_SILENCE,
+        read_timeout: float = requests.BOOKMARK_TIMEOUT,
     ) -> None:
         self._client = client
         self._resource = resource
@@ -73,7 +73,7 @@ class Reflector(Generic[T]):
         self._field_selector = field_selector
         self._on_change = on_change
         self._watch_seconds = watch_seconds
-        self._silence_limit = silence_limit
+        self._silence_limit = read_timeout
         self._synced = asyncio.Event()
         self._listed = False
         self._refreshes = 0
@@ -169,7 +169,7 @@ class Reflector(Generic[T]):
             # Not all streams of all clients should end in the same second.
             timeout_seconds=int(self._watch_seconds * (1 + random.random())),  # noqa: S311
             bookmarks=True,
-            silence_limit=self._silence_limit,
+            read_timeout=self._silence_limit,
         )
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -267,7 +267,7 @@ def _decoder(resource: Resource, convert: Callable[[Object], T] | type[T]) -> Ca
 
     def whole(raw: msgspec.Raw) -> T:
         obj = decode(raw)
-        responses.name_kind(resource, obj)
+        responses.set_type_meta(resource, obj)
         return convert(obj)
 
     return whole

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from trainwright.net.accepted_connections import all_accepted
+from trainwright.net.accepted_connections import wait_for_accepted
 from trainwright.operator.options import OperatorError
 
 _MAX_BODY_BYTES = 8 * 2**20
@@ -93,7 +93,7 @@ def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) 
 async def _close(runner: web.ServerRunner, server: web.Server) -> None:
     """Finishes the responses in progress, then aborts: with TLS a graceful close waits for clients that never close."""
     transports = [connection.transport for connection in server.connections]
-    await all_accepted()
+    await wait_for_accepted()
     await runner.cleanup()
     for transport in transports:
         if transport is not None:

@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from trainwright.api.kinds import Kind
 from trainwright.engine import Transition
-from trainwright.kube.client.request_metrics import RequestSeen
+from trainwright.kube.client.requests import RequestResult
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition, is_condition_true
@@ -183,13 +183,13 @@ class Metrics(Observer):
     def crashed(self, kind: Kind) -> None:
         self._panics.labels(kind.controller).inc()
 
-    def requests_to(self, server: str) -> Callable[[RequestSeen], None]:
+    def requests_to(self, server: str) -> Callable[[RequestResult], None]:
         """Counts every request to this API server, including retries."""
         host = urlsplit(server).netloc
         # The lookup of a series costs more than counting, and there are two requests for each pod.
         series: dict[tuple[int | None, str], tuple[Callable[[], None], Callable[[float], None]]] = {}
 
-        def seen(one: RequestSeen) -> None:
+        def seen(one: RequestResult) -> None:
             key = one.status, one.method
             if key not in series:
                 counter = self._requests.labels(one.code, one.method, host)

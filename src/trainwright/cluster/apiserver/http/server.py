@@ -17,7 +17,7 @@ from trainwright.cluster.apiserver.http.requests import ApiRequest
 from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, encode
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.net.accepted_connections import all_accepted
+from trainwright.net.accepted_connections import wait_for_accepted
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ApiServer:
             task.cancel()
         await asyncio.gather(*tasks, *self._writing, return_exceptions=True)
         if self._runner:
-            await all_accepted()
+            await wait_for_accepted()
             await self._runner.cleanup()
 
     async def expire_events(self) -> None:

@@ -1,11 +1,11 @@
-"""How fast a client may ask: a token bucket, for clusters whose administrators want one on the client's side.
+"""A client-side rate limiter (--kube-api-qps, --kube-api-burst).
 
-The API server's own priority and fairness protects it better, so that nothing is limited unless told.
+The API server's priority and fairness protects it better, so there is no limit by default.
 """
 
 
-class RateLimit:
-    """`qps` requests per second in the long run, `burst` of them at once. May be shared by several clients."""
+class RateLimiter:
+    """A token bucket of `burst` requests, filled with `qps` requests per second. Several clients may share one."""
 
     def __init__(self, qps: float, burst: int) -> None:
         if not qps > 0:
@@ -17,10 +17,9 @@ class RateLimit:
         self._next = float("-inf")
 
     def reserve(self, now: float) -> float:
-        """Takes a place in the line; the seconds to wait until it is our turn. Places are handed out in order.
+        """Takes a token and returns the seconds to wait for it.
 
-        `_next` is the moment of the next request if all kept the long-run pace; whoever is ahead of it by less than
-        the burst goes at once.
+        `_next` is the time of the next request at a steady rate. Requests may be ahead of it by the burst.
         """
         turn = max(now, self._next - self._head_start)
         self._next = max(now, self._next) + self._interval

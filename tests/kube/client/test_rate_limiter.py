@@ -4,24 +4,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.kube.client.rate_limit import RateLimit
+from trainwright.kube.client.rate_limiter import RateLimiter
 
 
 def test_a_burst_goes_at_once_and_the_rest_at_the_pace() -> None:
-    limit = RateLimit(qps=10, burst=3)
+    limit = RateLimiter(qps=10, burst=3)
     waits = [limit.reserve(now=100.0) for _ in range(6)]
     assert waits == pytest.approx([0, 0, 0, 0.1, 0.2, 0.3])
 
 
 def test_rest_brings_the_burst_back_but_not_more() -> None:
-    limit = RateLimit(qps=10, burst=3)
+    limit = RateLimiter(qps=10, burst=3)
     for _ in range(5):
         limit.reserve(now=0.0)
     assert [limit.reserve(now=1000.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
 
 
 def test_a_burst_of_one_keeps_the_pace_from_the_start() -> None:
-    limit = RateLimit(qps=2, burst=1)
+    limit = RateLimiter(qps=2, burst=1)
     assert [limit.reserve(now=0.0) for _ in range(3)] == pytest.approx([0, 0.5, 1.0])
 
 
@@ -31,7 +31,7 @@ def test_a_burst_of_one_keeps_the_pace_from_the_start() -> None:
     st.lists(st.floats(0, 2), min_size=1, max_size=100),
 )
 def test_never_more_than_promised_and_never_later_than_needed(qps: float, burst: int, pauses: list[float]) -> None:
-    limit = RateLimit(qps, burst)
+    limit = RateLimiter(qps, burst)
     now, sent = 0.0, []
     for pause in pauses:
         now += pause
@@ -59,4 +59,4 @@ def test_never_more_than_promised_and_never_later_than_needed(qps: float, burst:
 )
 def test_limits_that_let_nothing_through_are_refused(qps: float, burst: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RateLimit(qps, burst)
+        RateLimiter(qps, burst)
