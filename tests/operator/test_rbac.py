@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,31 +15,40 @@ from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.cluster.podgroups import serve_pod_groups
 from tests.support.cluster.service_accounts import account, rule
 from tests.support.harness.job_harness import submit
+from tests.support.harness.running_operator import running_operator
 from tests.support.objects.jobs import JobBuilder, service
 from tests.support.objects.manifests import webhook_configuration
+from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from tests.support.waiting import eventually
-from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.engine import Settings
+from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
 from trainwright.objects.resources import (
     AUTOSCALERS,
+    CONFIG_MAPS,
     EVENTS,
     LEASES,
     PODS,
+    ROLE_BINDINGS,
+    ROLES,
     SECRETS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
+from trainwright.operator import install_crds
 from trainwright.operator.application import Application
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 from trainwright.operator.process import prepare
-from trainwright.operator.rbac import FEATURES, OBJECTS, Feature, Rule, job_rules
+from trainwright.operator.rbac import FEATURES, Feature, Rule, job_rules
 
 ROOT = Path(__file__).parents[2]
+NEW_FRAMEWORK = {ORCHESTRA.framework: Orchestra()}
 
 ALL = "create delete get list patch update watch"
 UPSTREAM = [
@@ -65,8 +75,11 @@ def grants(rules: Iterable[Object]) -> set[tuple[str, str, str]]:
     }
 
 
-def test_running_jobs_takes_no_more_than_upstreams_role() -> None:
-    assert grants(one.render() for one in job_rules([PYTORCH], OBJECTS)) <= grants(UPSTREAM)
+@pytest.mark.parametrize("kind", [PYTORCH, ORCHESTRA], ids=lambda kind: kind.name)
+def test_running_jobs_takes_no_more_than_upstreams_role(kind: Kind) -> None:
+    needed = grants(one.render() for one in job_rules([kind], FRAMEWORKS | NEW_FRAMEWORK))
+    upstream = {(group, name.replace(PYTORCH.plural, kind.plural), verb) for group, name, verb in grants(UPSTREAM)}
+    assert needed <= upstream
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
@@ -100,6 +113,36 @@ async def test_jobs_run_with_the_rules_for_jobs_alone(
 
     assert "Deleted pod: job-worker-0" in await messages(client, real_namespace)
     assert "not allowed to list nodes: pods on nodes that are gone are not replaced" in caplog.text
+    assert "forbidden" not in caplog.text
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(60)
+async def test_objects_of_a_framework_are_created_and_corrected_with_its_rules(
+    client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await install_crds(client, [ORCHESTRA])
+    config = await granted(client, real_namespace, job_rules([ORCHESTRA], NEW_FRAMEWORK))
+    job = JobBuilder("job", kind=ORCHESTRA, namespace=real_namespace).replica("Violin", 2).replica("Audience")
+    conductor = {"spec": {"containers": [{"name": "conductor", "image": "example/conductor:1"}]}}
+    options: dict[str, Any] = {"kinds": {ORCHESTRA.name: ORCHESTRA}, "frameworks": NEW_FRAMEWORK}
+
+    async with (
+        Client(config) as restricted,
+        running_kubelet(client, real_namespace) as kubelet,
+        running_operator(restricted, namespace=real_namespace, **options),
+    ):
+        await submit(client, job.replica("Conductor", pod=conductor))
+        score = {"playing": "job-violin-0\njob-violin-1\n"}
+        await eventually(
+            lambda: items(client, CONFIG_MAPS, real_namespace),
+            lambda seen: score in [one.get("data") for one in seen],
+        )
+        await kubelet.finish("job-violin-0")
+        await eventually(lambda: conditions(client, real_namespace, ORCHESTRA), lambda seen: "Succeeded" in seen)
+
+    for resource in (SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS):
+        assert "job-conductor" in [one["metadata"]["name"] for one in await items(client, resource, real_namespace)]
     assert "forbidden" not in caplog.text
 
 
@@ -215,8 +258,8 @@ async def items(client: Client, resource: Resource, namespace: str) -> list[Obje
     return (await client.list(resource, namespace=namespace)).items
 
 
-async def conditions(client: Client, namespace: str) -> set[str]:
-    job = await client.get(PYTORCH.resource, "job", namespace=namespace)
+async def conditions(client: Client, namespace: str, kind: Kind = PYTORCH) -> set[str]:
+    job = await client.get(kind.resource, "job", namespace=namespace)
     return {one["type"] for one in job.get("status", {}).get("conditions", ()) if one["status"] == "True"}
 
 

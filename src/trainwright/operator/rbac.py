@@ -4,32 +4,31 @@ The rules for running jobs grant no more than upstream's ClusterRole, so that an
 over as it is. docs/how-to/run-the-operator.md shows all rules; startup checks name the ones that are missing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from trainwright.api.kinds import Kind
+from trainwright.engine.framework import ExtraResource, Framework
+from trainwright.engine.frameworks import FRAMEWORKS
+from trainwright.engine.policies.gang import group_resource
 from trainwright.engine.settings import Gang
 from trainwright.objects import Object
 from trainwright.objects.resources import (
     AUTOSCALERS,
-    CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     LEASES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
-    ROLE_BINDINGS,
     ROLES,
     SECRETS,
-    SERVICE_ACCOUNTS,
     SERVICES,
     VALIDATING_WEBHOOK_CONFIGURATIONS,
     Resource,
 )
 
 _CACHED = "list watch"
-_KEPT = f"get {_CACHED} create patch delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +69,19 @@ def _rule(resource: Resource, verbs: str, reason: str, *, subresource: str = "",
     return Rule(resource, tuple(verbs.split()), reason, subresource, own_namespace)
 
 
-def job_rules(kinds: Iterable[Kind], objects: Iterable[Resource] = ()) -> list[Rule]:
-    """The rules for running jobs of these kinds. `objects` are the resources that a job of theirs needs besides pods
-    and Services: keys of OBJECTS."""
+def job_rules(kinds: Iterable[Kind], frameworks: Mapping[str, Framework] = FRAMEWORKS) -> list[Rule]:
+    """The rules for running jobs of these kinds, including the objects that their frameworks declare."""
+    kinds = tuple(kinds)
+    extras = {extra.resource: extra for kind in kinds for extra in frameworks[kind.framework].extra_resources}
+    extras.pop(AUTOSCALERS, None)
     return [
         *(rule for kind in kinds for rule in _kind_rules(kind.resource)),
-        _rule(PODS, _KEPT, "create, adopt and delete the pods of a job"),
+        _rule(PODS, f"get {_CACHED} create patch delete", "create, adopt and delete the pods of a job"),
         _rule(SERVICES, f"get {_CACHED} create delete", "create and delete the Services of a job"),
         _rule(EVENTS, "create patch", "record events on jobs"),
-        *(rule for resource in objects for rule in OBJECTS[resource]),
+        *map(_extra_rule, extras.values()),
+        # RBAC allows to grant only permissions of one's own.
+        *([_rule(PODS, "create", "grant it in the Role of a job", subresource="exec")] if ROLES in extras else []),
     ]
 
 
@@ -88,17 +91,9 @@ def _kind_rules(jobs: Resource) -> Iterable[Rule]:
     yield _rule(jobs, "update", "own pods with blockOwnerDeletion", subresource="finalizers")
 
 
-OBJECTS = {
-    CONFIG_MAPS: (_rule(CONFIG_MAPS, f"{_CACHED} create update", "keep the ConfigMap of a job"),),
-    SERVICE_ACCOUNTS: (_rule(SERVICE_ACCOUNTS, f"get {_CACHED} create", "create the ServiceAccount of a job"),),
-    ROLES: (
-        _rule(ROLES, f"{_CACHED} create update", "keep the Role of a job"),
-        _rule(PODS, "create", "grant a launcher what it needs to reach its workers", subresource="exec"),
-    ),
-    ROLE_BINDINGS: (_rule(ROLE_BINDINGS, f"{_CACHED} create update", "keep the RoleBinding of a job"),),
-}
-"""What a job may need besides pods and Services, with the verbs of upstream's ClusterRole. None of them may be deleted:
-the garbage collector removes them with their job."""
+def _extra_rule(extra: ExtraResource) -> Rule:
+    return _rule(extra.resource, " ".join((_CACHED, *extra.verbs)), f"keep the {extra.resource.kind} of a job")
+
 
 LEADER_ELECTION = Feature(
     "`--leader-elect`",
@@ -112,13 +107,13 @@ NODE_STATUS = Feature(
 )
 AUTOSCALING = Feature(
     "`elasticPolicy.metrics`",
-    (_rule(AUTOSCALERS, _KEPT, "keep the HorizontalPodAutoscaler of a job"),),
+    (_rule(AUTOSCALERS, f"{_CACHED} create patch delete", "keep the HorizontalPodAutoscaler of a job"),),
     "the field has no effect, and an event on the job says so",
     in_upstream_role=True,
 )
 GANG_SCHEDULING = Feature(
     "`--gang-scheduler-name`",
-    tuple(_rule(Gang(name).resource, _KEPT, "keep the PodGroup of a job") for name in ("volcano", "scheduler-plugins")),
+    tuple(_extra_rule(group_resource(Gang(name))) for name in ("volcano", "scheduler-plugins")),
     "the operator does not start",
     in_upstream_role=True,
 )
