@@ -31,7 +31,7 @@ from trainwright.objects.pods import Pod
 from trainwright.objects.resources import NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views
-from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.reconciler import Reconciler
 
@@ -93,11 +93,11 @@ class Operator:
         )
         self._recorder = EventRecorder(client)
         self._errors = Deduplicator[ObjectKey, tuple[str, str]]()
-        self._announcer = Announcer(self._record, clock=clock)
+        self._events = EventBuffer(self._record, clock=clock)
         self._applier = Applier(
             client,
             self._caches,
-            self._announcer,
+            self._events,
             parallel_writes=parallel_writes,
             observer=self._observer,
             prunes_status=prunes_status,
@@ -142,7 +142,7 @@ class Operator:
         try:
             await self._controller.run()
         finally:
-            self._announcer.flush()
+            self._events.flush()
             await self._recorder.close(_EVENT_SECONDS)
 
     async def _before_work(self) -> None:
@@ -165,7 +165,7 @@ class Operator:
         job = self._caches.jobs[key.kind].store.get(key.namespaced_name)
         name = type(error).__name__
         if job is not None and self._errors.first(key, (job["metadata"]["uid"], name)):
-            self._announcer.announce(job, JobEvent("Warning", "ReconcileError", _explain(name), standing=True))
+            self._events.record(job, JobEvent("Warning", "ReconcileError", _explain(name), standing=True))
 
     def _record(self, job: Object, event: JobEvent, at: datetime) -> None:
         component = self._kinds[job["kind"]].controller

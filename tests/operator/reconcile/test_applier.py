@@ -36,7 +36,7 @@ from trainwright.objects.resources import (
 )
 from trainwright.operator.reconcile.applier import Applier, Unacceptable
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.setup.crds import install_crds
 
@@ -92,8 +92,8 @@ class World:
         self.applier = self.applier_of(48)
 
     def applier_of(self, parallel_writes: int, observer: Observer | None = None) -> Applier:
-        announcer = Announcer(self.record)
-        return Applier(self.client, self.caches, announcer, parallel_writes=parallel_writes, observer=observer)
+        events = EventBuffer(self.record)
+        return Applier(self.client, self.caches, events, parallel_writes=parallel_writes, observer=observer)
 
     def record(self, job: Object, event: JobEvent, at: datetime) -> None:
         self.recorder.record(job, event.type, event.reason, event.message, at=at)
@@ -485,8 +485,8 @@ async def test_every_write_that_fails_is_told(world: World, unused_tcp_port: int
     config = ClusterConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
     async with CountingClient(config, retries=False) as nobody:
         told: list[JobEvent] = []
-        announcer = Announcer(lambda _, event, __: told.append(event))
-        applier = Applier(nobody, world.caches, announcer, parallel_writes=8)
+        events = EventBuffer(lambda _, event, __: told.append(event))
+        applier = Applier(nobody, world.caches, events, parallel_writes=8)
         plan = Plan(deletes=(Delete(PODS, "a", "uid"), Delete(SERVICES, "b", "uid")), delete_job=True)
         failures = await applier.apply(PYTORCH, world.job, plan)
 
@@ -500,7 +500,7 @@ async def test_a_server_that_asks_for_a_pause_is_heard() -> None:
     status = {"kind": "Status", "code": 429, "message": "slow down"}
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(status, status=429, headers={"Retry-After": "45"}))  # longer than the client would wait
-        applier = Applier(client, Caches(KINDS), Announcer(lambda _, __, ___: None), parallel_writes=1)
+        applier = Applier(client, Caches(KINDS), EventBuffer(lambda _, __, ___: None), parallel_writes=1)
         plan = Plan(deletes=(Delete(PODS, "a", "uid"),))
         assert await applier.apply(PYTORCH, JobBuilder().master().raw(), plan) == (
             Retry("Error deleting: slow down", seconds=45),
@@ -511,7 +511,7 @@ async def test_a_new_job_is_not_written_about_while_the_server_asks_for_a_pause(
     status = {"kind": "Status", "code": 429, "message": "slow down"}
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(status, status=429, headers={"Retry-After": "45"}))
-        applier = Applier(client, Caches(KINDS), Announcer(lambda _, __, ___: None), parallel_writes=1)
+        applier = Applier(client, Caches(KINDS), EventBuffer(lambda _, __, ___: None), parallel_writes=1)
         job = JobBuilder().master()
         plan = decide(job)
         assert plan.status_follows

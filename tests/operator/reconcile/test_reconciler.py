@@ -20,7 +20,7 @@ from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS, SERVICES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.reconciler import Reconciler
 
 pytestmark = pytest.mark.apiserver
@@ -36,12 +36,12 @@ class Bench:
         self.caches = Caches(KINDS, cluster_resources=[NODES])
         self.now = START
         self.told: list[JobEvent] = []
-        announcer = Announcer(lambda _, event, __: self.told.append(event))
+        events = EventBuffer(lambda _, event, __: self.told.append(event))
         self._reconciler = Reconciler(
             kinds=KINDS,
             settings=settings,
             caches=self.caches,
-            applier=Applier(client, self.caches, announcer, parallel_writes=8),
+            applier=Applier(client, self.caches, events, parallel_writes=8),
             clock=lambda: self.now,
         )
 

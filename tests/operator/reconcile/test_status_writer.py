@@ -25,7 +25,7 @@ from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, PODS
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.status_writer import StatusWriter
 from trainwright.operator.setup.crds import install_crds, kinds_pruning_status
@@ -158,10 +158,10 @@ def job_at(version: int, status: Object, *, annotated: bool = False) -> Object:
 @asynccontextmanager
 async def writing(steps: Steps) -> AsyncIterator[tuple[ScriptedServer, StatusWriter]]:
     async with scripted_server() as server, Client(server.config) as client:
-        caches, announcer = Caches(KINDS), Announcer(lambda _, __, ___: None)
+        caches, events = Caches(KINDS), EventBuffer(lambda _, __, ___: None)
         yield (
             server,
-            StatusWriter(client, caches, announcer, steps, asyncio.Semaphore(1), prunes_status={PYTORCH.name}),
+            StatusWriter(client, caches, events, steps, asyncio.Semaphore(1), prunes_status={PYTORCH.name}),
         )
 
 

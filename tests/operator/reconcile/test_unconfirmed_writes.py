@@ -18,7 +18,7 @@ from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.unconfirmed_writes import carried_out
 
@@ -59,9 +59,9 @@ class Witness(Observer):
     told: list[JobEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        announcer = Announcer(lambda _, event, __: self.told.append(event))
+        events = EventBuffer(lambda _, event, __: self.told.append(event))
         self.caches = Caches(KINDS)
-        self.applier = Applier(self.client, self.caches, announcer, parallel_writes=4, observer=self)
+        self.applier = Applier(self.client, self.caches, events, parallel_writes=4, observer=self)
 
     def transition(self, kind: Kind, job: Object, step: Transition) -> None:
         self.counted.append(step)

@@ -24,7 +24,7 @@ from trainwright.objects import Object
 from trainwright.objects.resources import PODS, SERVICES
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import final_refusal
-from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.results import Result
 from trainwright.operator.reconcile.status_writer import StatusWriter
@@ -43,7 +43,7 @@ class Applier:
         self,
         client: Client,
         caches: Caches,
-        announcer: Announcer,
+        events: EventBuffer,
         *,
         parallel_writes: int,
         observer: Observer | None = None,
@@ -52,13 +52,11 @@ class Applier:
         self._client = client
         self._observer = observer or Observer()
         self._caches = caches
-        self._announcer = announcer
+        self._events = events
         self._parallel_writes = parallel_writes
         self._slots = asyncio.Semaphore(parallel_writes)
         self._standing = Deduplicator[ObjectKey, tuple[str, JobEvent]]()
-        self.statuses = StatusWriter(
-            client, caches, announcer, self._observer, self._slots, prunes_status=prunes_status
-        )
+        self.statuses = StatusWriter(client, caches, events, self._observer, self._slots, prunes_status=prunes_status)
 
     def forget(self, key: ObjectKey) -> None:
         """The job is gone, and with it all that was to be told about it."""
@@ -70,7 +68,7 @@ class Applier:
         """Answers with what failed. Raises, with nothing else done but the children of a new job, if the status cannot
         be written: Conflict means that the job has changed since it was read. Raises Unacceptable when all is done
         that could be."""
-        with self._announcer.writing():
+        with self._events.hold():
             if plan.status_follows:
                 results = self._told(job, await self._write_children(kind, job, plan))
                 if not _can_wait(results):
@@ -83,7 +81,7 @@ class Applier:
         uid = job["metadata"]["uid"]  # a new job of the same name starts from the beginning
         standing = self._standing.update(ObjectKey.of(job), [(uid, event) for event in plan.standing_events])
         for event in (*plan.events, *(event for _, event in standing)):
-            self._announcer.announce(job, event)
+            self._events.record(job, event)
         if refused := next((result.final for result in results if result.final), None):
             raise Unacceptable(refused)
         return tuple(result.failure for result in results if result.failure)
@@ -92,7 +90,7 @@ class Applier:
         """Tells of what has happened before the next step, which may raise."""
         for result in results:
             if result.event:
-                self._announcer.announce(job, result.event)
+                self._events.record(job, result.event)
         return results
 
     async def _write_status(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:

@@ -1,4 +1,4 @@
-"""Holds events back while plans are being carried out: a pod that starts is worth more than the news of another."""
+"""Holds back the events of jobs while plans are applied: creating pods matters more than recording events."""
 
 import asyncio
 import logging
@@ -13,68 +13,68 @@ from trainwright.objects import Object
 
 log = logging.getLogger(__name__)
 
-LONGEST_WAIT = 15.0
-"""Seconds after which an event goes out however busy we are. Each costs the server half as much as a pod, and two
-thousand jobs that come at once take about that long."""
+MAX_DELAY_SECONDS = 15.0
+"""The longest time that an event is held back, however busy the operator is. An event costs the API server half as much
+as a pod; creating two thousand jobs at once takes about this long."""
 
-TRICKLE, TRICKLE_SECONDS = 10, 1.0
-"""So many events in so many seconds go out meanwhile, which costs next to nothing: where events are few, the trouble of
-one job does not hold up the news of others."""
+BATCH_SIZE, BATCH_SECONDS = 10, 1.0
+"""So many events are recorded per interval even while plans are applied. This costs next to nothing, and a job whose
+writes are slow does not delay the events of other jobs."""
 
-Tell = Callable[[Object, JobEvent, datetime], None]
-"""About what, the event, and when it happened."""
+Record = Callable[[Object, JobEvent, datetime], None]
+"""Takes the job, the event and the time at which it happened."""
 
 
-class Announcer:
-    """Calls `tell` for each event, in order, as soon as nothing is being written. Needs a running event loop."""
+class EventBuffer:
+    """Passes events to `record` in their order, as soon as no plan is being applied. Needs a running event loop."""
 
-    def __init__(self, tell: Tell, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        self._tell = tell
+    def __init__(self, record: Record, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._record = record
         self._clock = clock
-        self._waiting: deque[tuple[float, Object, JobEvent, datetime]] = deque()
-        self._writing = 0
+        self._pending: deque[tuple[float, Object, JobEvent, datetime]] = deque()
+        self._holds = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """While any of these blocks is open, events wait."""
-        self._writing += 1
+    def hold(self) -> Iterator[None]:
+        """Holds events back until the last such block ends."""
+        self._holds += 1
         try:
             yield
         finally:
-            self._writing -= 1
-            if not self._writing:
+            self._holds -= 1
+            if not self._holds:
                 self.flush()
 
-    def announce(self, about: Object, event: JobEvent) -> None:
+    def record(self, job: Object, event: JobEvent) -> None:
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s: %s %s: %s", ObjectKey.of(about), event.type, event.reason, event.message)
+            log.debug("%s: %s %s: %s", ObjectKey.of(job), event.type, event.reason, event.message)
         loop = asyncio.get_running_loop()
-        self._waiting.append((loop.time() + LONGEST_WAIT, about, event, self._clock()))
-        if not self._writing:
+        self._pending.append((loop.time() + MAX_DELAY_SECONDS, job, event, self._clock()))
+        if not self._holds:
             self.flush()
         elif self._timer is None:
-            self._timer = loop.call_later(TRICKLE_SECONDS, self._trickle)
+            self._timer = loop.call_later(BATCH_SECONDS, self._record_batch)
 
     def flush(self) -> None:
-        """Lets everything out that waits."""
+        """Records all pending events."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._waiting:
-            self._tell_next()
+        while self._pending:
+            self._record_next()
 
-    def _trickle(self) -> None:
-        """Lets out a few, and all that have waited for long enough."""
+    def _record_batch(self) -> None:
+        """Records one batch, and all events that are overdue."""
         self._timer = None
         loop = asyncio.get_running_loop()
-        few = TRICKLE
-        while self._waiting and (few > 0 or self._waiting[0][0] <= loop.time()):
-            self._tell_next()
-            few -= 1
-        if self._waiting:
-            self._timer = loop.call_later(TRICKLE_SECONDS, self._trickle)
+        remaining = BATCH_SIZE
+        while self._pending and (remaining > 0 or self._pending[0][0] <= loop.time()):
+            self._record_next()
+            remaining -= 1
+        if self._pending:
+            self._timer = loop.call_later(BATCH_SECONDS, self._record_batch)
 
-    def _tell_next(self) -> None:
-        _, about, event, at = self._waiting.popleft()
-        self._tell(about, event, at)
+    def _record_next(self) -> None:
+        _, job, event, at = self._pending.popleft()
+        self._record(job, event, at)

@@ -16,7 +16,7 @@ from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Retry
 from trainwright.objects import Object
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.event_buffer import Announcer
+from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.results import Result
 from trainwright.operator.reconcile.unconfirmed_writes import Doubt, carried_out
@@ -32,7 +32,7 @@ class StatusWriter:
         self,
         client: Client,
         caches: Caches,
-        announcer: Announcer,
+        events: EventBuffer,
         observer: Observer,
         slots: asyncio.Semaphore,
         *,
@@ -41,7 +41,7 @@ class StatusWriter:
         self.prunes_status = set(prunes_status)
         self._client = client
         self._caches = caches
-        self._announcer = announcer
+        self._events = events
         self._observer = observer
         self._slots = slots
         self._doubts: dict[ObjectKey, Doubt] = {}
@@ -84,7 +84,7 @@ class StatusWriter:
         if found is not None:
             self._take_in(kind, doubt.job, found, doubt.plan)
             for event in doubt.plan.events:
-                self._announcer.announce(doubt.job, event)
+                self._events.record(doubt.job, event)
 
     def is_outdated(self, kind: Kind, job: Object) -> bool:
         """Whether a job of ours carries a memory that its status has room for by now."""
