@@ -1,9 +1,9 @@
 """What should be: one job, its children and the time in, a plan out. Nothing here does I/O or reads a clock."""
 
+from trainwright.engine.init_template import InitTemplate, InitTemplateError, parse_init_template
 from trainwright.engine.observed import ExtraView, Observed, ServiceView, read_extra
 from trainwright.engine.plan import Create, Delete, JobEvent, Patch, Plan, Replace, Transition
 from trainwright.engine.planner import plan
-from trainwright.engine.rendering.init_template import InitTemplate, InitTemplateError, parse_init_template
 from trainwright.engine.settings import EMBEDDED, Addressing, InitContainer, Settings
 
 __all__ = [

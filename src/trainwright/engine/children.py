@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 
 from trainwright.api.job import Job
 from trainwright.api.labels import JOB_NAME, OPERATOR_NAME
+from trainwright.engine.labels import has_rank_labels
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.labels import has_rank_labels
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.pods import Pod
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainwright.engine.rendering.init_template import InitTemplate
+from trainwright.engine.init_template import InitTemplate
 from trainwright.objects.node_annotations import HOST_IMAGE
 from trainwright.objects.resources import Resource
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.engine.planning import child, decide
 from tests.support.objects.jobs import JobBuilder, template
 from trainwright.engine import EMBEDDED, InitContainer, Settings
-from trainwright.engine.rendering.init_template import parse_init_template
+from trainwright.engine.init_template import parse_init_template
 from trainwright.objects import Object
 
 BUSYBOX = shutil.which("busybox")

@@ -12,7 +12,7 @@ import click
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import F, GoCommand, bool_flag, duration
 from trainwright.cli.logging import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, parse_level, start_logging, zap_format
-from trainwright.engine.rendering.init_template import InitTemplate, InitTemplateError, parse_init_template
+from trainwright.engine.init_template import InitTemplate, InitTemplateError, parse_init_template
 from trainwright.engine.settings import Gang, InitContainer, Settings
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 

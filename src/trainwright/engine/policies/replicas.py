@@ -65,7 +65,7 @@ def _is_outdated(facts: Facts, rank: Rank, pod: Pod) -> bool:
 
 def _create_pods(facts: Facts, builder: PlanBuilder, missing: list[Rank], renderer: PodRenderer) -> None:
     for rank in missing:
-        if _create(facts, builder, facts.children.pods, PODS, rank, partial(renderer.render, rank)):
+        if _create(facts, builder, facts.children.pods, PODS, rank, partial(_render_pod, facts, renderer, rank)):
             gang.warn_of_other_scheduler(facts, builder)
             if facts.job.replicas[rank.role].template["spec"].get("restartPolicy"):
                 builder.record_event(
@@ -73,6 +73,12 @@ def _create_pods(facts: Facts, builder: PlanBuilder, missing: list[Rank], render
                     "SetPodTemplateRestartPolicy",
                     "Restart policy in pod template will be overwritten by restart policy in replica spec",
                 )
+
+
+def _render_pod(facts: Facts, renderer: PodRenderer, rank: Rank) -> Object:
+    pod = renderer.render(rank)
+    gang.mark_member(facts, rank.role, pod)
+    return pod
 
 
 def _create(

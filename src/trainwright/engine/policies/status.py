@@ -7,11 +7,11 @@ from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, is_finished
 from trainwright.engine.facts import Facts
 from trainwright.engine.framework import RoleState
+from trainwright.engine.labels import role_selector
 from trainwright.engine.plan import Transition
 from trainwright.engine.pod_outcome import exit_code
 from trainwright.engine.policies import extra_objects
 from trainwright.engine.ranks import Rank
-from trainwright.engine.rendering.labels import role_selector
 from trainwright.objects import Object
 from trainwright.objects.pods import Pod
 from trainwright.objects.times import format_time

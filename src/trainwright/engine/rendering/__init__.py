@@ -1,1 +1,1 @@
-"""The objects of a job as manifests: pods, Services, labels and addresses."""
+"""The children of a job as manifests: pods, their init containers, and Services."""

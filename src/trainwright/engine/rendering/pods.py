@@ -7,10 +7,9 @@ from trainwright.api.labels import JOB_ROLE
 from trainwright.engine.assigned_ports import PORTS, format_ports
 from trainwright.engine.facts import Facts
 from trainwright.engine.framework import PodShape
-from trainwright.engine.policies import gang
+from trainwright.engine.labels import earlier_labels, rank_labels
 from trainwright.engine.ranks import Rank
 from trainwright.engine.rendering.init_containers import init_containers, with_free_names
-from trainwright.engine.rendering.labels import earlier_labels, rank_labels
 from trainwright.objects import Object, node_annotations
 from trainwright.objects.metadata import controller_reference
 
@@ -28,7 +27,7 @@ class PodRenderer:
             self._shape_of = facts.framework.pod_shapes(facts.job, facts.addresses)
         shape = self._shape_of(rank)
         template = facts.job.replicas[rank.role].template
-        pod: Object = {
+        return {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
@@ -39,8 +38,6 @@ class PodRenderer:
             },
             "spec": _spec(facts, rank, template["spec"], shape),
         }
-        gang.mark_member(facts, rank.role, pod)
-        return pod
 
 
 def assigned_ports(facts: Facts, rank: Rank, declared: list[Object]) -> list[Object]:

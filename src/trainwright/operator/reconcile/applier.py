@@ -13,8 +13,8 @@ from trainwright.api.kinds import Kind
 from trainwright.api.labels import EARLIER_JOB_NAME, JOB_NAME, OPERATOR_NAME
 from trainwright.engine import Create, Delete, JobEvent, Patch, Plan, Replace
 from trainwright.engine.framework import Correction
+from trainwright.engine.labels import modern_labels
 from trainwright.engine.policies.name_conflicts import conflict, is_temporary
-from trainwright.engine.rendering.labels import modern_labels
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from trainwright.kube.controller.deduplicator import Deduplicator

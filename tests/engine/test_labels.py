@@ -1,6 +1,6 @@
 """Labels of all generations."""
 
-from trainwright.engine.rendering.labels import modern_labels
+from trainwright.engine.labels import modern_labels
 
 
 def test_a_child_of_the_second_generation_gets_the_labels_of_today_that_it_has_words_for() -> None:

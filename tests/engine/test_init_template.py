@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.engine.rendering.init_template import InitTemplateError, parse_init_template
+from trainwright.engine.init_template import InitTemplateError, parse_init_template
 
 UPSTREAM = """\
 - name: init-pytorch
