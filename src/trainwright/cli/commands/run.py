@@ -14,7 +14,6 @@ from trainwright.cli.errors import CommandError, report_errors
 from trainwright.cli.flags import duration, python_path, target_flags
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.messages import EXIT_CODES, result_lines, still_running_lines, volume_lines
-from trainwright.cli.main import INTERRUPTED
 from trainwright.cli.manifests.apply import (
     active_python,
     annotate_for_node,
@@ -144,7 +143,7 @@ def _follow_and_report(
             for line in still_running_lines(state, again=again, kubectl=target.kubectl):
                 console.print(line)
     if in_time is None:
-        return INTERRUPTED
+        return 130  # as for every command that Ctrl-C has ended
     if not in_time:
         return 124
     return max(EXIT_CODES.get(state.outcome or "", 1) for state in states)
