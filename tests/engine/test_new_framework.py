@@ -11,6 +11,7 @@ from trainwright.api.job import read_job
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan, read_extra
 from trainwright.engine.assigned_ports import PORTS
 from trainwright.engine.framework import Framework
+from trainwright.engine.plan import PODS_WAVE
 from trainwright.objects import Object
 
 EXTRAS = [
@@ -42,20 +43,20 @@ def playing(role: str, index: int = 0) -> PodBuilder:
 
 
 def extras_of(made: Plan) -> list[Object]:
-    return [stored(one.render(), f"{one.name}-{one.resource.kind}") for one in made.creates if not one.waits]
+    return [stored(one.render(), f"{one.name}-{one.resource.kind}") for one in made.creates if one.wave < PODS_WAVE]
 
 
 def test_its_objects_come_before_the_pods_that_need_them() -> None:
     made = decide(job())
-    assert [(one.resource.kind, one.name) for one in made.creates if not one.waits] == EXTRAS
-    assert [(one.resource.kind, one.name) for one in made.creates if one.waits] == [
+    assert [(one.resource.kind, one.name) for one in made.creates if one.wave < PODS_WAVE] == EXTRAS
+    assert [(one.resource.kind, one.name) for one in made.creates if one.wave == PODS_WAVE] == [
         ("Pod", "ninth-conductor"),
         ("Pod", "ninth-violin-0"),
         ("Pod", "ninth-violin-1"),
         ("Service", "ninth-violin-0"),
         ("Service", "ninth-violin-1"),
     ]
-    assert {one.announced for one in made.creates if not one.waits} == {False}
+    assert {one.announced for one in made.creates if one.wave < PODS_WAVE} == {False}
     score = child(made, "ninth-score", "ConfigMap")
     assert score["data"] == {"playing": ""}
     assert score["metadata"]["labels"] == {

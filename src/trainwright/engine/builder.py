@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from trainwright.api.pruned_status import FIELDS as REMEMBERED
 from trainwright.engine.conditions import SUCCEEDED, set_condition
 from trainwright.engine.facts import Facts
-from trainwright.engine.plan import Create, Delete, JobEvent, Patch, Plan, Replace, Transition
+from trainwright.engine.plan import PODS_WAVE, Create, Delete, JobEvent, Patch, Plan, Replace, Transition
 from trainwright.engine.ranks import format_indexes
 from trainwright.engine.texts import Text
 from trainwright.objects import Object, copied
@@ -100,10 +100,11 @@ class PlanBuilder:
         render: Callable[[], Object],
         *,
         job_field: str,
-        waits: bool = True,
+        wave: int = PODS_WAVE,
+        needed: bool = True,
         announced: bool = True,
     ) -> None:
-        self._creates.append(Create(resource, name, job_field, render, waits, announced))
+        self._creates.append(Create(resource, name, job_field, render, wave, needed, announced))
 
     def delete(self, resource: Resource, child: ObjectMeta, *, announced: bool = True) -> None:
         if not child.terminating:

@@ -69,7 +69,9 @@ class ExtraResource:
     deleted_on_suspend: bool = False
     deleted_on_finish: bool = False
     announced: frozenset[str] = frozenset()
-    """The verbs that an event tells of: create, delete."""
+    """The verbs that an event reports: create, delete."""
+    wave: int = 0
+    """Its objects are created when those of earlier waves exist; pods come after all of them."""
 
     @property
     def deletable(self) -> bool:
@@ -86,7 +88,7 @@ class ExtraResource:
 CONFIG_MAP = ExtraResource(resource=CONFIG_MAPS, correction=Correction.UPDATE)
 SERVICE_ACCOUNT = ExtraResource(resource=SERVICE_ACCOUNTS, correction=Correction.NEVER)
 ROLE = ExtraResource(resource=ROLES, correction=Correction.UPDATE)
-ROLE_BINDING = ExtraResource(resource=ROLE_BINDINGS, correction=Correction.UPDATE)
+ROLE_BINDING = ExtraResource(resource=ROLE_BINDINGS, correction=Correction.UPDATE, wave=1)  # needs its Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

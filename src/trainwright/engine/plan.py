@@ -12,6 +12,9 @@ from enum import StrEnum
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
 
+PODS_WAVE = 2
+"""Pods come last: the objects that they use are created before them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Create:
@@ -22,8 +25,10 @@ class Create:
     job_field: str
     """The field of the job that is to blame if the API server refuses the child."""
     render: Callable[[], Object]
-    waits: bool = True
-    """Whether it is created after the children that do not wait: pods wait for the objects that they use."""
+    wave: int
+    """Children of a wave are created when all those of earlier waves exist."""
+    needed: bool = True
+    """Whether its failure stops further creates: a group with a gap cannot train."""
     announced: bool = True
     """Whether an event is recorded when it was created."""
 

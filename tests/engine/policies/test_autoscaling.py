@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.engine.planning import DNS, STARTED, created, decide, deleted, events, manifests, standing_events
 from tests.support.objects.jobs import JOB_UID, JobBuilder, stored
+from trainwright.engine.plan import PODS_WAVE
 from trainwright.objects import Object
 from trainwright.objects.resources import AUTOSCALERS
 
@@ -112,3 +113,8 @@ def test_where_there_are_no_autoscalers_the_job_says_so_once() -> None:
 def test_nothing_is_said_where_there_are_autoscalers_or_none_is_asked_for() -> None:
     assert events(decide(job(CPU).status({}))) == []
     assert events(decide(JobBuilder().workers(2), settings=replace(DNS, autoscaling=False))) == []
+
+
+def test_pods_do_not_wait_for_it() -> None:
+    (create,) = (one for one in decide(job(CPU)).creates if one.resource == AUTOSCALERS)
+    assert (create.wave, create.needed, create.announced) == (PODS_WAVE, False, False)

@@ -15,6 +15,7 @@ from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.engine import Create, Delete, JobEvent, Observed, Patch, Plan, Replace, Transition
 from trainwright.engine.framework import CONFIG_MAP, SERVICE_ACCOUNT, ExtraResource
 from trainwright.engine.frameworks.pytorch import AUTOSCALER
+from trainwright.engine.plan import PODS_WAVE
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig
@@ -456,11 +457,20 @@ async def test_an_object_of_another_owner_is_never_touched(world: World) -> None
 async def test_pods_wait_for_the_objects_that_they_need(world: World) -> None:
     await watching(world, CONFIG_MAP)
     broken = extra_object(world, CONFIG_MAPS, "job-config", data={"not a key": "1"})
-    first = replace(creation(broken), waits=False, job_field="spec.pytorchReplicaSpecs[Master]")
+    first = replace(creation(broken), wave=0, job_field="spec.pytorchReplicaSpecs[Master]")
     plan = Plan(creates=(first, creation(world.pod("job-worker-0"))))
     with pytest.raises(Unacceptable, match=r"spec.pytorchReplicaSpecs\[Master\]: ConfigMap \"job-config\" is invalid"):
         await world.applier.apply(PYTORCH, world.job, plan)
     assert await world.pods() == []
+
+
+async def test_an_object_that_pods_do_not_need_stops_no_pod(world: World) -> None:
+    await watching(world, CONFIG_MAP)
+    broken = replace(creation(extra_object(world, CONFIG_MAPS, "job-config", data={"not a key": "1"})), needed=False)
+    plan = Plan(creates=(broken, creation(world.pod("job-worker-0"))))
+    with pytest.raises(Unacceptable):
+        await world.applier.apply(PYTORCH, world.job, plan)
+    assert await world.pods() == ["job-worker-0"]
 
 
 async def test_an_object_is_updated_as_a_whole_and_only_in_the_version_that_was_seen(world: World) -> None:
@@ -603,7 +613,7 @@ def creation(child: Object) -> Create:
     resources = (PODS, SERVICES, AUTOSCALERS, CONFIG_MAPS, SERVICE_ACCOUNTS)
     resource = next(one for one in resources if one.kind == child["kind"])
     announced = resource in {PODS, SERVICES}
-    return Create(resource, child["metadata"]["name"], _BLAMED, lambda: child, announced=announced)
+    return Create(resource, child["metadata"]["name"], _BLAMED, lambda: child, PODS_WAVE, announced=announced)
 
 
 def _version(obj: Object) -> int:

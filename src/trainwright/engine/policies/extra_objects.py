@@ -7,6 +7,7 @@ from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.facts import Facts
 from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, RoleState
 from trainwright.engine.observed import ExtraView
+from trainwright.engine.plan import PODS_WAVE
 from trainwright.engine.policies import gang
 from trainwright.engine.policies.name_conflicts import wait_for
 from trainwright.engine.settings import Settings
@@ -77,7 +78,8 @@ def _keep(facts: Facts, builder: PlanBuilder, wanted: ExtraObject) -> bool:
             wanted.name,
             lambda: _render(facts, wanted),
             job_field=wanted.job_field,
-            waits=False,
+            wave=wanted.of.wave if wanted.needed_by_pods else PODS_WAVE,
+            needed=wanted.needed_by_pods,
             announced="create" in wanted.of.announced,
         )
         return True

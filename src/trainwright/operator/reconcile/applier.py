@@ -5,9 +5,10 @@ changes, and what is missing afterwards is planned again. A new job has nothing 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 
 from trainwright.api.kinds import Kind
 from trainwright.api.labels import EARLIER_JOB_NAME, JOB_NAME, OPERATOR_NAME
@@ -97,9 +98,8 @@ class Applier:
         return [] if plan.status is None else [await self.statuses.write(kind, job, plan.status, plan)]
 
     async def _write_children(self, kind: Kind, job: Object, plan: Plan) -> list[Result]:
-        """Starts the writes in the plan's order; pods wait until the objects that they need exist. After one failed
-        create no further child is created: the next would fail for the same reason, a quota for example, and a group
-        with a gap cannot train anyway."""
+        """Starts the writes in the plan's order, wave by wave. After one failed create no further child is created:
+        the next would fail for the same reason, a quota for example, and a group with a gap cannot train anyway."""
         if not plan.changes_children:
             return []
         changes: list[Write] = [
@@ -107,17 +107,16 @@ class Applier:
             *(partial(self._patch, job, patch) for patch in plan.patches),
             *(partial(self._replace, job, replacement) for replacement in plan.replaces),
         ]
-        first = [create for create in plan.creates if not create.waits]
-        waiting = [create for create in plan.creates if create.waits]
-        waves = [(changes, first), ([], waiting)] if first else [(changes, waiting)]
+        waves = [[*wave] for _, wave in groupby(sorted(plan.creates, key=_wave_of), key=_wave_of)] or [[]]
         results: list[Result] = []
-        for others, creates in waves:
-            written = await self._write(others, [partial(self._create, job, create) for create in creates])
+        for creates in waves:
+            written = await self._write(job, changes, creates)
             results += [written[number] for number in sorted(written)]
-            created = [written.get(number) for number in range(len(others), len(others) + len(creates))]
-            self._count_pods(kind, job, plan, [*zip(creates, created, strict=True)])
-            if any(result is None or result.failure for result in created):
+            created = [(create, written.get(number)) for number, create in enumerate(creates, len(changes))]
+            self._count_pods(kind, job, plan, created)
+            if any(create.needed and (result is None or result.failure) for create, result in created):
                 break
+            changes = []
         return results
 
     def _count_pods(self, kind: Kind, job: Object, plan: Plan, created: list[tuple[Create, Result | None]]) -> None:
@@ -126,21 +125,24 @@ class Applier:
         if pods and all(result is not None and result.failure is None for result in pods):
             self._observer.pods_created(kind, {**job, "status": plan.status or job.get("status")})
 
-    async def _write(self, others: Sequence[Write], creates: Sequence[Write]) -> dict[int, Result]:
+    async def _write(self, job: Object, others: Sequence[Write], creates: Sequence[Create]) -> dict[int, Result]:
         """The results of all `others`, then of those `creates` that were tried, by their number."""
         results: dict[int, Result] = {}
-        first_create = len(others)
-        writes = iter(enumerate((*others, *creates)))
+        writes: Iterator[tuple[int, Write | Create]] = iter(enumerate([*others, *creates]))
         failed = False
 
         async def work() -> None:
             nonlocal failed
             for number, write in writes:
                 async with self._slots:
-                    if failed and number >= first_create:
+                    if not isinstance(write, Create):
+                        results[number] = await write()
+                        continue
+                    if failed:
                         return
-                    results[number] = await write()
-                    failed = failed or (number >= first_create and results[number].failure is not None)
+                    results[number] = await self._create(job, write)
+                    if write.needed and results[number].failure is not None:
+                        failed = True
 
         # A few workers for each plan rather than a task for each write: the slots are handed out in turn, so a job of
         # a thousand pods does not make a small one wait for all of them.
@@ -282,6 +284,10 @@ class Applier:
             return _failed("Delete", PODS.kind, f"Error deleting: {error}", error)
         # The reason is upstream's for this event.
         return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
+
+
+def _wave_of(create: Create) -> int:
+    return create.wave
 
 
 def _can_wait(results: Iterable[Result]) -> bool:
