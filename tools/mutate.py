@@ -1,9 +1,11 @@
-"""Mutation test of the policies: breaks every line of them a little and sees whether a test notices.
+"""Mutation test of the engine: changes its code in small ways, and reports the changes that fail no test.
 
-`make mutate` prints the mutants that survive and that tests/engine/survivors.yaml does not judge; there must be none.
-mutmut works on a copy of the tree, in an environment of its own: it does not know pytest 9 yet.
+`make mutate` prints the mutants that survive and that tests/engine/survivors.yaml does not list; there must be none.
+`make mutate ARGS="limits rendering.pods"` tests only the named modules, `make mutate BASE=REV` those that differ from
+a revision. mutmut works on a copy of the tree, in an environment of its own, because it does not support pytest 9 yet.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -19,14 +21,14 @@ import yaml
 ROOT = Path(__file__).parents[1]
 ENGINE = Path("src/trainwright/engine")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright"
-JUDGED = Path("tests/engine/survivors.yaml")
+KNOWN = Path("tests/engine/survivors.yaml")
 JOBS = os.environ.get("JOBS") or str(os.cpu_count() or 1)
 
-# What the tests of the engine need, without the plugins that shuffle or measure them.
+# The packages of the engine's tests, without plugins that shuffle or measure them.
 PACKAGES = ("mutmut==3.8.0", "pytest>=8.4,<9", "pytest-asyncio>=1.2", "pytest-timeout>=2.4", "hypothesis>=6.150")
 
 SURVIVED = {0, 33}
-"""How mutmut says that the tests passed, or that there is none. Any other end is a failure or a crash: noticed."""
+"""mutmut's codes for tests that passed, or for no tests at all. With any other code a test has failed or crashed."""
 TIMED_OUT = {24, -24, 36, 152, 255}
 
 CONFIGURATION = """
@@ -36,7 +38,7 @@ only_mutate = {modules}
 also_copy = ["tests"]
 pytest_add_cli_args = ["--ignore=tests/engine/test_survivors.py"]
 pytest_add_cli_args_test_selection = ["tests/engine"]
-timeout_constant = 30.0  # seconds, added to what the tests took: a busy machine is no reason to call a mutant noticed
+timeout_constant = 30.0  # seconds, added to the time of the tests: a busy machine must not count as a failure
 timeout_multiplier = 2.0
 
 [tool.pytest.ini_options]
@@ -54,7 +56,15 @@ class Mutant(NamedTuple):
 
 
 def main() -> None:
-    modules = _modules(sys.argv[1:])
+    parser = argparse.ArgumentParser(description="Mutation test of the engine.")
+    parser.add_argument("module", nargs="*", help="such as limits or policies.limits (default: all)")
+    parser.add_argument("--changed-since", metavar="REV", help="only modules that differ from this revision")
+    options = parser.parse_args()
+    modules = _named(options.module)
+    if options.changed_since:
+        modules = [module for module in modules if module in _changed_since(options.changed_since)]
+    if not modules:
+        sys.exit(f"no module of the engine differs from {options.changed_since}")
     environment = _environment()
     copy = CACHE / "mutation" / f"tree-{os.getpid()}"
     _copy_tree(copy, modules)
@@ -63,22 +73,41 @@ def main() -> None:
     survivors = [_mutant(copy, environment, name) for name, code in outcomes.items() if code in SURVIVED]
     shutil.rmtree(copy)
     minutes = (time.monotonic() - started) / 60
-    endless = sum(code in TIMED_OUT for code in outcomes.values())
-    noticed = f"{len(outcomes) - len(survivors)} noticed by a test ({endless} because it did not end)"
-    print(f"{len(outcomes)} mutants, {noticed}, in {minutes:.1f} minutes")
+    timeouts = sum(code in TIMED_OUT for code in outcomes.values())
+    killed = f"{len(outcomes) - len(survivors)} killed by a test ({timeouts} by a timeout)"
+    print(f"{len(outcomes)} mutants, {killed}, in {minutes:.1f} minutes")
     _report(survivors)
 
 
-def _modules(names: list[str]) -> list[str]:
-    """`limits` -> its path; all of the engine unless some are named."""
-    found = {path.stem: path for path in sorted((ROOT / ENGINE).rglob("*.py")) if path.stem != "__init__"}
-    if unknown := [name for name in names if name not in found]:
-        sys.exit(f"{unknown[0]} is no module of the engine; there are {', '.join(found)}")
-    return [str(found[name].relative_to(ROOT)) for name in names or found]
+def _named(names: list[str]) -> list[str]:
+    """The paths of the named modules, such as `limits` or `policies.limits`; of all modules if none is named."""
+    qualified = {
+        ".".join(path.relative_to(ROOT / ENGINE).with_suffix("").parts): str(path.relative_to(ROOT))
+        for path in sorted((ROOT / ENGINE).rglob("*.py"))
+        if path.stem != "__init__"
+    }
+    paths = []
+    for name in names or qualified:
+        found = [module for module in qualified if module == name] or [
+            module for module in qualified if module.rpartition(".")[2] == name
+        ]
+        if not found:
+            sys.exit(f"{name} is no module of the engine: choose from {', '.join(qualified)}")
+        if len(found) > 1:
+            sys.exit(f"{name} is ambiguous: choose from {', '.join(found)}")
+        paths.append(qualified[found[0]])
+    return paths
+
+
+def _changed_since(revision: str) -> set[str]:
+    """The files of the engine that are new or changed since the revision. A file that was only moved is not."""
+    command = ["git", "diff", "--name-status", "--find-renames", "--diff-filter=d", revision, "--", str(ENGINE)]
+    listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return {line.rpartition("\t")[2] for line in listed.splitlines() if not line.startswith("R100")}
 
 
 def _environment() -> Path:
-    """Made once, by the uv that tools/setup has left."""
+    """Created once, with the uv of tools/setup."""
     environment = CACHE / "mutation" / "environment"
     contents = environment / "contents"
     if not contents.exists() or contents.read_text() != str(PACKAGES):
@@ -103,7 +132,7 @@ def _copy_tree(copy: Path, modules: list[str]) -> None:
 
 
 def _run(copy: Path, environment: Path) -> dict[str, int]:
-    """By mutant, how the tests ended."""
+    """The exit code of the tests by mutant."""
     command = [str(environment / "bin" / "mutmut"), "run", "--max-children", JOBS]
     path = f"{environment / 'bin'}:{os.environ['PATH']}"
     log = copy / "mutmut.log"
@@ -116,9 +145,9 @@ def _run(copy: Path, environment: Path) -> dict[str, int]:
             _wait_a_minute(process)
             outcomes = _outcomes(copy)
             done = sum(code is not None for code in outcomes.values())
-            print(f"{done} of {len(outcomes)} mutants tried", flush=True)
+            print(f"{done} of {len(outcomes)} mutants tested", flush=True)
     if not outcomes or None in outcomes.values():
-        sys.exit(f"mutmut ended with {process.returncode} before all mutants were tried; {log} says why")
+        sys.exit(f"mutmut ended with {process.returncode} before all mutants were tested; see {log}")
     return {name: code for name, code in outcomes.items() if code is not None}
 
 
@@ -137,7 +166,7 @@ def _outcomes(copy: Path) -> dict[str, int | None]:
 
 
 def _mutant(copy: Path, environment: Path, name: str) -> Mutant:
-    """`trainwright.engine.draft.xǁDraftǁwake__mutmut_3` -> draft.Draft.wake and the lines that mutmut changed."""
+    """`trainwright.engine.plan.xǁPlanǁempty__mutmut_3` -> plan.Plan.empty and the lines that mutmut changed."""
     shown = subprocess.run(
         [environment / "bin" / "mutmut", "show", name], cwd=copy, capture_output=True, text=True, check=True
     ).stdout
@@ -152,15 +181,13 @@ def _joined(changes: Iterable[str], sign: str) -> str:
 
 
 def _report(survivors: list[Mutant]) -> None:
-    """Fails if anything survives that nobody has judged."""
-    judged = {
-        Mutant(one["function"], one["was"], one["becomes"]) for one in yaml.safe_load((ROOT / JUDGED).read_text())
-    }
-    unjudged = [mutant for mutant in survivors if mutant not in judged]
-    for function, was, becomes in unjudged:
+    """Fails if a survivor is not in the list of known ones."""
+    known = {Mutant(one["function"], one["was"], one["becomes"]) for one in yaml.safe_load((ROOT / KNOWN).read_text())}
+    unknown = [mutant for mutant in survivors if mutant not in known]
+    for function, was, becomes in unknown:
         print(f"\n{function}\n  - {was}\n  + {becomes}")
-    print(f"{len(survivors) - len(unjudged)} survivors are judged in {JUDGED}, {len(unjudged)} are not")
-    sys.exit(bool(unjudged))
+    print(f"{len(survivors) - len(unknown)} survivors are listed in {KNOWN}, {len(unknown)} are not")
+    sys.exit(bool(unknown))
 
 
 if __name__ == "__main__":
