@@ -1,1 +1,1 @@
-"""Programs that print speed and memory as ratios against a peer that is measured in the same run."""
+"""Programs that print speed and memory as ratios to a peer that is measured in the same run."""

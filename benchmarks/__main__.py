@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME…]`: runs the named benchmarks, or all of them, and prints one table for each."""
+"""`python -m benchmarks [NAME…]` runs the named benchmarks, or all of them, and prints a table for each."""
 
 import sys
 

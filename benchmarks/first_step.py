@@ -62,7 +62,7 @@ def _torchrun(models: Path) -> float:
 
 
 def _until_first_step(commands: list[tuple[list[str], dict[str, str]]]) -> float:
-    """Starts the commands, notes when the first of them reports a step, and lets the training end."""
+    """The seconds until the first command reports a step. Waits until the training has ended."""
     started = time.monotonic()
     processes = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What jobs cost now and at an earlier revision of our operator: five rounds of each, in turn, on fresh control planes.
+"""The cost of jobs now and at an earlier revision of our operator: five alternating rounds on fresh control planes.
 
 `make bench-regression BASE=REV` runs it and fails if a median is worse than the limits allow.
 """

@@ -1,7 +1,7 @@
-"""What a pod costs when there are many: ours and the tuned Go operator at 1,000, 5,000 and 10,000 pods, as a plot.
+"""The cost per pod at 1,000, 5,000 and 10,000 pods as a plot: our operator and the tuned Go operator.
 
-`python -m benchmarks.operator_scaling` measures, a quarter of an hour on two cores, and writes figures and plot into
-docs/reference, anew after each run; with `--draw` it only draws the plot again from the figures that are there.
+`python -m benchmarks.operator_scaling` takes a quarter of an hour on two cores and writes figures and plot into
+docs/reference after each size. With `--draw` it only redraws the plot from the existing figures.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from benchmarks.contenders import OURS, TUNED_PEER, Contender
-from benchmarks.job_lives import Scenario
+from benchmarks.job_lifecycle import Scenario
 from benchmarks.operator_throughput import run_once
 
 FIGURES = Path(__file__).parents[1] / "docs" / "reference" / "operator-scaling.csv"
@@ -42,7 +42,7 @@ _PANELS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.operator_scaling", description=__doc__)
-    parser.add_argument("--draw", action="store_true", help="draw the plot from the figures that are there")
+    parser.add_argument("--draw", action="store_true", help="only redraw the plot from the existing figures")
     if parser.parse_args().draw:
         PLOT.write_text(draw(read_figures()))
         return
@@ -90,7 +90,7 @@ def read_figures() -> list[Point]:
 
 
 def draw(points: Sequence[Point]) -> str:
-    """Three small panels beside each other, in plain SVG: one line for each contender."""
+    """Three panels side by side in SVG, with one line for each contender."""
     width, height = len(_PANELS) * (_PANEL + _GAP) + _GAP // 2, _HEIGHT + 2 * _MARGIN
     box = f'viewBox="0 0 {width} {height}"'
     lines = [
@@ -131,7 +131,7 @@ def _panel(points: Sequence[Point], field: str, title: str, *, left: int) -> lis
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 4, 6, 8, 10, 20, 40, …: half of it is a round number too."""
+    """The next of 1, 2, 4, 6, 8, 10, 20, 40, …, whose halves are round numbers too."""
     scale = 1.0
     while scale * 10 < value:
         scale *= 10

@@ -1,4 +1,4 @@
-"""What jobs cost on a real API server: ours against the Go training-operator, each on a fresh control plane.
+"""The cost of jobs on a real API server: our operator and the Go training-operator, each on a fresh control plane.
 
 `python -m benchmarks.operator_throughput --help` shows how to run one contender or one size alone.
 """
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.contenders import CONTENDERS, OURS, Contender
-from benchmarks.job_lives import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
+from benchmarks.job_lifecycle import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
 from tests.support.cluster.controlplane import running_control_plane
 
 SCENARIOS = (Scenario(200, 8), Scenario(1, 1000), Scenario(2000, 1))

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the embedded cluster as a child process, and what the kernel says of a process."""
+"""The embedded cluster as a child process, and the CPU time and memory of a process."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ READY_SECONDS = 60
 
 @contextmanager
 def embedded_cluster(directory: Path) -> Iterator[tuple["subprocess.Popen[bytes]", float]]:
-    """Runs `trainwright up` and answers with its process and the seconds until it was ready."""
+    """Runs `trainwright up`; yields its process and the seconds until it was ready."""
     started = time.monotonic()
     command = [
         *TRAINWRIGHT,
@@ -44,7 +44,7 @@ def resident_megabytes(pid: int) -> float:
 
 
 def peak_megabytes(pid: int) -> float:
-    """The most that it ever had resident."""
+    """The peak of its resident memory."""
     return _kernel_megabytes(pid, "VmHWM")
 
 

@@ -1,4 +1,4 @@
-"""How soon the embedded cluster is ready and how much memory it takes, against a real kube-apiserver with etcd."""
+"""Start-up time and memory of the embedded cluster, compared with a real kube-apiserver and etcd."""
 
 import statistics
 import tempfile

@@ -32,7 +32,7 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, 
         subprocess.run([bin_directory / "trainwright", "down"], env=env, check=False, capture_output=True)
 
     for step, (code, output) in zip(steps, results, strict=True):
-        # Notes are about the machine that the page is tried on: a port that is taken there, for example.
+        # Notes depend on the machine, for example on a port that is in use.
         printed = "".join(line for line in output.splitlines(keepends=True) if not line.startswith("Note: "))
         if code != 0 or (step.expected.strip() and not shows(step.expected, printed)):
             pytest.fail(
@@ -41,13 +41,13 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, 
             )
 
 
-def test_three_dots_stand_for_anything_and_the_rest_must_be_there() -> None:
+def test_three_dots_match_anything_and_the_rest_must_match() -> None:
     assert shows("ready in ... s\n", "ready in 0.9 s\n")
     assert shows("a\n...\nb\n", "a\nx\ny\nb\n")
     assert not shows("ready in ... s\n", "failed\n")
 
 
-def test_a_block_that_is_not_run_says_why(tmp_path: Path) -> None:
+def test_a_block_marked_as_not_run_is_skipped(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```console\n$ one\nout\n```\n```console (not run: needs a GPU)\n$ two\n```\n")
     assert read_steps(page) == [Step("one", "out\n")]

@@ -1,4 +1,4 @@
-"""The page about the fields of a job knows every field, every refusal and every spelling, and nothing else."""
+"""The reference page of a job lists exactly its fields and quotes its errors and warnings."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from trainwright.objects import Object
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "pytorchjob.md"
 NOT_LISTED = ("spec.elasticPolicy.metrics[]", "status.replicaStatuses.ROLE.labelSelector.")
-"""Kubernetes' own types, which the page only names."""
+"""Types of Kubernetes, which the page only names."""
 
 
 def fields(schema: Object, path: str) -> Iterator[str]:
@@ -40,14 +40,14 @@ def test_every_field_has_a_row_and_every_row_is_a_field() -> None:
     assert set(rows) == {path for path in declared if not path.startswith(NOT_LISTED)}
 
 
-def test_the_example_is_admitted_without_a_word() -> None:
+def test_the_example_is_admitted_without_warnings() -> None:
     (written,) = [step.command for step in read_steps(PAGE) if step.command.startswith("cat > pytorchjob.yaml")]
     manifest = yaml.safe_load("\n".join(written.splitlines()[1:-1]))
     answer = review(PYTORCH, manifest)
     assert (answer.message, answer.warnings) == ("", ())
 
 
-def test_the_words_of_refusals_and_warnings_are_the_ones_we_use() -> None:
+def test_the_page_quotes_errors_and_warnings_word_for_word() -> None:
     page = PAGE.read_text()
     builder = JobBuilder().replica("Chief", 1).run_policy(managedBy="x", cleanPodPolicy="none")
     builder.replica("Master", 2).replica("master", 1).spec(elasticPolicy={"minReplicas": 3, "maxReplicas": 2})

@@ -1,4 +1,4 @@
-"""The plot of the operator's cost shows the figures that lie beside it."""
+"""The plot of the operator's cost is drawn from the figures beside it."""
 
 from benchmarks.operator_scaling import PLOT, draw, read_figures
 
@@ -7,7 +7,7 @@ def test_the_plot_is_drawn_from_the_figures() -> None:
     assert PLOT.read_text() == draw(read_figures())
 
 
-def test_every_size_was_measured_for_everybody() -> None:
+def test_every_size_was_measured_for_every_contender() -> None:
     measured = {(point.contender, point.pods) for point in read_figures()}
     contenders, sizes = {contender for contender, _ in measured}, {pods for _, pods in measured}
     assert measured == {(contender, pods) for contender in contenders for pods in sizes}

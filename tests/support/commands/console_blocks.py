@@ -1,7 +1,7 @@
 """Runs the console blocks of a Markdown page as a reader would, in one shell, and compares what they print.
 
-A block is fenced as ```console; lines that begin with `$ ` are commands, the lines below are what they print, where
-`...` stands for anything. A block that a test cannot run says why in its fence: ```console (not run: REASON).
+A block is fenced as ```console; lines that begin with `$ ` are commands, the lines below are their output, in which
+`...` matches anything. A block that a test cannot run has a reason in its fence: ```console (not run: REASON).
 """
 
 import re

@@ -1,6 +1,7 @@
-"""The life of many jobs on a real API server, from creation to the end, with everything measured that it costs.
+"""Runs many jobs on a real API server from creation to success and measures the operator.
 
-The operator is a process of its own; this one creates the jobs and plays the kubelet for all contenders alike.
+The operator is a process of its own. This process creates the jobs and reports the pods' statuses as a kubelet does,
+the same for all contenders.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from benchmarks.apiserver_requests import writes_so_far
-from benchmarks.onlooker import JOBS, Onlooker
+from benchmarks.job_watcher import JOBS, JobWatcher
 from benchmarks.processes import cpu_seconds, peak_megabytes
 from tests.support.cluster.controlplane import ControlPlane, Daemon
 from trainwright.api.kinds import KINDS
@@ -29,9 +30,8 @@ T = TypeVar("T")
 
 KIND = KINDS["PyTorchJob"]
 NAMESPACE = "bench"
-HANDS = 16
-"""Requests of ours that are under way at the same time."""
-STANDSTILL_SECONDS = 60.0
+PARALLEL_REQUESTS = 16
+STALLED_SECONDS = 60.0
 BOUNDED_SECONDS = 30.0
 QUIET_SECONDS = 10.0
 
@@ -51,7 +51,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Cpu:
-    """Seconds of processor time that both sides have used."""
+    """CPU seconds of the operator and of the API server."""
 
     operator: float
     server: float
@@ -64,20 +64,20 @@ class Cpu:
 class Measurement:
     jobs: int
     pods: int
-    """How many were created: all of the scenario, or as many as a bounded run got to."""
+    """The number of pods created: all of the scenario, or those of a bounded run."""
     creation_seconds: float
     creation_cpu: Cpu
     peak_megabytes: float
     delays: tuple[float, ...] = ()
-    """From each job's creation until its last pod was there."""
+    """From each job's creation to that of its last pod."""
     life_cpu: Cpu | None = None
-    """From the first job's creation until all have succeeded and everything about it is told."""
+    """From the first job's creation until all have succeeded and all events are written."""
     ending_seconds: float | None = None
-    """From the last pod's end until the last job's."""
+    """From the end of the last pod to that of the last job."""
     writes: Counter[str] | None = None
-    """What the operator asked the server to write, by verb and resource."""
+    """The operator's writes by verb and resource."""
     settled_writes: int | None = None
-    """The same in a quiet time after the end."""
+    """The number of writes in a period after the end."""
     settled_cpu: Cpu | None = None
 
     @property
@@ -94,38 +94,38 @@ async def _measure(
     client: Client, plane: ControlPlane, operator: Daemon, scenario: Scenario, *, bounded: bool
 ) -> Measurement:
     await _prepare(client)
-    onlooker = Onlooker(client, namespace=NAMESPACE)
-    lives = _Lives(client, plane, operator, onlooker)
+    watcher = JobWatcher(client, namespace=NAMESPACE)
+    lifecycle = _Lifecycle(client, plane, operator, watcher)
     async with asyncio.TaskGroup() as group:
-        watching = group.create_task(onlooker.run())
-        await lives.live(Scenario(1, 2), prefix="warm-up")
-        await lives.settled()
-        measurement = await (lives.measure_bounded(scenario) if bounded else lives.measure(scenario))
+        watching = group.create_task(watcher.run())
+        await lifecycle.run(Scenario(1, 2), prefix="warm-up")
+        await lifecycle.settled()
+        measurement = await (lifecycle.measure_bounded(scenario) if bounded else lifecycle.measure(scenario))
         watching.cancel()
     return measurement
 
 
-class _Lives:
-    def __init__(self, client: Client, plane: ControlPlane, operator: Daemon, onlooker: Onlooker) -> None:
+class _Lifecycle:
+    def __init__(self, client: Client, plane: ControlPlane, operator: Daemon, watcher: JobWatcher) -> None:
         self._client = client
         self._plane = plane
         self._operator = operator
-        self._onlooker = onlooker
+        self._watcher = watcher
         self._addresses = itertools.count(2)
 
     async def measure_bounded(self, scenario: Scenario) -> Measurement:
-        """As many pods as it gets to in a while; its jobs live on until the control plane ends."""
-        before, cpu = len(self._onlooker.pod_names), self._cpu()
+        """Counts the pods of the first seconds; the jobs run until the control plane ends."""
+        before, cpu = len(self._watcher.pod_names), self._cpu()
         started = time.monotonic()
         creating = asyncio.create_task(self._create_jobs(scenario, "job"))
         target = before + scenario.pods
-        await self._onlooker.until(lambda: len(self._onlooker.pod_names) >= target, seconds=BOUNDED_SECONDS)
+        await self._watcher.until(lambda: len(self._watcher.pod_names) >= target, seconds=BOUNDED_SECONDS)
         seconds = time.monotonic() - started
         creating.cancel()
         await asyncio.gather(creating, return_exceptions=True)
         return Measurement(
             jobs=scenario.jobs,
-            pods=len(self._onlooker.pod_names) - before,
+            pods=len(self._watcher.pod_names) - before,
             creation_seconds=seconds,
             creation_cpu=self._cpu() - cpu,
             peak_megabytes=peak_megabytes(self._operator.pid),
@@ -136,7 +136,7 @@ class _Lives:
         started = time.monotonic()
         created = await self._create(scenario, "job")
         creation_seconds, creation_cpu = time.monotonic() - started, self._cpu() - cpu
-        ending_seconds = await self._play(scenario)
+        ending_seconds = await self._run_pods(scenario)
         total = await self.settled()
         life_cpu = self._cpu() - cpu
         await asyncio.sleep(QUIET_SECONDS)
@@ -149,10 +149,10 @@ class _Lives:
             creation_seconds=creation_seconds,
             creation_cpu=creation_cpu,
             peak_megabytes=peak_megabytes(self._operator.pid),
-            delays=tuple(self._onlooker.pods[job][-1] - moment for job, moment in created.items()),
+            delays=tuple(self._watcher.pods[job][-1] - moment for job, moment in created.items()),
             life_cpu=life_cpu,
             ending_seconds=ending_seconds,
-            writes=_without_ours(total),
+            writes=_by_the_operator(total),
             settled_writes=(after - total - written).total(),
             settled_cpu=settled_cpu,
         )
@@ -162,12 +162,12 @@ class _Lives:
         server = cpu_seconds(plane.apiserver.pid) + cpu_seconds(plane.etcd.pid)
         return Cpu(cpu_seconds(self._operator.pid), server)
 
-    async def live(self, scenario: Scenario, prefix: str) -> None:
+    async def run(self, scenario: Scenario, prefix: str) -> None:
         await self._create(scenario, prefix)
-        await self._play(scenario)
+        await self._run_pods(scenario)
 
     async def settled(self) -> Counter[str]:
-        """Waits until nothing is written any more; all that has been written until then."""
+        """Waits until no more writes arrive; returns all writes so far."""
         last = await writes_so_far(self._client)
         while True:
             await asyncio.sleep(1.5)
@@ -178,11 +178,11 @@ class _Lives:
             last = now
 
     async def _create(self, scenario: Scenario, prefix: str) -> dict[str, float]:
-        """Creates the jobs and waits for all their pods and services; when each was created, by name."""
-        look = self._onlooker
-        pods, services = len(look.pod_names) + scenario.pods, look.services + scenario.pods
+        """Creates the jobs and waits for all pods and Services; returns the creation times of the jobs by name."""
+        seen = self._watcher
+        pods, services = len(seen.pod_names) + scenario.pods, seen.services + scenario.pods
         created = await self._create_jobs(scenario, prefix)
-        await self._until("all pods and services", lambda: len(look.pod_names) >= pods and look.services >= services)
+        await self._until("all pods and services", lambda: len(seen.pod_names) >= pods and seen.services >= services)
         return created
 
     async def _create_jobs(self, scenario: Scenario, prefix: str) -> dict[str, float]:
@@ -196,10 +196,10 @@ class _Lives:
         await _in_parallel(create, range(scenario.jobs))
         return created
 
-    async def _play(self, scenario: Scenario) -> float:
-        """The kubelet's part for the newest jobs: all pods run, then all succeed. Seconds from then to the last job's
-        end."""
-        pods, reached = self._onlooker.pod_names[-scenario.pods :], self._onlooker.reached
+    async def _run_pods(self, scenario: Scenario) -> float:
+        """Sets all pods of the newest jobs Running and, when all jobs are Running, Succeeded. Returns the seconds from
+        then to the end of the last job."""
+        pods, reached = self._watcher.pod_names[-scenario.pods :], self._watcher.reached
         running, succeeded = (reached[condition] + scenario.jobs for condition in ("Running", "Succeeded"))
         now = format_time(datetime.now(UTC))
         await _in_parallel(lambda pod: self._report(pod, "Running", {"running": {"startedAt": now}}), pods)
@@ -233,15 +233,15 @@ class _Lives:
         responses.read_bytes(await self._client.send(request))
 
     async def _until(self, what: str, condition: Callable[[], bool]) -> None:
-        """However long it takes, as long as there is progress."""
+        """Waits as long as there is progress."""
         seen, deadline = "", 0.0
-        while not await self._onlooker.until(condition, seconds=1.0):
+        while not await self._watcher.until(condition, seconds=1.0):
             self._operator.check()
-            if self._onlooker.seen != seen:
-                seen, deadline = self._onlooker.seen, time.monotonic() + STANDSTILL_SECONDS
+            if self._watcher.seen != seen:
+                seen, deadline = self._watcher.seen, time.monotonic() + STALLED_SECONDS
             elif time.monotonic() > deadline:
                 log = self._operator.log.read_text()[-2000:]
-                raise TimeoutError(f"nothing new for {STANDSTILL_SECONDS:.0f} s, waiting for {what}: {seen}\n{log}")
+                raise TimeoutError(f"no progress for {STALLED_SECONDS:.0f} s, waiting for {what}: {seen}\n{log}")
 
 
 async def _in_parallel(function: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None:
@@ -252,17 +252,17 @@ async def _in_parallel(function: Callable[[T], Awaitable[None]], items: Iterable
             await function(item)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(HANDS):
+        for _ in range(PARALLEL_REQUESTS):
             group.create_task(work())
 
 
-def _without_ours(writes: Counter[str]) -> Counter[str]:
-    ours = {f"create {JOBS.plural}", "patch pods/status"}
-    return Counter({what: count for what, count in writes.items() if count and what not in ours})
+def _by_the_operator(writes: Counter[str]) -> Counter[str]:
+    by_the_benchmark = {f"create {JOBS.plural}", "patch pods/status"}
+    return Counter({what: count for what, count in writes.items() if count and what not in by_the_benchmark})
 
 
 async def _prepare(client: Client) -> None:
-    """Makes the namespace, and waits until the server serves the jobs that it has just been told about."""
+    """Creates the namespace and waits until the server serves the jobs' CRD."""
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
     with suppress(AlreadyExists):

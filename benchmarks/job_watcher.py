@@ -1,7 +1,7 @@
-"""Sees what an operator does without being in its way: when each child appears, and how far each job is.
+"""Watches the children and conditions of jobs while an operator is measured.
 
-Children are watched as bare metadata, a form in which no contender asks for them, so none of them profits from work
-that the server does for the onlooker.
+Children are watched as PartialObjectMetadata, which no contender requests: so no contender profits from the server's
+cached encodings of these watches.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ JOB_NAME = "training.kubeflow.org/job-name"
 _BARE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 
-class Onlooker:
-    """Use `running` as a task; `changed` is set whenever something has happened."""
+class JobWatcher:
+    """Runs as a task; `until` waits for a condition on what it has seen."""
 
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
         self.pods: dict[str, list[float]] = {}
-        """When the pods of each job appeared, by the job's name."""
+        """The times at which the pods of each job appeared, by the job's name."""
         self.pod_names: list[str] = []
         self.services = 0
         self.reached: Counter[str] = Counter()
-        """How many jobs have had each condition."""
+        """The number of jobs that have had each condition."""
         self._conditions: dict[str, set[str]] = {}
         self._changed = asyncio.Event()
 
@@ -45,12 +45,12 @@ class Onlooker:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_children(PODS, self._see_pod))
-            group.create_task(self._watch_children(SERVICES, self._see_service))
+            group.create_task(self._watch_children(PODS, self._add_pod))
+            group.create_task(self._watch_children(SERVICES, self._add_service))
             group.create_task(self._watch_jobs())
 
     async def until(self, condition: Callable[[], bool], *, seconds: float) -> bool:
-        """Waits for the condition, which is looked at after every change; whether it came true in time."""
+        """Waits until the condition is true, which is checked after every change; False after so many seconds."""
         deadline = time.monotonic() + seconds
         while not condition():
             self._changed.clear()
@@ -61,14 +61,14 @@ class Onlooker:
                 return condition()
         return True
 
-    async def _watch_children(self, resource: Resource, see: Callable[["_Metadata"], None]) -> None:
+    async def _watch_children(self, resource: Resource, add: Callable[["_Metadata"], None]) -> None:
         config = self._client.config
         headers = {**Credentials(config).headers(), "Accept": _BARE_METADATA}
         connector = aiohttp.TCPConnector(ssl=tls_context(config) or True)
         timeout = aiohttp.ClientTimeout(total=None)
         version = ""
         async with aiohttp.ClientSession(connector=connector, headers=headers, timeout=timeout) as session:
-            while True:  # the server hangs up on a watcher that a busy machine keeps from reading
+            while True:  # the server closes a watch whose client reads too slowly
                 request = requests.watch_request(
                     resource, namespace=self._namespace, label_selector=JOB_NAME, resource_version=version
                 )
@@ -80,14 +80,14 @@ class Onlooker:
                             event = _child_decoder.decode(line)
                             version = event.object.metadata.resource_version
                             if event.type == "ADDED":
-                                see(event.object.metadata)
+                                add(event.object.metadata)
                                 self._changed.set()
 
-    def _see_pod(self, pod: "_Metadata") -> None:
+    def _add_pod(self, pod: "_Metadata") -> None:
         self.pods.setdefault(pod.labels[JOB_NAME], []).append(time.monotonic())
         self.pod_names.append(pod.name)
 
-    def _see_service(self, service: "_Metadata") -> None:
+    def _add_service(self, service: "_Metadata") -> None:
         _ = service
         self.services += 1
 
