@@ -125,7 +125,7 @@ class Operator:
     @property
     def prunes_status(self) -> frozenset[str]:
         """The kinds whose CRD keeps no status field of ours; an annotation does."""
-        return frozenset(self._applier.statuses.prunes_status)
+        return frozenset(self._applier.status_writer.prunes_status)
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Plans carried out on a real API server: in which order, and what happens when somebody else was there first."""
+"""Plans are applied on a real API server: the order of writes, failures, and names that are taken."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,54 +35,55 @@ from trainwright.objects.resources import (
     SERVICES,
     Resource,
 )
-from trainwright.operator.reconcile.applier import Applier, Unacceptable
+from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
+from trainwright.operator.reconcile.child_errors import InvalidChild
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.setup.crds import install_crds
 
 pytestmark = pytest.mark.apiserver
 
-_BLAMED = "spec.pytorchReplicaSpecs[Worker].template"
+_JOB_FIELD = "spec.pytorchReplicaSpecs[Worker].template"
 STATUS: Object = {
     "conditions": [{"type": "Created", "status": "True", "reason": "PyTorchJobCreated", "message": "created"}]
 }
 
 
 class CountingClient(Client):
-    """A client that knows how many requests are under way."""
+    """A client that counts its requests in flight."""
 
-    now = 0
-    most = 0
+    in_flight = 0
+    most_in_flight = 0
 
     async def send(self, request: Request) -> Response:
-        self.now += 1
-        self.most = max(self.most, self.now)
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             return await super().send(request)
         finally:
-            self.now -= 1
+            self.in_flight -= 1
 
 
-class Counted(Observer):
-    """An observer that remembers what it was told."""
+class Calls(Observer):
+    """An observer that lists its calls."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.seen: list[str] = []
 
     def transition(self, kind: Kind, job: Object, step: Transition) -> None:
-        self.told.append(f"{job['metadata']['name']} of {kind.name}: {step}")
+        self.seen.append(f"{job['metadata']['name']} of {kind.name}: {step}")
 
     def status_written(self, kind: Kind, before: Object, after: Object) -> None:
-        self.told.append(f"{_version(after) > _version(before)}: {after['status'] == STATUS}")
+        self.seen.append(f"{_version(after) > _version(before)}: {after['status'] == STATUS}")
 
     def pods_created(self, kind: Kind, job: Object) -> None:
-        self.told.append(f"pods of {kind.name} with {len(job['status'] or {})} fields")
+        self.seen.append(f"pods of {kind.name} with {len(job['status'] or {})} fields")
 
 
 @dataclass
 class World:
-    """A job on the API server and an applier that looks after it."""
+    """A job on the API server and an applier for it."""
 
     client: CountingClient
     job: Object
@@ -100,7 +101,7 @@ class World:
         self.recorder.record(job, event.type, event.reason, event.message, at=at)
 
     async def apply(self, **plan: object) -> tuple[str, ...]:
-        """Why what failed has failed."""
+        """Returns the reasons of the writes that failed."""
         plan["creates"] = tuple(map(creation, plan.get("creates", ())))  # type: ignore[call-overload]
         failures = await self.applier.apply(PYTORCH, self.job, Plan(**plan))  # type: ignore[arg-type]  # checked by Plan
         return tuple(failure.reason for failure in failures)
@@ -159,9 +160,9 @@ async def world(control_plane: ControlPlane, real_namespace: str) -> AsyncIterat
 
 
 async def test_the_status_is_written_before_children_and_events_after_them(world: World) -> None:
-    news = JobEvent("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed.")
+    succeeded = JobEvent("Normal", "PyTorchJobSucceeded", "PyTorchJob job is successfully completed.")
     failures = await world.apply(
-        status=STATUS, creates=(world.pod("job-worker-0"), world.service("job-worker-0")), events=(news,)
+        status=STATUS, creates=(world.pod("job-worker-0"), world.service("job-worker-0")), events=(succeeded,)
     )
 
     assert failures == ()
@@ -178,9 +179,9 @@ async def test_the_status_is_written_before_children_and_events_after_them(world
     assert max(map(_version, children)) < min(map(_version, events))
 
 
-async def test_the_children_of_a_new_job_come_first_and_the_rest_is_left_to_the_next_look(world: World) -> None:
-    counted = Counted()
-    world.applier = world.applier_of(1, counted)
+async def test_children_of_a_new_job_are_created_first_and_its_status_by_the_next_reconcile(world: World) -> None:
+    calls = Calls()
+    world.applier = world.applier_of(1, calls)
     failures = await world.apply(
         status=STATUS,
         status_follows=True,
@@ -191,14 +192,14 @@ async def test_the_children_of_a_new_job_come_first_and_the_rest_is_left_to_the_
 
     assert await world.pods() == ["job-worker-0"]
     assert "status" not in await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
-    assert counted.told == [f"pods of PyTorchJob with {len(STATUS)} fields"]
+    assert calls.seen == [f"pods of PyTorchJob with {len(STATUS)} fields"]
     assert await world.events() == [("Normal", "SuccessfulCreatePod", "Created pod: job-worker-0")]
 
 
-async def test_a_new_job_whose_children_are_refused_gets_its_status_at_once(world: World) -> None:
-    """They may be refused for hours, by a quota for example."""
-    counted = Counted()
-    world.applier = world.applier_of(1, counted)
+async def test_new_job_whose_children_are_rejected_gets_its_status_at_once(world: World) -> None:
+    """They may be rejected for hours, by a quota for example."""
+    calls = Calls()
+    world.applier = world.applier_of(1, calls)
     await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
     (failure,) = await world.apply(
         status=STATUS,
@@ -209,29 +210,29 @@ async def test_a_new_job_whose_children_are_refused_gets_its_status_at_once(worl
     assert "already exists" in failure
     job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
     assert job["status"] == STATUS
-    assert counted.told == ["True: True", "job of PyTorchJob: created"]
+    assert calls.seen == ["True: True", "job of PyTorchJob: created"]
 
 
-async def test_pods_that_are_all_there_are_counted_although_a_service_is_not(world: World) -> None:
-    """The next plan has no pod left to create: nobody would count them then."""
-    counted = Counted()
-    world.applier = world.applier_of(1, counted)
+async def test_launch_is_counted_although_a_service_could_not_be_created(world: World) -> None:
+    """The next plan creates no pod, so it would not count the launch."""
+    calls = Calls()
+    world.applier = world.applier_of(1, calls)
     foreign = world.service("job-worker-0")
     await world.client.create(SERVICES, {**foreign, "metadata": {**foreign["metadata"], "ownerReferences": []}})
     (failure,) = await world.apply(creates=(world.pod("job-worker-0"), world.service("job-worker-0")))
     assert "already exists" in failure
-    assert counted.told == ["pods of PyTorchJob with 0 fields"]
+    assert calls.seen == ["pods of PyTorchJob with 0 fields"]
 
 
-async def test_pods_of_which_one_is_missing_are_not_counted(world: World) -> None:
-    counted = Counted()
-    world.applier = world.applier_of(1, counted)
+async def test_launch_is_not_counted_while_a_pod_is_missing(world: World) -> None:
+    calls = Calls()
+    world.applier = world.applier_of(1, calls)
     await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
     await world.apply(creates=(world.pod("job-worker-0"), world.pod("job-worker-1")))
-    assert counted.told == []
+    assert calls.seen == []
 
 
-async def test_what_became_of_the_children_of_a_new_job_is_told_although_its_status_cannot_be_written(
+async def test_events_about_children_of_a_new_job_are_recorded_although_its_status_cannot_be_written(
     world: World,
 ) -> None:
     world.applier = world.applier_of(1)
@@ -247,7 +248,7 @@ async def test_what_became_of_the_children_of_a_new_job_is_told_although_its_sta
     ]
 
 
-async def test_what_was_written_is_known_at_once(world: World) -> None:
+async def test_written_objects_are_cached_at_once(world: World) -> None:
     await world.apply(status=STATUS, creates=(world.pod("job-worker-0"),))
 
     (known,) = world.observed.pods
@@ -266,12 +267,12 @@ async def test_a_status_write_changes_nothing_but_the_status(world: World) -> No
     after = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
     assert after["spec"] == before["spec"]
     assert before["metadata"]["managedFields"][0] in after["metadata"]["managedFields"]
-    for moving in ("managedFields", "resourceVersion"):
-        del before["metadata"][moving], after["metadata"][moving]
+    for changing in ("managedFields", "resourceVersion"):
+        del before["metadata"][changing], after["metadata"][changing]
     assert after["metadata"] == before["metadata"]
 
 
-async def test_a_status_of_which_the_server_keeps_nothing_is_a_failure(world: World) -> None:
+async def test_status_that_is_pruned_completely_is_a_failure(world: World) -> None:
     assert await world.apply(status=STATUS) == ()
     world.job = await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
 
@@ -290,7 +291,7 @@ async def test_a_conflict_stops_the_plan_before_any_child_changes(world: World) 
     assert await world.events() == []
 
 
-async def test_a_child_that_is_there_already_is_taken_as_created(world: World) -> None:
+async def test_existing_child_counts_as_created(world: World) -> None:
     await world.client.create(PODS, world.pod("job-worker-0"))
 
     assert await world.apply(creates=(world.pod("job-worker-0"),)) == ()
@@ -299,7 +300,7 @@ async def test_a_child_that_is_there_already_is_taken_as_created(world: World) -
     assert await world.events() == []
 
 
-async def test_a_child_that_lost_its_label_cannot_be_watched_and_is_reported(world: World) -> None:
+async def test_child_without_job_label_is_reported(world: World) -> None:
     await world.client.create(PODS, world.pod("job-worker-0", labels={}))
 
     (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
@@ -311,7 +312,7 @@ async def test_a_child_that_lost_its_label_cannot_be_watched_and_is_reported(wor
     assert world.observed.pods == ()
 
 
-async def test_an_object_of_somebody_else_is_left_alone_and_reported(world: World) -> None:
+async def test_object_without_owner_is_left_alone_and_reported(world: World) -> None:
     foreign = await world.client.create(PODS, world.pod("job-worker-0", ownerReferences=[]))
 
     (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
@@ -324,7 +325,7 @@ async def test_an_object_of_somebody_else_is_left_alone_and_reported(world: Worl
     assert (await world.client.get(PODS, "job-worker-0", namespace=world.namespace))["metadata"] == foreign["metadata"]
 
 
-async def test_the_leftover_of_a_former_job_of_the_same_name_is_waited_for_quietly(world: World) -> None:
+async def test_child_of_a_former_job_of_the_same_name_is_retried_without_an_event(world: World) -> None:
     former = {**controller_reference(world.job), "uid": "a-former-uid"}
     leftover = world.pod("job-worker-0", ownerReferences=[former], finalizers=["example.com/hold"])
     await world.client.create(PODS, leftover)
@@ -335,9 +336,9 @@ async def test_the_leftover_of_a_former_job_of_the_same_name_is_waited_for_quiet
     await world.client.patch(PODS, "job-worker-0", {"metadata": {"finalizers": None}}, namespace=world.namespace)
 
 
-async def test_a_stranger_that_is_being_deleted_is_waited_for_quietly(world: World) -> None:
-    leaving = world.pod("job-worker-0", ownerReferences=[], finalizers=["example.com/hold"])
-    await world.client.create(PODS, leaving)
+async def test_foreign_object_that_is_being_deleted_is_retried_without_an_event(world: World) -> None:
+    terminating = world.pod("job-worker-0", ownerReferences=[], finalizers=["example.com/hold"])
+    await world.client.create(PODS, terminating)
     await world.client.delete(PODS, "job-worker-0", namespace=world.namespace, grace_period_seconds=0)
 
     (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
@@ -346,7 +347,7 @@ async def test_a_stranger_that_is_being_deleted_is_waited_for_quietly(world: Wor
     await world.client.patch(PODS, "job-worker-0", {"metadata": {"finalizers": None}}, namespace=world.namespace)
 
 
-async def test_in_a_namespace_that_is_being_deleted_nothing_is_told(world: World) -> None:
+async def test_no_event_is_recorded_in_a_terminating_namespace(world: World) -> None:
     ending = f"{world.namespace}-ending"
     held = {"name": ending, "finalizers": ["example.com/hold"]}
     await world.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": held})
@@ -358,12 +359,12 @@ async def test_in_a_namespace_that_is_being_deleted_nothing_is_told(world: World
     await world.client.patch(NAMESPACES, ending, {"metadata": {"finalizers": None}})
 
 
-async def test_after_a_refusal_no_further_child_is_created(world: World) -> None:
+async def test_rejected_child_stops_further_creates(world: World) -> None:
     world.applier = world.applier_of(1)
     broken = world.pod("job-master-0")
     broken["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
 
-    with pytest.raises(Unacceptable, match=r"template: .*spec\.containers\[0\]\.resources\.requests: Invalid value"):
+    with pytest.raises(InvalidChild, match=r"template: .*spec\.containers\[0\]\.resources\.requests: Invalid value"):
         await world.apply(creates=(broken, world.pod("job-worker-0")))
     assert await world.pods() == []
     ((kind, reason, message),) = await world.events()
@@ -371,7 +372,7 @@ async def test_after_a_refusal_no_further_child_is_created(world: World) -> None
     assert message.startswith('Error creating: Pod "job-master-0" is invalid: ')
 
 
-async def test_a_deletion_takes_only_the_object_that_was_meant(world: World) -> None:
+async def test_delete_has_the_uid_as_precondition(world: World) -> None:
     await world.client.create(PODS, world.pod("job-worker-0"))
 
     (failure,) = await world.apply(deletes=(Delete(PODS, "job-worker-0", "another-uid"),))
@@ -380,12 +381,12 @@ async def test_a_deletion_takes_only_the_object_that_was_meant(world: World) -> 
     assert await world.events() == []
 
 
-async def test_what_was_deleted_is_known_to_be_gone(world: World) -> None:
+async def test_deletions_are_cached_at_once(world: World) -> None:
     await world.apply(creates=(world.pod("job-worker-0"), world.service("job-worker-0")))
     deletes = []
     for resource in (PODS, SERVICES):
-        there = await world.client.get(resource, "job-worker-0", namespace=world.namespace)
-        deletes.append(Delete(resource, "job-worker-0", there["metadata"]["uid"]))
+        stored = await world.client.get(resource, "job-worker-0", namespace=world.namespace)
+        deletes.append(Delete(resource, "job-worker-0", stored["metadata"]["uid"]))
 
     assert await world.apply(deletes=tuple(deletes)) == ()
     observed = world.observed
@@ -395,12 +396,12 @@ async def test_what_was_deleted_is_known_to_be_gone(world: World) -> None:
     assert ("Normal", "SuccessfulDeleteService", "Deleted service: job-worker-0") in await world.events()
 
 
-async def test_deleting_what_is_gone_already_is_no_news(world: World) -> None:
+async def test_delete_of_a_deleted_object_records_no_event(world: World) -> None:
     assert await world.apply(deletes=(Delete(PODS, "job-worker-0", "gone"),)) == ()
     assert await world.events() == []
 
 
-async def test_a_job_past_its_time_is_deleted(world: World) -> None:
+async def test_expired_job_is_deleted(world: World) -> None:
     assert await world.apply(delete_job=True) == ()
     with pytest.raises(NotFound):
         await world.client.get(PYTORCH.resource, "job", namespace=world.namespace)
@@ -421,7 +422,7 @@ async def watching(world: World, *extras: ExtraResource) -> None:
 
 @pytest.mark.parametrize("extra", [AUTOSCALER, CONFIG_MAP, SERVICE_ACCOUNT])
 @pytest.mark.parametrize("labelled", [True, False])
-async def test_an_object_whose_creation_was_not_answered_is_found_and_labelled(
+async def test_existing_extra_object_of_the_job_is_cached_and_labelled(
     world: World, extra: ExtraResource, labelled: bool
 ) -> None:
     await watching(world, extra)
@@ -438,7 +439,7 @@ async def test_an_object_whose_creation_was_not_answered_is_found_and_labelled(
     assert bool(stored["metadata"].get("labels")) is (labelled or extra is not SERVICE_ACCOUNT)
 
 
-async def test_an_object_of_another_owner_is_never_touched(world: World) -> None:
+async def test_extra_object_without_owner_is_never_changed(world: World) -> None:
     await watching(world, CONFIG_MAP)
     present = extra_object(world, CONFIG_MAPS, "job-config", data={"mine": "1"})
     del present["metadata"]["ownerReferences"]
@@ -459,21 +460,21 @@ async def test_pods_wait_for_the_objects_that_they_need(world: World) -> None:
     broken = extra_object(world, CONFIG_MAPS, "job-config", data={"not a key": "1"})
     first = replace(creation(broken), wave=0, job_field="spec.pytorchReplicaSpecs[Master]")
     plan = Plan(creates=(first, creation(world.pod("job-worker-0"))))
-    with pytest.raises(Unacceptable, match=r"spec.pytorchReplicaSpecs\[Master\]: ConfigMap \"job-config\" is invalid"):
+    with pytest.raises(InvalidChild, match=r"spec.pytorchReplicaSpecs\[Master\]: ConfigMap \"job-config\" is invalid"):
         await world.applier.apply(PYTORCH, world.job, plan)
     assert await world.pods() == []
 
 
-async def test_an_object_that_pods_do_not_need_stops_no_pod(world: World) -> None:
+async def test_rejected_object_that_pods_do_not_need_stops_no_create(world: World) -> None:
     await watching(world, CONFIG_MAP)
     broken = replace(creation(extra_object(world, CONFIG_MAPS, "job-config", data={"not a key": "1"})), needed=False)
     plan = Plan(creates=(broken, creation(world.pod("job-worker-0"))))
-    with pytest.raises(Unacceptable):
+    with pytest.raises(InvalidChild):
         await world.applier.apply(PYTORCH, world.job, plan)
     assert await world.pods() == ["job-worker-0"]
 
 
-async def test_an_object_is_updated_as_a_whole_and_only_in_the_version_that_was_seen(world: World) -> None:
+async def test_update_replaces_an_object_only_in_the_observed_version(world: World) -> None:
     await watching(world, CONFIG_MAP)
     stored = await world.client.create(CONFIG_MAPS, extra_object(world, CONFIG_MAPS, "job-config", data={"a": "1"}))
     changed = Replace(CONFIG_MAPS, "job-config", {**stored, "data": {"a": "2"}})
@@ -491,22 +492,22 @@ async def test_a_failed_patch_or_delete_stops_no_create(world: World) -> None:
     assert await world.pods() == ["job-worker-0"]
 
 
-async def test_every_write_that_fails_is_told(world: World, unused_tcp_port: int) -> None:
+async def test_every_failed_write_records_an_event(world: World, unused_tcp_port: int) -> None:
     config = ClusterConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
-    async with CountingClient(config, retries=False) as nobody:
-        told: list[JobEvent] = []
-        events = EventBuffer(lambda _, event, __: told.append(event))
-        applier = Applier(nobody, world.caches, events, parallel_writes=8)
+    async with CountingClient(config, retries=False) as unreachable:
+        recorded: list[JobEvent] = []
+        events = EventBuffer(lambda _, event, __: recorded.append(event))
+        applier = Applier(unreachable, world.caches, events, parallel_writes=8)
         plan = Plan(deletes=(Delete(PODS, "a", "uid"), Delete(SERVICES, "b", "uid")), delete_job=True)
         failures = await applier.apply(PYTORCH, world.job, plan)
 
-    assert [event.reason for event in told] == ["FailedDeletePod", "FailedDeleteService", "FailedDeletePod"]
-    assert {event.type for event in told} == {"Warning"}
-    assert [failure.reason for failure in failures] == [event.message for event in told]
+    assert [event.reason for event in recorded] == ["FailedDeletePod", "FailedDeleteService", "FailedDeletePod"]
+    assert {event.type for event in recorded} == {"Warning"}
+    assert [failure.reason for failure in failures] == [event.message for event in recorded]
     assert all(f"Error deleting: cannot connect to {config.server}" in failure.reason for failure in failures)
 
 
-async def test_a_server_that_asks_for_a_pause_is_heard() -> None:
+async def test_retry_after_of_the_api_server_is_honoured() -> None:
     status = {"kind": "Status", "code": 429, "message": "slow down"}
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(status, status=429, headers={"Retry-After": "45"}))  # longer than the client would wait
@@ -517,7 +518,7 @@ async def test_a_server_that_asks_for_a_pause_is_heard() -> None:
         )
 
 
-async def test_a_new_job_is_not_written_about_while_the_server_asks_for_a_pause() -> None:
+async def test_status_of_a_new_job_is_not_written_while_the_api_server_asks_for_a_pause() -> None:
     status = {"kind": "Status", "code": 429, "message": "slow down"}
     async with scripted_server() as server, Client(server.config) as client:
         server.will(answer(status, status=429, headers={"Retry-After": "45"}))
@@ -530,26 +531,26 @@ async def test_a_new_job_is_not_written_about_while_the_server_asks_for_a_pause(
     assert [seen.method for seen in server.seen] == ["POST"]
 
 
-async def test_writes_of_all_plans_together_are_bounded(world: World) -> None:
+async def test_concurrent_writes_of_all_plans_together_are_bounded(world: World) -> None:
     world.applier = world.applier_of(3)
     plans = [[world.pod(f"job-worker-{plan}{number}") for number in range(6)] for plan in range(3)]
 
     await asyncio.gather(*(world.apply(creates=tuple(pods)) for pods in plans))
     assert len(await world.pods()) == 18
     senders_of_events = 4
-    assert 3 <= world.client.most <= 3 + senders_of_events
+    assert 3 <= world.client.most_in_flight <= 3 + senders_of_events
 
 
 async def test_a_standing_event_is_recorded_once(world: World) -> None:
-    notice = JobEvent("Warning", "ErrImagePull", "Error pod job-worker-0 container pytorch waiting message: no image")
+    warning = JobEvent("Warning", "ErrImagePull", "Error pod job-worker-0 container pytorch waiting message: no image")
     for _ in range(3):
-        await world.apply(standing_events=(notice,))
+        await world.apply(standing_events=(warning,))
     await world.recorder.close()
     (event,) = (await world.client.list(EVENTS, namespace=world.namespace)).items
     assert (event["reason"], event["count"]) == ("ErrImagePull", 1)
 
 
-async def test_a_child_that_an_operator_of_earlier_years_made_gets_the_labels_of_today(world: World) -> None:
+async def test_child_of_an_earlier_operator_gets_the_current_labels(world: World) -> None:
     earlier = {"job-name": "job", "replica-type": "worker", "replica-index": "0", "group-name": "kubeflow.org"}
     await world.client.create(PODS, world.pod("job-worker-0", labels=earlier))
     assert await world.apply(creates=(world.pod("job-worker-0"),)) == ()
@@ -564,7 +565,7 @@ async def test_a_child_that_an_operator_of_earlier_years_made_gets_the_labels_of
     }
 
 
-async def test_a_patch_changes_only_the_object_that_was_meant(world: World) -> None:
+async def test_patch_has_the_uid_as_precondition(world: World) -> None:
     pod = await world.client.create(PODS, world.pod("job-worker-0"))
     body = {"metadata": {"labels": {"seen": "yes"}}}
     (failure,) = await world.apply(patches=(Patch(PODS, "job-worker-0", "another-uid", body),))
@@ -578,7 +579,7 @@ async def test_a_patch_changes_only_the_object_that_was_meant(world: World) -> N
     assert await world.events() == []
 
 
-async def test_a_patch_that_the_server_refuses_is_told(world: World) -> None:
+async def test_rejected_patch_records_an_event(world: World) -> None:
     pod = await world.client.create(PODS, world.pod("job-worker-0"))
     nonsense = Patch(PODS, "job-worker-0", pod["metadata"]["uid"], {"metadata": {"labels": {"not a key": ""}}})
     (failure,) = await world.apply(patches=(nonsense,))
@@ -587,7 +588,7 @@ async def test_a_patch_that_the_server_refuses_is_told(world: World) -> None:
     assert (kind, reason) == ("Warning", "FailedUpdatePod")
 
 
-async def test_a_forced_deletion_waits_for_no_node(world: World) -> None:
+async def test_forced_delete_does_not_wait_for_the_node(world: World) -> None:
     bound = world.pod("job-worker-0")
     bound["spec"]["nodeName"] = "gone"
     pod = await world.client.create(PODS, bound)
@@ -596,9 +597,9 @@ async def test_a_forced_deletion_waits_for_no_node(world: World) -> None:
     assert world.observed.pods == ()
 
 
-async def test_steps_are_counted_once_their_status_is_written(world: World) -> None:
-    counted = Counted()
-    applier = world.applier_of(1, counted)
+async def test_transitions_are_counted_once_their_status_is_written(world: World) -> None:
+    calls = Calls()
+    applier = world.applier_of(1, calls)
     pod = world.pod("job-worker-0")
     plan = Plan(status=STATUS, transitions=(Transition.CREATED,), creates=(creation(pod),))
     await applier.apply(PYTORCH, world.job, plan)
@@ -606,14 +607,14 @@ async def test_steps_are_counted_once_their_status_is_written(world: World) -> N
         await applier.apply(
             PYTORCH, world.job, Plan(status={}, transitions=(Transition.FAILED,), creates=(creation(pod),))
         )
-    assert counted.told == ["True: True", "job of PyTorchJob: created", f"pods of PyTorchJob with {len(STATUS)} fields"]
+    assert calls.seen == ["True: True", "job of PyTorchJob: created", f"pods of PyTorchJob with {len(STATUS)} fields"]
 
 
 def creation(child: Object) -> Create:
     resources = (PODS, SERVICES, AUTOSCALERS, CONFIG_MAPS, SERVICE_ACCOUNTS)
     resource = next(one for one in resources if one.kind == child["kind"])
     announced = resource in {PODS, SERVICES}
-    return Create(resource, child["metadata"]["name"], _BLAMED, lambda: child, PODS_WAVE, announced=announced)
+    return Create(resource, child["metadata"]["name"], _JOB_FIELD, lambda: child, PODS_WAVE, announced=announced)
 
 
 def _version(obj: Object) -> int:

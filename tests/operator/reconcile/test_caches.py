@@ -1,4 +1,4 @@
-"""What the operator knows: whose children are whose, and what an answer to a deletion says."""
+"""The operator's caches: the children of each job, and what the response to a DELETE means."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ JOB = raw_metadata(RAW)
 OWNER = controller_reference(RAW)
 
 
-def test_a_job_sees_its_children_and_whatever_else_carries_its_name() -> None:
+def test_job_observes_its_children_and_other_objects_with_its_name() -> None:
     caches = Caches(KINDS)
     children = [
         PodBuilder("Master", 0).raw(),
         PodBuilder("Worker", 0, uid="of-a-former-job").owner("another-uid").raw(),
-        PodBuilder("Worker", 1, uid="nobodys").owner(None).raw(),
+        PodBuilder("Worker", 1, uid="without-owner").owner(None).raw(),
         PodBuilder("Worker", 0, job="other", uid="of-another-job").owner("other-uid").raw(),
     ]
     for child in children:
@@ -41,18 +41,22 @@ def test_a_job_sees_its_children_and_whatever_else_carries_its_name() -> None:
     caches.services.remember(service("Master", 0))
 
     observed = caches.observe(JOB, taken_ports=frozenset({1}))
-    assert sorted(pod.metadata.uid for pod in observed.pods) == ["digits-master-0-uid", "nobodys", "of-a-former-job"]
+    assert sorted(pod.metadata.uid for pod in observed.pods) == [
+        "digits-master-0-uid",
+        "of-a-former-job",
+        "without-owner",
+    ]
     assert [one.metadata.name for one in observed.services] == ["digits-master-0"]
     assert observed.taken_ports == {1}
 
 
-def test_a_child_that_lost_its_label_is_still_seen_by_its_owner() -> None:
+def test_relabelled_child_is_still_observed_by_its_owner() -> None:
     caches = Caches(KINDS)
     caches.pods.remember(PodBuilder("Master", 0).metadata(labels={"training.kubeflow.org/job-name": "renamed"}).raw())
     assert len(caches.observe(JOB, taken_ports=frozenset()).pods) == 1
 
 
-def test_answer_about_a_child_without_job_label_is_not_kept() -> None:
+def test_response_about_a_child_without_job_label_is_not_cached() -> None:
     """The label was removed while our write was in flight. The watch has reported the child as deleted already."""
     caches = Caches(KINDS)
     caches.pods.remember(PodBuilder("Master", 0).raw())
@@ -77,7 +81,7 @@ def test_extra_objects_are_found_by_owner_and_by_the_label_with_the_jobs_name() 
     ]
 
 
-def test_an_object_that_no_watch_shows_can_be_claimed_until_its_job_is_forgotten() -> None:
+def test_object_that_no_watch_shows_is_observed_until_its_job_is_forgotten() -> None:
     caches = Caches(KINDS)
     caches.claim("team/digits", read_extra(extra(SERVICE_ACCOUNTS, "digits-launcher", {})))
     (found,) = caches.observe(JOB, taken_ports=frozenset()).extras
@@ -91,7 +95,7 @@ def extra(resource: Resource, name: str, content: Object, **metadata: Any) -> Ob
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": known, **content}
 
 
-def test_nodes_and_priorities_are_seen_where_we_may_look() -> None:
+def test_nodes_and_priorities_are_observed_where_the_operator_watches_them() -> None:
     assert Caches(KINDS).observe(JOB, taken_ports=frozenset()).nodes is None
     caches = Caches(KINDS, cluster_resources=[NODES, PRIORITY_CLASSES])
     assert caches.nodes is not None
@@ -108,29 +112,31 @@ def test_nodes_and_priorities_are_seen_where_we_may_look() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "going"),
+    ("response", "terminating"),
     [
         pytest.param(PodBuilder().terminating(grace=30).raw(), True, id="grace period runs"),
-        pytest.param(PodBuilder().terminating(grace=0).raw(), False, id="left at once"),
+        pytest.param(PodBuilder().terminating(grace=0).raw(), False, id="deleted at once"),
         pytest.param(
-            PodBuilder().terminating(grace=0).metadata(finalizers=["example.com/hold"]).raw(), True, id="held"
+            PodBuilder().terminating(grace=0).metadata(finalizers=["example.com/hold"]).raw(),
+            True,
+            id="has a finalizer",
         ),
         pytest.param(service("Worker", 0), False, id="a service has no grace period"),
         pytest.param({"kind": "Status", "status": "Success"}, False, id="a Status"),
         pytest.param({}, False, id="not found"),
     ],
 )
-def test_the_answer_to_a_deletion_says_whether_the_object_is_still_there(answer: Object, going: bool) -> None:
-    assert is_terminating(answer) is going
+def test_response_to_a_delete_shows_whether_the_object_still_exists(response: Object, terminating: bool) -> None:
+    assert is_terminating(response) is terminating
 
 
-def test_a_deletion_is_known_before_the_watch_tells_of_it() -> None:
+def test_deletion_is_cached_before_the_watch_event_arrives() -> None:
     caches = Caches(KINDS)
     pod = PodBuilder("Worker", 0).raw()
     caches.pods.remember(pod)
 
-    answer = PodBuilder("Worker", 0).terminating().metadata(resourceVersion="2").raw()
-    caches.pods.remember_deletion(answer, key="team/digits-worker-0", uid="digits-worker-0-uid")
+    response = PodBuilder("Worker", 0).terminating().metadata(resourceVersion="2").raw()
+    caches.pods.remember_deletion(response, key="team/digits-worker-0", uid="digits-worker-0-uid")
     (known,) = caches.observe(JOB, taken_ports=frozenset()).pods
     assert known.metadata.terminating
 

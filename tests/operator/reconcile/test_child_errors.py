@@ -1,43 +1,43 @@
-"""Which refusals of a child are final, and which field of the job they are blamed on."""
+"""Which errors about a child are permanent, and which field of the job they name."""
 
 import pytest
 
 from trainwright.kube.client.errors import ApiError, BadRequest, Forbidden, Invalid, Unreachable
 from trainwright.objects import Object
-from trainwright.operator.reconcile.child_errors import final_refusal
+from trainwright.operator.reconcile.child_errors import permanent_error
 
 TEMPLATE = "spec.pytorchReplicaSpecs[Worker].template"
 FIELD = {"reason": "FieldValueInvalid", "message": "Invalid value", "field": "spec.containers[0].name"}
 
 
-def said(error: type[ApiError], message: str, *causes: Object) -> ApiError:
+def api_error(error: type[ApiError], message: str, *causes: Object) -> ApiError:
     return error({"message": message, "details": {"causes": list(causes)}})
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        said(Invalid, 'Pod "a" is invalid: spec.containers[0].name: Invalid value: ""', FIELD),
-        said(
+        api_error(Invalid, 'Pod "a" is invalid: spec.containers[0].name: Invalid value: ""', FIELD),
+        api_error(
             BadRequest, 'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.a"'
         ),
     ],
 )
-def test_a_field_that_the_server_finds_wrong_is_final(error: ApiError) -> None:
-    assert final_refusal(TEMPLATE, error) == f"{TEMPLATE}: {error}"
+def test_rejected_field_is_a_permanent_error(error: ApiError) -> None:
+    assert permanent_error(TEMPLATE, error) == f"{TEMPLATE}: {error}"
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        said(Forbidden, 'pods "a" is forbidden: exceeded quota', FIELD),
-        said(Invalid, 'admission webhook "x.example.com" denied the request: spec.a: Invalid value: 1', FIELD),
-        said(BadRequest, 'admission webhook "x.example.com" denied the request: the queue is closed'),
-        # A ValidatingAdmissionPolicy answers so.
-        said(Invalid, 'pods "a" is forbidden: policy denied request: not today', {"message": "not today"}),
+        api_error(Forbidden, 'pods "a" is forbidden: exceeded quota', FIELD),
+        api_error(Invalid, 'admission webhook "x.example.com" denied the request: spec.a: Invalid value: 1', FIELD),
+        api_error(BadRequest, 'admission webhook "x.example.com" denied the request: the queue is closed'),
+        # The response of a ValidatingAdmissionPolicy.
+        api_error(Invalid, 'pods "a" is forbidden: policy denied request: not today', {"message": "not today"}),
         Invalid({"message": "no details", "details": None}),
         Unreachable("cannot connect"),
     ],
 )
-def test_what_may_change_without_the_job_is_not_final(error: Exception) -> None:
-    assert final_refusal(TEMPLATE, error) is None
+def test_error_that_may_end_without_a_change_of_the_job_is_not_permanent(error: Exception) -> None:
+    assert permanent_error(TEMPLATE, error) is None

@@ -1,4 +1,4 @@
-"""One look at one job on a real API server: the four outcomes. No watch runs, so nothing is known but what was told."""
+"""Reconciles jobs on a real API server: the four outcomes. No watch runs, so the caches have only what a test adds."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -29,14 +29,14 @@ START = datetime(2026, 11, 15, 4, 0, tzinfo=UTC)
 
 
 class Bench:
-    """A reconciler that knows the jobs it was given."""
+    """A reconciler with the submitted jobs in its caches."""
 
     def __init__(self, client: Client, settings: Settings = Settings()) -> None:  # noqa: B008 (a frozen value)
         self.client = client
         self.caches = Caches(KINDS, cluster_resources=[NODES])
         self.now = START
-        self.told: list[JobEvent] = []
-        events = EventBuffer(lambda _, event, __: self.told.append(event))
+        self.events: list[JobEvent] = []
+        events = EventBuffer(lambda _, event, __: self.events.append(event))
         self._reconciler = Reconciler(
             kinds=KINDS,
             settings=settings,
@@ -50,31 +50,33 @@ class Bench:
         self.caches.jobs[PYTORCH.name].store.remember(job)
         return job
 
-    async def look(self, job: Object) -> Outcome:
+    async def reconcile(self, job: Object) -> Outcome:
         metadata = job["metadata"]
         return await self._reconciler.reconcile(ObjectKey(PYTORCH.name, metadata["namespace"], metadata["name"]))
 
-    async def look_until_settled(self, job: Object) -> Outcome:
-        while (outcome := await self.look(job)) == RequeueAfter(0):
+    async def reconcile_until_settled(self, job: Object) -> Outcome:
+        while (outcome := await self.reconcile(job)) == RequeueAfter(0):
             pass
         return outcome
 
 
-async def test_a_job_that_is_gone_or_going_is_left_alone(client: Client, real_namespace: str) -> None:
+async def test_deleted_or_terminating_job_gets_no_children(client: Client, real_namespace: str) -> None:
     bench = Bench(client)
     unknown = {"metadata": {"namespace": real_namespace, "name": "unknown"}}
-    assert await bench.look(unknown) == Done()
+    assert await bench.reconcile(unknown) == Done()
 
-    going = JobBuilder("going", namespace=real_namespace).metadata(deletionTimestamp="2026-11-15T04:00:00Z").raw()
-    bench.caches.jobs[PYTORCH.name].store.remember(going)
-    assert await bench.look(going) == Done()
+    terminating = (
+        JobBuilder("terminating", namespace=real_namespace).metadata(deletionTimestamp="2026-11-15T04:00:00Z").raw()
+    )
+    bench.caches.jobs[PYTORCH.name].store.remember(terminating)
+    assert await bench.reconcile(terminating) == Done()
     assert (await client.list(PODS, namespace=real_namespace)).items == []
 
 
-async def test_without_any_watch_no_child_is_created_twice(client: Client, real_namespace: str) -> None:
+async def test_no_child_is_created_twice_without_a_watch(client: Client, real_namespace: str) -> None:
     bench = Bench(client)
     job = await bench.submit(JobBuilder("blind", namespace=real_namespace).master().workers(3))
-    assert await bench.look_until_settled(job) == Done()
+    assert await bench.reconcile_until_settled(job) == Done()
 
     created = (await client.list(PODS, namespace=real_namespace)).items
     assert [pod["metadata"]["name"] for pod in created] == [
@@ -84,40 +86,38 @@ async def test_without_any_watch_no_child_is_created_twice(client: Client, real_
         "blind-worker-2",
     ]
     assert len((await client.list(SERVICES, namespace=real_namespace)).items) == 4
-    assert await bench.look(job) == Done()
+    assert await bench.reconcile(job) == Done()
     assert len(bench.caches.pods.store.all()) == 4
 
 
-async def test_a_deadline_asks_for_another_look_in_time(client: Client, real_namespace: str) -> None:
+async def test_job_with_a_deadline_is_requeued_for_it(client: Client, real_namespace: str) -> None:
     bench = Bench(client)
     builder = JobBuilder("due", namespace=real_namespace).master().run_policy(activeDeadlineSeconds=60)
     job = await bench.submit(builder)
-    assert await bench.look_until_settled(job) == RequeueAfter(60)
+    assert await bench.reconcile_until_settled(job) == RequeueAfter(60)
 
     bench.now += timedelta(seconds=45)
-    assert await bench.look(job) == RequeueAfter(15)
+    assert await bench.reconcile(job) == RequeueAfter(15)
 
     bench.now += timedelta(seconds=15)
-    await bench.look_until_settled(job)
+    await bench.reconcile_until_settled(job)
     failed = await client.get(PYTORCH.resource, "due", namespace=real_namespace)
     assert failed["status"]["conditions"][-1]["message"] == (
         "Job due has failed because it was active longer than specified deadline"
     )
 
 
-async def test_a_job_that_changed_in_the_meantime_is_looked_at_again_when_the_watch_has_caught_up(
-    client: Client, real_namespace: str
-) -> None:
+async def test_conflict_is_resolved_when_the_watch_has_caught_up(client: Client, real_namespace: str) -> None:
     bench = Bench(client)
     job = await bench.submit(JobBuilder("busy", namespace=real_namespace).master())
-    assert await bench.look(job) == RequeueAfter(0), "the pods of a new job do not wait for its status"
+    assert await bench.reconcile(job) == RequeueAfter(0), "the pods of a new job do not wait for its status"
     newer = await client.patch(PYTORCH.resource, "busy", {"metadata": {"labels": {"a": "b"}}}, namespace=real_namespace)
 
-    assert await bench.look(job) == RequeueAfter(1.0)
+    assert await bench.reconcile(job) == RequeueAfter(1.0)
     assert "status" not in await client.get(PYTORCH.resource, "busy", namespace=real_namespace)
 
     bench.caches.jobs[PYTORCH.name].store.remember(newer)
-    assert await bench.look_until_settled(job) == Done()
+    assert await bench.reconcile_until_settled(job) == Done()
 
 
 class ContestedClient(Client):
@@ -139,63 +139,63 @@ async def test_conflicts_in_a_row_back_off_and_are_logged_once(
     async with ContestedClient(control_plane.config) as client:
         bench = Bench(client)
         job = await bench.submit(JobBuilder("contested", namespace=real_namespace).master())
-        await bench.look(job)
+        await bench.reconcile(job)
 
-        outcomes = [await bench.look(job) for _ in range(8)]
+        outcomes = [await bench.reconcile(job) for _ in range(8)]
 
         assert outcomes == [RequeueAfter(seconds) for seconds in (1, 2, 4, 8, 16, 32, 60, 60)]
         (warning,) = caplog.messages
         assert warning.startswith(f"PyTorchJob/{real_namespace}/contested: 5 conflicts in a row")
 
         client.contested = False
-        assert await bench.look_until_settled(job) == Done()
+        assert await bench.reconcile_until_settled(job) == Done()
 
 
-async def test_a_job_that_cannot_run_is_given_up_and_says_why_once(client: Client, real_namespace: str) -> None:
+async def test_invalid_job_fails_terminally_and_reports_it_once(client: Client, real_namespace: str) -> None:
     bench = Bench(client)
     job = await bench.submit(JobBuilder("bad", namespace=real_namespace).workers(1, pod=template(name="other")))
 
-    assert isinstance(await bench.look_until_settled(job), Terminal)
+    assert isinstance(await bench.reconcile_until_settled(job), Terminal)
     refused = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
     assert refused["status"]["conditions"][-1]["type"] == "Failed"
 
-    outcome = await bench.look(job)
+    outcome = await bench.reconcile(job)
     assert isinstance(outcome, Terminal)
     assert "spec.pytorchReplicaSpecs[Worker].template.spec.containers" in outcome.reason
     again = await client.get(PYTORCH.resource, "bad", namespace=real_namespace)
     assert again["metadata"]["resourceVersion"] == refused["metadata"]["resourceVersion"]
-    assert [event.reason for event in bench.told] == ["PyTorchJobFailedValidation"]
+    assert [event.reason for event in bench.events] == ["PyTorchJobFailedValidation"]
 
 
-async def test_an_api_server_that_does_not_answer_is_tried_again(unused_tcp_port: int) -> None:
+async def test_unreachable_api_server_is_retried(unused_tcp_port: int) -> None:
     config = ClusterConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
-    async with Client(config, retries=False) as nobody:
-        bench = Bench(nobody)
+    async with Client(config, retries=False) as unreachable:
+        bench = Bench(unreachable)
         job = JobBuilder("lost").master().raw()
         bench.caches.jobs[PYTORCH.name].store.remember(job)
 
-        outcome = await bench.look(job)
+        outcome = await bench.reconcile(job)
     assert isinstance(outcome, Retry)
     assert config.server in outcome.reason
 
 
-async def test_an_api_server_that_asks_for_a_pause_is_left_alone_for_so_long() -> None:
+async def test_retry_after_of_the_api_server_is_honoured() -> None:
     status = {"kind": "Status", "code": 429, "message": "slow down"}
     async with scripted_server() as server, Client(server.config) as client:
         server.will(*[answer(status, status=429, headers={"Retry-After": "45"})] * 3)
         bench = Bench(client)
         job = JobBuilder("patient").master().suspend().raw()
         bench.caches.jobs[PYTORCH.name].store.remember(job)
-        assert await bench.look(job) == Retry("writing the status: slow down", seconds=45)
-        # What became of the status has to be found out first.
-        assert await bench.look(job) == Retry("looking at the status that was written: slow down", seconds=45)
+        assert await bench.reconcile(job) == Retry("failed to write the status: slow down", seconds=45)
+        # The result of the status write has to be known first.
+        assert await bench.reconcile(job) == Retry("failed to read back the status: slow down", seconds=45)
     assert [seen.method for seen in server.seen] == ["PUT", "GET", "GET"]
 
 
-async def test_plans_in_flight_never_choose_the_same_port(client: Client, real_namespace: str) -> None:
+async def test_plans_in_flight_never_assign_the_same_port(client: Client, real_namespace: str) -> None:
     bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
     jobs = [await bench.submit(JobBuilder(f"job-{n}", namespace=real_namespace).master()) for n in range(8)]
-    await asyncio.gather(*(bench.look_until_settled(job) for job in jobs))
+    await asyncio.gather(*(bench.reconcile_until_settled(job) for job in jobs))
 
     chosen = [
         (await client.get(PYTORCH.resource, f"job-{n}", namespace=real_namespace))["status"]["ports"]["master-0"]
@@ -205,13 +205,13 @@ async def test_plans_in_flight_never_choose_the_same_port(client: Client, real_n
     assert 23456 in chosen
 
 
-async def test_a_port_on_which_the_node_reports_a_listener_is_not_chosen(client: Client, real_namespace: str) -> None:
+async def test_port_that_the_node_reports_as_listening_is_not_assigned(client: Client, real_namespace: str) -> None:
     bench = Bench(client, Settings(addressing=Addressing.HOST_PORTS))
     annotations = {"node.trainwright.dev/listening-ports": "22,23456,23457"}
     assert bench.caches.nodes is not None
     bench.caches.nodes.remember({"metadata": {"name": "local", "resourceVersion": "1", "annotations": annotations}})
     job = await bench.submit(JobBuilder("moved", namespace=real_namespace).master())
-    await bench.look_until_settled(job)
+    await bench.reconcile_until_settled(job)
 
     status = (await client.get(PYTORCH.resource, "moved", namespace=real_namespace))["status"]
     assert status["ports"] == {"master-0": 23458}

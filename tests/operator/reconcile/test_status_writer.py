@@ -1,4 +1,4 @@
-"""Over a definition that drops our status fields, as upstream's does: nothing is forgotten, and all is told."""
+"""Under a CRD that prunes our status fields, as upstream's does, an annotation keeps them and an event reports it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,22 +33,22 @@ from trainwright.operator.setup.crds import install_crds, kinds_pruning_status
 
 @pytest.fixture
 async def kind(client: Client, real_namespace: str) -> AsyncIterator[Kind]:
-    """A kind like PyTorchJob, of its own for each test, with a definition like upstream's."""
+    """A kind like PyTorchJob, one for each test, with a CRD like upstream's."""
     number = real_namespace.removeprefix("test-")
     kind = replace(PYTORCH, name=f"Pruning{number}", plural=f"pruning{number}")
-    await client.create(CUSTOM_RESOURCE_DEFINITIONS, upstream_definition(kind))
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, upstream_crd(kind))
     await eventually(lambda: served(client, kind), bool)
     yield kind
     await client.delete(CUSTOM_RESOURCE_DEFINITIONS, f"{kind.plural}.kubeflow.org")
 
 
-def upstream_definition(kind: Kind) -> Object:
-    """Ours without the fields that upstream does not know."""
-    definition = deepcopy(render_crd(kind))
-    status = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+def upstream_crd(kind: Kind) -> Object:
+    """Our CRD without the fields that upstream's does not declare."""
+    crd = deepcopy(render_crd(kind))
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     for field in FIELDS:
         del status["properties"][field]
-    return definition
+    return crd
 
 
 async def served(client: Client, kind: Kind) -> bool:
@@ -62,7 +62,7 @@ async def served(client: Client, kind: Kind) -> bool:
 @pytest.mark.apiserver
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("known_beforehand", [True, False])
-async def test_a_memory_outlives_the_operator(
+async def test_pruned_fields_outlive_the_operator(
     client: Client, real_namespace: str, kind: Kind, known_beforehand: bool
 ) -> None:
     options: dict[str, Any] = {"kinds": {kind.name: kind}, "namespace": real_namespace}
@@ -79,27 +79,29 @@ async def test_a_memory_outlives_the_operator(
             await kubelet.finish("job-worker-0", exit_code=130)  # replaced, and counted
             await eventually(lambda: uid(client, real_namespace, "job-worker-0"), lambda now: now not in {"", first})
             await kubelet.finish("job-worker-1")
-            await eventually(lambda: memory(client, kind, real_namespace), lambda text: '"completedIndexes"' in text)
+            await eventually(
+                lambda: annotation(client, kind, real_namespace), lambda text: '"completedIndexes"' in text
+            )
             await settled(operator)
             assert operator.prunes_status == {kind.name}
         job = await client.get(kind.resource, "job", namespace=real_namespace)
         assert not set(FIELDS) & set(job["status"])
         assert '"restarts":{"Worker":1}' in job["metadata"]["annotations"][ANNOTATION]
 
-        # The finished rank's pod goes, and a new operator has to know that its work is done.
+        # The pod of the finished rank is deleted. A new operator must not create it again.
         await client.delete(PODS, "job-worker-1", namespace=real_namespace, grace_period_seconds=0)
         async with running_operator(client, **options) as operator:
             await settled(operator)
             assert await uid(client, real_namespace, "job-worker-1") == ""
             before = await client.get(kind.resource, "job", namespace=real_namespace)
             assert before["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"]
-            (said,) = await told(client, real_namespace)
-            assert f"{kind.plural}.kubeflow.org does not declare status." in said
+            (message,) = await messages(client, real_namespace)
+            assert f"{kind.plural}.kubeflow.org does not declare status." in message
 
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(60)
-async def test_when_the_definition_keeps_our_fields_the_annotation_goes(
+async def test_annotation_is_removed_when_the_crd_declares_our_fields(
     client: Client, real_namespace: str, kind: Kind
 ) -> None:
     options: dict[str, Any] = {"kinds": {kind.name: kind}, "namespace": real_namespace, "prunes_status": {kind.name}}
@@ -109,12 +111,12 @@ async def test_when_the_definition_keeps_our_fields_the_annotation_goes(
             await submit(client, builder)
             await running(client, kind, real_namespace)
             await kubelet.finish("job-worker-0")
-            await eventually(lambda: memory(client, kind, real_namespace), bool)
+            await eventually(lambda: annotation(client, kind, real_namespace), bool)
             await settled(operator)
         await install_crds(client, [kind])
-        await eventually(lambda: keeps(client, kind, real_namespace), bool)
+        await eventually(lambda: declares_our_fields(client, kind, real_namespace), bool)
         async with running_operator(client, **(options | {"prunes_status": ()})) as operator:
-            await eventually(lambda: memory(client, kind, real_namespace), lambda text: text == "")
+            await eventually(lambda: annotation(client, kind, real_namespace), lambda text: text == "")
             await settled(operator)
             job = await client.get(kind.resource, "job", namespace=real_namespace)
             assert job["status"]["completedIndexes"] == {"Worker": "0"}
@@ -122,7 +124,7 @@ async def test_when_the_definition_keeps_our_fields_the_annotation_goes(
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(60)
-async def test_which_definitions_drop_fields_is_read_from_the_published_schema(
+async def test_kinds_pruning_status_are_read_from_the_published_schema(
     client: Client, real_namespace: str, kind: Kind
 ) -> None:
     absent = replace(PYTORCH, name="Absent", plural="absents")
@@ -132,7 +134,7 @@ async def test_which_definitions_drop_fields_is_read_from_the_published_schema(
     assert found == {kind.name}
 
 
-# In front of a server whose answers are written down
+# With a scripted server
 
 
 VISIBLE: Object = {"conditions": [], "replicaStatuses": {"Worker": {"active": 1}}}
@@ -140,7 +142,7 @@ STATUS: Object = {**VISIBLE, "restarts": {"Worker": 1}}
 CONFLICT = answer({"kind": "Status", "code": 409, "reason": "Conflict", "message": "changed"}, status=409)
 
 
-class Steps(Observer):
+class Transitions(Observer):
     def __init__(self) -> None:
         self.seen: list[Transition] = []
 
@@ -156,40 +158,40 @@ def job_at(version: int, status: Object, *, annotated: bool = False) -> Object:
 
 
 @asynccontextmanager
-async def writing(steps: Steps) -> AsyncIterator[tuple[ScriptedServer, StatusWriter]]:
+async def writing(transitions: Transitions) -> AsyncIterator[tuple[ScriptedServer, StatusWriter]]:
     async with scripted_server() as server, Client(server.config) as client:
         caches, events = Caches(KINDS), EventBuffer(lambda _, __, ___: None)
         yield (
             server,
-            StatusWriter(client, caches, events, steps, asyncio.Semaphore(1), prunes_status={PYTORCH.name}),
+            StatusWriter(client, caches, events, transitions, asyncio.Semaphore(1), prunes_status={PYTORCH.name}),
         )
 
 
-async def test_a_memory_whose_answer_was_lost_is_found_and_counts_once() -> None:
-    steps = Steps()
+async def test_annotation_whose_response_was_lost_is_read_back_and_counts_once() -> None:
+    transitions = Transitions()
     plan = Plan(status=STATUS, transitions=(Transition.RESTARTED,))
-    async with writing(steps) as (server, writer):
-        # The client asks again when the connection breaks, and is refused because of its own first try.
+    async with writing(transitions) as (server, writer):
+        # The client retries when the connection breaks, and conflicts with its own first try.
         server.will(cut, CONFLICT, answer(job_at(2, VISIBLE, annotated=True)))
         result = await writer.write(PYTORCH, job_at(1, VISIBLE), STATUS, plan)
         assert [seen.method for seen in server.seen] == ["PATCH", "PATCH", "GET"]
     assert result.failure is None
     assert result.event
     assert result.event.reason == "StatusFieldsDropped"
-    assert steps.seen == [Transition.RESTARTED]
+    assert transitions.seen == [Transition.RESTARTED]
 
 
-async def test_a_memory_that_somebody_else_prevented_is_a_conflict() -> None:
-    steps = Steps()
-    async with writing(steps) as (server, writer):
+async def test_annotation_that_conflicts_with_another_client_raises() -> None:
+    transitions = Transitions()
+    async with writing(transitions) as (server, writer):
         server.will(CONFLICT, answer(job_at(2, VISIBLE)))
         with pytest.raises(Conflict):
             await writer.write(PYTORCH, job_at(1, VISIBLE), STATUS, Plan(status=STATUS))
-    assert steps.seen == []
+    assert transitions.seen == []
 
 
-async def test_the_memory_is_written_before_the_status_and_goes_once_the_status_keeps_it() -> None:
-    async with writing(Steps()) as (server, writer):
+async def test_annotation_is_written_before_the_status_and_removed_once_the_status_has_its_fields() -> None:
+    async with writing(Transitions()) as (server, writer):
         stored = job_at(3, STATUS, annotated=True)
         server.will(answer(job_at(2, {}, annotated=True)), answer(stored))
         await writer.write(PYTORCH, job_at(1, {}), STATUS, Plan(status=STATUS))
@@ -199,14 +201,14 @@ async def test_the_memory_is_written_before_the_status_and_goes_once_the_status_
         assert msgspec.json.decode(put.body)["metadata"]["resourceVersion"] == "2"
         assert writer.prunes_status == set()
 
-        assert writer.is_outdated(PYTORCH, stored)
+        assert writer.has_outdated_annotation(PYTORCH, stored)
         server.will(answer(stored), answer(job_at(4, STATUS)))
-        await writer.move_memory(PYTORCH, stored)
+        await writer.move_annotation_to_status(PYTORCH, stored)
         assert msgspec.json.decode(server.seen[-1].body)["metadata"]["annotations"] == {ANNOTATION: None}
-        assert not writer.is_outdated(PYTORCH, job_at(4, STATUS))
+        assert not writer.has_outdated_annotation(PYTORCH, job_at(4, STATUS))
 
 
-async def test_a_cluster_that_shows_no_schema_is_taken_to_keep_everything() -> None:
+async def test_cluster_without_published_schema_is_assumed_to_prune_nothing() -> None:
     async with scripted_server() as server, Client(server.config, retries=False) as client:
         server.will(answer({"kind": "Status", "code": 403, "message": "no"}, status=403), answer(b"<html>"))
         assert await kinds_pruning_status(client, KINDS.values()) == frozenset()
@@ -223,13 +225,13 @@ async def running(client: Client, kind: Kind, namespace: str) -> None:
     await eventually(active, lambda count: count == wanted)
 
 
-async def memory(client: Client, kind: Kind, namespace: str) -> str:
+async def annotation(client: Client, kind: Kind, namespace: str) -> str:
     job = await client.get(kind.resource, "job", namespace=namespace)
     return str((job["metadata"].get("annotations") or {}).get(ANNOTATION, ""))
 
 
-async def keeps(client: Client, kind: Kind, namespace: str) -> bool:
-    """Whether the server serves the new definition by now: tried on a job of its own."""
+async def declares_our_fields(client: Client, kind: Kind, namespace: str) -> bool:
+    """True if the API server uses the new CRD by now: tried on another job."""
     name = "probe"
     try:
         probe = await client.get(kind.resource, name, namespace=namespace)
@@ -250,14 +252,14 @@ async def uid(client: Client, namespace: str, pod: str) -> str:
         return ""
 
 
-async def told(client: Client, namespace: str) -> list[str]:
+async def messages(client: Client, namespace: str) -> list[str]:
     found = (await client.list(EVENTS, namespace=namespace)).items
     return [event["message"] for event in found if event["reason"] == "StatusFieldsDropped"]
 
 
-async def test_the_memory_of_a_job_that_somebody_else_manages_is_not_ours_to_move() -> None:
+async def test_annotation_of_a_job_that_another_controller_manages_is_not_moved() -> None:
     builder = JobBuilder().master().annotation(ANNOTATION, "{}")
-    async with writing(Steps()) as (_, writer):
+    async with writing(Transitions()) as (_, writer):
         writer.prunes_status.clear()
-        assert writer.is_outdated(PYTORCH, builder.raw())
-        assert not writer.is_outdated(PYTORCH, builder.run_policy(managedBy=MULTIKUEUE).raw())
+        assert writer.has_outdated_annotation(PYTORCH, builder.raw())
+        assert not writer.has_outdated_annotation(PYTORCH, builder.run_policy(managedBy=MULTIKUEUE).raw())

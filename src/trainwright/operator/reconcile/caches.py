@@ -1,7 +1,7 @@
-"""What the operator knows of the cluster without asking: jobs whole, their children as trimmed views.
+"""The operator's caches: whole jobs, and their children as trimmed views.
 
-Watches keep it up to date, and every answer to a write of our own goes in at once, so that no decision rests on a
-picture that is older than what we did ourselves.
+Watches keep them up to date. The response to each of our own writes is stored at once, so that no plan is based on a
+state from before that write.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from trainwright.objects.pods import Pod
 from trainwright.objects.resources import NODES, PODS, PRIORITY_CLASSES, SERVICES, Resource
 
 _JOB = "job"
-"""The index of children by job: by the uid of the one that controls them and by the name of the one they carry."""
+"""The index of children by job: by the uid of their controller, and by the job's name in their label."""
 
 
 class PriorityClass(View, frozen=True):
@@ -36,9 +36,9 @@ C = TypeVar("C", Pod, ServiceView, ExtraView)
 
 
 class Jobs:
-    """All jobs of one kind, as they are in the API but for the record of who set which field: it is as long as the
-    job itself, nobody here reads it, and the server keeps it when a status is written without it. What a job carries
-    as a memory, because its CRD drops our fields, stands in its status again."""
+    """All jobs of one kind, without managedFields: they are as long as the job itself, the operator does not need them,
+    and the API server keeps them when a status is written without. Status fields that the CRD prunes are restored from
+    the annotation."""
 
     def __init__(self, kind: Kind) -> None:
         self.resource = kind.resource
@@ -48,14 +48,14 @@ class Jobs:
         metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
         return recalled({**job, "metadata": metadata})
 
-    def remember(self, answer: Object) -> None:
-        """Takes in the answer to a write."""
-        self.store.remember(self.read(answer))
+    def remember(self, response: Object) -> None:
+        """Stores the response to a write."""
+        self.store.remember(self.read(response))
 
 
 @dataclass(frozen=True)
 class Views(Generic[V]):
-    """All objects of one resource that concern the operator, trimmed to what decisions depend on."""
+    """All objects of one resource that the operator watches, trimmed to what plans depend on."""
 
     resource: Resource
     convert: Callable[[Object], V] | type[V]
@@ -63,18 +63,17 @@ class Views(Generic[V]):
     extra: ExtraResource | None = None
     """Set for resources of extra objects: what the operator may do with them."""
 
-    def read(self, answer: Object) -> V:
-        return msgspec.convert(answer, self.convert) if isinstance(self.convert, type) else self.convert(answer)
+    def read(self, obj: Object) -> V:
+        return msgspec.convert(obj, self.convert) if isinstance(self.convert, type) else self.convert(obj)
 
-    def remember(self, answer: Object) -> None:
-        """Takes in the response to a write."""
-        self.store.remember(self.read(answer))
+    def remember(self, response: Object) -> None:
+        """Stores the response to a write."""
+        self.store.remember(self.read(response))
 
-    def remember_deletion(self, answer: Object, *, key: str, uid: str) -> None:
-        """Takes in the response to a DELETE: an object that is terminating, or, if it is gone at once, anything
-        else."""
-        if is_terminating(answer):
-            self.remember(answer)
+    def remember_deletion(self, response: Object, *, key: str, uid: str) -> None:
+        """Stores the response to a DELETE if the object is terminating; anything else means that it is gone."""
+        if is_terminating(response):
+            self.remember(response)
         else:
             self.store.forget(key, uid=uid)
 
@@ -107,30 +106,30 @@ class Caches:
             yield from jobs.store.all()
 
     def claim(self, job: str, extra: ExtraView) -> None:
-        """Remembers an object of the job NAMESPACE/NAME that no watch shows, because it lacks the label and may not be
-        changed."""
+        """Adds an object of the job NAMESPACE/NAME that no watch shows: it lacks the label, and the operator is not
+        allowed to add it."""
         self._claimed.setdefault(job, {})[extra.kind, extra.metadata.name] = extra
 
     def forget_claims(self, job: str) -> None:
         self._claimed.pop(job, None)
 
     def observe(self, job: ObjectMeta, *, taken_ports: frozenset[int]) -> Observed:
-        """What the engine sees: the job's children, objects of others that carry its name, nodes and priorities."""
+        """The engine's input: the job's children, other objects with its name in their label, nodes and priorities."""
         classes = self.priorities.store.all() if self.priorities else ()
-        concerned = (job.uid, f"{job.namespace}/{job.name}")
-        extras = [one for views in self.extras.values() for one in views.store.by_index(_JOB, *concerned)]
+        name = f"{job.namespace}/{job.name}"
+        extras = [one for views in self.extras.values() for one in views.store.by_index(_JOB, job.uid, name)]
         return Observed(
-            pods=tuple(self.pods.store.by_index(_JOB, *concerned)),
-            services=tuple(self.services.store.by_index(_JOB, *concerned)),
+            pods=tuple(self.pods.store.by_index(_JOB, job.uid, name)),
+            services=tuple(self.services.store.by_index(_JOB, job.uid, name)),
             taken_ports=taken_ports,
-            extras=(*extras, *self._claimed.get(concerned[1], {}).values()),
-            nodes=None if self.nodes is None else ByName(self.nodes.store),
+            extras=(*extras, *self._claimed.get(name, {}).values()),
+            nodes=None if self.nodes is None else NodesByName(self.nodes.store),
             priorities={one.metadata.name: one.value for one in classes},
         )
 
 
-class ByName(Mapping[str, Node]):
-    """The Nodes of a store, without a copy: there may be thousands, and a plan looks at a few."""
+class NodesByName(Mapping[str, Node]):
+    """The Nodes of a store, without a copy: there may be thousands, and a plan needs a few."""
 
     def __init__(self, store: Store[Node]) -> None:
         self._store = store
@@ -148,10 +147,10 @@ class ByName(Mapping[str, Node]):
         return len(self._store)
 
 
-def is_terminating(answer: Object) -> bool:
-    """True if the response to a DELETE shows an object that still exists: its grace period runs, or a finalizer holds
-    it. Without either it is gone, whether the server answers with its last state or with a Status."""
-    metadata = answer.get("metadata") or {}
+def is_terminating(response: Object) -> bool:
+    """True if the response to a DELETE shows an object that still exists: its grace period runs, or it has a finalizer.
+    Otherwise it is gone, whether the API server returns its last state or a Status."""
+    metadata = response.get("metadata") or {}
     return "deletionTimestamp" in metadata and bool(
         metadata.get("deletionGracePeriodSeconds") or metadata.get("finalizers")
     )
@@ -164,7 +163,7 @@ def _views(resource: Resource, view: type[V]) -> Views[V]:
 def _children(
     resource: Resource, convert: Callable[[Object], C] | type[C], extra: ExtraResource | None = None
 ) -> Views[C]:
-    store = Store[C](metadata=lambda child: child.metadata, indexes={_JOB: _jobs_of}, matches=_has_job_label)
+    store = Store[C](metadata=lambda child: child.metadata, indexes={_JOB: _job_keys}, matches=_has_job_label)
     return Views(resource, convert, store, extra)
 
 
@@ -172,7 +171,7 @@ def _has_job_label(child: Pod | ServiceView | ExtraView) -> bool:
     return JOB_NAME in child.metadata.labels
 
 
-def _jobs_of(child: Pod | ServiceView | ExtraView) -> Iterable[str]:
+def _job_keys(child: Pod | ServiceView | ExtraView) -> Iterable[str]:
     metadata = child.metadata
     owner = metadata.controller
     by_name = f"{metadata.namespace}/{metadata.labels.get(JOB_NAME, '')}"

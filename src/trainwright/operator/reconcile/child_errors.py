@@ -1,19 +1,33 @@
-"""Children that the API server will never accept: its error, with the field of the job that is to blame.
+"""Classifies the errors of the API server about children of a job.
 
-The CRD leaves pod templates open, so only the API server finds what is wrong inside them, when a pod is created.
+The CRD leaves pod templates open. So only the API server can find an error inside one, when it creates a pod.
 """
 
-from trainwright.kube.client.errors import BadRequest, Invalid
+from trainwright.kube.client.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 
 
-def final_refusal(job_field: str, error: Exception) -> str | None:
-    """What is wrong with a job whose child was refused; None if the same child may be accepted later."""
-    return f"{job_field}: {error}" if _names_a_field(error) else None
+class InvalidChild(Exception):  # noqa: N818 - named after Kubernetes' own Invalid
+    """The API server never accepts a child as the job describes it. The message names the field."""
 
 
-def _names_a_field(error: Exception) -> bool:
-    """True if the API server has decoded the object and rejects a field of it. The verdict of a webhook, a policy or a
-    quota does not count: it may change although the job does not."""
+def permanent_error(job_field: str, error: Exception) -> str | None:
+    """What is wrong with a job whose child was rejected; None if the same child may be accepted later."""
+    return f"{job_field}: {error}" if _rejects_a_field(error) else None
+
+
+def is_stale(error: Exception) -> bool:
+    """True if the object of a patch has changed, was deleted, or was replaced by another of the same name: the API
+    server reports another uid as a change of an immutable field."""
+    return isinstance(error, NotFound | Conflict) or (isinstance(error, Invalid) and "metadata.uid" in error.message)
+
+
+def is_namespace_terminating(error: Exception) -> bool:
+    return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
+
+
+def _rejects_a_field(error: Exception) -> bool:
+    """True if the API server has decoded the object and rejects a field of it. A webhook, a policy or a quota may
+    decide otherwise later, although the job does not change."""
     if isinstance(error, BadRequest):
         return " cannot be handled as a " in error.message
     if not isinstance(error, Invalid) or error.message.startswith("admission webhook"):

@@ -1,6 +1,6 @@
-"""Which ports of a shared machine are spoken for, when all pods listen on the same network (addressing `HostPorts`).
+"""The ports of a machine that are in use or reserved, where all pods share its network (addressing `HostPorts`).
 
-Pure bookkeeping: the operator tells it of plans in flight, and hands its answer to the engine, which chooses.
+The reconciler passes them to the engine, which assigns a free port to each listener.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,41 +12,44 @@ from trainwright.objects.node_annotations import LISTENING_PORTS
 
 
 class PortReservations:
-    """Ports that plans have chosen but no job shows yet, so that two plans in flight never choose the same."""
+    """Ports that plans in flight assign and no job's status shows yet, so that two plans never assign the same."""
 
     def __init__(self) -> None:
         self._ports: dict[str, frozenset[int]] = {}
 
     def reserve(self, uid: str, status: Object | None) -> None:
-        """Holds what the new status of job `uid` chooses until `release`."""
-        if ports := ports_in(status):
+        """Reserves the ports in the new status of the job `uid` until `release`."""
+        if ports := _assigned_ports(status):
             self._ports[uid] = ports
 
     def release(self, uid: str) -> None:
         self._ports.pop(uid, None)
 
-    def taken(self, *, besides: str) -> frozenset[int]:
-        """What everybody but job `besides` has reserved."""
-        return frozenset().union(*(ports for uid, ports in self._ports.items() if uid != besides))
+    def taken(self, *, excluding: str) -> frozenset[int]:
+        """The reservations of all jobs but the one with this uid."""
+        return frozenset().union(*(ports for uid, ports in self._ports.items() if uid != excluding))
 
 
-def ports_in(status: Object | None) -> frozenset[int]:
-    """The ports that a job's status says it was given."""
-    return frozenset(((status or {}).get("ports") or {}).values())
+def ports_of_other_jobs(jobs: Iterable[Object], excluding: str, *, with_pods: Collection[str]) -> frozenset[int]:
+    """The ports of all jobs but the one with the uid `excluding`.
 
-
-def ports_of_others(jobs: Iterable[Object], *, besides: str, live: Collection[str]) -> frozenset[int]:
-    """The ports of all jobs but `besides`. A finished job gives its ports back when it is not among the `live` ones,
-    the uids of jobs with unfinished pods: under cleanPodPolicy None they go on listening."""
-    held = (
-        ports_in(job.get("status"))
+    A finished job keeps its ports while it has unfinished pods: under cleanPodPolicy None they may still listen.
+    `with_pods` has the uids of jobs with unfinished pods.
+    """
+    assigned = (
+        _assigned_ports(job.get("status"))
         for job in jobs
-        if (uid := job["metadata"].get("uid")) != besides and (uid in live or not is_finished(job.get("status") or {}))
+        if (uid := job["metadata"].get("uid")) != excluding
+        and (uid in with_pods or not is_finished(job.get("status") or {}))
     )
-    return frozenset().union(*held)
+    return frozenset().union(*assigned)
 
 
 def listening_ports(nodes: Iterable[ObjectMeta]) -> frozenset[int]:
-    """What the Nodes report. An annotation that somebody garbled counts for the numbers that it still holds."""
-    words = (word for node in nodes for word in node.annotations.get(LISTENING_PORTS, "").split(","))
-    return frozenset(int(word) for word in map(str.strip, words) if word.isdecimal())
+    """The ports that the Nodes report in an annotation; malformed entries are ignored."""
+    entries = (entry for node in nodes for entry in node.annotations.get(LISTENING_PORTS, "").split(","))
+    return frozenset(int(entry) for entry in map(str.strip, entries) if entry.isdecimal())
+
+
+def _assigned_ports(status: Object | None) -> frozenset[int]:
+    return frozenset(((status or {}).get("ports") or {}).values())

@@ -1,4 +1,4 @@
-"""Reconciles one job: reads the caches, asks the engine for a plan, applies it and returns the outcome."""
+"""Reconciles one job: reads the caches, gets a plan from the engine, applies it and returns the outcome."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -15,9 +15,10 @@ from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreach
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter, Retry, Terminal
 from trainwright.objects import Object
-from trainwright.operator.reconcile.applier import Applier, Unacceptable
+from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches
-from trainwright.operator.reconcile.port_ledger import PortReservations, listening_ports, ports_of_others
+from trainwright.operator.reconcile.child_errors import InvalidChild
+from trainwright.operator.reconcile.port_ledger import PortReservations, listening_ports, ports_of_other_jobs
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +65,12 @@ class Reconciler:
             return Done()
         if job["metadata"].get("deletionTimestamp"):
             return Done()  # the garbage collector deletes its children
-        if self._applier.statuses.is_outdated(kind, job):
-            return await self._move_memory(kind, key, job)
+        if self._applier.status_writer.has_outdated_annotation(kind, job):
+            return await self._move_annotation_to_status(kind, key, job)
         try:
             return await self._plan_and_apply(kind, key, job, self._read(job, kind))
-        except Unacceptable as refused:
-            return await self._fail(kind, key, job, str(refused))
+        except InvalidChild as error:
+            return await self._fail(kind, key, job, str(error))
 
     async def _plan_and_apply(self, kind: Kind, key: ObjectKey, job: Object, typed: Job) -> Outcome:
         now = self._clock()
@@ -83,29 +84,29 @@ class Reconciler:
         return Terminal(typed.problem) if typed.problem else Done()
 
     async def _fail(self, kind: Kind, key: ObjectKey, job: Object, problem: str) -> Outcome:
-        """A child that the API server never accepts fails the job, as a violation of the job's own schema does."""
+        """Fails the job because the API server never accepts one of its children."""
         present = self._caches.jobs[kind.name].store.get(key.namespaced_name)
         if present is None or present["metadata"].get("generation") != job["metadata"].get("generation"):
-            return RequeueAfter(0)  # the refusal was about a former spec or a former job
+            return RequeueAfter(0)  # the error was about an earlier spec or an earlier job
         return await self._plan_and_apply(kind, key, present, replace(self._read(present, kind), problem=problem))
 
     async def _confirm_status_write(self, kind: Kind, key: ObjectKey) -> Outcome | None:
         """None if the result of the last status write is known."""
         try:
-            await self._applier.statuses.clear_doubt(kind, key)
+            await self._applier.status_writer.confirm(kind, key)
         except (ApiError, Unreachable) as error:
-            return Retry.after(error, f"looking at the status that was written: {error}")
+            return Retry.after(error, f"failed to read back the status: {error}")
         return None
 
-    async def _move_memory(self, kind: Kind, key: ObjectKey, job: Object) -> Outcome:
+    async def _move_annotation_to_status(self, kind: Kind, key: ObjectKey, job: Object) -> Outcome:
         try:
-            await self._applier.statuses.move_memory(kind, job)
+            await self._applier.status_writer.move_annotation_to_status(kind, job)
         except Conflict:
             return self._after_conflict(key)
         except NotFound:
             return Done()
         except (ApiError, Unreachable) as error:
-            return Retry.after(error, f"moving the memory into the status: {error}")
+            return Retry.after(error, f"failed to move the annotation to the status: {error}")
         return RequeueAfter(0)
 
     def _read(self, job: Object, kind: Kind) -> Job:
@@ -131,7 +132,7 @@ class Reconciler:
         except NotFound:
             return Done()  # the job has just been deleted
         except (ApiError, Unreachable) as error:
-            return Retry.after(error, f"writing the status: {error}")
+            return Retry.after(error, f"failed to write the status: {error}")
         finally:
             self._reservations.release(job["metadata"]["uid"])
         self._conflicts.pop(key, None)
@@ -155,9 +156,9 @@ class Reconciler:
         if self._settings.addressing is not Addressing.HOST_PORTS:
             return frozenset()
         pods = self._caches.pods.store.all()
-        live = {owner.uid for pod in pods if not pod.finished and (owner := pod.metadata.controller)}
+        with_pods = {owner.uid for pod in pods if not pod.finished and (owner := pod.metadata.controller)}
         return (
-            self._reservations.taken(besides=uid)
-            | ports_of_others(self._caches.all_jobs(), besides=uid, live=live)
+            self._reservations.taken(excluding=uid)
+            | ports_of_other_jobs(self._caches.all_jobs(), uid, with_pods=with_pods)
             | listening_ports(node.metadata for node in (self._caches.nodes.store.all() if self._caches.nodes else ()))
         )

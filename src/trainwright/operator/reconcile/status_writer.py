@@ -1,10 +1,13 @@
-"""Writes the status of jobs, and makes sure of two things that a plain write does not: that what it makes true is
-counted once although answers get lost, and that what must be remembered is kept where the CRD drops our fields.
+"""Writes the status of jobs.
+
+It adds two guarantees to a plain write. A write whose response was lost is read back, so that its transitions are
+counted once. Status fields that the installed CRD prunes are kept in an annotation of the job.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import Kind
@@ -18,15 +21,39 @@ from trainwright.objects import Object
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
-from trainwright.operator.reconcile.results import Result
-from trainwright.operator.reconcile.unconfirmed_writes import Doubt, carried_out
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class WriteResult:
+    """The result of one write of a plan: the event to record, if any, and why the write failed, if it did."""
+
+    event: JobEvent | None = None
+    failure: Retry | None = None
+    job_error: str | None = None
+    """What is wrong with the job, if a retry cannot succeed."""
+
+
+@dataclass(frozen=True)
+class UnconfirmedWrite:
+    """A status write over `job` whose response was lost. Only this process counts its transitions."""
+
+    job: Object
+    status: Object
+    plan: Plan
+
+    def is_stored(self, found: Object) -> bool:
+        """True if `found`, the job as it is stored now, has the status that was written."""
+        before, after = self.job["metadata"], found["metadata"]
+        if before["uid"] != after["uid"] or before["resourceVersion"] == after["resourceVersion"]:
+            return False
+        return found.get("status") in (self.status, _as_pruned(self.status))
+
+
 class StatusWriter:
-    """`prunes_status` are the kinds whose CRD keeps no field of ours. It is corrected by what the server answers:
-    somebody may install another CRD while we run."""
+    """`prunes_status` are the kinds whose CRD prunes our status fields. The responses of the API server keep it up to
+    date: a user may install another CRD while the operator runs."""
 
     def __init__(
         self,
@@ -44,132 +71,132 @@ class StatusWriter:
         self._events = events
         self._observer = observer
         self._slots = slots
-        self._doubts: dict[ObjectKey, Doubt] = {}
+        self._unconfirmed: dict[ObjectKey, UnconfirmedWrite] = {}
 
     def forget(self, key: ObjectKey) -> None:
-        self._doubts.pop(key, None)
+        self._unconfirmed.pop(key, None)
 
-    async def write(self, kind: Kind, job: Object, status: Object, plan: Plan) -> Result:
-        """Raises, with nothing done that matters, if it cannot be written: Conflict means that the job has changed."""
+    async def write(self, kind: Kind, job: Object, status: Object, plan: Plan) -> WriteResult:
+        """Raises if the status cannot be written: Conflict means that the job has changed since it was read."""
         event = None
         base = job
         if kind.name in self.prunes_status:
-            base = await self._keep(kind, job, status)
-            event = _first_memory(kind, job, base)
-        if base is not job and _visible(status) == _visible(job.get("status") or {}):
-            answer = base  # nothing else is new, and the server would drop what is
+            base = await self._annotate(kind, job, status)
+            event = _pruned_status_event(kind, job, base)
+        if base is not job and _as_pruned(status) == _as_pruned(job.get("status") or {}):
+            response = base  # only pruned fields have changed
         else:
-            answer = await self._replace(kind, base, status, plan)
-            self._learn(kind, status, answer)
+            response = await self._replace(kind, base, status, plan)
+            self._detect_pruning(kind, status, response)
             if kind.name in self.prunes_status and event is None:
-                kept = await self._keep(kind, answer, status)
-                event, answer = _first_memory(kind, answer, kept), kept
-        if self._take_in(kind, job, answer, plan):
-            return Result(event=event)
-        # A plan writes a status only if it is another one. Without this the same plan would follow at once, for ever.
-        return Result(
+                annotated = await self._annotate(kind, response, status)
+                event, response = _pruned_status_event(kind, response, annotated), annotated
+        if self._accept(kind, job, response, plan):
+            return WriteResult(event=event)
+        # A plan has a status only if it differs. Without a failure the same plan would follow at once, for ever.
+        return WriteResult(
             failure=Retry(
-                "the server keeps nothing of what is new in the status: its CustomResourceDefinition does not declare "
-                "our fields; install ours with `trainwright operator --install-crds`"
+                "the API server pruned every change of the status: the installed CustomResourceDefinition does not "
+                "declare these fields; install ours with `trainwright operator --install-crds`"
             )
         )
 
-    async def clear_doubt(self, kind: Kind, key: ObjectKey) -> None:
-        """Finds out what became of a status write whose answer was lost. Raises as long as nobody says."""
-        doubt = self._doubts.get(key)
-        if doubt is None:
+    async def confirm(self, kind: Kind, key: ObjectKey) -> None:
+        """Reads back the last status write of the job if its response was lost. Raises if the job cannot be read."""
+        write = self._unconfirmed.get(key)
+        if write is None:
             return
-        found = await self._look_for(kind, doubt)
-        self._doubts.pop(key, None)
-        if found is not None:
-            self._take_in(kind, doubt.job, found, doubt.plan)
-            for event in doubt.plan.events:
-                self._events.record(doubt.job, event)
+        stored = await self._read_back(kind, write)
+        self._unconfirmed.pop(key, None)
+        if stored is not None:
+            self._accept(kind, write.job, stored, write.plan)
+            for event in write.plan.events:
+                self._events.record(write.job, event)
 
-    def is_outdated(self, kind: Kind, job: Object) -> bool:
-        """Whether a job of ours carries a memory that its status has room for by now."""
-        return kind.name not in self.prunes_status and _memory(job) is not None and not is_managed_elsewhere(job)
+    def has_outdated_annotation(self, kind: Kind, job: Object) -> bool:
+        """True if the job has the annotation with pruned fields although its CRD declares them now."""
+        return kind.name not in self.prunes_status and _annotation(job) is not None and not is_managed_elsewhere(job)
 
-    async def move_memory(self, kind: Kind, job: Object) -> None:
-        """Puts the memory into the status, where it belongs, and takes the annotation away. In this order: a kill in
-        between costs nothing."""
+    async def move_annotation_to_status(self, kind: Kind, job: Object) -> None:
+        """Writes the fields of the annotation to the status, then removes the annotation: a kill in between loses
+        nothing."""
         status = job.get("status") or {}
         async with self._slots:
-            answer = await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
-        self._learn(kind, status, answer)
+            response = await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
+        self._detect_pruning(kind, status, response)
         if kind.name not in self.prunes_status:
-            self._caches.jobs[kind.name].remember(await self._annotate(kind, answer, None))
+            self._caches.jobs[kind.name].remember(await self._patch_annotation(kind, response, None))
 
     async def _replace(self, kind: Kind, job: Object, status: Object, plan: Plan) -> Object:
         try:
             async with self._slots:
                 return await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
         except (ApiError, Unreachable):
-            # The server may have carried it out all the same. Whatever it says in the end, a conflict for example, may
-            # be due to that: the client asks again when an answer is lost.
-            doubt = Doubt(job, status, plan)
+            # The client retries when a response is lost. So any error, a conflict for example, may follow from a first
+            # try that was carried out.
+            write = UnconfirmedWrite(job, status, plan)
             try:
-                found = await self._look_for(kind, doubt)
+                stored = await self._read_back(kind, write)
             except (ApiError, Unreachable):
-                self._doubts[ObjectKey.of(job)] = doubt
-                found = None
-            if found is None:
+                self._unconfirmed[ObjectKey.of(job)] = write
+                stored = None
+            if stored is None:
                 raise
-            return found
+            return stored
 
-    async def _look_for(self, kind: Kind, doubt: Doubt) -> Object | None:
+    async def _read_back(self, kind: Kind, write: UnconfirmedWrite) -> Object | None:
         """The job, if it has the status that was written."""
-        metadata = doubt.job["metadata"]
+        metadata = write.job["metadata"]
         try:
             async with self._slots:
                 found = await self._client.get(kind.resource, metadata["name"], namespace=metadata["namespace"])
         except NotFound:
             return None
         self._caches.jobs[kind.name].remember(found)
-        return found if carried_out(doubt.job, doubt.status, found) else None
+        return found if write.is_stored(found) else None
 
-    def _take_in(self, kind: Kind, job: Object, answer: Object, plan: Plan) -> bool:
-        """Counts what a status that was written has made true; False if the server kept nothing of it."""
-        self._caches.jobs[kind.name].remember(answer)
-        self._observer.status_written(kind, job, answer)
-        if answer["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"]:
+    def _accept(self, kind: Kind, job: Object, response: Object, plan: Plan) -> bool:
+        """Caches the response and counts the transitions; False if the write has changed nothing."""
+        self._caches.jobs[kind.name].remember(response)
+        self._observer.status_written(kind, job, response)
+        if response["metadata"]["resourceVersion"] == job["metadata"]["resourceVersion"]:
             return False
         for step in plan.transitions:
             self._observer.transition(kind, job, step)
         return True
 
-    async def _keep(self, kind: Kind, job: Object, status: Object) -> Object:
-        """The job with the memory of this status in its annotation; the same one if it was there."""
+    async def _annotate(self, kind: Kind, job: Object, status: Object) -> Object:
+        """The job with the pruned fields of `status` in its annotation; the same object if it has them."""
         text = remembered(status, job["metadata"]["uid"])
-        if text == _memory(job):
+        if text == _annotation(job):
             return job
         try:
-            return await self._annotate(kind, job, text)
+            return await self._patch_annotation(kind, job, text)
         except (Conflict, ServerError, Unreachable):
             async with self._slots:
                 metadata = job["metadata"]
                 found = await self._client.get(kind.resource, metadata["name"], namespace=metadata["namespace"])
-            if found["metadata"]["uid"] != metadata["uid"] or _memory(found) != text:
+            if found["metadata"]["uid"] != metadata["uid"] or _annotation(found) != text:
                 raise
-            return found  # it was written, and the answer was lost
+            return found  # the patch was applied, its response was lost
 
-    async def _annotate(self, kind: Kind, job: Object, text: str | None) -> Object:
+    async def _patch_annotation(self, kind: Kind, job: Object, text: str | None) -> Object:
         metadata = job["metadata"]
-        mine = {"annotations": {ANNOTATION: text}, "resourceVersion": metadata["resourceVersion"]}
+        patch = {"annotations": {ANNOTATION: text}, "resourceVersion": metadata["resourceVersion"]}
         async with self._slots:
             return await self._client.patch(
-                kind.resource, metadata["name"], {"metadata": mine}, namespace=metadata["namespace"]
+                kind.resource, metadata["name"], {"metadata": patch}, namespace=metadata["namespace"]
             )
 
-    def _learn(self, kind: Kind, written: Object, answer: Object) -> None:
-        """Whether the CRD keeps our fields shows in what comes back of them."""
-        kept = answer.get("status") or {}
-        if lost(written, kept) and kind.name not in self.prunes_status:
+    def _detect_pruning(self, kind: Kind, written: Object, response: Object) -> None:
+        """Updates `prunes_status` by the fields that come back."""
+        stored = response.get("status") or {}
+        if lost(written, stored) and kind.name not in self.prunes_status:
             self.prunes_status.add(kind.name)
             log.warning("%s", explain_pruned_status(kind))
-        elif any(kept.get(field) for field in FIELDS) and kind.name in self.prunes_status:
+        elif any(stored.get(field) for field in FIELDS) and kind.name in self.prunes_status:
             self.prunes_status.discard(kind.name)
-            log.info("the CustomResourceDefinition of %s keeps our fields now", kind.resource.qualified_plural)
+            log.info("the CustomResourceDefinition of %s declares our fields now", kind.resource.qualified_plural)
 
 
 def explain_pruned_status(kind: Kind) -> str:
@@ -180,18 +207,18 @@ def explain_pruned_status(kind: Kind) -> str:
     )
 
 
-def _first_memory(kind: Kind, before: Object, after: Object) -> JobEvent | None:
-    """Told once for each job: when it gets the annotation."""
-    if _memory(before) is not None or _memory(after) is None:
+def _pruned_status_event(kind: Kind, before: Object, after: Object) -> JobEvent | None:
+    """Recorded once for each job: when it gets the annotation."""
+    if _annotation(before) is not None or _annotation(after) is None:
         return None
     return JobEvent("Warning", "StatusFieldsDropped", explain_pruned_status(kind))
 
 
-def _memory(job: Object) -> str | None:
+def _annotation(job: Object) -> str | None:
     text: str | None = (job["metadata"].get("annotations") or {}).get(ANNOTATION)
     return text
 
 
-def _visible(status: Object) -> Object:
-    """The status as upstream's CRD keeps it."""
+def _as_pruned(status: Object) -> Object:
+    """The status as upstream's CRD stores it."""
     return {field: value for field, value in status.items() if field not in FIELDS}
