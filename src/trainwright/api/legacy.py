@@ -14,11 +14,15 @@ from trainwright.api.types import CLEAN_POD_POLICIES, EarlierRunPolicy, ReplicaS
 from trainwright.objects.field_errors import FieldError, forbidden, quoted
 
 
+_EARLIER_FIELDS = {field.name: field.encode_name for field in msgspec.structs.fields(EarlierRunPolicy)}
+"""As Python and as manifests spell them."""
+
+
 def merged_run_policy(current: RunPolicy, earlier: EarlierRunPolicy) -> RunPolicy:
     """The run policy that both mean together: field by field `runPolicy` wins."""
     missing = {
         field: value
-        for field in earlier.__struct_fields__
+        for field in _EARLIER_FIELDS
         if getattr(current, field) is None and (value := getattr(earlier, field)) is not None
     }
     return msgspec.structs.replace(current, **missing) if missing else current
@@ -46,11 +50,10 @@ def ambiguous_roles(replicas: ReplicaSpecs, kind: Kind) -> Iterator[FieldError]:
 
 def deprecations(manifest: Manifest, kind: Kind) -> Iterator[str]:
     """Warnings about what users should write in another way, in the words of upstream's only such warning."""
-    for field in msgspec.structs.fields(EarlierRunPolicy):
-        if getattr(manifest.earlier_run_policy, field.name) is None:
+    for field, name in _EARLIER_FIELDS.items():
+        if getattr(manifest.earlier_run_policy, field) is None:
             continue
-        name = field.encode_name
-        if getattr(manifest.run_policy, field.name) is None:
+        if getattr(manifest.run_policy, field) is None:
             yield f"spec.{name} is deprecated, use spec.runPolicy.{name} instead"
         else:
             yield f"spec.{name} is deprecated and has no effect beside spec.runPolicy.{name}, remove it"
