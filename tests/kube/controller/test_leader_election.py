@@ -12,7 +12,7 @@ from tests.support.servers.lease_server import LeaseServer, Network
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.requests import Transport
-from trainwright.kube.controller.leader_election import LeaderElection, process_identity, steady_seconds
+from trainwright.kube.controller.leader_election import LeaderElector, boot_seconds, process_identity
 from trainwright.objects.resources import LEASES
 
 fake_time = pytest.mark.looptime
@@ -22,8 +22,8 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def election(client: Transport, identity: str, *, said: list[tuple[bool, str]] | None = None) -> LeaderElection:
-    return LeaderElection(
+def election(client: Transport, identity: str, *, said: list[tuple[bool, str]] | None = None) -> LeaderElector:
+    return LeaderElector(
         client,
         namespace="n",
         name="l",
@@ -33,7 +33,7 @@ def election(client: Transport, identity: str, *, said: list[tuple[bool, str]] |
     )
 
 
-async def leader(way: Network) -> LeaderElection:
+async def leader(way: Network) -> LeaderElector:
     """One who leads already."""
     first = election(way, "a")
     await first.acquire()
@@ -46,11 +46,11 @@ async def test_the_first_one_leads_and_goes_on_leading() -> None:
     said: list[tuple[bool, str]] = []
     first = election(Network(server), "a", said=said)
     await first.acquire()
-    assert (first.leading, first.leader) == (True, "a")
-    async with in_background(first.hold()) as holding:
+    assert (first.is_leader, first.leader) == (True, "a")
+    async with in_background(first.renew()) as holding:
         await asyncio.sleep(100)
         assert not holding.done()
-        assert first.leading
+        assert first.is_leader
     assert server.writes == 50
     assert said == [(True, "a")]
 
@@ -61,14 +61,14 @@ async def test_after_a_kill_the_next_one_leads_within_the_lease_time() -> None:
     first, second = election(Network(server), "a"), election(Network(server), "b")
     await first.acquire()
     async with in_background(second.acquire()) as waiting:
-        async with in_background(first.hold()):
+        async with in_background(first.renew()):
             await asyncio.sleep(30.5)
-            assert (second.leading, second.leader) == (False, "a")
+            assert (second.is_leader, second.leader) == (False, "a")
         killed = now()
         await waiting
         assert 10 < now() - killed <= 15
     assert (second.leader, server.holder) == ("b", "b")
-    assert not first.leading
+    assert not first.is_leader
 
 
 @fake_time
@@ -107,7 +107,7 @@ async def test_of_many_that_want_a_free_lease_one_gets_it() -> None:
     candidates = [election(Network(server), name) for name in "abcdefgh"]
     trying = [asyncio.create_task(one.acquire()) for one in candidates]
     await asyncio.sleep(9)
-    assert sum(one.leading for one in candidates) == 1
+    assert sum(one.is_leader for one in candidates) == 1
     assert {one.leader for one in candidates} == {server.holder}
     for task in trying:
         task.cancel()
@@ -123,10 +123,10 @@ async def test_whoever_cannot_renew_stops_before_the_next_one_starts(caplog: pyt
     async with in_background(second.acquire()) as waiting:
         way.down = True
         cut = now()
-        await first.hold()
+        await first.renew()
         stopped = now()
         assert stopped - cut <= 10
-        assert not first.leading
+        assert not first.is_leader
         await waiting
         assert now() - stopped >= 4
     complaints = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
@@ -142,7 +142,7 @@ async def test_an_api_server_that_hangs_does_not_prolong_a_lead() -> None:
     first = await leader(way)
     way.hangs = 3600
     began = now()
-    await first.hold()
+    await first.renew()
     assert now() - began <= 10
 
 
@@ -150,7 +150,7 @@ async def test_an_api_server_that_hangs_does_not_prolong_a_lead() -> None:
 async def test_a_short_outage_is_sat_out() -> None:
     way = Network(LeaseServer())
     first = await leader(way)
-    async with in_background(first.hold()) as holding:
+    async with in_background(first.renew()) as holding:
         for _ in range(5):
             way.down = True
             await asyncio.sleep(6)
@@ -167,7 +167,7 @@ async def test_writes_whose_answers_were_lost_are_recognised_as_our_own() -> Non
         await asyncio.sleep(5)
         way.answers_lost = False
         await asyncio.wait_for(waiting, 2.5)
-    async with in_background(first.hold()) as holding:
+    async with in_background(first.renew()) as holding:
         way.answers_lost = True
         await asyncio.sleep(5)
         way.answers_lost = False
@@ -192,9 +192,9 @@ async def test_somebody_else_in_the_lease_ends_the_lead_at_the_next_renewal(capl
     first = await leader(Network(server))
     server.edit(holderIdentity="usurper")
     began = now()
-    await first.hold()
+    await first.renew()
     assert now() - began <= 2.1
-    assert (first.leading, first.leader) == (False, "usurper")
+    assert (first.is_leader, first.leader) == (False, "usurper")
     assert caplog.messages == ["no longer the leader: the lease n/l is held by 'usurper'"]
 
 
@@ -202,7 +202,7 @@ async def test_somebody_else_in_the_lease_ends_the_lead_at_the_next_renewal(capl
 async def test_an_edit_that_leaves_the_holder_alone_does_no_harm() -> None:
     server = LeaseServer()
     first = await leader(Network(server))
-    async with in_background(first.hold()) as holding:
+    async with in_background(first.renew()) as holding:
         for _ in range(10):
             server.edit(strategy="x")
             await asyncio.sleep(3)
@@ -216,7 +216,7 @@ async def test_a_deleted_lease_is_made_anew_by_its_holder_and_by_nobody_else(may
     first, second = election(Network(server), "a"), election(Network(server, may_watch=may_watch), "b")
     await first.acquire()
     async with (
-        in_background(first.hold()) as holding,
+        in_background(first.renew()) as holding,
         in_background(second.acquire()) as waiting,
     ):
         for _ in range(4):
@@ -234,11 +234,11 @@ async def test_two_with_one_name_do_not_both_lead() -> None:
     first, second = election(Network(server), "same"), election(Network(server), "same")
     await first.acquire()
     async with (
-        in_background(first.hold()),
+        in_background(first.renew()),
         in_background(second.acquire()),
     ):
         await asyncio.sleep(60)
-        assert (first.leading, second.leading) == (True, False)
+        assert (first.is_leader, second.is_leader) == (True, False)
 
 
 @fake_time
@@ -264,8 +264,8 @@ async def test_a_release_that_cannot_be_said_does_not_hold_up_the_end(caplog: py
     began = now()
     await first.release()
     assert now() - began <= 2
-    assert not first.leading
-    assert "cannot give back the lease n/l: no answer in time" in caplog.text
+    assert not first.is_leader
+    assert "cannot release the lease n/l: no response in time" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ async def test_a_release_that_cannot_be_said_does_not_hold_up_the_end(caplog: py
 )
 def test_times_that_could_make_two_leaders_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        LeaderElection(Network(LeaseServer()), namespace="n", name="l", **{"identity": "a", **options})  # type: ignore[arg-type]  # each row sets another parameter
+        LeaderElector(Network(LeaseServer()), namespace="n", name="l", **{"identity": "a", **options})  # type: ignore[arg-type]  # each row sets another parameter
 
 
 def test_every_process_has_another_identity() -> None:
@@ -291,7 +291,7 @@ def test_every_process_has_another_identity() -> None:
 async def test_two_on_the_real_api_server(control_plane: ControlPlane, real_namespace: str) -> None:
     async with Client(control_plane.config) as client:
         first, second = (
-            LeaderElection(
+            LeaderElector(
                 client,
                 namespace=real_namespace,
                 name="operator",
@@ -304,7 +304,7 @@ async def test_two_on_the_real_api_server(control_plane: ControlPlane, real_name
         )
         await first.acquire()
         async with (
-            in_background(first.hold()) as holding,
+            in_background(first.renew()) as holding,
             in_background(second.acquire()) as waiting,
         ):
             began = await client.get(LEASES, "operator", namespace=real_namespace)
@@ -317,13 +317,13 @@ async def test_two_on_the_real_api_server(control_plane: ControlPlane, real_name
             assert began["spec"]["leaseTransitions"] == 0
             holding.cancel()
             await first.release()
-            released = steady_seconds()
+            released = boot_seconds()
             await waiting
-            assert steady_seconds() - released < 1.5
+            assert boot_seconds() - released < 1.5
         async with in_background(first.acquire()) as waiting:
             # The second one is gone without a word: nobody renews.
             await waiting
         lease = await client.get(LEASES, "operator", namespace=real_namespace)
         assert lease["spec"]["holderIdentity"] == "a"
         assert lease["spec"]["leaseTransitions"] == 2
-        assert not second.leading
+        assert not second.is_leader

@@ -1,7 +1,7 @@
 """Who may lead: each decision by itself, and that no two candidates ever lead at once, whatever the network does."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,43 +10,52 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.support.servers.lease_server import LeaseServer
 from trainwright.kube.client import requests, responses
-from trainwright.kube.controller.lease_candidate import Acquire, Candidacy, Claim, Renew, Sighting, Wait, decide, see
+from trainwright.kube.controller.lease_candidate import (
+    Acquire,
+    Candidate,
+    LeaseWrite,
+    ObservedLease,
+    Renew,
+    Wait,
+    decide,
+    observe,
+)
 from trainwright.objects import Object
 from trainwright.objects.resources import LEASES
 
-MARK = "2026-11-15T04:05:06.000000Z"
+RENEW_TIME = "2026-11-15T04:05:06.000000Z"
 NOW = datetime(2026, 11, 15, 4, 5, 6, tzinfo=UTC)
 
 
 def lease(holder: str | None = "other", *, seconds: int | None = 15, version: str = "1", **spec: Any) -> Object:
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": MARK, **spec}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "renewTime": RENEW_TIME, **spec}
     return {"metadata": {"name": "l", "namespace": "n", "resourceVersion": version}, "spec": spec}
 
 
-def candidate(identity: str = "me", *, lease_seconds: float = 15, renew_seconds: float = 10) -> Candidacy:
-    return Candidacy(
+def candidate(identity: str = "me", *, lease_seconds: float = 15, renew_seconds: float = 10) -> Candidate:
+    return Candidate(
         namespace="n", name="l", identity=identity, lease_seconds=lease_seconds, renew_seconds=renew_seconds
     )
 
 
 @pytest.mark.parametrize(
-    ("sighting", "claims", "verdict"),
+    ("observed", "own_writes", "decision"),
     [
-        (None, {MARK}, Acquire()),
-        (Sighting(lease(holder=""), 99.0), set(), Acquire()),
-        (Sighting(lease(holder=None), 99.0), set(), Acquire()),
-        (Sighting({"metadata": {}}, 99.0), set(), Acquire()),
-        (Sighting({"metadata": {}, "spec": None}, 99.0), set(), Acquire()),
-        (Sighting(lease(), 90.0), set(), Wait(5.0)),
-        (Sighting(lease(seconds=60), 90.0), set(), Wait(50.0)),
-        (Sighting(lease(seconds=None), 90.0), set(), Wait(5.0)),
-        (Sighting(lease(), 85.0), set(), Acquire()),
-        (Sighting(lease("me"), 0.0), {MARK}, Renew()),
-        (Sighting(lease("me"), 90.0), set(), Wait(5.0)),
-        (Sighting(lease(), 90.0), {MARK}, Wait(5.0)),
-        (Sighting(lease(), 90.0, gone=True), set(), Wait(5.0)),
-        (Sighting(lease(), 80.0, gone=True), set(), Acquire()),
-        (Sighting(lease("me"), 90.0, gone=True), {MARK}, Renew()),
+        (None, {RENEW_TIME}, Acquire()),
+        (ObservedLease(lease(holder=""), 99.0), set(), Acquire()),
+        (ObservedLease(lease(holder=None), 99.0), set(), Acquire()),
+        (ObservedLease({"metadata": {}}, 99.0), set(), Acquire()),
+        (ObservedLease({"metadata": {}, "spec": None}, 99.0), set(), Acquire()),
+        (ObservedLease(lease(), 90.0), set(), Wait(5.0)),
+        (ObservedLease(lease(seconds=60), 90.0), set(), Wait(50.0)),
+        (ObservedLease(lease(seconds=None), 90.0), set(), Wait(5.0)),
+        (ObservedLease(lease(), 85.0), set(), Acquire()),
+        (ObservedLease(lease("me"), 0.0), {RENEW_TIME}, Renew()),
+        (ObservedLease(lease("me"), 90.0), set(), Wait(5.0)),
+        (ObservedLease(lease(), 90.0), {RENEW_TIME}, Wait(5.0)),
+        (ObservedLease(lease(), 90.0, deleted=True), set(), Wait(5.0)),
+        (ObservedLease(lease(), 80.0, deleted=True), set(), Acquire()),
+        (ObservedLease(lease("me"), 90.0, deleted=True), {RENEW_TIME}, Renew()),
     ],
     ids=[
         "no lease",
@@ -67,15 +76,15 @@ def candidate(identity: str = "me", *, lease_seconds: float = 15, renew_seconds:
     ],
 )
 def test_the_lease_and_our_own_clock_decide(
-    sighting: Sighting | None, claims: set[str], verdict: Acquire | Renew | Wait
+    observed: ObservedLease | None, own_writes: set[str], decision: Acquire | Renew | Wait
 ) -> None:
-    assert decide(sighting, identity="me", claims=frozenset(claims), now=100.0, default_seconds=15) == verdict
+    assert decide(observed, identity="me", own_writes=frozenset(own_writes), now=100.0, default_seconds=15) == decision
 
 
 def test_only_a_write_of_the_holder_is_a_sign_of_life() -> None:
-    first = see(None, lease(), now=10)
-    labelled = see(first, lease(version="2"), now=20)
-    renewed = see(labelled, lease(version="3", renewTime="later"), now=30)
+    first = observe(None, lease(), now=10)
+    labelled = observe(first, lease(version="2"), now=20)
+    renewed = observe(labelled, lease(version="3", renewTime="later"), now=30)
     assert first
     assert labelled
     assert renewed
@@ -84,18 +93,18 @@ def test_only_a_write_of_the_holder_is_a_sign_of_life() -> None:
 
 
 def test_a_lease_that_is_there_again_counts_from_now() -> None:
-    deleted = see(see(None, lease(), now=10), None, now=12)
-    assert deleted == Sighting(lease(), 10, gone=True)
-    assert see(deleted, lease(), now=14) == Sighting(lease(), 14)
+    deleted = observe(observe(None, lease(), now=10), None, now=12)
+    assert deleted == ObservedLease(lease(), 10, deleted=True)
+    assert observe(deleted, lease(), now=14) == ObservedLease(lease(), 14)
 
 
 def test_a_free_lease_that_is_deleted_leaves_nothing_to_wait_for() -> None:
-    assert see(see(None, lease(holder=""), now=10), None, now=12) is None
+    assert observe(observe(None, lease(holder=""), now=10), None, now=12) is None
 
 
 def test_the_first_claim_is_a_new_lease() -> None:
-    claim = candidate().claim(now=5, wall=NOW)
-    assert claim == Claim(
+    write = candidate().next_write(now=5, wall=NOW)
+    assert write == LeaseWrite(
         {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -103,57 +112,57 @@ def test_the_first_claim_is_a_new_lease() -> None:
             "spec": {
                 "holderIdentity": "me",
                 "leaseDurationSeconds": 15,
-                "acquireTime": MARK,
-                "renewTime": MARK,
+                "acquireTime": RENEW_TIME,
+                "renewTime": RENEW_TIME,
                 "leaseTransitions": 0,
             },
         },
         creates=True,
         sent=5,
-        mark=MARK,
+        renew_time=RENEW_TIME,
     )
 
 
 def test_taking_over_counts_a_transition_and_keeps_what_is_not_ours() -> None:
     me = candidate()
-    me.see({**lease(holder="", leaseTransitions=3, strategy="OldestEmulationVersion"), "kind": "Lease"}, now=5)
-    claim = me.claim(now=5, wall=NOW)
-    assert not claim.creates
-    assert claim.lease["metadata"]["resourceVersion"] == "1"
-    assert claim.lease["spec"]["leaseTransitions"] == 4
-    assert claim.lease["spec"]["strategy"] == "OldestEmulationVersion"
+    me.observe({**lease(holder="", leaseTransitions=3, strategy="OldestEmulationVersion"), "kind": "Lease"}, now=5)
+    write = me.next_write(now=5, wall=NOW)
+    assert not write.creates
+    assert write.lease["metadata"]["resourceVersion"] == "1"
+    assert write.lease["spec"]["leaseTransitions"] == 4
+    assert write.lease["spec"]["strategy"] == "OldestEmulationVersion"
 
 
 def test_renewing_keeps_the_moment_of_acquisition() -> None:
     me = candidate()
-    first = me.claim(now=5, wall=NOW)
+    first = me.next_write(now=5, wall=NOW)
     me.confirm(first, {**first.lease, "metadata": {"resourceVersion": "1"}}, now=6)
-    second = me.claim(now=7, wall=NOW)
+    second = me.next_write(now=7, wall=NOW)
     assert second.lease["spec"]["leaseTransitions"] == 0
-    assert second.lease["spec"]["acquireTime"] == MARK
-    assert second.mark > first.mark, "the clock stands still, and yet the writes can be told apart"
+    assert second.lease["spec"]["acquireTime"] == RENEW_TIME
+    assert second.renew_time > first.renew_time, "the clock stands still, and yet the writes can be told apart"
 
 
 def test_leading_counts_from_the_moment_of_sending() -> None:
     me = candidate()
-    assert not me.leads(0)
-    claim = me.claim(now=5, wall=NOW)
-    assert not me.leads(5)
-    me.confirm(claim, lease("me"), now=8)
-    assert me.leads(14.9)
-    assert not me.leads(15)
+    assert not me.is_leader(0)
+    write = me.next_write(now=5, wall=NOW)
+    assert not me.is_leader(5)
+    me.confirm(write, lease("me"), now=8)
+    assert me.is_leader(14.9)
+    assert not me.is_leader(15)
 
 
 def test_only_what_is_ours_is_given_back() -> None:
     me = candidate()
-    assert me.farewell() is None
-    claim = me.claim(now=5, wall=NOW)
-    me.confirm(claim, lease("me", renewTime=claim.mark), now=6)
-    given_back = me.farewell()
+    assert me.released() is None
+    write = me.next_write(now=5, wall=NOW)
+    me.confirm(write, lease("me", renewTime=write.renew_time), now=6)
+    given_back = me.released()
     assert given_back
-    assert given_back["spec"] == {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": claim.mark}
-    me.see(lease("other"), now=7)
-    assert me.farewell() is None
+    assert given_back["spec"] == {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": write.renew_time}
+    me.observe(lease("other"), now=7)
+    assert me.released() is None
 
 
 RATES = st.floats(1 / 1.2, 1.2)
@@ -164,7 +173,7 @@ LEASE, RENEW = 15.0, 10.0  # 1.2 * 1.2 < 15 / 10: clocks may differ by that much
 class Flight:
     """A write on its way: it may arrive later, twice or never, and so may the answer."""
 
-    claim: Claim | None
+    write: LeaseWrite | None
     request: requests.Request
     answer: requests.Response | None = None
 
@@ -173,7 +182,7 @@ class Flight:
 class Player:
     """A candidate with a clock of its own."""
 
-    candidacy: Candidacy
+    candidate: Candidate
     rate: float
     offset: float
     flights: list[Flight] = field(default_factory=list)
@@ -210,12 +219,13 @@ class Election(RuleBasedStateMachine):
         player = self.players[who]
         now = player.clock(self.time)
         if look:
-            player.candidacy.see(self.server.lease, now)
-        if isinstance(player.candidacy.decide(now), Wait):
+            player.candidate.observe(self.server.lease, now)
+        if isinstance(player.candidate.decide(now), Wait):
             return
-        claim = player.candidacy.claim(now, NOW)
-        build = requests.create_request if claim.creates else requests.replace_request
-        flight = Flight(claim, build(LEASES, claim.lease, namespace="n"))
+        # Processes of the same name are told apart by renewTime: they do not write in the same microsecond.
+        write = player.candidate.next_write(now, NOW + timedelta(hours=who, seconds=self.time))
+        build = requests.create_request if write.creates else requests.replace_request
+        flight = Flight(write, build(LEASES, write.lease, namespace="n"))
         player.flights.append(flight)
         if fate != "request is late":
             flight.answer = self.server.handle(flight.request)
@@ -237,23 +247,23 @@ class Election(RuleBasedStateMachine):
     def _deliver(self, player: Player, flight: Flight) -> None:
         player.flights.remove(flight)
         assert flight.answer
-        if responses.is_success(flight.answer.status) and flight.claim:
-            player.candidacy.confirm(flight.claim, responses.read_object(flight.answer), player.clock(self.time))
+        if responses.is_success(flight.answer.status) and flight.write:
+            player.candidate.confirm(flight.write, responses.read_object(flight.answer), player.clock(self.time))
 
     @rule(who=who)
     def gives_back(self, who: int) -> None:
         player = self.players[who]
-        player.candidacy.resign()
-        player.candidacy.see(self.server.lease, player.clock(self.time))
-        if farewell := player.candidacy.farewell():
-            player.flights.append(Flight(None, requests.replace_request(LEASES, farewell, namespace="n")))
-        player.candidacy.forget_claims()
+        player.candidate.stop_leading()
+        player.candidate.observe(self.server.lease, player.clock(self.time))
+        if released := player.candidate.released():
+            player.flights.append(Flight(None, requests.replace_request(LEASES, released, namespace="n")))
+        player.candidate.forget_writes()
         for flight in player.flights:
-            flight.claim = None  # nobody waits for the answer any more, but the request may still arrive
+            flight.write = None  # the response is not awaited any more, but the request may still arrive
 
     @invariant()
     def at_most_one_leads(self) -> None:
-        leading = [player for player in self.players if player.candidacy.leads(player.clock(self.time))]
+        leading = [player for player in self.players if player.candidate.is_leader(player.clock(self.time))]
         assert len(leading) <= 1
 
 

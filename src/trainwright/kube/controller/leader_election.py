@@ -1,8 +1,8 @@
-"""One of several processes leads: the holder of a coordination.k8s.io/v1 Lease, as every Kubernetes controller does it.
+"""Leader election with a coordination.k8s.io/v1 Lease, compatible with client-go.
 
-`candidacy` decides, this moves requests. One gap is left, as in every such election: if somebody deletes the Lease, a
-process that starts in that moment, and so knows nothing of the old holder, may lead until the old one notices
-(at most `renew_seconds`; those that ran before wait until the deleted lease would have run out).
+`lease_candidate` decides, this sends the requests. One gap is left, as in client-go: if the Lease is deleted, a process
+that starts at that moment does not know the holder and becomes a second leader, for at most `renew_seconds`. Processes
+that already ran wait until the deleted lease would have expired.
 """
 
 import asyncio
@@ -19,28 +19,28 @@ from datetime import UTC, datetime
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.client.requests import Request, Transport
-from trainwright.kube.controller.lease_candidate import Candidacy, Renew, Wait
+from trainwright.kube.controller.lease_candidate import Candidate, Renew, Wait
 from trainwright.objects import Object
 from trainwright.objects.resources import LEASES
 
 log = logging.getLogger(__name__)
 
 
-def steady_seconds() -> float:
-    """A clock that never goes back and that counts while the machine sleeps: others do not wait for it to wake up."""
+def boot_seconds() -> float:
+    """A monotonic clock that also counts while the machine is suspended: other candidates do not wait for it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def process_identity() -> str:
-    """Names this machine for people, and this process unmistakably."""
+    """The hostname and a unique suffix, as in client-go."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
 
 
-class LeaderElection:
-    """`acquire`, then work while `hold` runs, then `release`. `identity` should be another one for every process.
+class LeaderElector:
+    """Call `acquire`, work while `renew` runs, then `release`. `identity` must be unique to the process.
 
-    `on_change` is told (whether we lead, who does) whenever one of the two changes. `leading` looks at the clock: a
-    process that was stopped for a while asks it before it writes anything.
+    `on_change` is called with (is leader, identity of the leader) when one of them changes. `is_leader` checks the
+    clock: a process that may have been stopped for a while calls it before each write.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LeaderElection:
         lease_seconds: float = 15.0,
         renew_seconds: float = 10.0,
         retry_seconds: float = 2.0,
-        clock: Callable[[], float] = steady_seconds,
+        clock: Callable[[], float] = boot_seconds,
         on_change: Callable[[bool, str], None] | None = None,
     ) -> None:
         if not identity:
@@ -68,142 +68,139 @@ class LeaderElection:
         self._renew_seconds, self._retry_seconds = renew_seconds, retry_seconds
         self._clock = clock
         self._on_change = on_change
-        self._candidacy = Candidacy(
+        self._candidate = Candidate(
             namespace=namespace,
             name=name,
             identity=identity,
             lease_seconds=lease_seconds,
             renew_seconds=renew_seconds,
         )
-        self._told = (False, "")
-        self._last_complaint = ""
+        self._reported = (False, "")
+        self._last_error = ""
 
     @property
     def leader(self) -> str:
-        """Who holds the lease, as far as is known; empty if nobody does."""
-        return self._candidacy.holder
+        """The identity of the observed leader; empty if there is none."""
+        return self._candidate.holder
 
     @property
-    def leading(self) -> bool:
-        return self._candidacy.leads(self._clock())
+    def is_leader(self) -> bool:
+        return self._candidate.is_leader(self._clock())
 
     async def acquire(self) -> None:
-        """Returns when we hold the lease, however long that takes."""
+        """Returns when this process holds the lease, however long that takes."""
         while True:
             try:
                 async with asyncio.timeout(self._renew_seconds):
-                    await self._look()
-                    if not isinstance(self._candidacy.decide(self._clock()), Wait):
-                        await self._write_claim()
+                    await self._read()
+                    if not isinstance(self._candidate.decide(self._clock()), Wait):
+                        await self._write()
             except (Conflict, AlreadyExists):
-                log.debug("somebody else was quicker to write the lease %s", self._where)
+                log.debug("another candidate has written the lease %s first", self._lease_name)
             except Exception as error:
-                self._complain("get", error)
-            self._tell()
-            if self.leading:
-                self._last_complaint = ""
+                self._log_error("get", error)
+            self._report()
+            if self.is_leader:
+                self._last_error = ""
                 return
-            await self._wait_for_a_change()
+            await self._wait_until_free()
 
-    async def hold(self) -> None:
-        """Renews the lease. Returns, and never raises, when it is lost or could not be renewed in time."""
+    async def renew(self) -> None:
+        """Renews the lease until it is lost or could not be renewed in time. Never raises."""
         why = f"could not be renewed for {self._renew_seconds:g} s"
-        while self.leading:
+        while self.is_leader:
             await asyncio.sleep(min(self._retry_seconds, self._time_left()))
             try:
                 async with asyncio.timeout(self._time_left()):
-                    ours = await self._renew()
+                    held = await self._renew_once()
             except Exception as error:
-                self._complain("renew", error)
+                self._log_error("renew", error)
                 continue
-            self._last_complaint = ""
-            if not ours:
-                self._candidacy.resign()
+            self._last_error = ""
+            if not held:
+                self._candidate.stop_leading()
                 why = f"is held by {self.leader!r}"
-        log.warning("no longer the leader: the lease %s %s", self._where, why)
-        self._tell()
+        log.warning("no longer the leader: the lease %s %s", self._lease_name, why)
+        self._report()
 
     async def release(self) -> None:
-        """Stops leading and lets the next one take over at once. If that cannot be said, the lease runs out by itself.
+        """Clears the holder, so that another candidate can acquire the lease at once. If that fails, the lease expires.
 
-        Call it when the work has ended: from here on somebody else may lead.
+        Call it after the last write.
         """
-        self._candidacy.resign()
-        if self._candidacy.may_hold:
+        self._candidate.stop_leading()
+        if self._candidate.may_hold:
             try:
                 async with asyncio.timeout(self._retry_seconds):
-                    await self._give_back()
+                    await self._write_release()
             except Exception as error:
-                self._complain("give back", error)
-        self._tell()
+                self._log_error("release", error)
+        self._report()
 
     @property
-    def _where(self) -> str:
+    def _lease_name(self) -> str:
         return f"{self._namespace}/{self._name}"
 
     def _time_left(self) -> float:
-        return max(self._candidacy.leads_until - self._clock(), 0)
+        return max(self._candidate.leader_until - self._clock(), 0)
 
-    async def _look(self) -> None:
+    async def _read(self) -> None:
         lease: Object | None
         try:
             lease = await self._send(requests.get_request(LEASES, self._name, namespace=self._namespace))
         except NotFound:
             lease = None
-        self._candidacy.see(lease, self._clock())
+        self._candidate.observe(lease, self._clock())
 
-    async def _write_claim(self) -> None:
-        claim = self._candidacy.claim(self._clock(), datetime.now(UTC))
-        build = requests.create_request if claim.creates else requests.replace_request
-        answer = await self._send(build(LEASES, claim.lease, namespace=self._namespace))
-        self._candidacy.confirm(claim, answer, self._clock())
+    async def _write(self) -> None:
+        write = self._candidate.next_write(self._clock(), datetime.now(UTC))
+        build = requests.create_request if write.creates else requests.replace_request
+        response = await self._send(build(LEASES, write.lease, namespace=self._namespace))
+        self._candidate.confirm(write, response, self._clock())
 
-    async def _renew(self) -> bool:
-        """False if the lease is no longer ours. That the first try is refused may be due to an answer that was lost."""
+    async def _renew_once(self) -> bool:
+        """False if another process holds the lease. A conflict may be due to our own write if its response was lost."""
         try:
-            await self._write_claim()
+            await self._write()
         except (Conflict, AlreadyExists, NotFound):
-            await self._look()
-            if not self._still_ours():
+            await self._read()
+            if not isinstance(self._candidate.decide(self._clock()), Renew):
                 return False
-            await self._write_claim()
+            await self._write()
         return True
 
-    def _still_ours(self) -> bool:
-        return isinstance(self._candidacy.decide(self._clock()), Renew)
-
-    async def _give_back(self) -> None:
-        await self._look()
-        lease = self._candidacy.farewell()
+    async def _write_release(self) -> None:
+        await self._read()
+        lease = self._candidate.released()
         if lease is not None:
-            answer = await self._send(requests.replace_request(LEASES, lease, namespace=self._namespace))
-            self._candidacy.see(answer, self._clock())
-        self._candidacy.forget_claims()
+            response = await self._send(requests.replace_request(LEASES, lease, namespace=self._namespace))
+            self._candidate.observe(response, self._clock())
+        self._candidate.forget_writes()
 
-    async def _wait_for_a_change(self) -> None:
-        """Returns when the lease may be free: by its time, or earlier by a word from the server."""
-        verdict = self._candidacy.decide(self._clock())
-        pause = self._retry_seconds * random.uniform(0.5, 1)  # noqa: S311 (others may be at it in the same moment)
-        if not isinstance(verdict, Wait):
+    async def _wait_until_free(self) -> None:
+        """Returns when the lease may be free: it has expired, or the watch shows that it was released."""
+        decision = self._candidate.decide(self._clock())
+        pause = self._retry_seconds * random.uniform(0.5, 1)  # noqa: S311 (jitter)
+        if not isinstance(decision, Wait):
             await asyncio.sleep(pause)
             return
         try:
-            async with asyncio.timeout(verdict.seconds):
-                if not await self._seen_to_become_free(verdict.seconds):
+            async with asyncio.timeout(decision.seconds):
+                if not await self._watch_until_free(decision.seconds):
                     await asyncio.sleep(pause)
         except TimeoutError:
             return
 
-    async def _seen_to_become_free(self, seconds: float) -> bool:
-        """Watches the lease. False if that tells nothing: not everybody may watch, and looking again is enough."""
-        sighting = self._candidacy.sighting
-        if sighting is None or sighting.gone:
+    async def _watch_until_free(self, seconds: float) -> bool:
+        """False if the watch ends before the lease is free, for example because RBAC does not allow it."""
+        observed = self._candidate.observed
+        if observed is None or observed.deleted:
             return False
         request = requests.watch_request(
             LEASES,
             namespace=self._namespace,
             field_selector=f"metadata.name={self._name}",
-            resource_version=str(sighting.lease["metadata"]["resourceVersion"]),
+            resource_version=str(observed.lease["metadata"]["resourceVersion"]),
             timeout_seconds=math.ceil(seconds),
         )
         try:
@@ -211,25 +208,25 @@ class LeaderElection:
                 async for line in lines:
                     event = responses.read_watch_event(line)
                     lease = None if event.type == "DELETED" else event.object
-                    if not isinstance(self._candidacy.see(lease, self._clock()), Wait):
+                    if not isinstance(self._candidate.observe(lease, self._clock()), Wait):
                         return True
-                    self._tell()
+                    self._report()
         except (ApiError, Unreachable) as error:
-            log.debug("cannot watch the lease %s: %s", self._where, error)
+            log.debug("cannot watch the lease %s: %s", self._lease_name, error)
         return False
 
     async def _send(self, request: Request) -> Object:
         return responses.read_object(await self._client.send(request))
 
-    def _tell(self) -> None:
-        state = (self.leading, self.leader)
-        if state != self._told:
-            self._told = state
+    def _report(self) -> None:
+        state = (self.is_leader, self.leader)
+        if state != self._reported:
+            self._reported = state
             if self._on_change is not None:
                 self._on_change(*state)
 
-    def _complain(self, what: str, error: Exception) -> None:
-        text = f"cannot {what} the lease {self._where}: {str(error) or 'no answer in time'}"
-        if text != self._last_complaint:
-            self._last_complaint = text
+    def _log_error(self, what: str, error: Exception) -> None:
+        text = f"cannot {what} the lease {self._lease_name}: {str(error) or 'no response in time'}"
+        if text != self._last_error:
+            self._last_error = text
             log.warning("%s", text)

@@ -1,8 +1,8 @@
-"""Who may lead, decided from a Lease and from one's own clock; the part of leader election that does no I/O.
+"""The decisions of leader election, without I/O: from the observed Lease and the candidate's own clock.
 
-`election` moves what is decided here. The argument that no two ever lead at once is here as a whole: a leader believes
-in itself for `renew_seconds` from the moment at which it *sent* its last successful write; others count the lease's
-longer time from the moment at which they *saw* that write, which is later, and never look at anybody else's clock.
+Why there are never two leaders: a leader considers itself one for `renew_seconds` after it *sent* its last successful
+write. Other candidates wait for the lease's duration, which is longer, after they *observed* that write, which is
+later. No candidate uses the clock of another one.
 """
 
 import math
@@ -15,168 +15,168 @@ from trainwright.objects.times import format_micro_time
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """A Lease as it was seen last, and since when by our own clock its holder has shown no sign of life.
+class ObservedLease:
+    """The last observed Lease, and since when, by our own clock, its holder has not renewed it.
 
-    One that is `gone` was deleted; its holder may still believe in it, so that it counts until it has run out.
+    A `deleted` one counts until it expires: its holder may not know of the deletion yet.
     """
 
     lease: Object
     since: float
-    gone: bool = False
+    deleted: bool = False
 
     @property
     def holder(self) -> str:
         return str(_spec(self.lease).get("holderIdentity") or "")
 
     @property
-    def written_at(self) -> str:
-        """The moment that the writer put in, by its own clock: the mark by which we know our own writes."""
+    def renew_time(self) -> str:
+        """By the clock of the writer: a candidate recognises its own writes by it."""
         return str(_spec(self.lease).get("renewTime") or "")
 
     def expires(self, default_seconds: float) -> float:
-        """What the holder asked for counts, not what we would have asked for."""
+        """The duration in the lease counts, not our own."""
         return self.since + float(_spec(self.lease).get("leaseDurationSeconds") or default_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Acquire:
-    """Nobody holds it: whoever writes first leads."""
+    """The lease is free: the first candidate to write it becomes the leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """It is ours."""
+    """This candidate holds the lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Somebody else holds it, for this many seconds unless there is another sign of life."""
+    """Another candidate holds the lease, for so many seconds unless it renews it."""
 
     seconds: float
 
 
-def see(before: Sighting | None, lease: Object | None, now: float) -> Sighting | None:
-    """What is known after looking again. Only a write to the spec is a sign of life of the holder."""
+def observe(before: ObservedLease | None, lease: Object | None, now: float) -> ObservedLease | None:
+    """The new observation. Only a change of the spec is a renewal."""
     if lease is None:
-        return replace(before, gone=True) if before and before.holder else None
-    if before and not before.gone and _spec(before.lease) == _spec(lease):
-        return Sighting(lease, before.since)
-    return Sighting(lease, now)
+        return replace(before, deleted=True) if before and before.holder else None
+    if before and not before.deleted and _spec(before.lease) == _spec(lease):
+        return ObservedLease(lease, before.since)
+    return ObservedLease(lease, now)
 
 
 def decide(
-    sighting: Sighting | None, *, identity: str, claims: frozenset[str], now: float, default_seconds: float
+    observed: ObservedLease | None, *, identity: str, own_writes: frozenset[str], now: float, default_seconds: float
 ) -> Acquire | Renew | Wait:
-    """`claims` are the marks of our own writes that may have been carried out.
+    """`own_writes` are the renewTimes of this candidate's writes that the server may have accepted.
 
-    An identity that equals ours proves nothing: two processes may have been given the same one.
+    The identity alone does not suffice: two processes may have the same one.
     """
-    if sighting is None or not sighting.holder:
+    if observed is None or not observed.holder:
         return Acquire()
-    if _is_ours(sighting, identity, claims):
+    if _is_own(observed, identity, own_writes):
         return Renew()
-    left = sighting.expires(default_seconds) - now
+    left = observed.expires(default_seconds) - now
     return Wait(left) if left > 0 else Acquire()
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """A write that makes us the leader if the server takes it: a new Lease, or this one if it is still unchanged."""
+class LeaseWrite:
+    """A write that acquires or renews the lease if the server accepts it: a create, or a replace of this version."""
 
     lease: Object
     creates: bool
     sent: float
-    mark: str
+    renew_time: str
 
 
-class Candidacy:
-    """One candidate: what it has seen, what it has written, and until when it may believe that it leads."""
+class Candidate:
+    """One candidate: the lease it has observed, its own writes, and until when it is the leader."""
 
     def __init__(self, *, namespace: str, name: str, identity: str, lease_seconds: float, renew_seconds: float) -> None:
         self._metadata: Object = {"name": name, "namespace": namespace}
         self._identity = identity
         self._lease_seconds = lease_seconds
         self._renew_seconds = renew_seconds
-        self._claims: frozenset[str] = frozenset()
+        self._own_writes: frozenset[str] = frozenset()
         self._last_written: datetime | None = None
-        self.sighting: Sighting | None = None
-        self.leads_until = -math.inf
+        self.observed: ObservedLease | None = None
+        self.leader_until = -math.inf
 
     @property
     def holder(self) -> str:
-        """Who holds the lease as far as we know; empty if nobody does."""
-        return self.sighting.holder if self.sighting and not self.sighting.gone else ""
+        """The identity of the observed holder; empty if the lease is free."""
+        return self.observed.holder if self.observed and not self.observed.deleted else ""
 
     @property
     def may_hold(self) -> bool:
-        """Whether a write of ours may stand in the lease, so that giving it back makes sense."""
-        return bool(self._claims)
+        """True if the lease may contain a write of this candidate, so that it must be released."""
+        return bool(self._own_writes)
 
-    def leads(self, now: float) -> bool:
-        return now < self.leads_until
+    def is_leader(self, now: float) -> bool:
+        return now < self.leader_until
 
-    def see(self, lease: Object | None, now: float) -> Acquire | Renew | Wait:
-        self.sighting = see(self.sighting, lease, now)
+    def observe(self, lease: Object | None, now: float) -> Acquire | Renew | Wait:
+        self.observed = observe(self.observed, lease, now)
         return self.decide(now)
 
     def decide(self, now: float) -> Acquire | Renew | Wait:
         return decide(
-            self.sighting,
+            self.observed,
             identity=self._identity,
-            claims=self._claims,
+            own_writes=self._own_writes,
             now=now,
             default_seconds=self._lease_seconds,
         )
 
-    def claim(self, now: float, wall: datetime) -> Claim:
-        """The write that acquires or renews; from now on it may stand in the lease, whatever becomes of the answer."""
+    def next_write(self, now: float, wall: datetime) -> LeaseWrite:
+        """The write that acquires or renews the lease. The lease may contain it even if the response is lost."""
         if self._last_written is not None and wall <= self._last_written:
-            # The mark must differ from that of every other write of ours, even if the clock stands still.
+            # The renewTimes of all our writes must differ, even if the clock stands still.
             wall = self._last_written + timedelta(microseconds=1)
         self._last_written = wall
-        mark = format_micro_time(wall)
-        self._claims |= {mark}
-        known = self.sighting
+        renew_time = format_micro_time(wall)
+        self._own_writes |= {renew_time}
+        known = self.observed
         base: Object = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": self._metadata}
-        if there := known is not None and not known.gone:
+        if exists := known is not None and not known.deleted:
             base = known.lease
         before = _spec(known.lease) if known else {}
-        goes_on = known is not None and known.holder == self._identity
+        is_renewal = known is not None and known.holder == self._identity
         spec = {
             **_spec(base),
             "holderIdentity": self._identity,
             "leaseDurationSeconds": math.ceil(self._lease_seconds),
-            "acquireTime": (goes_on and before.get("acquireTime")) or mark,
-            "renewTime": mark,
-            "leaseTransitions": int(before.get("leaseTransitions") or 0) + (known is not None and not goes_on),
+            "acquireTime": (is_renewal and before.get("acquireTime")) or renew_time,
+            "renewTime": renew_time,
+            "leaseTransitions": int(before.get("leaseTransitions") or 0) + (known is not None and not is_renewal),
         }
-        return Claim({**base, "spec": spec}, creates=not there, sent=now, mark=mark)
+        return LeaseWrite({**base, "spec": spec}, creates=not exists, sent=now, renew_time=renew_time)
 
-    def confirm(self, claim: Claim, answer: Object, now: float) -> None:
-        """The server took it."""
-        self._claims = frozenset({claim.mark})
-        self.leads_until = claim.sent + self._renew_seconds
-        self.sighting = Sighting(answer, now)
+    def confirm(self, write: LeaseWrite, response: Object, now: float) -> None:
+        """The server has accepted the write."""
+        self._own_writes = frozenset({write.renew_time})
+        self.leader_until = write.sent + self._renew_seconds
+        self.observed = ObservedLease(response, now)
 
-    def resign(self) -> None:
-        """Stops believing, at once; what was written may still stand in the lease."""
-        self.leads_until = -math.inf
+    def stop_leading(self) -> None:
+        """Takes effect at once, although the lease may still name this candidate."""
+        self.leader_until = -math.inf
 
-    def farewell(self) -> Object | None:
-        """The lease without a holder, for others to take at once; None if it is not ours to give back."""
-        seen = self.sighting
-        if seen is None or seen.gone or not _is_ours(seen, self._identity, self._claims):
+    def released(self) -> Object | None:
+        """The lease without a holder, to be written on release; None if this candidate does not hold it."""
+        observed = self.observed
+        if observed is None or observed.deleted or not _is_own(observed, self._identity, self._own_writes):
             return None
-        return {**seen.lease, "spec": {**_spec(seen.lease), "holderIdentity": "", "leaseDurationSeconds": 1}}
+        return {**observed.lease, "spec": {**_spec(observed.lease), "holderIdentity": "", "leaseDurationSeconds": 1}}
 
-    def forget_claims(self) -> None:
-        """After a farewell: nothing of ours stands in the lease any more."""
-        self._claims = frozenset()
+    def forget_writes(self) -> None:
+        """After a release: the lease contains no write of this candidate any more."""
+        self._own_writes = frozenset()
 
 
-def _is_ours(sighting: Sighting, identity: str, claims: frozenset[str]) -> bool:
-    return sighting.holder == identity and sighting.written_at in claims
+def _is_own(observed: ObservedLease, identity: str, own_writes: frozenset[str]) -> bool:
+    return observed.holder == identity and observed.renew_time in own_writes
 
 
 def _spec(lease: Object) -> Object:

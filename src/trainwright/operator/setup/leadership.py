@@ -11,7 +11,7 @@ from collections.abc import Callable
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Unreachable
 from trainwright.kube.client.requests import Request
-from trainwright.kube.controller.leader_election import LeaderElection, process_identity
+from trainwright.kube.controller.leader_election import LeaderElector, process_identity
 from trainwright.operator.options import LeaderElectionOptions, OperatorError
 from trainwright.operator.rbac import LEADER_ELECTION
 from trainwright.operator.setup.permissions import missing_permission
@@ -52,7 +52,7 @@ class Leadership:
         self._identity = identity or process_identity()
         self._on_change = on_change
         self._holding: asyncio.Task[None] | None = None
-        self._election = LeaderElection(
+        self._election = LeaderElector(
             client,
             namespace=namespace,
             name=options.name,
@@ -78,13 +78,13 @@ class Leadership:
 
     def gate(self, request: Request) -> None:
         """For the operator's client: allows reads always, and writes only while this process leads."""
-        if request.method != "GET" and not self._election.leading and not request.path.startswith(_REVIEWS):
+        if request.method != "GET" and not self._election.is_leader and not request.path.startswith(_REVIEWS):
             raise NotLeading(f"{request.method} {request.path} was not sent: this process does not lead")
 
     @property
     def role(self) -> str:
         """For users: whether this process leads, and which one does if not."""
-        if self._election.leading:
+        if self._election.is_leader:
             return "leading"
         leader = self._election.leader
         if leader in {"", self._identity}:  # a lease of this process that was not renewed in time
@@ -92,7 +92,7 @@ class Leadership:
         return f"standby, the leader is {leader}"
 
     async def _hold(self) -> None:
-        await self._election.hold()
+        await self._election.renew()
         self.lost.set()
 
     def _changed(self, leading: bool, _: str) -> None:
