@@ -20,7 +20,7 @@ from tests.support.engine.planning import manifests
 from tests.support.engine.world import NODES, World, ports_of
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.job import Job
-from trainwright.api.pruned_status import FIELDS as MEMORY
+from trainwright.api.pruned_status import ADDITIONAL_FIELDS
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.engine.conditions import is_finished
 from trainwright.objects import Object
@@ -326,7 +326,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert len(names) == len(set(names))
         status = made.status or job.raw.get("status") or {}
         if made.status_follows:
-            assert not any(status.get(field) for field in MEMORY), "what must be remembered is written first"
+            assert not any(status.get(field) for field in ADDITIONAL_FIELDS), "these fields are written before children"
         if self.group and status.get("replacedPods"):
             assert "Pod" not in {kind for kind, _ in names}, "nobody comes before all have gone"
         for delete in made.deletes:

@@ -1,7 +1,7 @@
-"""What must be remembered about a job where the installed CRD drops our status fields: the same facts in an annotation.
+"""Status fields that the installed CRD prunes: an annotation of the job keeps them.
 
-Upstream's CRD keeps only upstream's fields. The operator then writes what the server lost of a status to the job's
-annotation, before it acts on it, and reads the job through `recalled`.
+Upstream's CRD declares only upstream's fields. The operator then writes the other fields of a status to the annotation
+before it acts on them, and restores them when it reads the job.
 """
 
 import base64
@@ -10,90 +10,90 @@ from typing import Any
 
 import msgspec
 
-from trainwright.api.types import Memory
+from trainwright.api.types import AdditionalStatus
 from trainwright.objects import Object
 
 ANNOTATION = "trainwright.dev/memory"
-FIELDS: tuple[str, ...] = tuple(field.encode_name for field in msgspec.structs.fields(Memory))
-"""The fields of a status that upstream's CRD does not declare."""
+ADDITIONAL_FIELDS: tuple[str, ...] = tuple(field.encode_name for field in msgspec.structs.fields(AdditionalStatus))
+"""The status fields that upstream's CRD does not declare."""
 MAX_CHARACTERS = 160 * 1024
 """Kubernetes allows 256 KiB for all annotations of an object together, and kubectl's copy of the manifest is one."""
 
 _READABLE_CHARACTERS = 4096
-_MAX_UNPACKED = 8 * 2**20
-_PACKED = "zlib:"
+_MAX_DECOMPRESSED = 8 * 2**20
+_COMPRESSED = "zlib:"
 
 
-class _Note(Memory, frozen=True, omit_defaults=True, kw_only=True):
-    """The annotation's content. `of` is the uid of the job: a manifest that was copied brings another job's memory."""
+class _Annotation(AdditionalStatus, frozen=True, omit_defaults=True, kw_only=True):
+    """The annotation's content. `of` is the job's uid: a copied manifest may bring the annotation of another job."""
 
     of: str
 
 
-def recalled(raw: Object) -> Object:
-    """The job with its status completed from its annotation; a field that the status has is right as it is."""
+def restore_pruned_fields(raw: Object) -> Object:
+    """The job with its status completed from its annotation. Fields that the status has take precedence."""
     metadata, status = raw.get("metadata"), raw.get("status") or {}
     if not isinstance(metadata, dict) or not isinstance(status, dict):
         return raw
     annotations = metadata.get("annotations")
     text = annotations.get(ANNOTATION) if isinstance(annotations, dict) else None
-    note = {} if text is None else _read(text, metadata.get("uid"))
-    forgotten = {field: value for field, value in note.items() if status.get(field) is None}
-    return {**raw, "status": {**status, **forgotten}} if forgotten else raw
+    fields = {} if text is None else _decode(text, metadata.get("uid"))
+    missing = {field: value for field, value in fields.items() if status.get(field) is None}
+    return {**raw, "status": {**status, **missing}} if missing else raw
 
 
-def lost(written: Object, kept: Object) -> tuple[str, ...]:
-    """Which of our fields the server dropped from a status that was written."""
-    return tuple(field for field in FIELDS if written.get(field) and not kept.get(field))
+def pruned_fields(written: Object, stored: Object) -> tuple[str, ...]:
+    """The fields that the API server pruned from the status that was written."""
+    return tuple(field for field in ADDITIONAL_FIELDS if written.get(field) and not stored.get(field))
 
 
-def remembered(status: Object, uid: str) -> str | None:
-    """The annotation that keeps our fields of `status` for the job with that uid; None: there is nothing to keep.
+def annotation_value(status: Object, uid: str) -> str | None:
+    """The annotation with the additional fields of `status`, for the job with this uid; None if there are none.
 
-    It is the same text for the same status, so a settled job needs no write. Should it be too long, which takes
-    thousands of pods that are replaced at one moment, it leaves some of those pods out: their ends may count again.
+    The same status gives the same text, so a settled job needs no write. If thousands of pods are replaced at once, the
+    text may become too long. Then it leaves some of these pods out, and their failures may be counted again.
     """
-    facts = {field: status[field] for field in FIELDS if status.get(field)}
-    if not facts:
+    fields = {field: status[field] for field in ADDITIONAL_FIELDS if status.get(field)}
+    if not fields:
         return None
-    text = _pack(facts, uid)
-    while len(text) > MAX_CHARACTERS and facts:
-        facts = _fewer(facts, len(text))
-        text = _pack(facts, uid)
+    text = _encode(fields, uid)
+    while len(text) > MAX_CHARACTERS and fields:
+        fields = _shortened(fields, len(text))
+        text = _encode(fields, uid)
     return text
 
 
-def _fewer(facts: Object, length: int) -> Object:
-    """What to keep of facts that are too long: as many of the pods as may fit, else what can be found out again."""
-    if pods := facts.get("replacedPods"):
-        return {**facts, "replacedPods": pods[: len(pods) * MAX_CHARACTERS // length * 9 // 10]}
-    largest = max(facts, key=lambda field: len(msgspec.json.encode(facts[field])))
-    return {field: value for field, value in facts.items() if field != largest}
+def _shortened(fields: Object, length: int) -> Object:
+    """As many of the replaced pods as may fit; without any, all fields but the longest."""
+    if pods := fields.get("replacedPods"):
+        return {**fields, "replacedPods": pods[: len(pods) * MAX_CHARACTERS // length * 9 // 10]}
+    longest = max(fields, key=lambda field: len(msgspec.json.encode(fields[field])))
+    return {field: value for field, value in fields.items() if field != longest}
 
 
-def _pack(facts: Object, uid: str) -> str:
-    """Readable while it is short."""
-    plain = msgspec.json.encode({"of": uid, **facts}, order="deterministic")
+def _encode(fields: Object, uid: str) -> str:
+    """Readable JSON while it is short, else compressed."""
+    plain = msgspec.json.encode({"of": uid, **fields}, order="deterministic")
     if len(plain) <= _READABLE_CHARACTERS:
         return plain.decode()
-    return _PACKED + base64.b64encode(zlib.compress(plain, 9)).decode()
+    return _COMPRESSED + base64.b64encode(zlib.compress(plain, 9)).decode()
 
 
-def _read(text: Any, uid: Any) -> Object:
-    """The facts in the annotation; none if it is another job's, or damaged: a user may write there what he likes."""
+def _decode(text: Any, uid: Any) -> Object:
+    """The fields in the annotation; none if it belongs to another job or is malformed: users can edit it."""
     try:
-        note = msgspec.json.decode(_unpacked(text), type=_Note)
+        content = msgspec.json.decode(_decompressed(text), type=_Annotation)
     except (msgspec.DecodeError, zlib.error, ValueError, RecursionError):
         return {}
-    facts: Object = msgspec.to_builtins(note)
-    return facts if facts.pop("of", None) == uid else {}
+    fields: Object = msgspec.to_builtins(content)
+    return fields if fields.pop("of", None) == uid else {}
 
 
-def _unpacked(text: Any) -> bytes:
+def _decompressed(text: Any) -> bytes:
     if not isinstance(text, str):
         raise ValueError(f"not text but {type(text).__name__}")
-    if not text.startswith(_PACKED):
+    if not text.startswith(_COMPRESSED):
         return text.encode()
-    packed = base64.b64decode(text.removeprefix(_PACKED), validate=True)
-    # Bounded, because a few bytes of zlib can stand for gigabytes.
-    return zlib.decompressobj().decompress(packed, _MAX_UNPACKED)
+    compressed = base64.b64decode(text.removeprefix(_COMPRESSED), validate=True)
+    # Bounded, because a few bytes of zlib can expand to gigabytes.
+    return zlib.decompressobj().decompress(compressed, _MAX_DECOMPRESSED)

@@ -222,8 +222,8 @@ class ReplicaStatus(View, frozen=True):
     ] = None
 
 
-class Memory(View, frozen=True):
-    """What the operator remembers of a job in its status and upstream's operator does not."""
+class AdditionalStatus(View, frozen=True):
+    """Status fields that upstream's CRD does not declare."""
 
     ports: Annotated[
         dict[str, Int32] | None, text("Ports of pods that listen, by the end of their names, such as worker-0.")
@@ -239,7 +239,7 @@ class Memory(View, frozen=True):
     ] = None
 
 
-class JobStatus(Memory, frozen=True):
+class JobStatus(AdditionalStatus, frozen=True):
     """Where the job stands, as the operator has written it."""
 
     conditions: Annotated[

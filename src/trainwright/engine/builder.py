@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from trainwright.api.pruned_status import FIELDS as REMEMBERED
+from trainwright.api.pruned_status import ADDITIONAL_FIELDS
 from trainwright.engine.conditions import SUCCEEDED, set_condition
 from trainwright.engine.facts import Facts
 from trainwright.engine.plan import PODS_WAVE, Create, Delete, JobEvent, Patch, Plan, Replace, Transition
@@ -158,9 +158,9 @@ class PlanBuilder:
         recorded first. If the operator is killed before it writes the status, the next reconcile finds them."""
         if self._observed_status or not self._is_new():
             return False
-        remembers = any(self.status.get(field) for field in REMEMBERED)
+        recorded = any(self.status.get(field) for field in ADDITIONAL_FIELDS)
         changes = self._deletes or self._patches or self._replaces or self._events
-        return bool(self._creates) and not (remembers or changes)
+        return bool(self._creates) and not (recorded or changes)
 
     def _is_new(self) -> bool:
         """A job whose children could not be created for a while gets a status nevertheless, to show that the operator

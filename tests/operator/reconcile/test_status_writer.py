@@ -18,7 +18,7 @@ from tests.support.servers.scripted_server import ScriptedServer, answer, cut, s
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
-from trainwright.api.pruned_status import ANNOTATION, FIELDS, remembered
+from trainwright.api.pruned_status import ADDITIONAL_FIELDS, ANNOTATION, annotation_value
 from trainwright.engine import Plan, Transition
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
@@ -46,7 +46,7 @@ def upstream_crd(kind: Kind) -> Object:
     """Our CRD without the fields that upstream's does not declare."""
     crd = deepcopy(render_crd(kind))
     status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
-    for field in FIELDS:
+    for field in ADDITIONAL_FIELDS:
         del status["properties"][field]
     return crd
 
@@ -85,7 +85,7 @@ async def test_pruned_fields_outlive_the_operator(
             await settled(operator)
             assert operator.prunes_status == {kind.name}
         job = await client.get(kind.resource, "job", namespace=real_namespace)
-        assert not set(FIELDS) & set(job["status"])
+        assert not set(ADDITIONAL_FIELDS) & set(job["status"])
         assert '"restarts":{"Worker":1}' in job["metadata"]["annotations"][ANNOTATION]
 
         # The pod of the finished rank is deleted. A new operator must not create it again.
@@ -153,7 +153,7 @@ class Transitions(Observer):
 def job_at(version: int, status: Object, *, annotated: bool = False) -> Object:
     builder = JobBuilder().master().status(status).metadata(resourceVersion=str(version))
     if annotated:
-        builder.annotation(ANNOTATION, remembered(STATUS, builder.raw()["metadata"]["uid"]) or "")
+        builder.annotation(ANNOTATION, annotation_value(STATUS, builder.raw()["metadata"]["uid"]) or "")
     return builder.raw()
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from trainwright.api.kinds import Kind
 from trainwright.api.labels import JOB_NAME
-from trainwright.api.pruned_status import recalled
+from trainwright.api.pruned_status import restore_pruned_fields
 from trainwright.engine import ExtraView, Observed, ServiceView, read_extra
 from trainwright.engine.framework import ExtraResource
 from trainwright.kube.controller.store import Store, raw_metadata
@@ -46,7 +46,7 @@ class Jobs:
 
     def read(self, job: Object) -> Object:
         metadata = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
-        return recalled({**job, "metadata": metadata})
+        return restore_pruned_fields({**job, "metadata": metadata})
 
     def remember(self, response: Object) -> None:
         """Stores the response to a write."""

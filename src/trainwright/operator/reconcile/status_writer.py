@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import Kind
-from trainwright.api.pruned_status import ANNOTATION, FIELDS, lost, remembered
+from trainwright.api.pruned_status import ADDITIONAL_FIELDS, ANNOTATION, annotation_value, pruned_fields
 from trainwright.engine import JobEvent, Plan
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, ServerError, Unreachable
@@ -167,7 +167,7 @@ class StatusWriter:
 
     async def _annotate(self, kind: Kind, job: Object, status: Object) -> Object:
         """The job with the pruned fields of `status` in its annotation; the same object if it has them."""
-        text = remembered(status, job["metadata"]["uid"])
+        text = annotation_value(status, job["metadata"]["uid"])
         if text == _annotation(job):
             return job
         try:
@@ -191,16 +191,16 @@ class StatusWriter:
     def _detect_pruning(self, kind: Kind, written: Object, response: Object) -> None:
         """Updates `prunes_status` by the fields that come back."""
         stored = response.get("status") or {}
-        if lost(written, stored) and kind.name not in self.prunes_status:
+        if pruned_fields(written, stored) and kind.name not in self.prunes_status:
             self.prunes_status.add(kind.name)
             log.warning("%s", explain_pruned_status(kind))
-        elif any(stored.get(field) for field in FIELDS) and kind.name in self.prunes_status:
+        elif any(stored.get(field) for field in ADDITIONAL_FIELDS) and kind.name in self.prunes_status:
             self.prunes_status.discard(kind.name)
             log.info("the CustomResourceDefinition of %s declares our fields now", kind.resource.qualified_plural)
 
 
 def explain_pruned_status(kind: Kind) -> str:
-    fields = ", ".join(f"status.{field}" for field in FIELDS)
+    fields = ", ".join(f"status.{field}" for field in ADDITIONAL_FIELDS)
     return (
         f"the CustomResourceDefinition of {kind.resource.qualified_plural} does not declare {fields}: they are kept in "
         f"the annotation {ANNOTATION}; install ours with `trainwright operator --install-crds`"
@@ -221,4 +221,4 @@ def _annotation(job: Object) -> str | None:
 
 def _as_pruned(status: Object) -> Object:
     """The status as upstream's CRD stores it."""
-    return {field: value for field, value in status.items() if field not in FIELDS}
+    return {field: value for field, value in status.items() if field not in ADDITIONAL_FIELDS}

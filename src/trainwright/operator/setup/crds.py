@@ -8,7 +8,7 @@ import msgspec
 
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import GROUP, VERSION, Kind
-from trainwright.api.pruned_status import FIELDS
+from trainwright.api.pruned_status import ADDITIONAL_FIELDS
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, Conflict, NotFound
 from trainwright.objects import Object
@@ -69,7 +69,9 @@ def _prunes_fields(schema: Object) -> bool:
     status = (schema.get("properties") or {}).get("status") or {}
     declared = status.get("properties") or {}
     return (
-        bool(declared) and not status.get("x-kubernetes-preserve-unknown-fields") and not set(FIELDS) <= set(declared)
+        bool(declared)
+        and not status.get("x-kubernetes-preserve-unknown-fields")
+        and not set(ADDITIONAL_FIELDS) <= set(declared)
     )
 
 
