@@ -142,7 +142,9 @@ async def test_a_ready_standby_takes_over_as_soon_as_the_leader_has_stopped(
             await standby.ready("[+]leader-election ok: leading")
             await submit(client, JobBuilder("two", namespace=real_namespace).master())
             await eventually(lambda: pods(client, real_namespace), lambda names: "two-master-0" in names)
-            assert await standby.metric("training_operator_jobs_created_total") == 1
+            # A new job gets its status after its pods.
+            created = await eventually(lambda: standby.metric("training_operator_jobs_created_total"), bool)
+            assert created == 1
     assert await lease_holder(client, real_namespace) == ""
 
 
