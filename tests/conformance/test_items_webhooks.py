@@ -111,9 +111,9 @@ ROWS = {
 @pytest.mark.parametrize("about", ROWS)
 def test_item_72_admission_as_reviewed(about: str) -> None:
     row = ROWS[about]
-    verdict = review(PYTORCH, row.job.raw())
-    assert tuple(str(error) for error in verdict.errors) == row.refused
-    assert verdict.warnings == row.warned
+    answer = review(PYTORCH, row.job.raw())
+    assert tuple(str(error) for error in answer.errors) == row.refused
+    assert answer.warnings == row.warned
 
 
 class WarningClient(Client):
