@@ -1,5 +1,7 @@
 """A fictitious framework that needs everything a framework can declare: one row and one class, the rest is common."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.support.engine.planning import child, created, deleted, manifests, states
@@ -7,11 +9,13 @@ from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, stored
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from trainwright.api.crd import render_crd
 from trainwright.api.errors import InvalidJob
-from trainwright.api.job import read_job
+from trainwright.api.job import Job, read_job
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan, read_extra
+from trainwright.engine.addressing import Addresses
 from trainwright.engine.assigned_ports import PORTS
-from trainwright.engine.framework import Framework
+from trainwright.engine.framework import Framework, PodShape
 from trainwright.engine.plan import PODS_WAVE
+from trainwright.engine.ranks import Rank
 from trainwright.objects import Object
 
 EXTRAS = [
@@ -246,17 +250,23 @@ def test_a_scale_up_restarts_no_pod() -> None:
 
 
 def test_pods_are_rendered_when_they_are_written() -> None:
-    calls = []
+    shapes, shaped = [], []
 
     class Counting(Orchestra):
-        def pod_shapes(self, job, addresses):  # type: ignore[no-untyped-def]
-            calls.append(job.name)
-            return super().pod_shapes(job, addresses)
+        def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+            shapes.append(job.name)
+            shape = super().pod_shapes(job, addresses)
+
+            def counting(rank: Rank) -> PodShape:
+                shaped.append(rank)
+                return shape(rank)
+
+            return counting
 
     made = plan(job().job(), Observed(), Settings(), NOW, frameworks={"orchestra": Counting()})
-    assert calls == []
+    assert (shapes, shaped) == (["ninth"], []), "what pods have in common is computed once"
     manifests(made)
-    assert calls == ["ninth"], "once for all pods of a plan"
+    assert len(shaped) == 3
 
 
 def test_its_manifests_are_checked_and_its_crd_is_rendered() -> None:

@@ -13,7 +13,6 @@ from trainwright.api.parsing import Manifest
 from trainwright.api.types import CLEAN_POD_POLICIES, EarlierRunPolicy, ReplicaSpec, RunPolicy
 from trainwright.objects.field_errors import FieldError, forbidden, quoted
 
-
 _EARLIER_FIELDS = {field.name: field.encode_name for field in msgspec.structs.fields(EarlierRunPolicy)}
 """As Python and as manifests spell them."""
 

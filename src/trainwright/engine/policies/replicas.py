@@ -65,7 +65,14 @@ def _is_outdated(facts: Facts, rank: Rank, pod: Pod) -> bool:
 
 def _create_pods(facts: Facts, builder: PlanBuilder, missing: list[Rank], renderer: PodRenderer) -> None:
     for rank in missing:
-        if _create(facts, builder, facts.children.pods, PODS, rank, partial(_render_pod, facts, renderer, rank)):
+        if _create(
+            facts,
+            builder,
+            facts.children.pods,
+            PODS,
+            rank,
+            partial(_render_pod, facts, rank, renderer.render_later(rank)),
+        ):
             gang.warn_of_other_scheduler(facts, builder)
             if facts.job.replicas[rank.role].template["spec"].get("restartPolicy"):
                 builder.record_event(
@@ -75,8 +82,8 @@ def _create_pods(facts: Facts, builder: PlanBuilder, missing: list[Rank], render
                 )
 
 
-def _render_pod(facts: Facts, renderer: PodRenderer, rank: Rank) -> Object:
-    pod = renderer.render(rank)
+def _render_pod(facts: Facts, rank: Rank, render: Callable[[], Object]) -> Object:
+    pod = render()
     gang.mark_member(facts, rank.role, pod)
     return pod
 

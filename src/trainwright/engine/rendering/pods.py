@@ -1,6 +1,7 @@
 """The pod of one rank: the user's template, untouched, plus labels, owner and what the framework adds."""
 
 from collections.abc import Callable
+from functools import partial
 
 from trainwright.api.defaults import main_container
 from trainwright.api.labels import JOB_ROLE
@@ -15,17 +16,20 @@ from trainwright.objects.metadata import controller_reference
 
 
 class PodRenderer:
-    """Renders pods of one plan. What they have in common is computed when the first is rendered."""
+    """Renders pods of one plan: what they have in common is computed with the plan, each pod when it is written."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._shape_of: Callable[[Rank], PodShape] | None = None
 
-    def render(self, rank: Rank) -> Object:
-        facts = self._facts
+    def render_later(self, rank: Rank) -> Callable[[], Object]:
+        """Errors in what the pods have in common belong to the plan, before anything is written."""
         if self._shape_of is None:
-            self._shape_of = facts.framework.pod_shapes(facts.job, facts.addresses)
-        shape = self._shape_of(rank)
+            self._shape_of = self._facts.framework.pod_shapes(self._facts.job, self._facts.addresses)
+        return partial(self._render, self._shape_of, rank)
+
+    def _render(self, shape_of: Callable[[Rank], PodShape], rank: Rank) -> Object:
+        facts, shape = self._facts, shape_of(rank)
         template = facts.job.replicas[rank.role].template
         return {
             "apiVersion": "v1",
