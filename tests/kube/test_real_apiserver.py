@@ -146,7 +146,7 @@ async def test_a_store_follows_the_server_and_knows_our_own_writes_first(client:
         on_change=changed,
     )
     async with in_background(reflector.run()):
-        await reflector.synced()
+        await reflector.wait_for_sync()
         assert changes == [(None, "before")]
         answer = await client.create(CONFIG_MAPS, config_map("ours", x="1"))
         store.remember(ConfigMap(metadata=_metadata(answer), data=answer["data"]))
@@ -174,7 +174,7 @@ async def test_pods_are_read_straight_into_views(client: Client, real_namespace:
     )
     reflector = Reflector(client, PODS, store, convert=Pod, namespace=real_namespace, label_selector="a=b")
     async with in_background(reflector.run()):
-        await reflector.synced()
+        await reflector.wait_for_sync()
         [found] = store.by_index("label", "b")
         assert (found.name, found.phase) == ("p", "Pending")
         await client.patch(PODS, "p", {"metadata": {"labels": {"a": None}}})

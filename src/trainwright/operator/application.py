@@ -143,7 +143,7 @@ class Application:
 
     def _check_caches(self) -> CheckResult:
         if self._operator is None or not self._operator.synced.is_set():
-            missing = self._operator.missing if self._operator else ()
+            missing = self._operator.sync_errors if self._operator else ()
             return CheckResult(
                 ok=False, detail="; ".join((f"caches of {self._config.server} are not synced", *missing))
             )

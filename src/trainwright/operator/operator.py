@@ -84,7 +84,7 @@ class Operator:
         if queue is None:
             # On one machine jobs are few, and a job takes two looks to start: its ports are written before its pods.
             on_one_machine = self._settings.addressing is Addressing.HOST_PORTS
-            queue = WorkQueue(rest=0) if on_one_machine else WorkQueue()
+            queue = WorkQueue(coalesce_seconds=0) if on_one_machine else WorkQueue()
         self._queue = queue
         self._caches = Caches(
             kinds,
@@ -128,9 +128,9 @@ class Operator:
         return frozenset(self._applier.status_writer.prunes_status)
 
     @property
-    def missing(self) -> tuple[str, ...]:
-        """What must be known before the work begins and is not, each with what is in the way."""
-        return tuple(missing for reflector in self._controller.reflectors if (missing := reflector.missing))
+    def sync_errors(self) -> tuple[str, ...]:
+        """The resources that have not been listed yet, each with the error if there is one."""
+        return tuple(error for reflector in self._controller.reflectors if (error := reflector.sync_error))
 
     def stop(self) -> None:
         """Ends `run` once the writes in progress are done and their events are recorded, within a bounded time. The
@@ -150,7 +150,7 @@ class Operator:
             await self._lead()
             # Our watches may lag behind the writes of the previous leader. Without a fresh list we would count the
             # failures again that it has counted.
-            await self._controller.refresh()
+            await self._controller.relist()
         self.ready.set()
         for job in self._caches.all_jobs():
             self._enqueue_job(job)
@@ -214,7 +214,7 @@ class Operator:
 
         A standby enqueues nothing: jobs may be created and deleted for months before it becomes the leader."""
         if self.ready.is_set():
-            self._queue.add_rested(key)
+            self._queue.add_coalesced(key)
 
     def _enqueue_if_known(self, key: ObjectKey) -> None:
         """For events of other objects. An unknown job is reconciled when it is created. Most never are: every

@@ -49,7 +49,7 @@ class Reconciler:
         controller = Controller(
             self.reconcile,
             log=log,
-            queue=WorkQueue[str](first_delay=1.0, rest=0.1, jitter=lambda: 1.0),
+            queue=WorkQueue[str](first_delay=1.0, coalesce_seconds=0.1, jitter=lambda: 1.0),
             on_error=lambda key, error: self.errors.append((key, error)),
             on_reconciled=lambda key, outcome, _seconds: self.outcomes.append((key, outcome)),
             **options,
@@ -88,7 +88,7 @@ async def test_requeue_at_once_is_coalesced_with_changes() -> None:
     reconciler = Reconciler(a=[RequeueAfter(0)])
     async with reconciler.running("a") as controller:
         await asyncio.sleep(0.05)
-        controller.queue.add_rested("a")
+        controller.queue.add_coalesced("a")
         assert await count(reconciler) == 2
 
 

@@ -202,7 +202,7 @@ async def test_a_refused_event_is_logged_and_the_next_one_is_sent(
     assert len(server.seen) == 2
     assert [
         record.message for record in caplog.records if record.name == "trainwright.kube.controller.event_recorder"
-    ] == ["event One of PyTorchJob train/mnist (first) is lost: namespace train is being terminated"]
+    ] == ["event One of PyTorchJob train/mnist (first) is dropped: namespace train is being terminated"]
 
 
 async def test_what_has_happened_is_never_taken_for_told_already(
@@ -213,7 +213,7 @@ async def test_what_has_happened_is_never_taken_for_told_already(
     recorder = EventRecorder(client, "c")
     recorder.record(JOB, "Normal", "Reason", "message")
     await recorder.close()
-    assert caplog.messages == ["event Reason of PyTorchJob train/mnist (message) is lost: there is one"]
+    assert caplog.messages == ["event Reason of PyTorchJob train/mnist (message) is dropped: there is one"]
 
 
 async def test_when_too_many_wait_the_newest_are_dropped_with_a_word(
@@ -226,7 +226,7 @@ async def test_when_too_many_wait_the_newest_are_dropped_with_a_word(
     await recorder.close()
     assert [body["message"] for _, body in sent(server)] == ["0", "1", "2"]
     assert "more than 3 events are waiting: dropping Reason of PyTorchJob train/mnist (3) and others" in caplog.text
-    assert "events that were dropped: 7" in caplog.text
+    assert "dropped events: 7" in caplog.text
 
 
 @pytest.mark.looptime
@@ -239,7 +239,7 @@ async def test_what_was_dropped_is_told_while_others_still_wait(caplog: pytest.L
         await asyncio.sleep(2.5)
     assert [record.message for record in caplog.records] == [
         "more than 4 events are waiting: dropping b of PyTorchJob train/mnist (2) and others",
-        "events that were dropped: 2",
+        "dropped events: 2",
     ]
     await recorder.close()
 
@@ -251,8 +251,8 @@ async def test_what_was_dropped_is_told_at_the_end_too(caplog: pytest.LogCapture
         recorder.record(JOB, "Normal", "Reason", str(number))
     await recorder.close(timeout=1)
     assert [record.message for record in caplog.records][1:] == [
-        "events that could not be sent within 1 s: 2",
-        "events that were dropped: 3",
+        "events not sent within 1 s: 2",
+        "dropped events: 3",
     ]
 
 
@@ -260,7 +260,7 @@ async def test_what_comes_after_the_end_is_told_in_the_log(client: Client, caplo
     recorder = EventRecorder(client, "c")
     await recorder.close()
     recorder.record(JOB, "Normal", "Reason", "message")
-    assert caplog.messages == ["event Reason of PyTorchJob train/mnist (message) is lost: it comes after the end"]
+    assert caplog.messages == ["event Reason of PyTorchJob train/mnist (message) is dropped: the recorder is closed"]
 
 
 async def test_an_object_without_a_kind_does_not_fail_the_caller(
@@ -270,7 +270,7 @@ async def test_an_object_without_a_kind_does_not_fail_the_caller(
     with caplog.at_level(logging.ERROR):
         recorder.record({"metadata": {"name": "x"}}, "Normal", "Reason", "message")
     await recorder.close()
-    assert "event Reason (message) is about an object without 'apiVersion'" in caplog.text
+    assert "event Reason (message): its object has no 'apiVersion'" in caplog.text
 
 
 async def test_closing_does_not_wait_for_ever(
@@ -284,7 +284,7 @@ async def test_closing_does_not_wait_for_ever(
     recorder = EventRecorder(client, "c")
     recorder.record(JOB, "Normal", "Reason", "message")
     await recorder.close(timeout=0.05)
-    assert "events that could not be sent within 0.05 s: 1" in caplog.text
+    assert "events not sent within 0.05 s: 1" in caplog.text
 
 
 def signalling(arrived: asyncio.Event) -> Callable[[web.BaseRequest, asyncio.Event], Awaitable[web.StreamResponse]]:

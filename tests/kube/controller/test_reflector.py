@@ -62,7 +62,7 @@ async def test_it_lists_then_watches() -> None:
     server = FakeApiServer()
     server.write("a")
     async with reflecting(server) as reflected:
-        await reflected.reflector.synced()
+        await reflected.reflector.wait_for_sync()
         assert reflected.names == {"a"}
         await reflected.settle()
         server.write("b")
@@ -84,7 +84,7 @@ async def test_a_refresh_brings_what_the_watch_is_behind_with() -> None:
         server.delete("a")
         await reflected.settle()
         assert reflected.names == {"a"}
-        await reflected.reflector.refresh()
+        await reflected.reflector.relist()
         assert reflected.names == {"b"}
         await reflected.settle()
         server.write("c")
@@ -99,7 +99,7 @@ async def test_a_refresh_waits_for_a_server_that_is_away() -> None:
         await reflected.settle()
         server.freeze_streams()
         server.failures.extend(Unreachable("cannot connect") for _ in range(12))
-        refreshing = asyncio.create_task(reflected.reflector.refresh())
+        refreshing = asyncio.create_task(reflected.reflector.relist())
         await reflected.settle()
         assert not refreshing.done()
         server.write("a")
@@ -111,7 +111,7 @@ async def test_a_refresh_before_the_first_list_is_that_list() -> None:
     server = FakeApiServer()
     server.write("a")
     reflected = Reflected(server)
-    refreshing = asyncio.create_task(reflected.reflector.refresh())
+    refreshing = asyncio.create_task(reflected.reflector.relist())
     await reflected.settle()
     assert not refreshing.done()
     async with in_background(reflected.reflector.run()):
@@ -138,12 +138,12 @@ async def test_a_refresh_takes_no_list_for_an_answer_that_was_on_its_way_before(
 
     def ask_for_more() -> None:
         server.write("b")
-        refreshing.append(asyncio.create_task(reflected.reflector.refresh()))
+        refreshing.append(asyncio.create_task(reflected.reflector.relist()))
 
     server = Overtaken(ask_for_more)
     server.write("a")
     async with reflecting(server) as reflected:
-        await reflected.reflector.synced()
+        await reflected.reflector.wait_for_sync()
         await refreshing[0]
         assert reflected.names == {"a", "b"}
 
@@ -153,7 +153,7 @@ async def test_a_long_list_comes_in_pages() -> None:
     for number in range(1201):
         server.write(f"c{number}")
     async with reflecting(server) as reflected:
-        await reflected.reflector.synced()
+        await reflected.reflector.wait_for_sync()
         assert len(reflected.store) == 1201
         assert server.lists == [
             {"limit": "500"},
@@ -246,7 +246,7 @@ async def test_a_server_that_says_when_to_come_back_is_left_in_peace_for_up_to_a
     loop = asyncio.get_running_loop()
     started = loop.time()
     async with reflecting(server) as reflected:
-        await reflected.reflector.synced()
+        await reflected.reflector.wait_for_sync()
         assert 2 * kept < loop.time() - started < 2 * kept + 1
         await reflected.settle()
         server.break_streams()
@@ -260,7 +260,7 @@ async def test_pauses_grow_while_nothing_works_and_start_again_after_success(cap
     server.failures += [Unreachable("cannot connect")] * 12
     started = loop.time()
     async with reflecting(server) as reflected:
-        await reflected.reflector.synced()
+        await reflected.reflector.wait_for_sync()
         assert 60 < loop.time() - started < 200
         server.write("a")
         await reflected.settle()
@@ -278,7 +278,7 @@ async def test_pauses_grow_while_nothing_works_and_start_again_after_success(cap
 async def test_a_server_that_closes_every_stream_at_once_is_not_flooded() -> None:
     server = FakeApiServer()
     async with reflecting(server) as reflected:
-        await reflected.reflector.synced()
+        await reflected.reflector.wait_for_sync()
         for _ in range(600):
             server.end_streams()
             await asyncio.sleep(0.1)
@@ -302,7 +302,7 @@ async def test_an_event_of_an_unknown_type_is_not_swallowed(caplog: pytest.LogCa
         await reflected.settle()
         server.send_line(b'{"type":"MOVED","object":{}}\n')
         await reflected.settle()
-    assert "a watch event of unknown type 'MOVED'" in caplog.text
+    assert "watch event of unknown type 'MOVED'" in caplog.text
 
 
 @pytest.mark.parametrize("event", ['{"type":"BOOKMARK","object":{"metadata":3}}', '{"type":"ERROR","object":[]}'])
@@ -330,7 +330,7 @@ async def test_views_are_made_directly_or_by_a_function(convert: Any) -> None:
     store: Store[ColorView] = Store(metadata=lambda view: view.metadata)
     reflector = Reflector(server, CONFIG_MAPS, store, convert=convert)
     running = asyncio.create_task(reflector.run())
-    await reflector.synced()
+    await reflector.wait_for_sync()
     await asyncio.sleep(1)
     server.write("a", color=2)
     await asyncio.sleep(1)
@@ -352,7 +352,7 @@ async def test_an_object_that_cannot_be_read_does_not_hide_the_others(
     reflector = Reflector(server, CONFIG_MAPS, store, convert=convert)
     with caplog.at_level(logging.ERROR):
         running = asyncio.create_task(reflector.run())
-        await reflector.synced()
+        await reflector.wait_for_sync()
         await asyncio.sleep(1)
         server.write("bad", color="blue")
         server.write("good", color=2)
@@ -360,7 +360,7 @@ async def test_an_object_that_cannot_be_read_does_not_hide_the_others(
         running.cancel()
     assert [view.metadata.name for view in store.all()] == ["good"]
     assert store.last_version == "4"
-    assert [record.message.partition(":")[0] for record in caplog.records] == ["configmaps n/bad is left out"] * 2
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["cannot decode configmaps n/bad"] * 2
 
 
 async def test_deleted_object_leaves_the_store_even_if_its_last_state_cannot_be_read() -> None:

@@ -171,26 +171,26 @@ async def test_however_long_a_server_was_away_the_next_try_comes_within_a_minute
 
 
 async def test_the_first_of_a_storm_comes_at_once_and_the_rest_together_after_a_rest() -> None:
-    queue = WorkQueue[str](rest=0.5)
+    queue = WorkQueue[str](coalesce_seconds=0.5)
     started = now()
-    queue.add_rested("a")
+    queue.add_coalesced("a")
     assert [await next_key(queue), now() - started] == ["a", 0]
     for _ in range(3):
-        queue.add_rested("a")
+        queue.add_coalesced("a")
         await asyncio.sleep(0.1)
-    queue.add_rested("b")
+    queue.add_coalesced("b")
     assert await next_key(queue) == "b"
     assert [await next_key(queue), now() - started] == ["a", 0.5]
     await asyncio.sleep(0.5)
-    queue.add_rested("a")
+    queue.add_coalesced("a")
     assert [await next_key(queue), now() - started] == ["a", 1]
 
 
 async def test_what_happens_while_a_key_is_worked_on_brings_it_back_after_its_rest() -> None:
-    queue = WorkQueue[str](rest=0.5)
+    queue = WorkQueue[str](coalesce_seconds=0.5)
     queue.add("a")
     await queue.get()
-    queue.add_rested("a")
+    queue.add_coalesced("a")
     await asyncio.sleep(2)
     queue.done("a")
     started = now()
@@ -199,15 +199,15 @@ async def test_what_happens_while_a_key_is_worked_on_brings_it_back_after_its_re
 
 
 async def test_a_key_that_is_urgent_does_not_rest_and_is_not_handed_out_twice() -> None:
-    queue = WorkQueue[str](rest=0.5)
+    queue = WorkQueue[str](coalesce_seconds=0.5)
     queue.add("a")
     await queue.get()
-    queue.add_rested("a")
+    queue.add_coalesced("a")
     queue.add("a")
     queue.done("a")
     started = now()
     assert [await next_key(queue), now() - started] == ["a", 0]
-    queue.add_rested("a")
+    queue.add_coalesced("a")
     queue.add("a")
     assert [await next_key(queue), now() - started] == ["a", 0]
     await asyncio.sleep(2)
@@ -215,12 +215,12 @@ async def test_a_key_that_is_urgent_does_not_rest_and_is_not_handed_out_twice() 
 
 
 async def test_keys_that_rest_are_dropped_at_shut_down() -> None:
-    queue = WorkQueue[str](rest=0.5)
+    queue = WorkQueue[str](coalesce_seconds=0.5)
     queue.add("a")
     await next_key(queue)
-    queue.add_rested("a")
+    queue.add_coalesced("a")
     queue.shut_down()
-    queue.add_rested("b")
+    queue.add_coalesced("b")
     await asyncio.sleep(1)
     assert len(queue) == 0
 
@@ -268,7 +268,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = WorkQueue[str](rest=0)
+        self.queue = WorkQueue[str](coalesce_seconds=0)
         self.due: set[str] = set()
         self.working: set[str] = set()
 

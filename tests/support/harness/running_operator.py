@@ -30,8 +30,8 @@ async def settled(operator: Operator, *, counts: bool = True) -> None:
 
     async def outstanding() -> int:
         queue = operator._queue
-        waiting = [tally for lane in operator._recorder._waiting.values() for tally in lane]
-        busy = len(queue) + len(queue._working) + len(queue._resting)
-        return busy + sum(counts or not tally.written for tally in waiting)
+        waiting = [series for events in operator._recorder._waiting.values() for series in events]
+        busy = len(queue) + len(queue._working) + len(queue._coalescing)
+        return busy + sum(counts or not series.written for series in waiting)
 
     await eventually(outstanding, lambda count: count == 0)

@@ -158,7 +158,7 @@ class GarbageCollector:
             del self._stores[resource]
         fresh = [self._watch(resource, tasks) for resource in sorted(wanted - self._watching.keys(), key=str)]
         for reflector in fresh:
-            await reflector.synced()
+            await reflector.wait_for_sync()
 
     def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> Reflector[Entry]:
         store = Store[Entry](

@@ -77,13 +77,13 @@ class Controller(Generic[K]):
         finally:
             self.queue.shut_down()
 
-    async def refresh(self) -> None:
+    async def relist(self) -> None:
         """Returns when the stores hold everything that had happened when this was called."""
-        await asyncio.gather(*(reflector.refresh() for reflector in self.reflectors))
+        await asyncio.gather(*(reflector.relist() for reflector in self.reflectors))
 
     async def _start(self) -> None:
         for reflector in self.reflectors:
-            await reflector.synced()
+            await reflector.wait_for_sync()
         self.synced.set()
         if self._before_work is not None:
             await self._before_work()
@@ -135,7 +135,7 @@ class Controller(Generic[K]):
                 self._log.log(self._retry_log_level, "%s: %s; trying again in %.3g s", key, reason, pause)
                 return
             case RequeueAfter(0):
-                self.queue.add_rested(key)  # one reconciliation together with the watch events of our own writes
+                self.queue.add_coalesced(key)  # one reconciliation together with the watch events of our own writes
             case RequeueAfter(seconds):
                 self.queue.add_after(key, seconds)
             case Terminal(reason):

@@ -1,7 +1,7 @@
-"""Decides which occurrences make a new Event and which raise the count of one; the recorder's part without I/O.
+"""Decides whether an occurrence is a new Event or increases the count of an existing one; without I/O.
 
-What users read about an object must not drown in repetition, and a job of a thousand pods must not cost thousands of
-writes: identical occurrences are one Event, and too many different ones of a kind are combined in one more.
+As in client-go, identical occurrences are one Event, and too many similar ones are combined into one more. So a job of
+a thousand pods does not cost thousands of writes, and users can read its events.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from trainwright.objects import Object
 from trainwright.objects.times import format_time
 
 AGGREGATION_WINDOW = timedelta(minutes=10)
-"""An occurrence within this time of the last one of its Event raises its count."""
+"""An occurrence within this time after the last one of its Event increases the count."""
 
-MOST_DIFFERENT = 10
-"""So many different messages of one object, type and reason get an Event each within the window; the others share."""
+MAX_SIMILAR_EVENTS = 10
+"""So many messages of one object, type and reason get an Event each within the window. Others are combined."""
 
 COMBINED_PREFIX = "(combined from similar events): "
 
@@ -28,7 +28,7 @@ _LONGEST_NAME = 253
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """Something that happened, just now."""
+    """One call of `EventRecorder.record`."""
 
     reference: Object
     type: str
@@ -37,17 +37,17 @@ class Occurrence:
     at: datetime
     component: str = ""
     standing: bool = False
-    """It is how things are: its Event has a name that every process would give it."""
+    """A state rather than an occurrence: every process would give its Event the same name."""
 
     @property
-    def lane(self) -> str:
-        """Events of one lane stay in order: one lane per object."""
+    def object_id(self) -> str:
+        """The events of one object are written in order."""
         return "/".join(self.reference.get(part, "") for part in ("kind", "namespace", "name", "uid"))
 
     @property
-    def story(self) -> tuple[str, ...]:
-        """What occurrences must have in common to be similar."""
-        return self.lane, self.reference.get("fieldPath", ""), self.type, self.reason, self.component
+    def similarity_key(self) -> tuple[str, ...]:
+        """Equal for similar occurrences."""
+        return self.object_id, self.reference.get("fieldPath", ""), self.type, self.reason, self.component
 
     def __str__(self) -> str:
         name = "/".join(filter(None, (self.reference.get("namespace"), self.reference["name"])))
@@ -55,14 +55,14 @@ class Occurrence:
 
 
 @dataclass(slots=True, eq=False)
-class Tally:
-    """One Event, in the making or made already, and how often it has occurred since.
+class EventSeries:
+    """One Event, written or not, and its count.
 
-    `written` is the count that the Event in the API shows: 0 while there is none. `rests_until` is the moment before
-    which it should not be written again, by the clock of whoever writes.
+    `written` is the count in the API, 0 if the Event has not been created. `not_before` is the earliest time of the
+    next write, by the clock of the recorder.
     """
 
-    story: tuple[str, ...]
+    similarity_key: tuple[str, ...]
     component: str
     reference: Object
     type: str
@@ -75,57 +75,55 @@ class Tally:
     standing: bool = False
     count: int = 1
     written: int = 0
-    rests_until: float = 0.0
+    not_before: float = 0.0
 
     @property
-    def lane(self) -> str:
-        return self.story[0]
+    def object_id(self) -> str:
+        return self.similarity_key[0]
 
     @property
     def namespace(self) -> str:
-        """Events about objects without a namespace live in the default one."""
+        """Events of cluster-scoped objects are in the namespace default."""
         return self.reference.get("namespace") or "default"
 
     @property
-    def has_news(self) -> bool:
+    def is_outdated(self) -> bool:
         return self.count > self.written
 
-    def occur(self, occurrence: Occurrence) -> None:
+    def add(self, occurrence: Occurrence) -> None:
         self.count += 1
         self.last = max(self.last, occurrence.at)
         if self.combined:
             self.message = COMBINED_PREFIX + occurrence.message
 
-    def start_again(self, name: str) -> None:
-        """The Event has been deleted: another one, of this name unless it is a standing one, takes up what it did not
-        show yet."""
+    def restart(self, name: str) -> None:
+        """The Event has been deleted: a new one counts what it had not shown yet. A standing one keeps its name."""
         self.count, self.written, self.first = self.count - self.written, 0, self.last
         if not self.standing:
             self.name = name
 
     def patch(self) -> Object:
-        """What brings the Event up to date. How often something standing was found says nothing."""
-        news: Object = {"lastTimestamp": format_time(self.last)}
+        """Updates the Event. A standing one has no count."""
+        patch: Object = {"lastTimestamp": format_time(self.last)}
         if not self.standing:
-            news["count"] = self.count
-        return {**news, "message": self.message} if self.combined else news
+            patch["count"] = self.count
+        return {**patch, "message": self.message} if self.combined else patch
 
     def __str__(self) -> str:
         return str(Occurrence(self.reference, self.type, self.reason, self.message, self.last))
 
 
 @dataclass(slots=True)
-class _Story:
-    """The Events of one object, type and reason."""
+class _Similar:
+    """The Events of one object, type, reason and component."""
 
-    by_message: dict[str, Tally] = field(default_factory=dict)
-    combined: Tally | None = None
+    by_message: dict[str, EventSeries] = field(default_factory=dict)
+    combined: EventSeries | None = None
 
     def __len__(self) -> int:
         return len(self.by_message) + (self.combined is not None)
 
-    def turn_to(self, moment: datetime) -> None:
-        """Forgets what has not occurred for so long that it would be news again."""
+    def drop_expired(self, moment: datetime) -> None:
         if self.combined and moment - self.combined.last > AGGREGATION_WINDOW:
             self.combined = None
         for message in [text for text, one in self.by_message.items() if moment - one.last > AGGREGATION_WINDOW]:
@@ -133,44 +131,44 @@ class _Story:
 
     @property
     def is_combining(self) -> bool:
-        return self.combined is not None or len(self.by_message) >= MOST_DIFFERENT
+        return self.combined is not None or len(self.by_message) >= MAX_SIMILAR_EVENTS
 
 
-class Aggregator:
-    """Remembers a bounded number of Events, those that occurred last. `names` are numbers that tell Events apart."""
+class EventCorrelator:
+    """Remembers a bounded number of the latest Events. `names` returns numbers for unique names."""
 
     def __init__(self, *, names: Callable[[], int] = time.time_ns) -> None:
         self._names = names
         self._last_name = 0
-        self._stories: OrderedDict[tuple[str, ...], _Story] = OrderedDict()
+        self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
         self._size = 0
 
     def __len__(self) -> int:
         return self._size
 
-    def recall(self, occurrence: Occurrence) -> Tally | None:
-        """The Event that the occurrence belongs to, counted up already; None if a new one is due."""
-        story = self._stories.get(occurrence.story)
-        if story is None:
+    def count_up(self, occurrence: Occurrence) -> EventSeries | None:
+        """The Event of the occurrence with its count increased; None if it needs a new one."""
+        similar = self._similar.get(occurrence.similarity_key)
+        if similar is None:
             return None
-        self._size -= len(story)
-        story.turn_to(occurrence.at)
-        self._size += len(story)
-        self._stories.move_to_end(occurrence.story)
-        self._drop_if_empty(occurrence.story, story)
-        tally = story.by_message.get(occurrence.message) or story.combined
-        if tally is not None:
-            tally.occur(occurrence)
-        return tally
+        self._size -= len(similar)
+        similar.drop_expired(occurrence.at)
+        self._size += len(similar)
+        self._similar.move_to_end(occurrence.similarity_key)
+        self._drop_if_empty(occurrence.similarity_key, similar)
+        series = similar.by_message.get(occurrence.message) or similar.combined
+        if series is not None:
+            series.add(occurrence)
+        return series
 
-    def introduce(self, occurrence: Occurrence) -> Tally:
-        """A new Event, remembered for later occurrences: one of its own, or the one for all the others."""
-        story = self._stories.setdefault(occurrence.story, _Story())
-        combining = story.is_combining
+    def start(self, occurrence: Occurrence) -> EventSeries:
+        """A new Event: of its own, or combined with similar ones."""
+        similar = self._similar.setdefault(occurrence.similarity_key, _Similar())
+        combining = similar.is_combining
         standing = occurrence.standing and not combining
         about = occurrence.reference["name"]
-        tally = Tally(
-            story=occurrence.story,
+        series = EventSeries(
+            similarity_key=occurrence.similarity_key,
             component=occurrence.component,
             reference=occurrence.reference,
             type=occurrence.type,
@@ -183,37 +181,36 @@ class Aggregator:
             standing=standing,
         )
         if combining:
-            story.combined = tally
+            similar.combined = series
         else:
-            story.by_message[occurrence.message] = tally
+            similar.by_message[occurrence.message] = series
         self._size += 1
         while self._size > _REMEMBERED_EVENTS:
-            _, oldest = self._stories.popitem(last=False)
+            _, oldest = self._similar.popitem(last=False)
             self._size -= len(oldest)
-        return tally
+        return series
 
-    def forget(self, tally: Tally) -> None:
-        """The Event could not be made: the next occurrence tries anew."""
-        story = self._stories.get(tally.story)
-        if story is None:
+    def forget(self, series: EventSeries) -> None:
+        """The Event could not be created: the next occurrence starts a new one."""
+        similar = self._similar.get(series.similarity_key)
+        if similar is None:
             return
-        if story.combined is tally:
-            story.combined = None
+        if similar.combined is series:
+            similar.combined = None
             self._size -= 1
-        elif story.by_message.get(tally.message) is tally:
-            del story.by_message[tally.message]
+        elif similar.by_message.get(series.message) is series:
+            del similar.by_message[series.message]
             self._size -= 1
-        self._drop_if_empty(tally.story, story)
+        self._drop_if_empty(series.similarity_key, similar)
 
     def new_name(self, about: str) -> str:
-        # Two events in one nanosecond, or a clock set back, must not share a name.
+        # Names must be unique even within a nanosecond, and if the clock is set back.
         self._last_name = max(self._last_name + 1, self._names())
         return _with_suffix(about, f"{self._last_name:x}")
 
-    def _drop_if_empty(self, name: tuple[str, ...], story: _Story) -> None:
-        """What counts for nothing would never have to make room."""
-        if not story:
-            del self._stories[name]
+    def _drop_if_empty(self, name: tuple[str, ...], similar: _Similar) -> None:
+        if not similar:
+            del self._similar[name]
 
 
 def _with_suffix(about: str, suffix: str) -> str:
@@ -221,37 +218,37 @@ def _with_suffix(about: str, suffix: str) -> str:
 
 
 def _digest(occurrence: Occurrence) -> str:
-    words = "\0".join((*occurrence.story[:-1], occurrence.message))
-    return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
+    text = "\0".join((*occurrence.similarity_key[:-1], occurrence.message))
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def event_of(tally: Tally, *, instance: str) -> Object:
+def render_event(series: EventSeries, *, instance: str) -> Object:
     """The core/v1 Event. `instance` is the host of the reporting component."""
-    source = {"component": tally.component}
+    source = {"component": series.component}
     if instance:
         source["host"] = instance
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": tally.name, "namespace": tally.namespace},
-        "involvedObject": tally.reference,
-        "type": tally.type,
-        "reason": tally.reason,
-        "message": tally.message,
+        "metadata": {"name": series.name, "namespace": series.namespace},
+        "involvedObject": series.reference,
+        "type": series.type,
+        "reason": series.reason,
+        "message": series.message,
         "source": source,
-        "reportingComponent": tally.component,
+        "reportingComponent": series.component,
         "reportingInstance": instance,
-        "firstTimestamp": format_time(tally.first),
-        "lastTimestamp": format_time(tally.last),
-        "count": 1 if tally.standing else tally.count,
+        "firstTimestamp": format_time(series.first),
+        "lastTimestamp": format_time(series.last),
+        "count": 1 if series.standing else series.count,
     }
 
 
 _REFERENCE_FIELDS = ("namespace", "uid", "resourceVersion", "fieldPath")
 
 
-def reference_to(about: Object) -> Object:
-    """The ObjectReference of an object (or of a reference). Without apiVersion, kind or name: KeyError."""
+def object_reference(about: Object) -> Object:
+    """The ObjectReference of an object or of a reference. Raises KeyError without apiVersion, kind or name."""
     source = about.get("metadata", about)
     reference = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": source["name"]}
     return reference | {field: source[field] for field in _REFERENCE_FIELDS if source.get(field)}

@@ -1,6 +1,6 @@
-"""Keeps a `Store` in step with the server: lists once, then watches for ever, through every kind of trouble.
+"""Keeps a `Store` up to date with the API server: list, then watch, with back-off after errors.
 
-It is the only place that turns a stream of events into state; controllers, operator and node all stand on it.
+With its store and `on_change` it is what client-go calls an informer.
 """
 
 import asyncio
@@ -34,20 +34,19 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _PAGE = 500
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
-_PRODUCTIVE_SECONDS = 1.0
+_FIRST_DELAY, _LONGEST_DELAY = 0.1, 30.0
+_SHORT_WATCH_SECONDS = 1.0
 
-_LONGEST_ASKED_PAUSE = 60.0
-"""The client itself waits for what a server asks of it (Retry-After), up to half a minute, and hands longer times on.
-We keep to them up to here, as the work queue does: a question a minute is no burden to anybody, while a store that
-stays out of date for an hour because some proxy said so is one."""
+_LONGEST_RETRY_AFTER = 60.0
+"""The client honours a Retry-After of up to half a minute itself and raises longer ones. They are honoured up to this
+limit: a request a minute is no burden, but a store must not be outdated for an hour because a proxy asked for it."""
 
 
 class Reflector(Generic[T]):
-    """`convert` makes the store's items: a function of the whole object, or a msgspec struct.
+    """`convert` makes the items of the store: a function of the whole object, or a msgspec struct, which costs less
+    because it is decoded from the response directly.
 
-    A struct is decoded from the wire directly, which costs a fraction of building the object first. `on_change` is
-    called after the store has changed, with the item before and after.
+    `on_change` is called after the store has changed, with the item before and after.
     """
 
     def __init__(
@@ -76,51 +75,50 @@ class Reflector(Generic[T]):
         self._silence_limit = read_timeout
         self._synced = asyncio.Event()
         self._listed = False
-        self._refreshes = 0
-        self._productive = False
-        self._asked_pause = 0.0
-        self._round: asyncio.Timeout | None = None
-        self._last_complaint = ""
+        self._relists = 0
+        self._progressed = False
+        self._retry_after = 0.0
+        self._attempt: asyncio.Timeout | None = None
+        self._last_error = ""
 
     @property
-    def missing(self) -> str:
-        """What the store has never held, and what is in the way; empty once it has."""
+    def sync_error(self) -> str:
+        """Why the resource has not been listed yet; empty once it has."""
         if self._synced.is_set():
             return ""
-        return self._last_complaint or f"{self._resource.qualified_plural}: not listed yet"
+        return self._last_error or f"{self._resource.qualified_plural}: not listed yet"
 
-    async def synced(self) -> None:
-        """Returns when the store has held everything once."""
+    async def wait_for_sync(self) -> None:
+        """Returns when the store has held a complete list."""
         await self._synced.wait()
 
-    async def refresh(self) -> None:
-        """Lists again, now. Returns when the store knows all that had happened when this was called, however far the
+    async def relist(self) -> None:
+        """Lists again. Returns when the store holds everything that had happened when this was called, however far the
         watch was behind."""
         self._synced.clear()
         self._listed = False
-        self._refreshes += 1
-        if self._round is not None:
-            self._round.reschedule(asyncio.get_running_loop().time())
+        self._relists += 1
+        if self._attempt is not None:
+            self._attempt.reschedule(asyncio.get_running_loop().time())
         await self._synced.wait()
 
     async def run(self) -> NoReturn:
-        """Runs until it is cancelled. Trouble with the server is waited out with growing pauses."""
-        fruitless = 0
+        """Runs until it is cancelled. Errors are retried with back-off."""
+        failures = 0
         while True:
             try:
-                async with asyncio.timeout(None) as self._round:
+                async with asyncio.timeout(None) as self._attempt:
                     await self._list_and_watch()
-                    # Whatever the reason why a round has brought nothing: the next one must not follow at once.
-                    fruitless = 0 if self._productive else fruitless + 1
-                    pause = self._asked_pause + (_pause(fruitless) if fruitless else 0.0)
-                    if pause:
-                        await asyncio.sleep(pause)
+                    # After an attempt without progress the next one must not follow at once, whatever the reason.
+                    failures = 0 if self._progressed else failures + 1
+                    delay = self._retry_after + (_delay(failures) if failures else 0.0)
+                    if delay:
+                        await asyncio.sleep(delay)
             except TimeoutError:
-                fruitless = 0  # it was not the time: somebody wants a fresh list
+                failures = 0  # `relist` was called
 
     async def _list_and_watch(self) -> None:
-        """One round, until something ends it."""
-        self._productive, self._asked_pause = False, 0.0
+        self._progressed, self._retry_after = False, 0.0
         try:
             if not self._listed:
                 await self._list()
@@ -129,16 +127,16 @@ class Reflector(Generic[T]):
             self._listed = False
             log.info("%s: listing again: %s", self._resource.qualified_plural, error)
         except Silent as error:
-            # Half dead, or nothing of the kind has happened since the server started, which then sends no bookmarks
-            # either: in both cases the next stream goes on from here.
+            # The connection is dead, or the server has no change of this resource to send bookmarks about. In both
+            # cases the next watch continues from here.
             log.debug("%s: watching again: %s", self._resource.qualified_plural, error)
-            self._productive = True
+            self._progressed = True
         except (Unreachable, TooManyRequests, Unavailable) as error:
-            self._complain(error)
+            self._log_error(error)
         except (ApiError, msgspec.DecodeError) as error:
-            # Perhaps our version means nothing to the server any more: only a list is sure to lead on.
+            # The server may not accept our resourceVersion any more; a list needs none.
             self._listed = False
-            self._complain(error)
+            self._log_error(error)
 
     async def _list(self) -> None:
         pager = Pager(
@@ -149,13 +147,13 @@ class Reflector(Generic[T]):
             field_selector=self._field_selector,
             limit=_PAGE,
         )
-        asked = self._refreshes
+        relists = self._relists
         while pager.request is not None:
             pager.take(await self._client.send(pager.request))
-        items = [item for raw in pager.items if (item := self._item(raw)) is not None]
-        self._last_complaint = ""
-        self._announce(self._store.replace(items, pager.resource_version))
-        if asked == self._refreshes:  # else somebody wants to know what has happened since
+        items = [item for raw in pager.items if (item := self._convert(raw)) is not None]
+        self._last_error = ""
+        self._notify(self._store.replace(items, pager.resource_version))
+        if relists == self._relists:  # else `relist` was called while this list was read
             self._listed = True
             self._synced.set()
 
@@ -166,7 +164,7 @@ class Reflector(Generic[T]):
             label_selector=self._label_selector,
             field_selector=self._field_selector,
             resource_version=self._store.last_version,
-            # Not all streams of all clients should end in the same second.
+            # Jitter, so that not all watches end at the same time.
             timeout_seconds=int(self._watch_seconds * (1 + random.random())),  # noqa: S311
             bookmarks=True,
             read_timeout=self._silence_limit,
@@ -175,59 +173,58 @@ class Reflector(Generic[T]):
         started = loop.time()
         async with aclosing(self._client.stream_lines(request)) as lines:
             async for line in lines:
-                self._take(line)
-                self._productive, self._last_complaint = True, ""
-        if loop.time() - started >= _PRODUCTIVE_SECONDS:
-            self._productive = True
+                self._handle(line)
+                self._progressed, self._last_error = True, ""
+        if loop.time() - started >= _SHORT_WATCH_SECONDS:
+            self._progressed = True
 
-    def _take(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         try:
             event = _event_decoder.decode(line)
         except msgspec.DecodeError as error:
-            raise Unreachable(f"a watch event that is not JSON: {error}") from error
+            raise Unreachable(f"watch event is not JSON: {error}") from error
         match event.type:
             case "ADDED" | "MODIFIED":
-                item = self._item(event.object)
+                item = self._convert(event.object)
                 if item is not None:
-                    self._announce(self._store.apply(item))
+                    self._notify(self._store.apply(item))
             case "DELETED":
                 # The rest of the object need not be readable for this.
                 gone = _identified_decoder.decode(event.object).metadata
-                self._announce(self._store.remove(gone.key, uid=gone.uid, version=gone.resource_version))
+                self._notify(self._store.remove(gone.key, uid=gone.uid, version=gone.resource_version))
             case "BOOKMARK":
                 self._store.advance(_bookmark_decoder.decode(event.object).metadata.resource_version)
             case "ERROR":
                 raise error_from_status(msgspec.json.decode(event.object, type=Object))
             case unknown:
-                raise Unreachable(f"a watch event of unknown type {unknown!r}")
+                raise Unreachable(f"watch event of unknown type {unknown!r}")
 
-    def _item(self, raw: msgspec.Raw) -> T | None:
-        """None, and a complaint, for an object that cannot be read: one such must not hide all others."""
+    def _convert(self, raw: msgspec.Raw) -> T | None:
+        """None for an object that cannot be read, which is logged: it must not hide the others."""
         try:
             return self._decode(raw)
         except Exception as error:
             key = _identified_decoder.decode(raw).metadata.key
-            log.exception("%s %s is left out: %s", self._resource.qualified_plural, key, error)
+            log.exception("cannot decode %s %s: %s", self._resource.qualified_plural, key, error)
             return None
 
-    def _announce(self, changes: list[Change[T]]) -> None:
+    def _notify(self, changes: list[Change[T]]) -> None:
         if self._on_change is not None:
             for before, after in changes:
                 self._on_change(before, after)
 
-    def _complain(self, error: Exception) -> None:
+    def _log_error(self, error: Exception) -> None:
         if isinstance(error, ApiError) and error.retry_after:
-            self._asked_pause = min(error.retry_after, _LONGEST_ASKED_PAUSE)
+            self._retry_after = min(error.retry_after, _LONGEST_RETRY_AFTER)
         text = f"{self._resource.qualified_plural}: {error}"
-        if text != self._last_complaint:
-            self._last_complaint = text
+        if text != self._last_error:
+            self._last_error = text
             log.warning("%s; trying again", text)
 
 
-def _pause(fruitless: int) -> float:
-    """Seconds after so many rounds that brought nothing."""
+def _delay(failures: int) -> float:
     jitter = random.random()  # noqa: S311
-    return backoff(fruitless - 1, jitter=jitter, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+    return backoff(failures - 1, jitter=jitter, first=_FIRST_DELAY, longest=_LONGEST_DELAY)
 
 
 class _Event(msgspec.Struct):

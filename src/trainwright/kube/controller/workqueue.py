@@ -1,4 +1,4 @@
-"""The work queue of a controller: keys, each handed to one worker at a time, however often and early they are added."""
+"""The work queue of a controller: no key is handed to two workers at once, however often it is added."""
 
 import asyncio
 import math
@@ -13,18 +13,18 @@ from trainwright.kube.client.retries import backoff
 K = TypeVar("K", bound=Hashable)
 
 HEAD_START = 15.0
-"""Seconds by which a new key is ahead of the others: so long these wait for new ones at most, however many come."""
+"""Seconds by which a new key is ahead of other keys. These wait for new ones for at most so long."""
 
 
 class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)
-    """There is nothing more to get."""
+    """The queue was shut down."""
 
 
 class WorkQueue(Generic[K]):
-    """A key that is added while it waits is handed out once; while it is worked on, once more after `done`.
+    """A key that is added while it waits is handed out once; while it is processed, once more after `done`.
 
-    Keys come in the order in which they were added, new ones as if that had been a while ago. `rest` is how many
-    seconds after `done` a key rests from what is added by `add_rested`.
+    Keys are handed out in the order in which they were added; new ones have a head start. `coalesce_seconds` is the
+    time after `done` for which `add_coalesced` delays a key.
     """
 
     def __init__(
@@ -32,24 +32,24 @@ class WorkQueue(Generic[K]):
         *,
         first_delay: float = 0.005,
         longest_delay: float = 60.0,
-        rest: float = 0.1,
+        coalesce_seconds: float = 0.1,
         jitter: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first_delay = first_delay
         self._longest_delay = longest_delay
-        self._rest = rest
+        self._coalesce_seconds = coalesce_seconds
         self._jitter = jitter
         self._clock = clock
-        # By key, first in line first: since when it waits.
+        # By key, in order: since when it waits.
         self._waiting: dict[K, float] = {}
         self._new: dict[K, float] = {}
         self._working: set[K] = set()
         self._again: set[K] = set()
-        self._again_rested: set[K] = set()
-        # By key, oldest first: when it was last done, as long as it may rest from that.
+        self._again_coalesced: set[K] = set()
+        # By key, oldest first: when it was last done, within `coalesce_seconds`.
         self._done_at: dict[K, float] = {}
-        self._resting: dict[K, asyncio.TimerHandle] = {}
+        self._coalescing: dict[K, asyncio.TimerHandle] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._getters: deque[asyncio.Future[None]] = deque()
@@ -60,29 +60,29 @@ class WorkQueue(Generic[K]):
         return len(self._waiting) + len(self._new)
 
     def add(self, key: K) -> None:
-        self._line_up(key, self._waiting)
+        self._enqueue(key, self._waiting)
 
     def add_new(self, key: K) -> None:
-        """Adds a key that nobody has worked on yet: it comes before all others but those that have waited long."""
-        self._line_up(key, self._new)
+        """Adds a key that was never processed: it comes before other keys, unless these have waited for long."""
+        self._enqueue(key, self._new)
 
-    def add_rested(self, key: K) -> None:
-        """Adds the key, but not before it has rested since it was last done: of a storm of news the first is worked on
-        at once and the rest together."""
-        if self._shut_down or key in self._resting:
+    def add_coalesced(self, key: K) -> None:
+        """Adds the key, but not within `coalesce_seconds` after it was last done: of a burst of events the first is
+        processed at once and the others together."""
+        if self._shut_down or key in self._coalescing:
             return
         if key in self._working:
-            self._again_rested.add(key)
+            self._again_coalesced.add(key)
             return
-        rested = self._done_at.get(key, -math.inf) + self._rest
+        due = self._done_at.get(key, -math.inf) + self._coalesce_seconds
         loop = asyncio.get_running_loop()
-        if rested <= loop.time():
+        if due <= loop.time():
             self.add(key)
         else:
-            self._resting[key] = loop.call_at(rested, self._rested, key)
+            self._coalescing[key] = loop.call_at(due, self._coalesced, key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Adds the key later. Of several times for one key the earliest counts."""
+        """Adds the key later. Of several times for a key the earliest counts."""
         if self._shut_down:
             return
         if seconds <= 0:
@@ -96,8 +96,8 @@ class WorkQueue(Generic[K]):
             self._timers[key] = loop.call_at(due, self._due, key)
 
     def retry(self, key: K, *, at_least: float = 0.0) -> float:
-        """Adds the key after a pause that doubles with every retry until `forget`, on top of what somebody asked us to
-        wait; returns the pause."""
+        """Adds the key after `at_least` seconds plus a back-off that doubles with every retry until `forget`. Returns
+        the seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = backoff(failures, jitter=self._jitter(), first=self._first_delay, longest=self._longest_delay)
@@ -106,84 +106,83 @@ class WorkQueue(Generic[K]):
         return pause
 
     def cancel(self, key: K) -> None:
-        """Takes back the later time that the key was to be added at, if there is one."""
+        """Cancels `add_after` and `retry` of the key."""
         self._cancel_timer(key)
 
     def forget(self, key: K) -> None:
-        """The key has been worked on with success: its next retry starts with the shortest pause."""
+        """Resets the back-off of the key."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """The next key; `done` must follow. Raises QueueShutDown after `shut_down`."""
+        """The next key; the caller calls `done` for it. Raises QueueShutDown after `shut_down`."""
         while not len(self):
             if self._shut_down:
                 raise QueueShutDown
             await self._wait()
-        key = self._first()
+        key = self._pop()
         self._working.add(key)
-        if timer := self._resting.pop(key, None):
-            timer.cancel()  # whatever it was to be added for is known now
+        if timer := self._coalescing.pop(key, None):
+            timer.cancel()  # this run covers it
         return key
 
     def done(self, key: K) -> None:
         self._working.discard(key)
-        if self._rest:
-            self._note_done(key)
-        again, rested = key in self._again, key in self._again_rested
+        if self._coalesce_seconds:
+            self._set_done_at(key)
+        again, coalesced = key in self._again, key in self._again_coalesced
         self._again.discard(key)
-        self._again_rested.discard(key)
+        self._again_coalesced.discard(key)
         if again:
             self.add(key)
-        elif rested:
-            self.add_rested(key)
+        elif coalesced:
+            self.add_coalesced(key)
 
     def shut_down(self) -> None:
-        """Drops everything that waits; whoever gets, now or later, is told to stop."""
+        """Drops all keys; every `get`, pending or later, raises QueueShutDown."""
         self._shut_down = True
         self._waiting.clear()
         self._new.clear()
         self._again.clear()
-        self._again_rested.clear()
+        self._again_coalesced.clear()
         for key in list(self._timers):
             self._cancel_timer(key)
-        for timer in self._resting.values():
+        for timer in self._coalescing.values():
             timer.cancel()
-        self._resting.clear()
+        self._coalescing.clear()
         for getter in self._getters:
             if not getter.done():
                 getter.set_result(None)
 
-    def _line_up(self, key: K, line: dict[K, float]) -> None:
+    def _enqueue(self, key: K, waiting: dict[K, float]) -> None:
         if self._shut_down:
             return
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting and key not in self._new:
-            line[key] = self._clock()
+            waiting[key] = self._clock()
             self._wake_one()
 
-    def _first(self) -> K:
-        """Takes the key out that is next."""
+    def _pop(self) -> K:
         since_new = next(iter(self._new.values()), math.inf) - HEAD_START
         since = next(iter(self._waiting.values()), math.inf)
-        line = self._new if since_new <= since else self._waiting
-        key = next(iter(line))
-        del line[key]
+        waiting = self._new if since_new <= since else self._waiting
+        key = next(iter(waiting))
+        del waiting[key]
         return key
 
     def _due(self, key: K) -> None:
         del self._timers[key]
         self.add(key)
 
-    def _rested(self, key: K) -> None:
-        del self._resting[key]
+    def _coalesced(self, key: K) -> None:
+        del self._coalescing[key]
         self.add(key)
 
-    def _note_done(self, key: K) -> None:
+    def _set_done_at(self, key: K) -> None:
         now = asyncio.get_running_loop().time()
         self._done_at.pop(key, None)
         self._done_at[key] = now
-        while self._done_at[oldest := next(iter(self._done_at))] < now - self._rest:
+        while self._done_at[oldest := next(iter(self._done_at))] < now - self._coalesce_seconds:
             del self._done_at[oldest]
 
     async def _wait(self) -> None:
@@ -192,7 +191,7 @@ class WorkQueue(Generic[K]):
         try:
             await getter
         except asyncio.CancelledError:
-            # It may have been woken and cancelled at once; then another one has to do the work.
+            # If it was woken and cancelled at once, another getter must process the key.
             if getter.done() and not getter.cancelled() and len(self):
                 self._wake_one()
             raise

@@ -120,7 +120,7 @@ class WebhookRegistration:
             for reflector in reflectors:
                 group.create_task(reflector.run())
             for reflector in reflectors:
-                await reflector.synced()
+                await reflector.wait_for_sync()
             await self._sync_until_cancelled(stack)
 
     async def _sync_until_cancelled(self, stack: AsyncExitStack) -> None:

@@ -43,9 +43,9 @@ class MeasuredQueue(WorkQueue[ObjectKey]):
         self._added_at: dict[ObjectKey, float] = {}
         self._started_at: dict[ObjectKey, float] = {}
 
-    def _line_up(self, key: ObjectKey, line: dict[ObjectKey, float]) -> None:
+    def _enqueue(self, key: ObjectKey, line: dict[ObjectKey, float]) -> None:
         before = len(self)
-        super()._line_up(key, line)
+        super()._enqueue(key, line)
         if len(self) > before:
             self._added_at[key] = self._clock()
             self._added[key.kind]()
