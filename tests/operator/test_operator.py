@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from tests.support.background import in_background
@@ -25,6 +26,7 @@ from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.ranks import Rank
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
+from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.requests import Request, Response
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects import Object
@@ -41,6 +43,19 @@ class WriteCounter(Client):
 
     async def send(self, request: Request) -> Response:
         self.writes += request.method != "GET"
+        return await super().send(request)
+
+
+class EventWrites(Client):
+    """A client that keeps its writes of events."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        super().__init__(config)
+        self.writes: list[tuple[str, Object]] = []
+
+    async def send(self, request: Request) -> Response:
+        if request.method != "GET" and "/events" in request.path:
+            self.writes.append((request.method, msgspec.json.decode(request.body or b"{}")))
         return await super().send(request)
 
 
@@ -106,18 +121,18 @@ async def test_an_error_of_our_own_is_one_event_on_the_job_however_often_it_is_r
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
-        WriteCounter(client.config) as counted,
-        running_operator(counted, namespace=real_namespace, frameworks={"pytorch": Cursed()}) as operator,
+        EventWrites(client.config) as observed,
+        running_operator(observed, namespace=real_namespace, frameworks={"pytorch": Cursed()}) as operator,
     ):
         await submit(client, JobBuilder("cursed", namespace=real_namespace).master())
         await eventually(lambda: tries(caplog), lambda count: count >= 5)
-        told = await eventually(lambda: events(client, real_namespace, "cursed"), bool)
+        await eventually(lambda: events(client, real_namespace, "cursed"), bool)
         await settled(operator)
-        assert counted.writes == 1
 
-    ((kind, reason, message),) = told
-    assert (kind, reason) == ("Warning", "ReconcileError")
-    assert message == (
+    (event,) = (body for method, body in observed.writes if method == "POST" and body["reason"] == "ReconcileError")
+    assert [method for method, _ in observed.writes if method != "POST"] == []
+    assert event["type"] == "Warning"
+    assert event["message"] == (
         "failed to reconcile: unexpected ZeroDivisionError in the operator, which keeps trying; this is a defect of "
         "the operator: its log has the details, please report them"
     )
