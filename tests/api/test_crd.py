@@ -137,7 +137,7 @@ def test_nothing_but_the_spec_of_pods_is_open() -> None:
 def test_earlier_spellings_are_declared_and_called_deprecated() -> None:
     for field in ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"):
         here, there = schema("spec", field), schema("spec", "runPolicy", field)
-        assert here["description"] == f"Deprecated: write spec.runPolicy.{field}, which wins."
+        assert here["description"] == f"Deprecated: use spec.runPolicy.{field}, which takes precedence."
         assert {**here, "description": ""} == {**there, "description": ""}
 
 

@@ -79,11 +79,13 @@ def test_the_definition_can_be_applied_either_way(kubectl: Kubectl, flags: tuple
 
 
 def test_fields_are_explained(kubectl: Kubectl) -> None:
-    assert "How the job runs, ends and is cleaned up." in kubectl("explain", "pytorchjob.spec.runPolicy")
-    assert "Fail the job when its pods have failed this often" in kubectl(
+    assert "Specifies when the job fails, and what is deleted after it has finished." in kubectl(
+        "explain", "pytorchjob.spec.runPolicy"
+    )
+    assert "Number of restarts of pods before the job fails." in kubectl(
         "explain", "pytorchjob.spec.runPolicy.backoffLimit"
     )
-    assert "Deprecated: write spec.runPolicy.cleanPodPolicy" in kubectl("explain", "pytorchjob.spec.cleanPodPolicy")
+    assert "Deprecated: use spec.runPolicy.cleanPodPolicy" in kubectl("explain", "pytorchjob.spec.cleanPodPolicy")
 
 
 def test_a_manifest_for_the_first_operator_is_applied_as_it_stands(kubectl: Kubectl) -> None:

@@ -92,7 +92,7 @@ def test_the_old_field_for_processes_per_node_has_upstreams_warning() -> None:
 
 def test_a_word_that_is_no_clean_pod_policy_is_warned_about() -> None:
     job = JobBuilder().master().run_policy(cleanPodPolicy="none").job()
-    assert job.warnings == ('cleanPodPolicy "none" is taken for All, use All, Running or None instead',)
+    assert job.warnings == ('cleanPodPolicy "none" is treated as All, use All, Running or None instead',)
 
 
 @pytest.mark.parametrize(

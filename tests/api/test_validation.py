@@ -328,7 +328,7 @@ def test_errors_come_in_a_fixed_order() -> None:
         ),
         (
             {"pytorchReplicaSpecs": {"Master": {"replicas": "\ud800"}}},
-            f'{MASTER}: Invalid value: "dict": holds text that is not Unicode',
+            f'{MASTER}: Invalid value: "dict": contains text that is not valid Unicode',
         ),
         (
             {"pytorchReplicaSpecs": {"a\x00\ud800": 1}},

@@ -1,1 +1,1 @@
-"""What users write: the kinds of kubeflow.org as data, their defaults, their validation and their CRDs."""
+"""The API types of kubeflow.org: kinds as data, defaults, validation and CRDs."""

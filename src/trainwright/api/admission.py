@@ -1,4 +1,4 @@
-"""The answer of an admission webhook about a job: whether it may be stored, and warnings for its author."""
+"""The admission review of a job: whether it is allowed, and warnings for the user."""
 
 from dataclasses import dataclass
 
@@ -22,17 +22,17 @@ class Admission:
 
     @property
     def message(self) -> str:
-        """Why the job is refused, in one line; empty if it is not."""
+        """Why the job is rejected, in one line; empty if it is allowed."""
         return aggregate(self.errors) if self.errors else ""
 
 
 def review(kind: Kind, new: Object, old: Object | None = None) -> Admission:
-    """The verdict on a new job, or on the change from `old` to `new`. Never raises, whatever the objects hold."""
+    """Reviews a new job, or the update from `old` to `new`. Never raises, whatever the objects contain."""
     return Admission(tuple(validate(new, kind, old)), tuple(warnings(new, kind)))
 
 
 def warnings(raw: Object, kind: Kind) -> list[str]:
-    """Deprecation warnings; none for a job whose fields have wrong types."""
+    """Deprecation warnings; none for a job with fields of a wrong type."""
     try:
         return list(deprecations(parse(raw, kind), kind))
     except InvalidJob:

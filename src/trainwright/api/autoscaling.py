@@ -1,6 +1,6 @@
-"""What an elastic job may be scaled by: the metrics of Kubernetes' autoscaling/v2, handed on as they are written.
+"""Metrics of Kubernetes' autoscaling/v2 for elastic jobs. The HorizontalPodAutoscaler gets them unchanged.
 
-They are declared field by field, so that the API server refuses a misspelt one when the job is applied.
+Every field is declared, so that the API server rejects a misspelt one when the job is applied.
 """
 
 from typing import Annotated, Any
@@ -13,33 +13,36 @@ from trainwright.objects.metadata import View
 
 
 class MetricTarget(View, frozen=True):
-    """The value that the autoscaler steers for."""
+    """Target value of the metric."""
 
-    type: Annotated[str, text("Utilization, Value or AverageValue.")]
-    average_utilization: Annotated[Int32 | None, text("Percent of what the pods request, on average.")] = None
-    average_value: Annotated[Quantity | None, text("The average over the pods.")] = None
-    value: Annotated[Quantity | None, text("The value itself.")] = None
+    type: Annotated[str, text("Type of the target: Utilization, Value or AverageValue.")]
+    average_utilization: Annotated[Int32 | None, text("Average over the pods, in percent of their requests.")] = None
+    average_value: Annotated[Quantity | None, text("Average over the pods.")] = None
+    value: Annotated[Quantity | None, text("Absolute value.")] = None
 
 
 class MetricName(View, frozen=True):
-    """Which metric of the metrics API."""
+    """Identifies a metric of the metrics API."""
 
-    name: Annotated[str, text("The metric's name.")]
-    selector: Annotated[LabelSelector | None, text("Which of its series count.", **ATOMIC_MAP)] = None
+    name: Annotated[str, text("Name of the metric.")]
+    selector: Annotated[
+        LabelSelector | None,
+        text("Label selector of the series. If not set, the name alone selects them.", **ATOMIC_MAP),
+    ] = None
 
 
 class ResourceMetric(View, frozen=True):
-    """A resource that all containers of the pods use."""
+    """Usage of a resource by all containers of the pods."""
 
-    name: Annotated[str, text("cpu, memory or another resource.")]
+    name: Annotated[str, text("Name of the resource, such as cpu or memory.")]
     target: MetricTarget
 
 
 class ContainerResourceMetric(View, frozen=True):
-    """A resource that one container of each pod uses."""
+    """Usage of a resource by one container of each pod."""
 
-    container: Annotated[str, text("The container's name.")]
-    name: Annotated[str, text("cpu, memory or another resource.")]
+    container: Annotated[str, text("Name of the container.")]
+    name: Annotated[str, text("Name of the resource, such as cpu or memory.")]
     target: MetricTarget
 
 
@@ -51,22 +54,22 @@ class PodsMetric(View, frozen=True):
 
 
 class ExternalMetric(View, frozen=True):
-    """A metric of something outside the cluster."""
+    """A metric from outside the cluster."""
 
     metric: MetricName
     target: MetricTarget
 
 
 class DescribedObject(View, frozen=True):
-    """The object that a metric is about."""
+    """The object that a metric describes."""
 
-    kind: Annotated[str, text("Its kind.")]
-    name: Annotated[str, text("Its name.")]
-    api_version: Annotated[str | None, text("Its apiVersion.")] = None
+    kind: Annotated[str, text("Kind of the object.")]
+    name: Annotated[str, text("Name of the object.")]
+    api_version: Annotated[str | None, text("API version of the object.")] = None
 
 
 class ObjectMetric(View, frozen=True):
-    """A metric of one object of the cluster."""
+    """A metric of one object in the cluster."""
 
     described_object: DescribedObject
     metric: MetricName
@@ -74,9 +77,9 @@ class ObjectMetric(View, frozen=True):
 
 
 class MetricSpec(View, frozen=True):
-    """One metric to scale by; the field that `type` names says which."""
+    """A metric to scale by. Only the field that `type` names is used."""
 
-    type: Annotated[str, text("Resource, ContainerResource, Pods, External or Object.")]
+    type: Annotated[str, text("Type of the metric: Resource, ContainerResource, Pods, External or Object.")]
     resource: ResourceMetric | None = None
     container_resource: ContainerResourceMetric | None = None
     pods: PodsMetric | None = None
@@ -85,4 +88,4 @@ class MetricSpec(View, frozen=True):
 
 
 Metric = Annotated[dict[str, Any], Meta(extra_json_schema=structural_schema(MetricSpec))]
-"""A MetricSpec as the manifest has it."""
+"""A MetricSpec as it is in the manifest."""

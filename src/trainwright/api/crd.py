@@ -1,9 +1,9 @@
-"""CustomResourceDefinitions, rendered from the types that read the jobs: what we accept and what we declare are one.
+"""CustomResourceDefinitions, rendered from the types that decode jobs, so that schema and decoding always agree.
 
-The spec of a pod stays open: only the parts that we read are declared, the rest passes through whatever Kubernetes adds
-to it. That keeps a CRD small enough for plain `kubectl apply`, which refuses objects over 256 KiB. Everything else is
-closed: what is not declared is refused by a strict `kubectl apply`. Rules of upstream's webhook are left to the webhook
-and to the operator, because the schema would refuse in other words.
+The spec of a pod template is open: the schema declares only fields that the operator reads, and preserves all others.
+That keeps a CRD small enough for client-side `kubectl apply`, whose limit is 256 KiB. Everything else is closed: strict
+validation rejects unknown fields. The rules of upstream's webhook are not in the schema, because its error messages
+would differ from upstream's.
 """
 
 from trainwright.api.kinds import GROUP, VERSION, Kind
@@ -25,24 +25,30 @@ _OPEN = "x-kubernetes-preserve-unknown-fields"
 
 _PORT: Object = {
     "type": "object",
-    "description": "A port of the container. Its Service has it too.",
+    "description": "A port of the container. The Service of the pod has it too.",
     _OPEN: True,
     "required": ["containerPort"],
     "properties": {
-        "name": {"type": "string", "description": "Its name; the kind's own is added if no port has it."},
-        "containerPort": {"type": "integer", "format": "int32", "description": "The number."},
-        "protocol": {"type": "string", "description": "TCP (default), UDP or SCTP."},
+        "name": {
+            "type": "string",
+            "description": "Name of the port. The kind's default port is added if no port has its name.",
+        },
+        "containerPort": {"type": "integer", "format": "int32", "description": "Port number."},
+        "protocol": {"type": "string", "description": "Protocol: TCP, UDP or SCTP. Defaults to TCP."},
     },
 }
 _CONTAINER: Object = {
     "type": "object",
-    "description": "A container as in a pod.",
+    "description": "A container of the pod.",
     _OPEN: True,
     "required": ["name"],
     "properties": {
-        "name": {"type": "string", "description": "Its name; one container must have the name that the kind expects."},
-        "image": {"type": "string", "description": "What it runs."},
-        "ports": {"type": "array", "description": "Ports that it listens on.", "items": _PORT},
+        "name": {
+            "type": "string",
+            "description": "Name of the container. One must have the name that the kind requires.",
+        },
+        "image": {"type": "string", "description": "Container image."},
+        "ports": {"type": "array", "description": "Ports to expose.", "items": _PORT},
     },
 }
 _TEMPLATE_METADATA: Object = {
@@ -52,22 +58,22 @@ _TEMPLATE_METADATA: Object = {
         "labels": {"type": "object", "description": "Labels.", "additionalProperties": {"type": "string"}},
         "annotations": {"type": "object", "description": "Annotations.", "additionalProperties": {"type": "string"}},
         "finalizers": {"type": "array", "description": "Finalizers.", "items": {"type": "string"}},
-        "name": {"type": "string", "description": "Has no effect: pods are called JOB-ROLE-INDEX."},
-        "namespace": {"type": "string", "description": "Has no effect: pods are in the job's namespace."},
+        "name": {"type": "string", "description": "Has no effect: pods are named JOB-ROLE-INDEX."},
+        "namespace": {"type": "string", "description": "Has no effect: pods are created in the job's namespace."},
     },
 }
 _TEMPLATE: Object = {
     "type": "object",
-    "description": "The pod to create, any PodTemplateSpec. It is passed on as it is, with the environment added.",
+    "description": "Template of the pods, a PodTemplateSpec. The operator adds environment variables and labels.",
     "properties": {
         "metadata": _TEMPLATE_METADATA,
         "spec": {
             "type": "object",
-            "description": "What the pods run; restartPolicy is taken from the role instead.",
+            "description": "Spec of the pods. restartPolicy is overwritten by that of the role.",
             _OPEN: True,
             "required": ["containers"],
             "properties": {
-                "containers": {"type": "array", "description": "Its containers.", "items": _CONTAINER},
+                "containers": {"type": "array", "description": "Containers of the pods.", "items": _CONTAINER},
             },
         },
     },
@@ -109,18 +115,18 @@ def render_crd(kind: Kind) -> Object:
 
 def _schema(kind: Kind) -> Object:
     run_policy = structural_schema(RunPolicy)
-    run_policy["default"] = {}  # upstream has none, and its SDK then cannot read the job
+    run_policy["default"] = {}  # upstream has none, and its SDK cannot read a job without
     run_policy["properties"]["suspend"]["default"] = False
     roles = " and ".join(role.name for role in kind.roles)
     replicas = {
         "type": "object",
-        "description": f"The pods of each role. {kind.name} has {roles}.",
+        "description": f"Replicas by role. The roles of a {kind.name} are {roles}.",
         "minProperties": 1,
         "additionalProperties": _replica_schema(),
     }
     spec: Object = {
         "type": "object",
-        "description": "What to train, with how many pods, and under which rules.",
+        "description": "Desired state of the job.",
         "properties": {
             "runPolicy": run_policy,
             **structural_schema(EarlierRunPolicy)["properties"],
@@ -131,7 +137,7 @@ def _schema(kind: Kind) -> Object:
     }
     return {
         "type": "object",
-        "description": f"A {kind.name} trains on a group of pods that find each other and end together.",
+        "description": f"{kind.name} runs a distributed training job as a group of pods.",
         "properties": {
             "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}"},
             "kind": {"type": "string", "description": kind.name},
@@ -145,6 +151,6 @@ def _schema(kind: Kind) -> Object:
 def _replica_schema() -> Object:
     schema = structural_schema(ReplicaSpec)
     schema["properties"]["template"] = _TEMPLATE
-    # `kubectl scale` would otherwise add a role of nothing but a number to a job that has none of that name.
+    # Otherwise `kubectl scale` could add a role that has only `replicas` to a job without that role.
     schema["required"] = ["template"]
     return schema

@@ -1,4 +1,4 @@
-"""Values as types, or one error that names the field in Kubernetes' words: msgspec finds it, this says where it is."""
+"""Decodes values with msgspec and turns its errors into Kubernetes' field errors."""
 
 import re
 from typing import Any, TypeVar
@@ -17,13 +17,13 @@ _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
 
 
 def read(value: Any, type_: type[T], path: str) -> T:
-    """`value` as `type_`, or InvalidJob that names the field below `path`."""
+    """`value` as `type_`. Raises InvalidJob, which names the field below `path`."""
     try:
         return msgspec.convert(value, type_)
     except msgspec.ValidationError as problem:
         raise InvalidJob([_explain(str(problem), value, path)]) from None
     except UnicodeError:
-        raise InvalidJob([invalid(path, type(value).__name__, "holds text that is not Unicode")]) from None
+        raise InvalidJob([invalid(path, type(value).__name__, "contains text that is not valid Unicode")]) from None
 
 
 def problem_with(value: Any, type_: type[Any], path: str) -> FieldError | None:
@@ -50,7 +50,7 @@ def _explain(text: str, value: Any, prefix: str) -> FieldError:
 
 
 def _at(value: Any, path: str) -> Any:
-    """The value that the error is about, or the map in which it is: the keys of maps are not in the path."""
+    """The invalid value, or the map that contains it: msgspec's path has no keys of maps."""
     for step in _STEP.finditer(path.partition("[...]")[0]):
         value = value[int(step["index"])] if step["index"] else value[step["key"]]
     return value if isinstance(value, str | int | float | None) else type(value).__name__

@@ -1,4 +1,4 @@
-"""Defaults of what a manifest leaves out. They are never written back to the cluster."""
+"""Defaults of fields that are not set. They are never written back to the cluster."""
 
 from msgspec.structs import replace
 
@@ -14,7 +14,7 @@ def complete_run_policy(current: RunPolicy, earlier: EarlierRunPolicy) -> RunPol
 
 
 def complete_replicas(replicas: ReplicaSpecs, kind: Kind) -> dict[str, ReplicaSpec]:
-    """By role in the kind's order and spelling; templates share every part that needs no change with the original."""
+    """Replicas by role, in the kind's order and spelling. Templates are copied only where they change."""
     return {
         name: _complete_replica(replica, role, kind) if (role := kind.role(name)) else replica
         for name, replica in canonical_roles(replicas, kind).items()
@@ -22,7 +22,7 @@ def complete_replicas(replicas: ReplicaSpecs, kind: Kind) -> dict[str, ReplicaSp
 
 
 def main_container(containers: list[Object], name: str) -> Object:
-    """The container of that name, else the first."""
+    """The container of that name, or the first one."""
     return next((container for container in containers if container.get("name") == name), containers[0])
 
 

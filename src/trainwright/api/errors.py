@@ -1,4 +1,4 @@
-"""Why a job is refused: field errors in Kubernetes' words, with values that are short enough to read."""
+"""Errors of invalid jobs, in the format of Kubernetes' field errors; long values are abbreviated."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 from trainwright.objects.field_errors import ErrorType, FieldError, shown
 
 _MAX_SHOWN = 256
-"""Characters of text, and bits of a number, that an error shows of a value."""
+"""Maximum characters of a text, and bits of a number, that an error shows."""
 
 
 class InvalidJob(Exception):  # noqa: N818 - named after Kubernetes' own Invalid
-    """The job cannot be run as it is written."""
+    """The job cannot be run as it is specified."""
 
     def __init__(self, errors: Iterable[FieldError]) -> None:
         self.errors = tuple(errors)

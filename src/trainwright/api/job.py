@@ -1,4 +1,4 @@
-"""A job, parsed once and completed with defaults: what the engine decides about. Manifests are never changed."""
+"""A job, parsed and completed with defaults: the engine's input. Manifests are never changed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,30 +23,30 @@ F = TypeVar("F", bound=View)
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One role of one job: how many pods, from which template."""
+    """The replicas of one role of a job."""
 
     role: Role
     count: int
     restart_policy: str
     template: Object
     container: str
-    """The name of the main container: it carries the port, and its exit code is the pod's."""
+    """The name of the main container: it has the port, and its exit code is the pod's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     kind: Kind
     raw: Object
-    """The object as it was observed; its `status` is the one that plans start from."""
+    """The object as it was observed. Plans start from its `status`."""
     metadata: ObjectMeta
     run_policy: RunPolicy
     replicas: Mapping[str, Replica]
     """By role name, in the kind's order: the deciding role first."""
     fields: View
     warnings: tuple[str, ...] = ()
-    """What was read although users should write it in another way: the field, and what to write instead."""
+    """Deprecation warnings: each names the field and what to use instead."""
     problem: str = ""
-    """Why the job cannot be run, if it cannot; then `replicas` is empty and `fields` says nothing."""
+    """Why the job is invalid; empty if it is valid. An invalid job has no `replicas` and default `fields`."""
 
     @property
     def name(self) -> str:
@@ -62,11 +62,11 @@ class Job:
 
     @property
     def managed_elsewhere(self) -> bool:
-        """Another controller runs this job: the operator leaves it alone."""
+        """True if another controller manages this job: the operator ignores it."""
         return is_managed_elsewhere(self.raw)
 
     def child_name(self, role: str, index: int) -> str:
-        """The name of a rank's pod and Service, so that there can never be two of either."""
+        """The name of a rank's pod and Service. It is fixed, so a rank never has two of either."""
         return self.replicas[role].role.child_name(self.name, index)
 
     def own_fields(self, type_: type[F]) -> F:
@@ -77,10 +77,9 @@ class Job:
 
 
 def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
-    """The typed, completed job; raises InvalidJob with every reason why it cannot be run.
+    """Parses a job and completes it with defaults. Raises InvalidJob with all errors.
 
-    The kind must be among `kinds`: which kinds are watched is the caller's choice. A job that another controller
-    manages is read, but not validated.
+    The kind must be one of `kinds`. A job that another controller manages is not validated.
     """
     kind = kinds[raw["kind"]]
     manifest = parse(raw, kind)
@@ -101,9 +100,9 @@ def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
 
 
 def salvage_job(raw: Object, kind: Kind, invalid: InvalidJob) -> Job:
-    """What still holds of a job that `read_job` refused: its identity, and how to clean up after it.
+    """The readable fields of a job that `read_job` rejected: enough to fail it and to clean up its pods.
 
-    Of metadata and run policy every field counts that is valid in itself; an unreadable status counts as none. Without
+    Metadata and run policy have every field that is valid by itself. An unreadable status is treated as empty. Without
     a name `invalid` is raised again.
     """
     metadata = read(_readable(raw.get("metadata"), ObjectMeta), ObjectMeta, "metadata")
@@ -125,13 +124,13 @@ def salvage_job(raw: Object, kind: Kind, invalid: InvalidJob) -> Job:
 
 
 def is_managed_elsewhere(raw: Object) -> bool:
-    """True if `spec.runPolicy.managedBy` names another controller; safe on any object, however broken."""
+    """True if `spec.runPolicy.managedBy` names another controller. Works for any object, valid or not."""
     manager = value_at(raw, "spec", "runPolicy", "managedBy")
     return manager is not None and manager != OPERATOR
 
 
 def _readable(value: Any, type_: type[View]) -> Object:
-    """The fields that are right in themselves."""
+    """The fields that are valid by themselves."""
     fields = value.items() if isinstance(value, dict) else ()
     return {field: content for field, content in fields if is_readable({field: content}, type_)}
 

@@ -1,6 +1,6 @@
-"""Spellings of earlier operators: they are read as what they mean today, with a deprecation warning.
+"""Manifests of earlier operators: they are converted to the current form, with a deprecation warning.
 
-The first operators had the limits directly under `spec` and took the names of roles in any letter case.
+The first operators had the run policy directly under `spec` and accepted role names in any letter case.
 """
 
 from collections import defaultdict
@@ -14,11 +14,11 @@ from trainwright.api.types import CLEAN_POD_POLICIES, EarlierRunPolicy, ReplicaS
 from trainwright.objects.field_errors import FieldError, forbidden, quoted
 
 _EARLIER_FIELDS = {field.name: field.encode_name for field in msgspec.structs.fields(EarlierRunPolicy)}
-"""As Python and as manifests spell them."""
+"""The field in manifests by its Python name."""
 
 
 def merged_run_policy(current: RunPolicy, earlier: EarlierRunPolicy) -> RunPolicy:
-    """The run policy that both mean together: field by field `runPolicy` wins."""
+    """Each field of `runPolicy`, or the earlier field where it is not set."""
     missing = {
         field: value
         for field in _EARLIER_FIELDS
@@ -28,14 +28,14 @@ def merged_run_policy(current: RunPolicy, earlier: EarlierRunPolicy) -> RunPolic
 
 
 def canonical_roles(replicas: ReplicaSpecs, kind: Kind) -> dict[str, ReplicaSpec]:
-    """Known roles under their own spelling and in the kind's order; unknown ones after them, as they are."""
+    """Known roles in the kind's spelling and order, then unknown ones as they are."""
     known = {role.name: replica for key, replica in replicas.items() if (role := kind.role(key))}
     unknown = {key: replica for key, replica in replicas.items() if kind.role(key) is None}
     return {role.name: known[role.name] for role in kind.roles if role.name in known} | unknown
 
 
 def ambiguous_roles(replicas: ReplicaSpecs, kind: Kind) -> Iterator[FieldError]:
-    """Roles that are written twice, in different letter case: only the user knows which one is meant."""
+    """Roles that occur twice in different letter case: it is unclear which one applies."""
     spellings: dict[str, list[str]] = defaultdict(list)
     for key in replicas:
         if role := kind.role(key):
@@ -48,7 +48,7 @@ def ambiguous_roles(replicas: ReplicaSpecs, kind: Kind) -> Iterator[FieldError]:
 
 
 def deprecations(manifest: Manifest, kind: Kind) -> Iterator[str]:
-    """Warnings about what users should write in another way, in the words of upstream's only such warning."""
+    """Deprecation warnings, in the form of upstream's only such warning."""
     for field, name in _EARLIER_FIELDS.items():
         if getattr(manifest.earlier_run_policy, field) is None:
             continue
@@ -64,7 +64,7 @@ def deprecations(manifest: Manifest, kind: Kind) -> Iterator[str]:
 
 
 def misreadings(policy: RunPolicy) -> Iterator[str]:
-    """Warnings about values that admission refuses, but that upstream's operator takes for something else."""
-    written = policy.clean_pod_policy
-    if written is not None and written not in CLEAN_POD_POLICIES:
-        yield f"cleanPodPolicy {quoted(written)} is taken for All, use All, Running or None instead"
+    """Warnings about values that admission rejects and upstream's operator treats as another value."""
+    value = policy.clean_pod_policy
+    if value is not None and value not in CLEAN_POD_POLICIES:
+        yield f"cleanPodPolicy {quoted(value)} is treated as All, use All, Running or None instead"

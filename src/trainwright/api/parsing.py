@@ -1,6 +1,6 @@
-"""Reads a manifest into typed parts, once. Whatever has a wrong type is refused here, with the field that has it.
+"""Parses a manifest into typed parts. Fields of a wrong type are rejected here, each by name.
 
-The CRD refuses most of this already; but an older CRD may be installed, and one bad job must not disturb the others.
+The CRD rejects most of them already. But an older CRD may be installed, and an invalid job must not affect others.
 """
 
 from dataclasses import dataclass
@@ -17,21 +17,21 @@ from trainwright.objects.metadata import ObjectMeta, View
 T = TypeVar("T")
 
 _MAX_DEPTH = 100
-"""Levels of a spec. The deepest field of a pod is at about a third of it; writing JSON ends at about a thousand."""
+"""Levels of a spec. The deepest field of a pod is at about a third of it; JSON encoding fails at about a thousand."""
 
 _CONTAINERS = frozenset((dict, list))
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A job as it is written, without defaults; null means absent, as it does to the API server."""
+    """A job without defaults. null means that a field is not set, as for the API server."""
 
     metadata: ObjectMeta
     run_policy: RunPolicy
     earlier_run_policy: EarlierRunPolicy
     fields: View
     replicas: dict[str, ReplicaSpec]
-    """By role, spelled as the user did."""
+    """By role, in the user's spelling."""
 
 
 def parse(raw: Object, kind: Kind) -> Manifest:
@@ -59,7 +59,7 @@ def parse(raw: Object, kind: Kind) -> Manifest:
 
 
 class _Reader:
-    """Reads part after part and collects the errors: a map's keys would be lost in the errors of the whole."""
+    """Decodes part after part and collects the errors: msgspec's error about the whole would not name keys of maps."""
 
     def __init__(self) -> None:
         self.errors: list[FieldError] = []
@@ -81,7 +81,7 @@ def _present(value: Any) -> Any:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    """Level by level and not by recursion, which is what too deep a value would break."""
+    """Iterates level by level: recursion would fail for deep values."""
     level: list[Any] = [[value]]
     for _ in range(levels + 1):
         level = [

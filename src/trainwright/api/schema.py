@@ -1,4 +1,4 @@
-"""Types as the structural schemas that Kubernetes wants in a CRD: what reads a manifest also declares it."""
+"""Renders msgspec types as the structural schemas that a CRD requires."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ import msgspec
 from trainwright.objects import Object
 
 _BOUNDS_OF_TYPES = {-(2**31), 2**31 - 1, -(2**63), 2**63 - 1}
-"""`format` says them already; upstream's schema does not write them out either."""
+"""Implied by `format`; upstream's schema leaves them out too."""
 
 
 def structural_schema(type_: type[Any]) -> Object:
-    """The type with nothing referenced, nothing nullable and no keywords that Kubernetes does not know."""
+    """The schema of a type without references, nullable fields and keywords that Kubernetes does not support."""
     (reference,), definitions = msgspec.json.schema_components([type_], ref_template="{name}")
     schema: Object = _inline(reference, definitions)
     return schema

@@ -1,6 +1,6 @@
-"""The fields that all kinds share. The same types read manifests, refuse wrong ones and render the CRDs.
+"""The fields that all kinds share. The same types decode manifests, reject invalid ones and render the CRDs.
 
-A pod template stays the dictionary that the user wrote; only the parts that decisions need are named here.
+A pod template stays the dictionary that the user wrote; the types here declare only the fields that plans depend on.
 """
 
 from datetime import datetime
@@ -14,7 +14,7 @@ from trainwright.objects.metadata import View
 CLEAN_POD_POLICIES = ("All", "Running", "None")
 RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 MAX_REPLICAS = 100_000
-"""More pods of one role than any cluster holds: a slip of the keyboard, refused before it costs anything."""
+"""More pods of one role than any cluster has. A larger number is a typo."""
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, extra_json_schema={"format": "int32"})]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, extra_json_schema={"format": "int64"})]
@@ -32,12 +32,12 @@ Quantity = Annotated[
 
 
 def text(description: str, **schema: Any) -> Meta:
-    """What `kubectl explain` says about a field, and what the CRD demands of it besides its type."""
+    """The description of a field in the CRD, which `kubectl explain` shows, and further keywords of its schema."""
     return Meta(description=description, extra_json_schema=schema or None)
 
 
 def immutable(message: str) -> list[dict[str, str]]:
-    """The rule by which the API server refuses another value once there is one."""
+    """The rule by which the API server rejects a change of the field."""
     return [{"rule": "self == oldSelf", "message": message}]
 
 
@@ -46,90 +46,98 @@ ATOMIC_MAP = {"x-kubernetes-map-type": "atomic"}
 
 
 class LabelRequirement(View, frozen=True):
-    """What one label must be."""
+    """A requirement on one label."""
 
-    key: Annotated[str, text("The label.")]
+    key: Annotated[str, text("The label key.")]
     operator: Annotated[str, text("In, NotIn, Exists or DoesNotExist.")]
-    values: Annotated[list[str] | None, text("The values that In and NotIn mean.", **ATOMIC_LIST)] = None
+    values: Annotated[list[str] | None, text("The values for In and NotIn.", **ATOMIC_LIST)] = None
 
 
 class LabelSelector(View, frozen=True):
-    """Which labels an object must have; all that is written here must hold."""
+    """Selects objects by label. All requirements must be met."""
 
-    match_labels: Annotated[dict[str, str] | None, text("Labels and their values.")] = None
+    match_labels: Annotated[dict[str, str] | None, text("Labels with the required values.")] = None
     match_expressions: Annotated[
-        list[LabelRequirement] | None, text("Labels and what holds for them.", **ATOMIC_LIST)
+        list[LabelRequirement] | None, text("Further requirements on labels.", **ATOMIC_LIST)
     ] = None
 
 
 class SchedulingPolicy(View, frozen=True):
-    """How a gang scheduler treats the job's pods as one group. Without such a scheduler it has no effect."""
+    """Settings of the job's PodGroup. Has no effect unless the operator uses a gang scheduler."""
 
     min_available: Annotated[
-        Int32 | None, text("How many pods must fit at once before any of them starts; all if not set.", minimum=0)
+        Int32 | None,
+        text("Minimum number of pods that must be schedulable before any pod starts. Defaults to all.", minimum=0),
     ] = None
     queue: Annotated[
         str | None,
         text(
-            "The scheduler's queue that the group waits in. It cannot be changed.",
+            "Queue of the gang scheduler. Immutable.",
             **{"x-kubernetes-validations": immutable("spec.runPolicy.schedulingPolicy.queue is immutable")},
         ),
     ] = None
     min_resources: Annotated[
         dict[str, Quantity] | None,
-        text("What must be free before any pod starts; what the first minAvailable pods request if not set."),
+        text("Resources that must be free before any pod starts. Defaults to the requests of minAvailable pods."),
     ] = None
-    priority_class: Annotated[str | None, text("The PriorityClass of the group.")] = None
+    priority_class: Annotated[str | None, text("Name of the PriorityClass of the PodGroup.")] = None
     schedule_timeout_seconds: Annotated[
-        Int32 | None, text("How long scheduler-plugins waits for room for the whole group.", minimum=0)
+        Int32 | None, text("Time that scheduler-plugins waits until all pods can be scheduled.", minimum=0)
     ] = None
 
 
 class RunPolicy(View, frozen=True):
-    """How the job runs, ends and is cleaned up."""
+    """Specifies when the job fails, and what is deleted after it has finished."""
 
     clean_pod_policy: Annotated[
         str | None,
         text(
-            "Which pods to delete when the job has finished: All, Running or None (default).",
+            "Specifies which pods to delete after the job has finished: All, Running or None. Defaults to None.",
             enum=list(CLEAN_POD_POLICIES),
         ),
     ] = None
     ttl_seconds_after_finished: Annotated[
-        Int32 | None, text("Delete the job this long after it has finished; never if not set.")
+        Int32 | None, text("Time after which a finished job is deleted. If not set, the job is not deleted.")
     ] = None
     active_deadline_seconds: Annotated[
-        Int64 | None, text("Fail the job when it has been active this long. Time in suspension does not count.")
+        Int64 | None, text("Time that the job may be active before it fails. Starts again when the job is resumed.")
     ] = None
     backoff_limit: Annotated[
         Int32 | None,
-        text("Fail the job when its pods have failed this often in sum; at the first failure if 0, never if not set."),
+        text(
+            "Number of restarts of pods before the job fails. If 0, the first failure fails it. Defaults to no limit."
+        ),
     ] = None
     scheduling_policy: SchedulingPolicy | None = None
-    suspend: Annotated[bool | None, text("Delete the job's pods, and create none until this is false again.")] = False
+    suspend: Annotated[
+        bool | None, text("If true, the job has no pods until it is set to false. Defaults to false.")
+    ] = False
     managed_by: Annotated[
         str | None,
         text(
-            "Who runs the job: kubeflow.org/training-operator (default) or kueue.x-k8s.io/multikueue. "
-            "It cannot be changed.",
+            "Controller that manages the job: kubeflow.org/training-operator or kueue.x-k8s.io/multikueue. "
+            "Defaults to kubeflow.org/training-operator. Immutable.",
             **{"x-kubernetes-validations": immutable("field is immutable")},
         ),
     ] = None
 
 
 class EarlierRunPolicy(View, frozen=True):
-    """The fields of `runPolicy` where earlier operators had them: directly under `spec`."""
+    """Fields of `runPolicy` that earlier operators had directly under `spec`."""
 
     clean_pod_policy: Annotated[
-        str | None, text("Deprecated: write spec.runPolicy.cleanPodPolicy, which wins.", enum=list(CLEAN_POD_POLICIES))
+        str | None,
+        text("Deprecated: use spec.runPolicy.cleanPodPolicy, which takes precedence.", enum=list(CLEAN_POD_POLICIES)),
     ] = None
     ttl_seconds_after_finished: Annotated[
-        Int32 | None, text("Deprecated: write spec.runPolicy.ttlSecondsAfterFinished, which wins.")
+        Int32 | None, text("Deprecated: use spec.runPolicy.ttlSecondsAfterFinished, which takes precedence.")
     ] = None
     active_deadline_seconds: Annotated[
-        Int64 | None, text("Deprecated: write spec.runPolicy.activeDeadlineSeconds, which wins.")
+        Int64 | None, text("Deprecated: use spec.runPolicy.activeDeadlineSeconds, which takes precedence.")
     ] = None
-    backoff_limit: Annotated[Int32 | None, text("Deprecated: write spec.runPolicy.backoffLimit, which wins.")] = None
+    backoff_limit: Annotated[
+        Int32 | None, text("Deprecated: use spec.runPolicy.backoffLimit, which takes precedence.")
+    ] = None
 
 
 class ContainerPort(View, frozen=True):
@@ -152,7 +160,7 @@ class SecurityContext(View, frozen=True):
 
 
 class Container(View, frozen=True):
-    """The parts of a container that defaults, services, environments, gangs and the container that waits look at."""
+    """The fields of a container that plans depend on."""
 
     name: str
     image: str | None = None
@@ -178,7 +186,7 @@ class TemplateMeta(View, frozen=True):
 
 
 class Template(View, frozen=True):
-    """A pod template as far as we read it."""
+    """The fields of a pod template that plans depend on."""
 
     metadata: TemplateMeta | None = None
     spec: TemplateSpec | None = None
@@ -187,65 +195,64 @@ class Template(View, frozen=True):
 class ReplicaSpec(View, frozen=True):
     """The pods of one role."""
 
-    replicas: Annotated[Int32 | None, text("How many pods; 1 if not set.", minimum=0, maximum=MAX_REPLICAS)] = None
+    replicas: Annotated[Int32 | None, text("Number of pods. Defaults to 1.", minimum=0, maximum=MAX_REPLICAS)] = None
     template: Object | None = None
     restart_policy: Annotated[
         str | None,
         text(
-            "When a pod that has failed is started again: Always, OnFailure, Never, or ExitCode: if its exit code is "
-            "128 or more.",
+            "Specifies whether failed pods are restarted: Always, OnFailure, Never or ExitCode. ExitCode restarts pods "
+            "whose exit code is 128 or more, and fails the job for others.",
             enum=list(RESTART_POLICIES),
         ),
     ] = None
 
 
 class Condition(View, frozen=True):
-    """One thing that can be said about the job, and whether it is so."""
+    """A condition of the job."""
 
-    type: Annotated[str, text("Created, Running, Restarting, Suspended, Succeeded or Failed.")]
-    status: Annotated[str, text("True, False or Unknown.")]
-    reason: Annotated[str, text("Why, in one word for programs.")] = ""
-    message: Annotated[str, text("Why, in a sentence for people.")] = ""
-    last_update_time: Annotated[Time | None, text("When anything about this condition changed last.")] = None
-    last_transition_time: Annotated[Time | None, text("When its status changed last.")] = None
+    type: Annotated[str, text("Type of the condition: Created, Running, Restarting, Suspended, Succeeded or Failed.")]
+    status: Annotated[str, text("Status of the condition: True, False or Unknown.")]
+    reason: Annotated[str, text("Reason for the last change, in CamelCase.")] = ""
+    message: Annotated[str, text("Human-readable message about the last change.")] = ""
+    last_update_time: Annotated[Time | None, text("Time of the last change of the condition.")] = None
+    last_transition_time: Annotated[Time | None, text("Time of the last change of its status.")] = None
 
 
 class ReplicaStatus(View, frozen=True):
-    """How the pods of one role stand."""
+    """Number of pods of one role by state."""
 
-    active: Annotated[Int32, text("Pods that run.")] = 0
-    succeeded: Annotated[Int32, text("Pods that have finished well.")] = 0
-    failed: Annotated[Int32, text("Pods that have failed and were not replaced yet.")] = 0
-    selector: Annotated[str, text("The labels of these pods, for kubectl scale and autoscalers.")] = ""
-    label_selector: Annotated[
-        LabelSelector | None, text("Deprecated and never written: see selector.", **ATOMIC_MAP)
-    ] = None
+    active: Annotated[Int32, text("Number of running pods.")] = 0
+    succeeded: Annotated[Int32, text("Number of pods that have succeeded.")] = 0
+    failed: Annotated[Int32, text("Number of failed pods that are not replaced yet.")] = 0
+    selector: Annotated[str, text("Label selector of these pods, for the scale subresource.")] = ""
+    label_selector: Annotated[LabelSelector | None, text("Deprecated and never set: see selector.", **ATOMIC_MAP)] = (
+        None
+    )
 
 
 class AdditionalStatus(View, frozen=True):
     """Status fields that upstream's CRD does not declare."""
 
     ports: Annotated[
-        dict[str, Int32] | None, text("Ports of pods that listen, by the end of their names, such as worker-0.")
+        dict[str, Int32] | None,
+        text("Assigned ports of listening pods. The keys are ends of pod names, such as worker-0."),
     ] = None
-    restarts: Annotated[
-        dict[str, Int32] | None, text("Restarts that are counted already, of pods that were replaced.")
-    ] = None
+    restarts: Annotated[dict[str, Int32] | None, text("Number of restarts by role, of pods that were replaced.")] = None
     replaced_pods: Annotated[
-        list[str] | None, text("UIDs of pods whose end is accounted for and that only have to go.")
+        list[str] | None, text("UIDs of pods whose restart is counted and that are being deleted.")
     ] = None
-    completed_indexes: Annotated[
-        dict[str, str] | None, text("Ranks of each role that have finished, such as 0,2-4.")
-    ] = None
+    completed_indexes: Annotated[dict[str, str] | None, text("Indexes of succeeded pods by role, such as 0,2-4.")] = (
+        None
+    )
 
 
 class JobStatus(AdditionalStatus, frozen=True):
-    """Where the job stands, as the operator has written it."""
+    """Most recently observed status of the job. Written by the operator."""
 
     conditions: Annotated[
-        tuple[Condition, ...] | None, text("What has happened to the job; the last one is shown as its state.")
+        tuple[Condition, ...] | None, text("Conditions of the job. The last one is shown as its state.")
     ] = None
-    replica_statuses: Annotated[dict[str, ReplicaStatus] | None, text("How the pods of each role stand.")] = None
-    start_time: Annotated[Time | None, text("When the job was started, or resumed, last.")] = None
-    completion_time: Annotated[Time | None, text("When the job finished.")] = None
-    last_reconcile_time: Annotated[Time | None, text("Written by upstream's operator alone.")] = None
+    replica_statuses: Annotated[dict[str, ReplicaStatus] | None, text("Number of pods of each role by state.")] = None
+    start_time: Annotated[Time | None, text("Time at which the job was started or resumed.")] = None
+    completion_time: Annotated[Time | None, text("Time at which the job finished.")] = None
+    last_reconcile_time: Annotated[Time | None, text("Set by Kubeflow's training-operator only.")] = None

@@ -1,8 +1,8 @@
 """Validation of jobs, with upstream's rules and upstream's messages.
 
-`validate` is what admission checks. `unworkable` is the part of it that the operator insists on. It leaves out what
-defaulting repairs (a missing number), what upstream's operator runs nevertheless (an unknown cleanPodPolicy) and what
-`kubectl scale` may do to a running job (no workers at all).
+Admission uses `validate`. The operator uses `unworkable`, which has fewer rules: defaults fill in a missing number of
+replicas, upstream's operator runs jobs with an unknown cleanPodPolicy, and `kubectl scale` may set the workers of a
+running job to 0.
 """
 
 from collections.abc import Iterator
@@ -24,20 +24,20 @@ _SCHEDULING = "spec.runPolicy.schedulingPolicy"
 
 
 def validate(raw: Object, kind: Kind, old: Object | None = None) -> list[FieldError]:
-    """Everything that admission refuses a manifest for, in a fixed order.
+    """All errors for which admission rejects a manifest, in a fixed order.
 
-    With `old` it is an update: some fields cannot be changed, and what was wrong before is no reason to refuse it. A
-    job that was scaled to no workers, for example, can still be annotated.
+    With `old` it is an update: some fields are immutable, and errors that `old` has too are left out. So a job that was
+    scaled to 0 workers can still be annotated.
     """
-    errors = _judge(raw, kind)
+    errors = _errors_of(raw, kind)
     if old is None:
         return errors
-    before = _judge(old, kind)
+    before = _errors_of(old, kind)
     return [*_changed(raw, old), *(error for error in errors if error not in before)]
 
 
 def unworkable(manifest: Manifest, completed: ReplicaSpecs, kind: Kind) -> list[FieldError]:
-    """Why no engine could run this job; `completed` are its replicas with the defaults filled in."""
+    """The errors that make it impossible to run the job. `completed` are its replicas with defaults."""
     errors = [*_name(manifest), *_scheduling(manifest), *_roles_and_fields(manifest, kind)]
     for key, replica in completed.items():
         path = f"spec.{kind.replicas_field}[{key}]"
@@ -47,7 +47,7 @@ def unworkable(manifest: Manifest, completed: ReplicaSpecs, kind: Kind) -> list[
     return [*errors, *_child_names(manifest, completed, kind)]
 
 
-def _judge(raw: Object, kind: Kind) -> list[FieldError]:
+def _errors_of(raw: Object, kind: Kind) -> list[FieldError]:
     try:
         manifest = parse(raw, kind)
     except InvalidJob as refused:
@@ -113,7 +113,7 @@ def _quantity_problem(amount: int | str) -> str | None:
 
 
 def _roles_and_fields(manifest: Manifest, kind: Kind) -> Iterator[FieldError]:
-    """The kind's own rules are about what the user wrote, in any spelling of the roles."""
+    """The kind's own rules apply to the manifest without defaults, in any spelling of the roles."""
     yield from kind.check(manifest.fields, canonical_roles(manifest.replicas, kind))
     if not manifest.replicas:
         yield required(f"spec.{kind.replicas_field}", "must be required")
@@ -167,7 +167,7 @@ def _workable_number(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:
 
 
 def _child_names(manifest: Manifest, replicas: ReplicaSpecs, kind: Kind) -> Iterator[FieldError]:
-    """Pods and Services are named after the job, and a Service's name has at most 63 characters."""
+    """Pods and Services are named after the job, and the name of a Service has at most 63 characters."""
     name = manifest.metadata.name
     if len(name) > _MAX_NAME:
         return

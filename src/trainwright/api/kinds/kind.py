@@ -1,4 +1,4 @@
-"""A kind of job as data: one row says everything in which a kind differs from the others."""
+"""A kind of job as data: a row has everything in which the kind differs from others."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -15,11 +15,11 @@ OPERATOR = "kubeflow.org/training-operator"
 MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 ReplicaSpecs = Mapping[str, ReplicaSpec]
-"""By role, under the kind's own spelling."""
+"""By role, in the kind's spelling."""
 
 
 class NoFields(View, frozen=True):
-    """For kinds whose spec has nothing but `runPolicy` and the replicas."""
+    """For kinds whose spec has only `runPolicy` and the replicas."""
 
 
 def _no_defaults(fields: Any, replicas: ReplicaSpecs) -> Any:
@@ -76,14 +76,14 @@ class Kind:
     framework: str
     replicas_field: str
     roles: tuple[Role, ...]
-    """In the order in which they are created and judged: the role that decides success comes first."""
+    """In the order of creation and evaluation: the role that decides about success comes first."""
     container: str
-    """The name of the main container, which carries the port and whose exit code counts; empty: the first one."""
+    """The name of the main container, which has the port and whose exit code counts; empty: the first one."""
     port_name: str
     port: int
     default_restart_policy: str
     earlier_name: str = ""
-    """The prefix of label keys that the first operator of this kind wrote; empty if there was none."""
+    """The prefix of label keys of this kind's first operator; empty if there was none."""
     scaled_role: str | None = None
     """The role that `kubectl scale` changes; None: no scale subresource."""
     columns: tuple[str, ...] = ("State", "Age")
@@ -92,9 +92,9 @@ class Kind:
     complete: Callable[[Any, ReplicaSpecs], Any] = _no_defaults
     """Fills in defaults of the kind's own fields; the replicas have theirs already."""
     check: Callable[[Any, ReplicaSpecs], Iterable[FieldError]] = _no_checks
-    """Validates the kind's own fields, as they are written."""
+    """Validates the kind's own fields before defaults."""
     deprecations: Callable[[Any], Iterable[str]] = _no_deprecations
-    """Warnings about the kind's own fields that users should replace."""
+    """Deprecation warnings about the kind's own fields."""
 
     roles_by_label: dict[str, Role] = field(init=False, repr=False, compare=False)
 

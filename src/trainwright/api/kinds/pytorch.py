@@ -18,40 +18,44 @@ _OLD_NPROC = "spec.elasticPolicy.nProcPerNode"
 
 
 class RdzvConf(View, frozen=True):
-    """One setting of the rendezvous."""
+    """A setting of the rendezvous backend."""
 
-    key: Annotated[str | None, text("The setting's name, such as timeout.")] = None
-    value: Annotated[str | None, text("Its value.")] = None
+    key: Annotated[str | None, text("Name of the setting, such as timeout.")] = None
+    value: Annotated[str | None, text("Value of the setting.")] = None
 
 
 class ElasticPolicy(View, frozen=True):
-    """torchrun's elastic mode: how workers find each other and how many there may be."""
+    """Settings of torchrun's elastic mode."""
 
     min_replicas: Annotated[
-        Int32 | None, text("How few workers may train; maxReplicas or the number of workers if not set.")
+        Int32 | None, text("Minimum number of workers. Defaults to maxReplicas, else to the number of workers.")
     ] = None
-    max_replicas: Annotated[Int32 | None, text("How many workers may train; minReplicas if not set.")] = None
+    max_replicas: Annotated[Int32 | None, text("Maximum number of workers. Defaults to minReplicas.")] = None
     rdzv_backend: Annotated[
-        str | None, text("How workers find each other: c10d (default), etcd or etcd-v2; PET_RDZV_BACKEND.")
+        str | None, text("Rendezvous backend: c10d, etcd or etcd-v2. Defaults to c10d. Sets PET_RDZV_BACKEND.")
     ] = None
-    rdzv_port: Annotated[Int32 | None, text("The port of the rendezvous; the first worker's if not set.")] = None
-    rdzv_host: Annotated[str | None, text("The host of the rendezvous; the first worker if not set.")] = None
-    rdzv_id: Annotated[str | None, text("The name of the rendezvous; PET_RDZV_ID.")] = None
-    rdzv_conf: Annotated[tuple[RdzvConf, ...] | None, text("Settings of the rendezvous; PET_RDZV_CONF.")] = None
-    standalone: Annotated[bool | None, text("Start a rendezvous of its own in each pod; PET_STANDALONE.")] = None
-    n_proc_per_node: Annotated[Int32 | None, text("Deprecated: write spec.nprocPerNode.")] = None
+    rdzv_port: Annotated[
+        Int32 | None, text("Port of the rendezvous endpoint. Defaults to the port of the first worker.")
+    ] = None
+    rdzv_host: Annotated[str | None, text("Host of the rendezvous endpoint. Defaults to the first worker.")] = None
+    rdzv_id: Annotated[str | None, text("ID of the rendezvous. Sets PET_RDZV_ID.")] = None
+    rdzv_conf: Annotated[
+        tuple[RdzvConf, ...] | None, text("Settings of the rendezvous backend. Sets PET_RDZV_CONF.")
+    ] = None
+    standalone: Annotated[bool | None, text("If true, each pod starts its own rendezvous. Sets PET_STANDALONE.")] = None
+    n_proc_per_node: Annotated[Int32 | None, text("Deprecated: use spec.nprocPerNode.")] = None
     max_restarts: Annotated[
-        Int32 | None, text("How often torchrun restarts its processes inside the pods; PET_MAX_RESTARTS.")
+        Int32 | None, text("Maximum number of restarts by torchrun inside the pods. Sets PET_MAX_RESTARTS.")
     ] = None
     metrics: Annotated[
-        list[Metric] | None, text("What a HorizontalPodAutoscaler scales the workers by; none is created if not set.")
+        list[Metric] | None, text("Metrics for a HorizontalPodAutoscaler of the workers. If not set, none is created.")
     ] = None
 
 
 class PyTorchFields(View, frozen=True):
     elastic_policy: ElasticPolicy | None = None
     nproc_per_node: Annotated[
-        str | None, text("Processes per pod for torchrun: auto (default), cpu, gpu or a number; PET_NPROC_PER_NODE.")
+        str | None, text("Processes per pod: auto, cpu, gpu or a number. Defaults to auto. Sets PET_NPROC_PER_NODE.")
     ] = None
 
 
@@ -86,7 +90,7 @@ def _deprecations(fields: PyTorchFields) -> Iterable[str]:
 
 
 def _check_bounds(low: int | None, high: int | None) -> Iterable[FieldError]:
-    """torchrun would end with an error; a job that is refused says why."""
+    """With other bounds torchrun fails, and its error does not name the field."""
     if low is not None and low < 1:
         yield invalid("spec.elasticPolicy.minReplicas", low, "must be at least 1")
     if high is not None and high < max(low or 1, 1):
