@@ -1,4 +1,4 @@
-"""What the webhook answers: upstream's verdicts, warnings, and rules for changes."""
+"""Admission reviews: upstream's errors, warnings and rules for updates."""
 
 from typing import Any
 
@@ -141,13 +141,13 @@ def test_a_queue_that_is_set_cannot_be_changed(before: str | None, after: str | 
     assert review(PYTORCH, new, old).message == message
 
 
-def test_an_update_is_not_refused_for_what_was_wrong_before() -> None:
+def test_update_is_not_rejected_for_errors_of_the_stored_job() -> None:
     old = JobBuilder().master().workers(0).raw()
     new = JobBuilder().master().workers(0).annotation("a", "b").raw()
     assert review(PYTORCH, new, old).allowed
 
 
-def test_an_update_is_refused_for_what_it_makes_wrong() -> None:
+def test_update_is_rejected_for_new_errors() -> None:
     old = JobBuilder().master().workers(2).raw()
     answer = review(PYTORCH, JobBuilder().master().workers(0).raw(), old)
     assert answer.message == "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
@@ -163,13 +163,13 @@ def test_earlier_spellings_are_accepted_with_warnings() -> None:
     )
 
 
-def test_nothing_is_said_about_the_spelling_of_a_job_with_wrong_types() -> None:
+def test_job_with_wrong_types_has_no_deprecation_warnings() -> None:
     raw = {**JobBuilder().raw(), "spec": {"backoffLimit": "three"}}
     assert warnings(raw, PYTORCH) == []
 
 
 @given(specs | junk, specs | junk)
-def test_whatever_is_reviewed_there_is_an_answer(new: Any, old: Any) -> None:
+def test_review_of_any_object_returns_an_admission(new: Any, old: Any) -> None:
     job = {**JobBuilder().raw(), "spec": new}
     answer = review(PYTORCH, job, {**JobBuilder().raw(), "spec": old})
     assert answer.allowed == (answer.message == "")
@@ -177,5 +177,5 @@ def test_whatever_is_reviewed_there_is_an_answer(new: Any, old: Any) -> None:
 
 
 @given(junk)
-def test_even_an_object_without_a_name_is_answered(metadata: Any) -> None:
+def test_review_of_an_object_without_a_name_returns_an_admission(metadata: Any) -> None:
     assert not review(PYTORCH, {"metadata": metadata, "spec": {}}).allowed

@@ -1,4 +1,4 @@
-"""The CRD: what the API server is told about the kind."""
+"""The rendered CRD of a kind."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def walk(part: Any) -> Iterator[Object]:
 
 
 def properties(part: Object, path: str) -> Iterator[tuple[str, Object]]:
-    """All fields below, with where they are."""
+    """All fields below, with their paths."""
     for name, field in (part.get("properties") or {}).items():
         yield f"{path}.{name}", field
         yield from properties(field, f"{path}.{name}")
@@ -59,7 +59,7 @@ def test_names_and_subresources_are_upstreams() -> None:
     }
 
 
-def test_columns_are_state_then_age_and_more_only_on_demand() -> None:
+def test_default_columns_are_state_and_age_and_wide_ones_have_priority_1() -> None:
     usual, wide = version()["additionalPrinterColumns"][:2], version()["additionalPrinterColumns"][2:]
     assert usual == [
         {"name": "State", "type": "string", "jsonPath": ".status.conditions[-1:].type"},
@@ -77,7 +77,7 @@ def test_a_kind_without_a_scaled_role_has_no_scale_and_its_own_order_of_columns(
     assert [column["name"] for column in version(FLUTE)["additionalPrinterColumns"]][:2] == ["Age", "State"]
 
 
-def test_a_job_is_not_suspended_unless_it_says_so() -> None:
+def test_suspend_defaults_to_false() -> None:
     assert schema("spec", "runPolicy")["default"] == {}
     assert schema("spec", "runPolicy", "suspend")["default"] is False
 
@@ -100,7 +100,7 @@ def test_the_manager_cannot_be_changed() -> None:
     ]
 
 
-def test_pods_are_open_but_containers_need_a_name() -> None:
+def test_pod_spec_preserves_unknown_fields_but_containers_need_a_name() -> None:
     replica = schema("spec", "pytorchReplicaSpecs")["additionalProperties"]
     pod = replica["properties"]["template"]["properties"]["spec"]
     assert pod["x-kubernetes-preserve-unknown-fields"] is True
@@ -108,7 +108,7 @@ def test_pods_are_open_but_containers_need_a_name() -> None:
     assert pod["properties"]["containers"]["items"]["required"] == ["name"]
 
 
-def test_our_own_status_fields_are_declared() -> None:
+def test_additional_status_fields_are_declared() -> None:
     fields = schema("status")["properties"]
     assert {"ports", "restarts", "replacedPods", "completedIndexes"} <= fields.keys()
     assert fields["restarts"]["additionalProperties"] == {"type": "integer", "format": "int32"}
@@ -123,18 +123,18 @@ def test_the_kinds_own_fields_are_declared() -> None:
 def test_every_field_is_described() -> None:
     for kind in (*KINDS.values(), FLUTE):
         root = version(kind)["schema"]["openAPIV3Schema"]
-        silent = [path for path, field in properties(root, "") if not field.get("description", "").strip()]
-        assert silent == [".metadata"]  # Kubernetes' own
+        undescribed = [path for path, field in properties(root, "") if not field.get("description", "").strip()]
+        assert undescribed == [".metadata"]  # Kubernetes' own
 
 
-def test_nothing_but_the_spec_of_pods_is_open() -> None:
+def test_only_the_spec_of_pods_preserves_unknown_fields() -> None:
     root = version()["schema"]["openAPIV3Schema"]
     opened = {path for path, field in properties(root, "") if field.get("x-kubernetes-preserve-unknown-fields")}
     assert opened
     assert all(path.startswith(".spec.pytorchReplicaSpecs[].template.spec") for path in opened)
 
 
-def test_earlier_spellings_are_declared_and_called_deprecated() -> None:
+def test_earlier_fields_are_declared_and_described_as_deprecated() -> None:
     for field in ("cleanPodPolicy", "ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimit"):
         here, there = schema("spec", field), schema("spec", "runPolicy", field)
         assert here["description"] == f"Deprecated: use spec.runPolicy.{field}, which takes precedence."

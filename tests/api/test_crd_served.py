@@ -1,4 +1,4 @@
-"""The CRD as the real API server takes it: what it keeps, what it refuses, what it adds."""
+"""The CRD on the real API server: which fields it stores, rejects and defaults."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def post(server: SyncClient, job: Object, *, validation: str = "Strict") -> Obje
     return answer
 
 
-def test_a_template_passes_whole_and_a_run_policy_is_added(server: SyncClient, real_namespace: str) -> None:
+def test_template_is_stored_unchanged_and_a_run_policy_is_added(server: SyncClient, real_namespace: str) -> None:
     pod = template(futureField={"deep": [1]})
     pod["metadata"] = {"labels": {"app": "x"}, "annotations": {"a": "b"}}
     stored = post(server, manifest(JobBuilder().master(pod=pod), real_namespace))
@@ -48,7 +48,7 @@ def test_a_template_passes_whole_and_a_run_policy_is_added(server: SyncClient, r
     assert stored["spec"]["runPolicy"] == {"suspend": False}
 
 
-def test_a_misspelt_field_is_refused_by_name(server: SyncClient, real_namespace: str) -> None:
+def test_misspelt_field_is_rejected_by_name(server: SyncClient, real_namespace: str) -> None:
     with pytest.raises(BadRequest, match=r'unknown field \\?"spec.runPolicy.backofLimit'):
         post(server, manifest(JobBuilder().master().run_policy(backofLimit=3), real_namespace))
 
@@ -62,9 +62,7 @@ def test_a_misspelt_field_is_refused_by_name(server: SyncClient, real_namespace:
         (JobBuilder().workers(-1), "should be a non-negative integer"),
     ],
 )
-def test_what_cannot_be_run_is_refused(
-    server: SyncClient, real_namespace: str, builder: JobBuilder, message: str
-) -> None:
+def test_invalid_job_is_rejected(server: SyncClient, real_namespace: str, builder: JobBuilder, message: str) -> None:
     with pytest.raises(Invalid, match=message):
         post(server, manifest(builder, real_namespace))
 
@@ -80,7 +78,7 @@ def test_queue_and_manager_cannot_be_changed(server: SyncClient, real_namespace:
             server.patch(PYTORCH.resource, "digits", {"spec": {"runPolicy": change}}, namespace=real_namespace)
 
 
-def test_workers_can_be_scaled_and_status_fields_are_kept(server: SyncClient, real_namespace: str) -> None:
+def test_workers_can_be_scaled_and_additional_status_fields_are_stored(server: SyncClient, real_namespace: str) -> None:
     post(server, manifest(JobBuilder().master().workers(2), real_namespace))
     server.patch(PYTORCH.resource, "digits", {"spec": {"replicas": 5}}, namespace=real_namespace, subresource="scale")
     status = {
@@ -101,7 +99,7 @@ def test_workers_can_be_scaled_and_status_fields_are_kept(server: SyncClient, re
 
 
 @pytest.mark.parametrize("roles", [["Master"], ["Master", "worker"]])
-def test_scaling_workers_that_are_not_there_is_refused_and_harms_no_job(
+def test_scaling_a_role_that_the_job_does_not_have_is_rejected(
     server: SyncClient, real_namespace: str, roles: list[str]
 ) -> None:
     job = manifest(JobBuilder().master(), real_namespace)

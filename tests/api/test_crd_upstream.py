@@ -1,4 +1,4 @@
-"""Our CRD beside upstream's, field by field: every difference stands here with its reason, and nothing else differs."""
+"""Compares our CRD with upstream's field by field: all differences are listed here with their reasons."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,28 +16,28 @@ ONLY_OURS = {
     "spec.ttlSecondsAfterFinished": "the first operators' spelling",
     "spec.activeDeadlineSeconds": "the first operators' spelling",
     "spec.backoffLimit": "the first operators' spelling",
-    "status.ports": "what must be remembered lives in the API",
-    "status.ports{}": "what must be remembered lives in the API",
-    "status.restarts": "what must be remembered lives in the API",
-    "status.restarts{}": "what must be remembered lives in the API",
-    "status.replacedPods": "what must be remembered lives in the API",
-    "status.replacedPods[]": "what must be remembered lives in the API",
-    "status.completedIndexes": "what must be remembered lives in the API",
-    "status.completedIndexes{}": "what must be remembered lives in the API",
+    "status.ports": "the operator keeps its state in the API",
+    "status.ports{}": "the operator keeps its state in the API",
+    "status.restarts": "the operator keeps its state in the API",
+    "status.restarts{}": "the operator keeps its state in the API",
+    "status.replacedPods": "the operator keeps its state in the API",
+    "status.replacedPods[]": "the operator keeps its state in the API",
+    "status.completedIndexes": "the operator keeps its state in the API",
+    "status.completedIndexes{}": "the operator keeps its state in the API",
 }
 """Fields that upstream does not declare. There is none that upstream declares and we do not."""
 
 DIFFERENT = {
     ("spec.runPolicy", "default"): "the Python SDK cannot read a job without a runPolicy",
-    ("spec.runPolicy.managedBy", "x-kubernetes-validations"): "upstream's webhook means to refuse it and does not",
-    ("spec.runPolicy.cleanPodPolicy", "enum"): "another word would delete all pods",
-    ("spec.runPolicy.schedulingPolicy.minAvailable", "minimum"): "no scheduler takes a negative one",
-    ("spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds", "minimum"): "no scheduler takes a negative one",
+    ("spec.runPolicy.managedBy", "x-kubernetes-validations"): "upstream's webhook is meant to reject it and does not",
+    ("spec.runPolicy.cleanPodPolicy", "enum"): "an unknown value would delete all pods",
+    ("spec.runPolicy.schedulingPolicy.minAvailable", "minimum"): "no scheduler accepts a negative number",
+    ("spec.runPolicy.schedulingPolicy.scheduleTimeoutSeconds", "minimum"): "no scheduler accepts a negative number",
     ("spec.pytorchReplicaSpecs", "minProperties"): "a job without roles would be ignored in silence",
     ("spec.pytorchReplicaSpecs{}", "required"): "`kubectl scale` would add a role without pods, and the job would fail",
-    ("spec.pytorchReplicaSpecs{}.replicas", "minimum"): "upstream's API server refuses it for Worker alone",
-    ("spec.pytorchReplicaSpecs{}.replicas", "maximum"): "a slip of the keyboard cannot stop the operator",
-    ("spec.pytorchReplicaSpecs{}.restartPolicy", "enum"): "the API server would refuse every pod, again and again",
+    ("spec.pytorchReplicaSpecs{}.replicas", "minimum"): "upstream's schema rejects it only for Worker",
+    ("spec.pytorchReplicaSpecs{}.replicas", "maximum"): "a typo cannot stop the operator",
+    ("spec.pytorchReplicaSpecs{}.restartPolicy", "enum"): "the API server would reject every pod, again and again",
 }
 """Keywords of fields that both declare. Pod templates are compared by their own test."""
 
@@ -60,7 +60,8 @@ def version(crd: Object) -> Object:
 
 
 def fields(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:
-    """Every field and what it demands; `[]` stands for items, `{}` for values of maps. A template is one field."""
+    """Every field with the keywords of its schema; `[]` stands for items, `{}` for values of maps. A template is one
+    field."""
     below = {"properties", "items", "additionalProperties", "description"}
     if path.endswith(".template"):
         yield path, {}
@@ -78,18 +79,18 @@ def declared(crd: Object) -> dict[str, Object]:
 
 
 def normal(value: Any) -> Any:
-    """The order of required fields says nothing."""
+    """The order of required fields does not matter."""
     return sorted(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
 
 
-def test_every_field_of_upstream_is_ours_and_what_else_is_ours_is_listed(theirs: Object) -> None:
+def test_fields_are_upstreams_and_the_listed_ones(theirs: Object) -> None:
     ours, them = declared(render_crd(PYTORCH)), declared(theirs)
     assert them.keys() - ours.keys() == set()
     assert ours.keys() - them.keys() == ONLY_OURS.keys()
     assert len(them) > 100
 
 
-def test_every_field_demands_the_same_but_for_what_is_listed(theirs: Object) -> None:
+def test_schema_keywords_are_upstreams_except_the_listed_ones(theirs: Object) -> None:
     ours, them = declared(render_crd(PYTORCH)), declared(theirs)
     different = {
         (path, keyword)
@@ -100,7 +101,7 @@ def test_every_field_demands_the_same_but_for_what_is_listed(theirs: Object) -> 
     assert different == DIFFERENT.keys()
 
 
-def test_what_upstream_demands_of_a_field_we_never_drop(theirs: Object) -> None:
+def test_no_schema_keyword_of_upstream_is_missing(theirs: Object) -> None:
     ours, them = declared(render_crd(PYTORCH)), declared(theirs)
     for path, demands in them.items():
         assert demands.keys() <= ours[path].keys(), path
@@ -115,7 +116,7 @@ def test_names_scope_subresources_and_columns_are_upstreams(theirs: Object) -> N
     assert shown == version(theirs)["additionalPrinterColumns"]
 
 
-def test_of_a_template_we_demand_nothing_that_upstream_does_not(theirs: Object) -> None:
+def test_template_requires_no_more_than_upstreams(theirs: Object) -> None:
     def template(crd: Object) -> Object:
         spec = version(crd)["schema"]["openAPIV3Schema"]["properties"]["spec"]
         found: Object = spec["properties"]["pytorchReplicaSpecs"]["additionalProperties"]["properties"]["template"]

@@ -1,4 +1,4 @@
-"""What a manifest leaves out, and that the manifest itself is never touched."""
+"""Defaults of fields that are not set. The manifest itself is never changed."""
 
 import copy
 
@@ -21,7 +21,7 @@ def ports(job: Job, role: str) -> list[Object]:
     return found
 
 
-def test_item_71_cleaning_replicas_restart_policy_and_port_have_defaults() -> None:
+def test_item_71_clean_pod_policy_replicas_restart_policy_and_port_have_defaults() -> None:
     job = JobBuilder().replica("Worker", None).job()
     assert job.run_policy.clean_pod_policy == "None"
     assert (job.replicas["Worker"].count, job.replicas["Worker"].restart_policy) == (1, "OnFailure")
@@ -29,7 +29,7 @@ def test_item_71_cleaning_replicas_restart_policy_and_port_have_defaults() -> No
     assert job.own_fields(PyTorchFields).nproc_per_node == "auto"
 
 
-def test_item_71_what_is_written_stands() -> None:
+def test_item_71_fields_that_are_set_have_no_defaults() -> None:
     own = {"name": "pytorchjob-port", "containerPort": 29500}
     builder = JobBuilder().workers(3, policy="Never", pod=template(ports=[own])).run_policy(cleanPodPolicy="All")
     job = builder.spec(nprocPerNode="4").job()
@@ -39,28 +39,28 @@ def test_item_71_what_is_written_stands() -> None:
     assert job.own_fields(PyTorchFields).nproc_per_node == "4"
 
 
-def test_item_71_default_port_is_appended_beside_other_ports() -> None:
+def test_item_71_default_port_is_appended_to_other_ports() -> None:
     other = {"name": "metrics", "containerPort": 8080}
     assert ports(JobBuilder().master(pod=template(ports=[other])).job(), "Master") == [other, PORT]
 
 
-def test_default_port_goes_to_the_first_container_if_none_has_the_name() -> None:
+def test_first_container_gets_the_default_port_if_none_has_the_name() -> None:
     pod = {"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}
     completed = complete_replicas({"Master": ReplicaSpec(template=pod)}, PYTORCH)
     assert completed["Master"].template == {"spec": {"containers": [{"name": "a", "ports": [PORT]}, {"name": "b"}]}}
 
 
-def test_the_main_container_is_the_named_one_wherever_it_stands() -> None:
+def test_main_container_is_the_named_one_at_any_position() -> None:
     containers: list[Object] = [{"name": "sidecar"}, {"name": "pytorch"}]
     assert main_container(containers, "pytorch") == {"name": "pytorch"}
     assert main_container(containers, "") == {"name": "sidecar"}
 
 
-def test_a_template_without_containers_stays_as_it_is() -> None:
+def test_template_without_containers_is_unchanged() -> None:
     assert complete_replicas({"Master": ReplicaSpec()}, PYTORCH)["Master"].template == {}
 
 
-def test_a_role_that_does_not_exist_is_left_to_validation() -> None:
+def test_unknown_role_is_left_to_validation() -> None:
     assert complete_replicas({"Chief": ReplicaSpec()}, PYTORCH) == {"Chief": ReplicaSpec()}
 
 

@@ -1,4 +1,4 @@
-"""Refusals read like the API server's, and stay readable whatever they are about."""
+"""Error messages have the API server's format and stay readable for any value."""
 
 import json
 

@@ -38,12 +38,12 @@ def test_a_framework_gets_the_fields_of_its_own_type() -> None:
         ("example.com/other", True),
     ],
 )
-def test_item_62_a_job_with_another_manager_is_not_ours(manager: str | None, elsewhere: bool) -> None:
+def test_item_62_job_with_another_manager_is_managed_elsewhere(manager: str | None, elsewhere: bool) -> None:
     raw = JobBuilder().master().run_policy(managedBy=manager).raw()
     assert is_managed_elsewhere(raw) is elsewhere
 
 
-def test_a_job_with_another_manager_is_read_but_not_judged() -> None:
+def test_job_with_another_manager_is_read_but_not_validated() -> None:
     builder = JobBuilder("Bad_Name").run_policy(managedBy="kueue.x-k8s.io/multikueue").replica("Chief", 3)
     job = builder.job()
     assert job.managed_elsewhere
@@ -51,43 +51,43 @@ def test_a_job_with_another_manager_is_read_but_not_judged() -> None:
 
 
 @pytest.mark.parametrize("spec", [None, [], {"runPolicy": 3}])
-def test_managers_are_found_in_broken_objects_too(spec: object) -> None:
+def test_manager_is_found_in_malformed_objects(spec: object) -> None:
     assert not is_managed_elsewhere({"spec": spec})
 
 
-def test_a_status_of_the_wrong_shape_is_refused_by_name() -> None:
+def test_status_of_the_wrong_type_is_rejected_by_name() -> None:
     with pytest.raises(InvalidJob, match=r"status\.startTime: Invalid value: \"soon\""):
         JobBuilder().master().status({"startTime": "soon"}).job()
 
 
 @pytest.mark.parametrize("metadata", [None, {}, {"namespace": "team"}])
-def test_a_job_without_a_name_is_refused(metadata: object) -> None:
+def test_job_without_a_name_is_rejected(metadata: object) -> None:
     raw = {**JobBuilder().master().raw(), "metadata": metadata}
     with pytest.raises(InvalidJob, match=r"metadata(\.name: Required value: must be specified|: Invalid value: null)"):
         read_job(raw)
 
 
-def test_a_refused_job_keeps_its_limits_in_their_earlier_place() -> None:
+def test_salvaged_job_has_the_earlier_fields_of_the_run_policy() -> None:
     raw = JobBuilder().spec(cleanPodPolicy="All", backoffLimit="many", ttlSecondsAfterFinished=9).raw()
     job = salvage_job({**raw, "spec": {**raw["spec"], "runPolicy": 3}}, PYTORCH, InvalidJob([]))
     assert job.run_policy == RunPolicy(clean_pod_policy="All", ttl_seconds_after_finished=9)
 
 
 @pytest.mark.parametrize("metadata", [None, 3, {}, {"name": ""}, {"name": 3}])
-def test_without_a_name_there_is_nothing_to_save(metadata: object) -> None:
+def test_job_without_a_name_cannot_be_salvaged(metadata: object) -> None:
     refused = InvalidJob([])
     with pytest.raises(InvalidJob) as raised:
         salvage_job({**JobBuilder().raw(), "metadata": metadata}, PYTORCH, refused)
     assert raised.value is refused
 
 
-def test_metadata_that_is_right_in_itself_is_saved() -> None:
+def test_salvaged_job_has_the_valid_fields_of_its_metadata() -> None:
     raw = JobBuilder().metadata(labels=3, annotations={"a": "b"}).raw()
     metadata = salvage_job(raw, PYTORCH, InvalidJob([])).metadata
     assert (metadata.name, metadata.uid, metadata.labels, metadata.annotations) == ("digits", JOB_UID, {}, {"a": "b"})
 
 
-def test_of_a_refused_job_everything_is_saved_that_makes_sense_on_its_own() -> None:
+def test_salvaged_job_has_every_field_that_is_valid_by_itself() -> None:
     raw = JobBuilder().run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=9, backoffLimit="many").raw()
     job = salvage_job({**raw, "status": {"conditions": "none"}}, PYTORCH, InvalidJob([]))
     assert (job.name, job.namespace, job.metadata.uid) == ("digits", "team", JOB_UID)
@@ -97,17 +97,17 @@ def test_of_a_refused_job_everything_is_saved_that_makes_sense_on_its_own() -> N
 
 
 @pytest.mark.parametrize("spec", [None, [], {"runPolicy": 3}, {"runPolicy": {"cleanPodPolicy": 3}}])
-def test_nothing_is_too_broken_to_be_saved(spec: object) -> None:
+def test_any_job_with_a_name_can_be_salvaged(spec: object) -> None:
     job = salvage_job({**JobBuilder().raw(), "spec": spec}, PYTORCH, InvalidJob([]))
     assert job.run_policy == RunPolicy(clean_pod_policy="None")
 
 
-def test_a_name_of_the_wrong_type_is_refused_by_name() -> None:
+def test_name_of_the_wrong_type_is_rejected_by_name() -> None:
     with pytest.raises(InvalidJob, match=r"metadata\.annotations: Invalid value: 3: must be object, not int"):
         JobBuilder().master().metadata(annotations=3).job()
 
 
-def test_a_kind_without_fields_of_its_own_is_read_as_well() -> None:
+def test_kind_without_own_fields_is_read() -> None:
     job = JobBuilder(kind=FLUTE).replica("player", 3).spec(backoffLimit=1).job()
     assert (job.total_replicas, job.run_policy.backoff_limit, job.fields) == (3, 1, NoFields())
     assert job.warnings == (

@@ -1,4 +1,4 @@
-"""Earlier spellings: read as what they mean today, warned about, and refused where they contradict each other."""
+"""Manifests of earlier operators: converted, with a warning, and rejected if they are ambiguous."""
 
 import copy
 import random
@@ -25,7 +25,7 @@ EARLIER = {
 }
 
 
-def test_limits_directly_under_spec_are_read() -> None:
+def test_run_policy_fields_directly_under_spec_are_read() -> None:
     builder = JobBuilder().master().spec(**EARLIER)
     assert validate(builder.raw(), PYTORCH) == []
     assert builder.job().run_policy == RunPolicy(
@@ -33,7 +33,7 @@ def test_limits_directly_under_spec_are_read() -> None:
     )
 
 
-def test_each_of_them_is_warned_about_with_what_to_write_instead() -> None:
+def test_each_earlier_field_has_a_warning_that_names_the_current_one() -> None:
     assert JobBuilder().master().spec(**EARLIER).job().warnings == (
         "spec.cleanPodPolicy is deprecated, use spec.runPolicy.cleanPodPolicy instead",
         "spec.ttlSecondsAfterFinished is deprecated, use spec.runPolicy.ttlSecondsAfterFinished instead",
@@ -42,7 +42,7 @@ def test_each_of_them_is_warned_about_with_what_to_write_instead() -> None:
     )
 
 
-def test_the_run_policy_wins_field_by_field_and_the_warning_says_so() -> None:
+def test_run_policy_takes_precedence_field_by_field_and_the_warning_says_so() -> None:
     job = JobBuilder().master().spec(backoffLimit=3, cleanPodPolicy="All").run_policy(backoffLimit=0).job()
     assert (job.run_policy.backoff_limit, job.run_policy.clean_pod_policy) == (0, "All")
     assert job.warnings == (
@@ -56,7 +56,7 @@ values = st.dictionaries(st.sampled_from(FIELDS), st.none() | st.integers(0, 9))
 
 
 @given(values, values)
-def test_null_is_absent_in_both_places(earlier: dict[str, Any], current: dict[str, Any]) -> None:
+def test_null_means_not_set_in_both_places(earlier: dict[str, Any], current: dict[str, Any]) -> None:
     policy = merged_run_policy(RunPolicy(**current), EarlierRunPolicy(**earlier))
     for field in FIELDS:
         meant = current.get(field) if current.get(field) is not None else earlier.get(field)
@@ -72,7 +72,7 @@ def test_the_manifest_itself_is_never_changed() -> None:
     assert raw == before
 
 
-def test_a_usual_job_is_read_without_warnings() -> None:
+def test_current_manifest_is_read_without_warnings() -> None:
     assert JobBuilder().master().workers(2).run_policy(backoffLimit=3, cleanPodPolicy="All").job().warnings == ()
 
 
@@ -90,7 +90,7 @@ def test_the_old_field_for_processes_per_node_has_upstreams_warning() -> None:
     assert job.warnings == ("spec.elasticPolicy.nProcPerNode is deprecated, use spec.nprocPerNode instead",)
 
 
-def test_a_word_that_is_no_clean_pod_policy_is_warned_about() -> None:
+def test_unknown_clean_pod_policy_has_a_warning() -> None:
     job = JobBuilder().master().run_policy(cleanPodPolicy="none").job()
     assert job.warnings == ('cleanPodPolicy "none" is treated as All, use All, Running or None instead',)
 
@@ -103,7 +103,7 @@ def test_a_word_that_is_no_clean_pod_policy_is_warned_about() -> None:
         (("mASTER", "MASTER"), "[MASTER]: Forbidden: is the same role as mASTER"),
     ],
 )
-def test_two_spellings_of_one_role_are_refused_and_both_are_named(keys: tuple[str, str], message: str) -> None:
+def test_two_spellings_of_one_role_are_rejected_and_both_are_named(keys: tuple[str, str], message: str) -> None:
     builder = JobBuilder().replica(keys[0]).replica(keys[1])
     expected = f"spec.pytorchReplicaSpecs{message}: only one of them may be there, as Master"
     assert [str(error) for error in validate(builder.raw(), PYTORCH)] == [expected]
@@ -112,7 +112,7 @@ def test_two_spellings_of_one_role_are_refused_and_both_are_named(keys: tuple[st
     assert str(refused.value) == expected
 
 
-def test_a_spelling_that_is_null_is_absent() -> None:
+def test_role_that_is_null_is_not_set() -> None:
     builder = JobBuilder().master()
     builder.object["spec"]["pytorchReplicaSpecs"]["master"] = None
     assert validate(builder.raw(), PYTORCH) == []
@@ -135,7 +135,7 @@ def _shuffled_case(role: str, chance: random.Random) -> str:
 
 
 @given(st.dictionaries(spellings, st.none() | st.fixed_dictionaries({"replicas": st.integers(0, 3)}), max_size=5))
-def test_every_role_is_either_read_once_or_refused(replicas: Object) -> None:
+def test_every_role_is_either_read_once_or_rejected(replicas: Object) -> None:
     present = {key for key, replica in replicas.items() if replica is not None}
     manifest = parse(JobBuilder().spec(pytorchReplicaSpecs=replicas).raw(), PYTORCH)
     refused = list(ambiguous_roles(manifest.replicas, PYTORCH))

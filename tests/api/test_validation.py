@@ -1,4 +1,4 @@
-"""Which manifests are refused, in upstream's words."""
+"""Which manifests are rejected, with upstream's messages."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -29,7 +29,7 @@ def test_a_usual_job_is_accepted() -> None:
     assert errors(JobBuilder().master().workers(2)) == []
 
 
-def test_a_name_that_is_no_dns_label_is_refused() -> None:
+def test_name_that_is_not_a_dns_label_is_rejected() -> None:
     (error,) = validate(JobBuilder("0-digits").master().raw(), PYTORCH)
     assert (error.path, error.type, error.shown) == ("metadata.name", ErrorType.INVALID, '"0-digits"')
     assert error.detail.startswith("should match: a DNS-1035 label must consist of")
@@ -42,27 +42,27 @@ def test_a_template_without_containers_gives_both_errors() -> None:
     ]
 
 
-def test_an_empty_image_is_refused() -> None:
+def test_empty_image_is_rejected() -> None:
     assert errors(JobBuilder().master(pod=template(image=""))) == [
         f"{CONTAINERS}[0].image: Required value: must be required"
     ]
 
 
-def test_the_training_container_must_have_its_name() -> None:
+def test_one_container_must_have_the_required_name() -> None:
     assert errors(JobBuilder().master(pod=template(name="main"))) == [
         f"{CONTAINERS}: Required value: must have at least one container with name pytorch"
     ]
 
 
 @pytest.mark.parametrize("spec", [{}, {"pytorchReplicaSpecs": {}}, {"pytorchReplicaSpecs": {"Master": None}}, None])
-def test_a_job_without_replicas_is_refused(spec: Object | None) -> None:
+def test_job_without_replicas_is_rejected(spec: Object | None) -> None:
     raw = {**JobBuilder().raw(), "spec": spec}
     assert [str(error) for error in validate(raw, PYTORCH)] == [
         "spec.pytorchReplicaSpecs: Required value: must be required"
     ]
 
 
-def test_an_unknown_role_is_refused_with_those_that_exist() -> None:
+def test_unknown_role_is_rejected_with_the_supported_ones() -> None:
     assert errors(JobBuilder().replica("Chief", 1)) == [
         'spec.pytorchReplicaSpecs[Chief]: Unsupported value: "Chief": supported values: "Master", "Worker"'
     ]
@@ -89,13 +89,13 @@ def test_there_is_exactly_one_master(count: int | None) -> None:
     ]
 
 
-def test_the_operator_completes_a_missing_number_of_masters_but_refuses_two() -> None:
+def test_operator_completes_a_missing_number_of_masters_but_rejects_two() -> None:
     assert JobBuilder().replica("Master", None).job().replicas["Master"].count == 1
     with pytest.raises(InvalidJob, match="must be 1"):
         JobBuilder().replica("Master", 2).job()
 
 
-def test_admission_wants_a_worker_but_a_job_may_be_scaled_to_none() -> None:
+def test_admission_requires_a_worker_but_a_job_may_be_scaled_to_0() -> None:
     builder = JobBuilder().master().workers(0)
     assert errors(builder) == ["spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"]
     assert builder.job().replicas["Worker"].count == 0
@@ -110,7 +110,7 @@ def test_a_negative_number_is_one_error() -> None:
     ]
 
 
-def test_the_operator_refuses_in_the_same_words_as_admission() -> None:
+def test_operator_has_the_same_messages_as_admission() -> None:
     builder = JobBuilder("Bad").replica("Chief", 100_001, policy="Sometimes").replica("Master", 2)
     builder.replica("Worker", 1, pod=template(name="main", image=""))
     with pytest.raises(InvalidJob) as refused:
@@ -120,7 +120,7 @@ def test_the_operator_refuses_in_the_same_words_as_admission() -> None:
     assert len(told) == 7
 
 
-def test_admission_refuses_an_impossible_number_of_pods() -> None:
+def test_admission_rejects_an_impossible_number_of_pods() -> None:
     assert errors(JobBuilder().workers(100_000)) == []
     (error,) = errors(JobBuilder().workers(100_001))
     assert error == (
@@ -131,13 +131,13 @@ def test_admission_refuses_an_impossible_number_of_pods() -> None:
 @pytest.mark.parametrize(
     ("count", "detail"), [(-1, "should be a non-negative integer"), (100_001, "must be less than or equal to 100000")]
 )
-def test_no_engine_runs_an_impossible_number_of_pods(count: int, detail: str) -> None:
+def test_operator_rejects_an_impossible_number_of_pods(count: int, detail: str) -> None:
     with pytest.raises(InvalidJob) as refused:
         JobBuilder().workers(count).job()
     assert str(refused.value) == f"spec.pytorchReplicaSpecs[Worker].replicas: Invalid value: {count}: {detail}"
 
 
-def test_an_unknown_restart_policy_is_refused() -> None:
+def test_unknown_restart_policy_is_rejected() -> None:
     (error,) = errors(JobBuilder().master(policy="Sometimes"))
     assert error == (
         'spec.pytorchReplicaSpecs[Master].restartPolicy: Unsupported value: "Sometimes": '
@@ -151,7 +151,7 @@ def test_known_managers_are_accepted(manager: str) -> None:
 
 
 @pytest.mark.parametrize("manager", ["", "example.com/other"])
-def test_unknown_managers_are_refused(manager: str) -> None:
+def test_unknown_managers_are_rejected(manager: str) -> None:
     (error,) = errors(JobBuilder().master().run_policy(managedBy=manager))
     assert error == (
         f'spec.runPolicy.managedBy: Unsupported value: "{manager}": supported values: '
@@ -189,7 +189,7 @@ def test_only_one_of_the_two_fields_for_processes_per_node() -> None:
         ),
     ],
 )
-def test_elastic_policies_that_torchrun_or_the_autoscaler_would_refuse(elastic: Object, message: str) -> None:
+def test_invalid_elastic_policies_are_rejected(elastic: Object, message: str) -> None:
     builder = JobBuilder().workers(2).spec(elasticPolicy=elastic)
     assert errors(builder) == [message]
     with pytest.raises(InvalidJob) as refused:
@@ -197,7 +197,7 @@ def test_elastic_policies_that_torchrun_or_the_autoscaler_would_refuse(elastic: 
     assert str(refused.value) == message
 
 
-def test_sensible_elastic_policies_are_accepted() -> None:
+def test_valid_elastic_policies_are_accepted() -> None:
     cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
     assert errors(JobBuilder().workers(2).spec(elasticPolicy={"minReplicas": 1, "maxReplicas": 1})) == []
     assert errors(JobBuilder().workers(2).spec(elasticPolicy={"maxReplicas": 1})) == []
@@ -229,7 +229,7 @@ def test_sensible_elastic_policies_are_accepted() -> None:
         ),
     ],
 )
-def test_a_gang_that_no_scheduler_could_place_is_refused(policy: Object, message: str) -> None:
+def test_invalid_scheduling_policy_is_rejected(policy: Object, message: str) -> None:
     builder = JobBuilder().master().run_policy(schedulingPolicy=policy)
     assert errors(builder) == [f"spec.runPolicy.schedulingPolicy.{message}"]
     with pytest.raises(InvalidJob) as refused:
@@ -237,7 +237,7 @@ def test_a_gang_that_no_scheduler_could_place_is_refused(policy: Object, message
     assert str(refused.value) == f"spec.runPolicy.schedulingPolicy.{message}"
 
 
-def test_a_sensible_gang_is_accepted() -> None:
+def test_valid_scheduling_policy_is_accepted() -> None:
     policy = {
         "minAvailable": 0,
         "queue": "night",
@@ -249,7 +249,7 @@ def test_a_sensible_gang_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("path", ["spec.runPolicy.cleanPodPolicy", "spec.cleanPodPolicy"])
-def test_admission_refuses_a_word_that_is_no_clean_pod_policy_but_a_job_that_got_in_runs(path: str) -> None:
+def test_unknown_clean_pod_policy_is_rejected_by_admission_but_not_by_the_operator(path: str) -> None:
     builder = JobBuilder().master()
     builder = builder.run_policy(cleanPodPolicy="none") if "run" in path else builder.spec(cleanPodPolicy="none")
     assert errors(builder) == [f'{path}: Unsupported value: "none": supported values: "All", "Running", "None"']
@@ -264,7 +264,7 @@ def test_names_of_children_must_fit_into_63_characters() -> None:
     assert child in error
 
 
-def test_the_longest_name_of_all_children_counts_not_the_last_in_the_alphabet() -> None:
+def test_longest_name_of_all_children_counts() -> None:
     kind = replace(PYTORCH, roles=(Role("Zebra"), Role("Alligator")))
     raw = JobBuilder("x" * 54).replica("Zebra").replica("Alligator").raw()
     (error,) = validate(raw, kind)
@@ -282,7 +282,7 @@ def test_a_name_that_is_too_long_by_itself_is_reported_once() -> None:
     assert "must be no more than 63 characters" in error
 
 
-def test_a_name_that_is_wrong_in_two_ways_says_both() -> None:
+def test_name_with_two_errors_reports_both() -> None:
     (error,) = errors(JobBuilder("X" * 64).master())
     assert ": should match: must be no more than 63 characters,a DNS-1035 label must consist of" in error
 
@@ -388,7 +388,7 @@ def test_wrong_types_are_named_with_their_field(spec: Any, message: str) -> None
 @given(st.integers(0, 3000))
 @example(95)
 @example(96)
-def test_what_is_nested_too_deeply_to_be_passed_on_is_refused(levels: int) -> None:
+def test_spec_that_is_nested_too_deeply_is_rejected(levels: int) -> None:
     raw = JobBuilder().master().raw()
     raw["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["volumes"] = nested(levels)
     told = [str(error) for error in validate(raw, PYTORCH)]
@@ -397,7 +397,7 @@ def test_what_is_nested_too_deeply_to_be_passed_on_is_refused(levels: int) -> No
 
 
 @given(specs_of(hostile) | hostile, hostile, hostile, hostile)
-def test_whatever_is_read_nothing_but_invalid_job_is_raised(spec: Any, status: Any, labels: Any, name: Any) -> None:
+def test_reading_any_object_raises_only_invalid_job(spec: Any, status: Any, labels: Any, name: Any) -> None:
     raw = {**JobBuilder().raw(), "spec": spec, "status": status}
     usual = raw["metadata"]
     for metadata in (usual, name, {"name": name}, {**usual, "annotations": name}, {**usual, "labels": labels}):
@@ -412,7 +412,7 @@ def test_whatever_is_read_nothing_but_invalid_job_is_raised(spec: Any, status: A
 
 
 @given(specs | junk, junk, junk)
-def test_no_manifest_however_broken_gives_anything_but_a_clear_refusal(spec: Any, status: Any, labels: Any) -> None:
+def test_any_malformed_manifest_is_rejected_with_field_errors(spec: Any, status: Any, labels: Any) -> None:
     raw = {**JobBuilder().metadata(labels=labels).raw(), "spec": spec, "status": status}
     refused = validate(raw, PYTORCH)
     try:

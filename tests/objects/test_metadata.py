@@ -1,4 +1,4 @@
-"""What is read from every object's metadata."""
+"""The view of an object's metadata."""
 
 import msgspec
 
@@ -11,12 +11,12 @@ JOB = {
 }
 
 
-def test_keys_have_a_namespace_only_where_objects_have_one() -> None:
+def test_key_has_a_namespace_only_for_namespaced_objects() -> None:
     assert namespaced_name(JOB) == "train/mnist"
     assert namespaced_name({"metadata": {"name": "local"}}) == "local"
 
 
-def test_the_controller_is_the_owner_that_manages() -> None:
+def test_controller_is_the_managing_owner() -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u2"}
     metadata = msgspec.convert({"name": "p", "ownerReferences": [other, controller_reference(JOB)]}, ObjectMeta)
     assert metadata.controller is not None

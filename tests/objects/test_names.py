@@ -1,4 +1,4 @@
-"""Names that Kubernetes accepts, and what it says about the others."""
+"""Names that Kubernetes accepts, and its messages about others."""
 
 import re
 
@@ -12,7 +12,7 @@ labels = st.from_regex(re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"), fullma
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a.b", "a_b", "ä", "a\n"])
-def test_what_is_no_label_is_refused_with_the_rule(name: str) -> None:
+def test_invalid_label_is_reported_with_the_rule(name: str) -> None:
     assert "a lowercase RFC 1123 label must consist of" in (dns_label_problem(name) or "")
     assert "a DNS-1035 label must consist of" in (dns_1035_label_problem(name) or "")
 
@@ -30,7 +30,7 @@ def test_a_label_has_at_most_63_characters() -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".a", "a.", "a..b", "a.-b", "a-.b", "A.b", "a/b"])
-def test_what_is_no_subdomain_is_refused_with_the_rule(name: str) -> None:
+def test_invalid_subdomain_is_reported_with_the_rule(name: str) -> None:
     assert "a lowercase RFC 1123 subdomain must consist of" in (dns_subdomain_problem(name) or "")
 
 
@@ -47,7 +47,7 @@ def test_labels_joined_by_dots_are_a_subdomain(parts: list[str]) -> None:
 
 
 @given(st.text(max_size=20))
-def test_a_label_is_a_subdomain_and_an_old_label_is_a_label(name: str) -> None:
+def test_label_is_a_subdomain_and_rfc_1035_label_is_a_label(name: str) -> None:
     if dns_label_problem(name) is None:
         assert dns_subdomain_problem(name) is None
     if dns_1035_label_problem(name) is None:

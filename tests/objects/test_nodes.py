@@ -1,16 +1,16 @@
-"""A node's view: ready or not, and since when."""
+"""The view of a node: whether it is Ready, and since when it is not."""
 
 import msgspec
 import pytest
 
 from trainwright.objects.nodes import Node
 
-BORN = "2026-11-15T03:00:00Z"
+CREATED = "2026-11-15T03:00:00Z"
 CHANGED = "2026-11-15T04:00:00Z"
 
 
 def node(*conditions: dict[str, str]) -> Node:
-    raw = {"metadata": {"name": "n1", "creationTimestamp": BORN}, "status": {"conditions": list(conditions)}}
+    raw = {"metadata": {"name": "n1", "creationTimestamp": CREATED}, "status": {"conditions": list(conditions)}}
     return msgspec.convert(raw, Node)
 
 
@@ -18,20 +18,20 @@ def condition(status: str, **fields: str) -> dict[str, str]:
     return {"type": "Ready", "status": status, **fields}
 
 
-def test_a_ready_node_is_ready_whatever_else_is_said_about_it() -> None:
+def test_only_the_ready_condition_decides_whether_a_node_is_ready() -> None:
     ready = node({"type": "DiskPressure", "status": "False"}, condition("True", lastTransitionTime=CHANGED))
     assert ready.ready
     assert ready.unready_since is None
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_a_node_that_is_not_ready_says_since_when(status: str) -> None:
-    lost = node(condition(status, lastTransitionTime=CHANGED))
-    assert not lost.ready
-    assert lost.unready_since == CHANGED
+def test_unready_node_has_the_time_of_the_transition(status: str) -> None:
+    unready = node(condition(status, lastTransitionTime=CHANGED))
+    assert not unready.ready
+    assert unready.unready_since == CHANGED
 
 
-def test_without_a_word_about_it_the_nodes_birth_counts() -> None:
-    assert node().unready_since == BORN
-    assert node(condition("Unknown")).unready_since == BORN
+def test_node_without_ready_condition_is_unready_since_its_creation() -> None:
+    assert node().unready_since == CREATED
+    assert node(condition("Unknown")).unready_since == CREATED
     assert not node().ready

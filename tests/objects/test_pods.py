@@ -1,19 +1,19 @@
-"""A pod as engine and operator see it."""
+"""The view of a pod that engine and operator use."""
 
 from trainwright.objects.pods import read_pod
 
 
-def test_a_pod_that_nobody_has_touched_is_pending() -> None:
+def test_pod_without_status_is_pending() -> None:
     pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": []}, "status": {}})
     assert (pod.name, pod.phase, pod.finished, pod.restarts) == ("p", "Pending", False, 0)
 
 
-def test_fields_that_we_do_not_decide_by_are_dropped() -> None:
+def test_view_drops_other_fields() -> None:
     pod = read_pod({"apiVersion": "v1", "metadata": {"name": "p", "managedFields": [{}]}, "future": 1})
     assert pod == read_pod({"metadata": {"name": "p"}})
 
 
-def test_succeeded_and_failed_are_the_end() -> None:
+def test_succeeded_and_failed_pods_are_finished() -> None:
     phases = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
     finished = [p for p in phases if read_pod({"metadata": {}, "status": {"phase": p}}).finished]
     assert finished == ["Succeeded", "Failed"]
@@ -30,7 +30,7 @@ def test_restarts_of_all_containers_count() -> None:
     assert pod.status.pod_ip == "127.64.0.2"
 
 
-def test_how_a_container_ended_is_found_by_its_name() -> None:
+def test_terminated_state_is_found_by_container_name() -> None:
     ended = {"name": "pytorch", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}
     running = {"name": "sidecar", "state": {"running": {"startedAt": "2026-11-15T04:05:06Z"}}}
     pod = read_pod({"metadata": {}, "status": {"containerStatuses": [running, ended]}})

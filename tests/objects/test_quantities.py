@@ -44,7 +44,7 @@ def test_every_spelling_is_read_exactly(text: object, amount: Fraction) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Gi", "1 Gi", "1GiB", "1gi", "1K", "--1", "1e", "0x10", "nan", None, True, [1]])
-def test_what_is_no_quantity_is_refused_with_the_value_and_an_example(text: object) -> None:
+def test_invalid_quantity_is_reported_with_the_value_and_an_example(text: object) -> None:
     with pytest.raises(QuantityError) as error:
         parse_quantity(text)
     assert repr(text) in str(error.value)
@@ -52,7 +52,7 @@ def test_what_is_no_quantity_is_refused_with_the_value_and_an_example(text: obje
 
 
 @pytest.mark.parametrize("value", ["9" * 5000, f"{'9' * 4000}e999", 10**5000, f"1{'0' * 100}", 10**100], ids=type)
-def test_what_nobody_can_count_is_refused_in_few_words(value: object) -> None:
+def test_error_about_an_endless_number_is_short(value: object) -> None:
     with pytest.raises(QuantityError) as error:
         parse_quantity(value)
     assert len(str(error.value)) < 250
@@ -75,12 +75,12 @@ def test_a_hundred_digits_are_still_read() -> None:
         (Fraction(-1024), "-1Ki"),
     ],
 )
-def test_amounts_are_written_in_the_usual_spelling(amount: Fraction, text: str) -> None:
+def test_quantities_are_formatted_in_canonical_form(amount: Fraction, text: str) -> None:
     assert format_quantity(amount) == text
 
 
 @given(st.integers(min_value=-(10**30), max_value=10**30))
-def test_what_is_written_reads_back_as_the_same_amount(billionths: int) -> None:
+def test_formatted_quantity_parses_to_the_same_amount(billionths: int) -> None:
     amount = Fraction(billionths, 10**9)
     assert parse_quantity(format_quantity(amount)) == amount
 

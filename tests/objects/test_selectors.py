@@ -1,4 +1,4 @@
-"""Selectors: what is written is what matches."""
+"""Label and field selectors."""
 
 import pytest
 from hypothesis import given
@@ -43,32 +43,32 @@ requirements = st.one_of(
         ("a=,b", {"a": "", "b": "1"}, {"b": "1"}),
     ],
 )
-def test_a_label_selector_matches_what_it_says(text: str, matching: dict[str, str], other: dict[str, str]) -> None:
+def test_label_selector_matches_labels(text: str, matching: dict[str, str], other: dict[str, str]) -> None:
     selector = parse_label_selector(text)
     assert selector.matches(matching)
     assert not selector.matches(other)
 
 
-def test_nothing_said_matches_everything() -> None:
+def test_empty_selector_matches_everything() -> None:
     assert parse_label_selector("").matches({"a": "b"})
     assert parse_label_selector(" , ").matches({})
 
 
 @pytest.mark.parametrize("text", ["a=b=c", "a in b", "a in (b", "=b", "a b", "a~b", "a=(b)", "!!a", "a in (b(c))"])
-def test_what_cannot_be_parsed_is_named(text: str) -> None:
+def test_invalid_term_is_named(text: str) -> None:
     with pytest.raises(SelectorError, match="unable to parse requirement"):
         parse_label_selector(text)
 
 
 @given(label_sets, label_sets)
-def test_formatted_labels_ask_for_exactly_these(labels: dict[str, str], others: dict[str, str]) -> None:
+def test_formatted_labels_select_exactly_these(labels: dict[str, str], others: dict[str, str]) -> None:
     selector = parse_label_selector(format_labels(labels))
     assert selector.matches(others | labels)
     assert selector.matches(others) == (labels.items() <= others.items())
 
 
 @given(st.lists(requirements, max_size=3), label_sets)
-def test_a_written_selector_means_what_the_value_means(terms: list[Requirement], labels: dict[str, str]) -> None:
+def test_parsed_selector_matches_like_the_formatted_one(terms: list[Requirement], labels: dict[str, str]) -> None:
     selector = LabelSelector(tuple(terms))
     assert parse_label_selector(",".join(map(_written, terms))).matches(labels) == selector.matches(labels)
 
@@ -88,7 +88,7 @@ def test_a_field_selector_is_split_into_its_terms() -> None:
     assert parse_field_selector("") == ()
 
 
-def test_a_field_without_a_value_is_refused() -> None:
+def test_field_selector_without_value_is_rejected() -> None:
     with pytest.raises(SelectorError, match=r"invalid field selector 'spec\.nodeName': write PATH=VALUE"):
         parse_field_selector("spec.nodeName")
 

@@ -1,4 +1,4 @@
-"""Moments and ages in Kubernetes' spellings."""
+"""Times and ages in Kubernetes' formats."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -36,7 +36,7 @@ def test_every_spelling_of_a_moment_is_read(text: str, micros: int) -> None:
 
 
 @given(moments)
-def test_a_micro_time_survives_the_way_to_text_and_back(moment: datetime) -> None:
+def test_formatted_micro_time_parses_to_the_same_time(moment: datetime) -> None:
     assert parse_time(format_micro_time(moment)) == moment
     assert parse_time(format_time(moment)) == moment.replace(microsecond=0)
 
@@ -63,7 +63,7 @@ def test_a_micro_time_survives_the_way_to_text_and_back(moment: datetime) -> Non
         (timedelta(days=365 * 8, hours=2), "8y"),
     ],
 )
-def test_an_age_reads_as_in_kubectl(duration: timedelta, text: str) -> None:
+def test_age_is_formatted_as_in_kubectl(duration: timedelta, text: str) -> None:
     assert human_duration(duration) == text
 
 

@@ -1,6 +1,6 @@
-"""Kubernetes' own vocabulary as plain values, shared by everything else in the house.
+"""Kubernetes' own vocabulary as plain values, shared by all packages.
 
-An object is the dictionary that its JSON says; the modules here read such dictionaries and never do I/O.
+An object is the dictionary of its JSON. The modules here read such dictionaries and never do I/O.
 """
 
 from typing import Any
@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 Object = dict[str, Any]
-"""A Kubernetes object, or a part of one, exactly as it travels."""
+"""A Kubernetes object, or a part of one, as decoded from JSON."""
 
 
 def copied(obj: Object) -> Object:
-    """A copy that shares nothing; several times quicker than copy.deepcopy."""
+    """A deep copy; several times faster than copy.deepcopy."""
     copy: Object = msgspec.json.decode(msgspec.json.encode(obj))
     return copy

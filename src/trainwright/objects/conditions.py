@@ -1,11 +1,11 @@
-"""Status conditions of any object: a list of entries, one for each type."""
+"""Status conditions of any object."""
 
 from trainwright.objects import Object
 
 
 def find_condition(status: Object, type_: str) -> Object | None:
-    """The condition of that type; safe on a status that a user wrote by hand."""
-    for condition in status.get("conditions") or ():  # a generator takes twice as long, and plans call this often
+    """The condition of that type. Works for any status, valid or not."""
+    for condition in status.get("conditions") or ():  # twice as fast as a generator, and plans call this often
         if isinstance(condition, dict) and condition.get("type") == type_:
             found: Object = condition
             return found

@@ -1,6 +1,6 @@
-"""Validation errors of single fields, in the words of k8s.io/apimachinery's field.Error.
+"""Validation errors of single fields, with the texts of k8s.io/apimachinery's field.Error.
 
-Jobs are refused with them by admission and by the operator, all other objects by the embedded API server.
+Admission and the operator report them for jobs, the embedded API server for all other objects.
 """
 
 import json
@@ -18,7 +18,7 @@ _ESCAPES = {
 
 
 class ErrorType(Enum):
-    """What is wrong: the text in messages, and the reason in the causes of a Status."""
+    """The type of an error: its text in messages, and its reason in the causes of a Status."""
 
     REQUIRED = "Required value", "FieldValueRequired"
     INVALID = "Invalid value", "FieldValueInvalid"
@@ -41,7 +41,7 @@ class ErrorType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One field, what is wrong with it and why. `shown` is the value as the message shows it; empty: it does not."""
+    """An error of one field. `shown` is the value as the message shows it; empty: the message has no value."""
 
     path: str
     type: ErrorType
@@ -111,7 +111,7 @@ def quoted(text: str) -> str:
 
 
 def _printable(path: str) -> str:
-    """Keys of maps come from users: between the brackets of a path may stand anything."""
+    """The brackets of a path contain keys of maps, which may be any text."""
     return path if path.isprintable() else "".join(map(_escaped, path))
 
 

@@ -1,4 +1,4 @@
-"""What a reader of a container's output may ask for. The API server reads it from a request, the node answers it."""
+"""The options of a log request. The API server parses them, the node applies them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """The options of `GET pods/NAME/log`; `since` is the earliest moment that is wanted."""
+    """The options of `GET pods/NAME/log`. `since` is the time of the first line to return."""
 
     follow: bool = False
     previous: bool = False
@@ -16,5 +16,5 @@ class LogOptions:
     limit_bytes: int | None = None
 
 
-class LogUnavailable(Exception):  # noqa: N818 - an answer to the reader, not a fault
-    """There is no such output; the message says why, in the kubelet's words."""
+class LogUnavailable(Exception):  # noqa: N818 - an answer to the client, not a fault
+    """The log cannot be read. The message is the kubelet's."""

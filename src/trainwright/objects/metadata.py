@@ -1,4 +1,4 @@
-"""What every object carries: names, owners, versions. Views are read-only and keep only what we decide by."""
+"""The metadata of objects: names, owners, versions. Views are read-only and have only the fields that are needed."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from trainwright.objects import Object
 
 
 class View(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
-    """A typed, trimmed reading of an object: fields that it does not name are dropped."""
+    """A typed, trimmed view of an object: decoding drops fields that the type does not declare."""
 
 
 class OwnerReference(View, frozen=True):
@@ -39,7 +39,7 @@ class ObjectMeta(View, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The one owner that manages this object, if it has one."""
+        """The owner that manages this object, if it has one."""
         for owner in self.owner_references:
             if owner.controller:
                 return owner
@@ -63,7 +63,7 @@ def namespaced_name(obj: Object) -> str:
 
 
 def controller_reference(owner: Object) -> dict[str, Any]:
-    """The ownerReference by which `owner` manages a child."""
+    """The ownerReference of a child that `owner` manages."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],

@@ -1,4 +1,4 @@
-"""Which names Kubernetes accepts. Each check answers with what is wrong, in Kubernetes' words, or None."""
+"""Kubernetes' rules for names. Each check returns Kubernetes' error text, or None."""
 
 import re
 
@@ -26,7 +26,7 @@ def dns_1035_label_problem(name: str) -> str | None:
 
 
 def dns_1035_label_problems(name: str) -> list[str]:
-    """Jobs: everything that is wrong with the label at once."""
+    """Jobs: all errors of the label."""
     problems = []
     if len(name.encode(errors="surrogatepass")) > 63:
         problems.append("must be no more than 63 characters")

@@ -1,4 +1,4 @@
-"""A node as plans see it: whether it is ready, and since when it is not."""
+"""The view of a node: whether it is Ready, and since when it is not."""
 
 from trainwright.objects.metadata import ObjectMeta, View
 
@@ -19,18 +19,19 @@ class Node(View, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet says so; silence counts as no."""
-        condition = self._readiness
+        """True if the condition Ready is True; without the condition the node is not ready."""
+        condition = self._ready_condition
         return condition is not None and condition.status == "True"
 
     @property
     def unready_since(self) -> str | None:
-        """When it stopped to be ready; None while it is, or if nobody says when."""
+        """Since when the node is not Ready; None if it is Ready or the time is unknown."""
         if self.ready:
             return None
-        told = None if self._readiness is None else self._readiness.last_transition_time
-        return told or self.metadata.creation_timestamp
+        condition = self._ready_condition
+        since = None if condition is None else condition.last_transition_time
+        return since or self.metadata.creation_timestamp
 
     @property
-    def _readiness(self) -> NodeCondition | None:
+    def _ready_condition(self) -> NodeCondition | None:
         return next((condition for condition in self.status.conditions if condition.type == "Ready"), None)

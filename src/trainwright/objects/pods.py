@@ -1,4 +1,4 @@
-"""A pod as engine and operator see it: who it belongs to and how far it got. Its template stays a dictionary."""
+"""The view of a pod that engine and operator use: its metadata, its node and its status."""
 
 import msgspec
 
@@ -80,12 +80,12 @@ class Pod(View, frozen=True):
 
     @property
     def restarts(self) -> int:
-        """Restarts by the kubelet of all containers, init containers included."""
+        """The number of restarts by the kubelet, over all containers and init containers."""
         statuses = self.status.init_container_statuses + self.status.container_statuses
         return sum(status.restart_count for status in statuses)
 
     def terminated(self, container: str) -> Terminated | None:
-        """How the named container ended, if it has."""
+        """The terminated state of the named container, if it has terminated."""
         for status in self.status.container_statuses:
             if status.name == container:
                 return status.state.terminated

@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them (`500m`, `1.5Gi`, `2e3`): read exactly, compared and added as fractions."""
+"""Kubernetes quantities (`500m`, `1.5Gi`, `2e3`), parsed into exact fractions."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,16 +16,16 @@ _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
 )
 _LONGEST = 100
-"""Characters. Kubernetes counts no further than 19 digits, and Python does not read numbers of any length."""
+"""Maximum number of characters. Kubernetes uses at most 19 digits, and Python limits the length of integers."""
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
 
 
 class QuantityError(ValueError):
-    """The text is no quantity; the message quotes it and says how one is written."""
+    """The value is not a quantity. The message quotes it and shows the format."""
 
 
 def parse_quantity(value: object) -> Fraction:
-    """The exact amount. YAML may have read it as a number already, which Kubernetes accepts as well."""
+    """The exact amount of a text or a number: Kubernetes accepts both."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**_LONGEST:
         return Fraction(value)
     text = repr(value) if isinstance(value, float) else value
@@ -41,7 +41,7 @@ def parse_quantity(value: object) -> Fraction:
 
 
 def format_quantity(amount: Fraction) -> str:
-    """The shortest usual spelling: whole binary units from Ki up, else a whole number, else thousandths and smaller."""
+    """The canonical form: whole binary units from Ki up, else a whole number, else thousandths and smaller."""
     if amount.denominator == 1:
         for unit in _BINARY:
             scaled = amount / _SUFFIXES[unit]
@@ -52,7 +52,7 @@ def format_quantity(amount: Fraction) -> str:
         scaled = amount / _SUFFIXES[unit]
         if scaled.denominator == 1:
             return f"{scaled.numerator}{unit}"
-    return f"{-(-amount // _SUFFIXES['n'])}n"  # Kubernetes rounds what is finer than a billionth up
+    return f"{-(-amount // _SUFFIXES['n'])}n"  # Kubernetes rounds up to billionths
 
 
 def parse_amounts(amounts: Mapping[str, object]) -> dict[str, Fraction]:
@@ -69,7 +69,7 @@ def add_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
 
 
 def largest_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fraction]:
-    """Of each resource the largest amount that anybody names."""
+    """The largest amount of each resource."""
     largest: dict[str, Fraction] = {}
     for amounts in many:
         for name, amount in amounts.items():
@@ -78,7 +78,7 @@ def largest_amounts(many: Iterable[Mapping[str, Fraction]]) -> dict[str, Fractio
 
 
 def _shown(value: object) -> str:
-    """As much of the value as anybody reads."""
+    """The value, abbreviated if it is long."""
     if isinstance(value, int) and abs(value) >= 10**_LONGEST:
         return f"a number of {value.bit_length()} bits"
     text = repr(value)

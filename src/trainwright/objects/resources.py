@@ -1,6 +1,6 @@
-"""The names under which the API serves each kind: group, version, plural.
+"""API resources: group, version, plural and kind.
 
-The client builds its paths from these values, the embedded API server recognises them in requests.
+The client builds request paths from them, the embedded API server resolves paths to them.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One served resource. `group` is empty for the core group."""
+    """An API resource. `group` is empty for the core group."""
 
     group: str
     version: str
@@ -56,8 +56,6 @@ CLUSTER_ROLE_BINDINGS = Resource(
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 VALIDATING_WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io",
     "v1",
@@ -88,4 +86,4 @@ BUILT_IN = (
     STORAGE_CLASSES,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
-"""The kinds of Kubernetes itself that we talk about; everything else is a custom resource."""
+"""The built-in resources that this project uses; everything else is a custom resource."""

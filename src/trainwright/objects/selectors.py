@@ -1,4 +1,4 @@
-"""Label and field selectors: parsed once, matched often. The client sends them, the embedded server answers them."""
+"""Label and field selectors. The client sends them, the embedded API server evaluates them."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class SelectorError(ValueError):
-    """The selector cannot be parsed; the message says where."""
+    """The selector cannot be parsed. The message names the term."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ _EXISTS_TERM = re.compile(rf"(?P<not>!?)\s*(?P<key>{_KEY})")
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """Reads kubectl's `-l` syntax: `a=b,c!=d,e in (f,g),h notin (i),j,!k`."""
+    """Parses kubectl's `-l` syntax: `a=b,c!=d,e in (f,g),h notin (i),j,!k`."""
     return LabelSelector(tuple(_requirement(term.strip()) for term in _split_terms(text)))
 
 
 def read_label_selector(selector: Mapping[str, Any]) -> LabelSelector:
-    """Reads metav1.LabelSelector as it stands in objects: `{"matchLabels": …, "matchExpressions": …}`."""
+    """Converts a metav1.LabelSelector of an object: `{"matchLabels": …, "matchExpressions": …}`."""
     equal = (Requirement(key, "in", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items())
     terms = (
         Requirement(term["key"], _OPERATORS[term["operator"]], frozenset(term.get("values") or ()))
@@ -63,13 +63,13 @@ _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": 
 
 
 def format_labels(labels: Mapping[str, str]) -> str:
-    """The selector that asks for exactly these labels."""
+    """The selector for exactly these labels."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One term of a field selector: `path` has `value`, or has not."""
+    """One term of a field selector: the field at `path` equals `value`, or does not."""
 
     path: str
     value: str
@@ -77,7 +77,7 @@ class FieldTerm:
 
 
 def parse_field_selector(text: str) -> tuple[FieldTerm, ...]:
-    """Reads `a.b=c,d!=e`; which paths a resource knows is for the server to say."""
+    """Parses `a.b=c,d!=e`. The API server decides which paths a resource supports."""
     terms = []
     for term in filter(None, (part.strip() for part in text.split(","))):
         path, operator, value = _partition(term)

@@ -1,4 +1,4 @@
-"""Moments and durations in the spellings of the Kubernetes API. The clock itself is always handed in by the caller."""
+"""Times and durations in the formats of the Kubernetes API. Nothing here reads a clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -14,14 +14,13 @@ def format_micro_time(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Reads RFC 3339 in either letter case, with any number of fractional digits; nanoseconds are cut to
-    microseconds."""
+    """Parses RFC 3339 in either letter case. Fractions of a second are cut to microseconds."""
     moment = datetime.fromisoformat(text.upper())
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def seconds_after(start: str, seconds: int) -> datetime | None:
-    """The moment `seconds` after the time stamp `start`; None if it is beyond the calendar, which means never."""
+    """The time `seconds` after the time stamp `start`; None, which means never, if it is too far to represent."""
     try:
         return parse_time(start) + timedelta(seconds=seconds)
     except OverflowError:
@@ -29,7 +28,7 @@ def seconds_after(start: str, seconds: int) -> datetime | None:
 
 
 def human_duration(duration: timedelta) -> str:
-    """An age as kubectl prints it: two units while they matter, then one (`45s`, `2m34s`, `11m`, `3h5m`, `2d4h`)."""
+    """An age as kubectl prints it: one or two units (`45s`, `2m34s`, `11m`, `3h5m`, `2d4h`)."""
     seconds = int(duration.total_seconds())
     if seconds < 0:
         return "0s" if seconds > -2 else "<invalid>"

@@ -12,9 +12,9 @@ from trainwright.engine.policies import gang
 from trainwright.engine.policies.name_conflicts import wait_for
 from trainwright.engine.settings import Settings
 from trainwright.objects import Object
-from trainwright.objects.matching import covers
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import AUTOSCALERS
+from trainwright.objects.subset import covers
 
 
 def keep(facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState]) -> bool:

@@ -1,5 +1,5 @@
-"""Does an object already say what we would write? Servers fill in defaults and spell quantities their own way, so it
-is asked field by field: what we do not name is not ours to judge."""
+"""Compares objects field by field. The API server adds defaults and normalizes quantities, so an object that it returns
+is rarely equal to the one that was written."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from trainwright.objects.quantities import QuantityError, parse_quantity
 
 
 def covers(actual: Any, wanted: Any) -> bool:
-    """Whether every field of `wanted` stands in `actual`. Lists are compared as wholes, element by element."""
+    """True if `actual` has every field of `wanted`. Lists must have the same length and are compared item by item."""
     match wanted:
         case dict():
             return isinstance(actual, dict) and all(covers(actual.get(key), value) for key, value in wanted.items())

@@ -1,10 +1,10 @@
-"""Whether an object already says what we would write."""
+"""Whether an object has all fields of another one."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.objects.matching import covers
+from trainwright.objects.subset import covers
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -22,7 +22,7 @@ VALUES = st.recursive(
         ({}, {}),
     ],
 )
-def test_defaults_and_spellings_of_the_server_are_no_difference(actual: object, wanted: object) -> None:
+def test_defaults_and_spellings_of_the_api_server_are_no_difference(actual: object, wanted: object) -> None:
     assert covers(actual, wanted)
 
 
@@ -43,15 +43,15 @@ def test_defaults_and_spellings_of_the_server_are_no_difference(actual: object, 
         (None, {"a": 1}),
     ],
 )
-def test_what_we_name_must_stand_there(actual: object, wanted: object) -> None:
+def test_every_expected_field_must_be_present(actual: object, wanted: object) -> None:
     assert not covers(actual, wanted)
 
 
 @given(VALUES)
-def test_everything_covers_itself(value: object) -> None:
+def test_every_value_covers_itself(value: object) -> None:
     assert covers(value, value)
 
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), st.text(min_size=4, max_size=6), VALUES)
-def test_a_field_more_is_no_difference(value: dict[str, object], field: str, more: object) -> None:
+def test_additional_field_is_no_difference(value: dict[str, object], field: str, more: object) -> None:
     assert covers({**value, field: more}, value)
