@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
-from trainwright.cluster.controllers.namespace_controller import Namespaces
+from trainwright.cluster.controllers.namespace_controller import NamespaceController
 from trainwright.cluster.datadir import AlreadyRunningError, ClusterError, DataDir, DataDirError, RememberedPort
 from trainwright.cluster.process import DEFAULT_PORT, EmbeddedCluster
 from trainwright.kube.client.async_client import Client
@@ -213,16 +213,16 @@ def ask_readiness(cluster: EmbeddedCluster) -> tuple[int, str]:
 async def test_a_crashed_component_is_shown_in_readiness_and_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    healthy, crashes = Namespaces.run, 0
+    healthy, crashes = NamespaceController.run, 0
 
-    async def crash_once(self: Namespaces) -> None:
+    async def crash_once(self: NamespaceController) -> None:
         nonlocal crashes
         crashes += 1
         if crashes == 1:
             raise OSError("disk on fire")
         await healthy(self)
 
-    monkeypatch.setattr(Namespaces, "run", crash_once)
+    monkeypatch.setattr(NamespaceController, "run", crash_once)
     async with embedded_cluster(tmp_path, with_node=False) as cluster, Client(cluster.config) as client:
         code, text = await asyncio.to_thread(ask_readiness, cluster)
         assert code == 500

@@ -18,10 +18,13 @@ from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.components import ComponentManager
 from trainwright.cluster.controllers.garbage_collector import GarbageCollector
-from trainwright.cluster.controllers.namespace_controller import Namespaces
-from trainwright.cluster.controllers.persistentvolume_controller import Volumes, default_storage_class
+from trainwright.cluster.controllers.namespace_controller import NamespaceController
+from trainwright.cluster.controllers.persistentvolume_controller import (
+    PersistentVolumeController,
+    default_storage_class,
+)
 from trainwright.cluster.controllers.scheduler import Scheduler
-from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccounts, default_account
+from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccountController, default_account
 from trainwright.cluster.datadir import (
     CONTEXT,
     ClusterError,
@@ -205,10 +208,12 @@ class EmbeddedCluster:
         self._exit_stack.push_async_callback(self._components.stop)
         # A restarted component is a new object with new stores.
         self._components.start("scheduling", lambda: Scheduler(client, scheduler_events).run())
-        self._components.start("volumes", lambda: Volumes(client, volume_events, self._data.volumes).run())
+        self._components.start(
+            "volumes", lambda: PersistentVolumeController(client, volume_events, self._data.volumes).run()
+        )
         self._components.start("garbage collection", lambda: GarbageCollector(client).run())
-        self._components.start("namespaces", lambda: Namespaces(client).run())
-        self._components.start("service accounts", lambda: ServiceAccounts(client).run())
+        self._components.start("namespaces", lambda: NamespaceController(client).run())
+        self._components.start("service accounts", lambda: ServiceAccountController(client).run())
 
     async def _start_node(self, client: Client) -> None:
         started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds

@@ -1,7 +1,7 @@
-"""The operator as a part that any process can run: watches, a queue, workers that reconcile.
+"""The operator: wires caches, event handlers, reconciler and event recorder to a `Controller`.
 
-It knows a cluster only through its client; `trainwright operator` runs one beside a real cluster, `trainwright up` one
-inside the embedded cluster's process.
+It reaches the cluster only through its client. `trainwright operator` runs one for a real cluster, `trainwright up` one
+in the process of the embedded cluster.
 """
 
 import asyncio
@@ -47,14 +47,14 @@ which is 10 seconds in upstream's manifests."""
 
 
 class Operator:
-    """Looks after all jobs of `kinds`, in one namespace or in all. Create it where the event loop runs.
+    """Reconciles all jobs of `kinds`, in one namespace or in all. Create it in a running event loop.
 
-    `controller_threads` jobs are looked at at the same time, each by one worker; `parallel_writes` bounds what all of
-    them write at the same time. `cluster_resources` names what else it may watch beside jobs and their children: Nodes
-    and PriorityClasses. `lead` returns when this process may write: until then it only watches. `prunes_status` names
-    the kinds whose CRD, as far as is known beforehand, keeps no status field of ours.
+    `controller_threads` is the maximum number of concurrent reconciliations, `parallel_writes` that of their writes.
+    `cluster_resources` are the cluster-scoped resources that it may watch: Nodes and PriorityClasses. `lead` returns
+    when this process is the leader; until then it only watches. `prunes_status` are the kinds whose CRD prunes our
+    status fields, as far as is known beforehand.
 
-    `synced` is set once it knows the cluster, `ready` once it has begun to work.
+    `synced` is set when all caches are filled, `ready` when the workers start.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Operator:
         self._lead = lead
         self._observer = observer or Observer()
         if queue is None:
-            # On one machine jobs are few, and a job takes two looks to start: its ports are written before its pods.
+            # On one machine jobs are few, and a job starts in two reconciliations: ports are written before pods.
             on_one_machine = self._settings.addressing is Addressing.HOST_PORTS
             queue = WorkQueue(coalesce_seconds=0) if on_one_machine else WorkQueue()
         self._queue = queue
@@ -124,7 +124,7 @@ class Operator:
 
     @property
     def prunes_status(self) -> frozenset[str]:
-        """The kinds whose CRD keeps no status field of ours; an annotation does."""
+        """The kinds whose CRD prunes our status fields, so that an annotation keeps them."""
         return frozenset(self._applier.status_writer.prunes_status)
 
     @property
@@ -190,7 +190,7 @@ class Operator:
         *,
         label_selector: str = "",
     ) -> Reflector[T]:
-        """Keeps the cache in step with the cluster, as far as we look after it."""
+        """Keeps the cache up to date with the cluster, or with one namespace of it."""
         return Reflector(
             self._client,
             cache.resource,
@@ -217,8 +217,7 @@ class Operator:
             self._queue.add_coalesced(key)
 
     def _enqueue_if_known(self, key: ObjectKey) -> None:
-        """For events of other objects. An unknown job is reconciled when it is created. Most never are: every
-        autoscaler of the cluster has a name that a job could have."""
+        """For events of other objects: a label may name a job that does not exist, and may never."""
         if self._caches.jobs[key.kind].store.get(key.namespaced_name) is not None:
             self._enqueue(key)
 
@@ -226,7 +225,7 @@ class Operator:
         job = after or before
         if job is not None:
             self._enqueue_job(job)
-        if before is not None and self.ready.is_set() and _has_gone(before, after):
+        if before is not None and self.ready.is_set() and _was_deleted(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
 
     def _on_child_change(self, before: Child | None, after: Child | None) -> None:
@@ -238,12 +237,12 @@ class Operator:
         if owner and owner.kind in self._kinds:
             self._enqueue_if_known(ObjectKey(owner.kind, metadata.namespace, owner.name))
             return
-        # An object of somebody else may hold a name that a job of any kind waits for.
+        # An object of another owner may have a name that a job of any kind needs.
         for kind in self._kinds:
             self._enqueue_if_known(ObjectKey(kind, metadata.namespace, metadata.labels.get(JOB_NAME, "")))
 
     def _on_node_change(self, before: Node | None, after: Node | None) -> None:
-        """A node that went or came back matters to the jobs that have pods there; its other news to none."""
+        """Only a change of the Ready condition matters, to the jobs that have pods on the node."""
         node = after or before
         same = before is not None and after is not None and before.ready == after.ready
         if node is None or same or not self.ready.is_set():
@@ -260,10 +259,10 @@ def _explain(error: str) -> str:
     )
 
 
-def _has_gone(before: Object, after: Object | None) -> bool:
-    """Whether a job of ours is no longer there; another one may have its name."""
-    gone = after is None or after["metadata"]["uid"] != before["metadata"]["uid"]
-    return gone and not is_managed_elsewhere(before)
+def _was_deleted(before: Object, after: Object | None) -> bool:
+    """True if a job that this operator manages was deleted, even if another one of its name exists already."""
+    deleted = after is None or after["metadata"]["uid"] != before["metadata"]["uid"]
+    return deleted and not is_managed_elsewhere(before)
 
 
 def _extra_resources(
@@ -275,6 +274,6 @@ def _extra_resources(
 
 
 def _cluster_resources(settings: Settings, allowed: Sequence[Resource]) -> Sequence[Resource]:
-    """What is watched beside jobs and children: Nodes for their ports too, PriorityClasses for gangs alone."""
+    """The cluster-scoped resources to watch: Nodes also for their ports, PriorityClasses only for gang scheduling."""
     nodes = (NODES,) if NODES in allowed or settings.addressing is Addressing.HOST_PORTS else ()
     return (*nodes, PRIORITY_CLASSES) if PRIORITY_CLASSES in allowed and settings.gang else nodes

@@ -1,10 +1,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.controllers.garbage_collector import Delete, Keep, LetGo, OwnerState, blockers, decide
+from trainwright.cluster.controllers.garbage_collector import (
+    Delete,
+    Keep,
+    OwnerState,
+    RemoveReferences,
+    blocking_dependents,
+    decide,
+)
 from trainwright.objects.metadata import ObjectMeta, OwnerReference
 
-SOLID, ABSENT, WAITING = OwnerState.SOLID, OwnerState.ABSENT, OwnerState.WAITING
+SOLID, DANGLING, WAITING = OwnerState.SOLID, OwnerState.DANGLING, OwnerState.WAITING_FOR_DEPENDENTS
 
 
 def owned(
@@ -21,13 +28,15 @@ def test_an_object_without_owners_or_with_all_of_them_stays() -> None:
 
 
 def test_one_owner_that_stays_keeps_the_object_and_the_others_are_let_go() -> None:
-    assert decide(owned("a", "b", "c"), [ABSENT, SOLID, WAITING], has_dependents=True) == LetGo(frozenset({"a", "c"}))
+    assert decide(owned("a", "b", "c"), [DANGLING, SOLID, WAITING], has_dependents=True) == RemoveReferences(
+        frozenset({"a", "c"})
+    )
 
 
 def test_without_an_owner_it_is_deleted_as_it_asks_for() -> None:
-    assert decide(owned("a"), [ABSENT], has_dependents=True) == Delete("Background")
-    assert decide(owned("a", finalizers=("orphan",)), [ABSENT], has_dependents=True) == Delete("Orphan")
-    assert decide(owned("a", finalizers=("foregroundDeletion",)), [ABSENT], has_dependents=False) == Delete(
+    assert decide(owned("a"), [DANGLING], has_dependents=True) == Delete("Background")
+    assert decide(owned("a", finalizers=("orphan",)), [DANGLING], has_dependents=True) == Delete("Orphan")
+    assert decide(owned("a", finalizers=("foregroundDeletion",)), [DANGLING], has_dependents=False) == Delete(
         "Foreground"
     )
 
@@ -50,11 +59,11 @@ def test_a_foreground_deletion_waits_only_for_dependents_that_block_it() -> None
     owner = owned(uid="owner", going=True, finalizers=("foregroundDeletion",))
     blocking, free = owned("owner", uid="blocking"), owned("owner", uid="free", blocks=False)
     elsewhere = owned("other", uid="elsewhere")
-    assert blockers(owner, [blocking, free, elsewhere]) == [blocking]
+    assert blocking_dependents(owner, [blocking, free, elsewhere]) == [blocking]
 
 
 def test_two_that_own_each_other_do_not_wait_for_ever() -> None:
     one = owned("two", uid="one", going=True, finalizers=("foregroundDeletion",))
     two = owned("one", uid="two", going=True, finalizers=("foregroundDeletion",))
-    assert blockers(one, [two]) == []
-    assert blockers(one, [owned("one", uid="two")]) != []  # it has not begun to go yet
+    assert blocking_dependents(one, [two]) == []
+    assert blocking_dependents(one, [owned("one", uid="two")]) != []  # it has not begun to go yet

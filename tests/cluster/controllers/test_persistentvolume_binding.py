@@ -10,13 +10,13 @@ from trainwright.cluster.controllers.persistentvolume_binding import (
     Bind,
     ClaimStep,
     Keep,
-    Lose,
-    Pend,
+    MarkLost,
     PersistentVolume,
     PersistentVolumeClaim,
     Provision,
     Reclaim,
     SetPhase,
+    StayPending,
     StorageClass,
     Unbind,
     best_volume,
@@ -111,7 +111,7 @@ def test_fewer_access_modes_count_before_size() -> None:
 )
 def test_a_volume_that_does_not_fit_is_not_taken(unfit: PersistentVolume) -> None:
     message = "no persistent volumes available for this claim and no storage class is set"
-    assert step(claim(), unfit) == Pend("FailedBinding", message)
+    assert step(claim(), unfit) == StayPending("FailedBinding", message)
 
 
 def test_a_volume_kept_for_the_claim_goes_before_a_smaller_one_and_regardless_of_class() -> None:
@@ -134,7 +134,7 @@ def test_only_a_claim_that_leaves_all_open_gets_the_default_class() -> None:
     # Pairs written before there were classes bind as they did: a selector or a name says what is meant.
     assert step(claim(selector={"matchLabels": {"name": "dataset"}}), labelled, classes=classes) == Bind(labelled)
     assert step(claim(volumeName="pv"), labelled, classes=classes) == Bind(labelled)
-    assert isinstance(step(claim(storageClassName=""), classes=classes), Pend)
+    assert isinstance(step(claim(storageClassName=""), classes=classes), StayPending)
 
 
 def test_the_class_annotation_of_old_manifests_still_counts() -> None:
@@ -159,7 +159,7 @@ def test_a_class_of_ours_provisions_when_no_volume_fits() -> None:
     ("spec", "one", "reason", "part"),
     [
         ({}, None, "ProvisioningFailed", 'storageclass.storage.k8s.io "standard" not found'),
-        ({}, {"provisioner": "kubernetes.io/no-provisioner"}, "FailedBinding", "provisions none"),
+        ({}, {"provisioner": "kubernetes.io/no-provisioner"}, "FailedBinding", "has no provisioner"),
         ({}, {"provisioner": "ebs.csi.aws.com"}, "ExternalProvisioning", "'ebs.csi.aws.com'"),
         ({"selector": {"matchLabels": {"a": "b"}}}, {}, "ProvisioningFailed", "claim.Spec.Selector is not supported"),
         ({"volumeMode": "Block"}, {}, "ProvisioningFailed", "does not support block volume provisioning"),
@@ -171,7 +171,7 @@ def test_a_claim_that_waits_says_for_what(
 ) -> None:
     classes = () if one is None else (storage_class(**one),)
     pending = step(claim(storageClassName="standard", **spec), classes=classes)
-    assert isinstance(pending, Pend)
+    assert isinstance(pending, StayPending)
     assert pending.reason == reason
     assert part in pending.message
 
@@ -180,7 +180,7 @@ def test_a_class_may_wait_for_the_first_pod() -> None:
     late = storage_class("late", volumeBindingMode="WaitForFirstConsumer")
     there = volume(storageClassName="late")
     wanted = claim(storageClassName="late")
-    waiting = Pend("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+    waiting = StayPending("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
     assert step(wanted, there, classes=(late,)) == waiting
     assert step(wanted, there, classes=(late,), has_consumer=True) == Bind(there)
     assert step(wanted, classes=(late,), has_consumer=True) == Provision(late)
@@ -197,7 +197,11 @@ def test_a_class_may_wait_for_the_first_pod() -> None:
             "VolumeMismatch",
             'Cannot bind to requested volume "pv": storageClassName does not match',
         ),
-        (volume(volumeMode="Block"), "VolumeMismatch", 'Cannot bind to requested volume "pv": incompatible volumeMode'),
+        (
+            volume(volumeMode="Block"),
+            "VolumeMismatch",
+            'Cannot bind to requested volume "pv": incompatible volumeMode',
+        ),
         (
             volume(modes=("ReadOnlyMany",)),
             "VolumeMismatch",
@@ -209,7 +213,7 @@ def test_a_named_volume_that_cannot_be_had_is_waited_for(
     named: PersistentVolume | None, reason: str, message: str
 ) -> None:
     pending = step(claim(volumeName="pv"), *([named] if named else []))
-    assert isinstance(pending, Pend)
+    assert isinstance(pending, StayPending)
     assert (pending.reason, pending.message) == (reason, message)
 
 
@@ -223,10 +227,10 @@ def test_a_bound_claim_whose_volume_is_gone_or_another_claims_is_lost() -> None:
     mine = volume(phase="Bound", claimRef=kept_for("data", uid="uid-data"))
     assert step(bound, mine) == Bind(mine)
     lost = step(bound)
-    assert isinstance(lost, Lose)
+    assert isinstance(lost, MarkLost)
     assert lost.reason == "ClaimLost"
     stolen = step(bound, volume(phase="Bound", claimRef=kept_for("data", uid="uid-other")))
-    assert isinstance(stolen, Lose)
+    assert isinstance(stolen, MarkLost)
     assert stolen.reason == "ClaimMisbound"
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.controllers.conftest import Arena
 from tests.support.background import in_background
 from tests.support.waiting import eventually
-from trainwright.cluster.controllers.persistentvolume_controller import Volumes
+from trainwright.cluster.controllers.persistentvolume_controller import PersistentVolumeController
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects import Object
@@ -22,12 +22,12 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 async def storage(arena: Arena, tmp_path: Path) -> AsyncIterator[Arena]:
-    """Volumes are ours on both servers: the real control plane of the tests runs no volume controller."""
+    """Our controller runs on both servers: the real control plane of the tests has no volume controller."""
     if arena.embedded:
         yield arena
         return
     recorder = EventRecorder(arena.client, "persistentvolume-controller")
-    async with in_background(Volumes(arena.client, recorder, tmp_path / "volumes").run()):
+    async with in_background(PersistentVolumeController(arena.client, recorder, tmp_path / "volumes").run()):
         yield Arena(arena.client, arena.namespace, embedded=False, directory=tmp_path)
         for claim in (await arena.client.list(PERSISTENT_VOLUME_CLAIMS, namespace=arena.namespace)).items:
             await arena.client.delete(PERSISTENT_VOLUME_CLAIMS, claim["metadata"]["name"], namespace=arena.namespace)

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from trainwright.cluster.controllers.scheduler_filters import (
     Bind,
     Claim,
-    Occupancy,
+    NodeUsage,
     SchedulableNode,
     SchedulablePod,
-    Wait,
-    occupied,
-    place,
-    requested,
+    Unschedulable,
+    pod_requests,
+    pod_usage,
+    schedule,
 )
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects.quantities import add_amounts
@@ -54,19 +54,19 @@ def decide(
     on: SchedulableNode | None = None,
     *others: SchedulablePod,
     claims: dict[str, Claim] | None = None,
-) -> Bind | Wait:
-    occupancy = Occupancy()
+) -> Bind | Unschedulable:
+    usage = NodeUsage()
     for other in others:
-        occupancy.put(key(other.metadata.name), "local", other)
-    return place(wanted, nodes=[on or node()], used=occupancy.totals, claims=claims or {})
+        usage.add(key(other.metadata.name), "local", other)
+    return schedule(wanted, nodes=[on or node()], used=usage.totals, claims=claims or {})
 
 
 def key(name: str) -> ObjectKey:
     return ObjectKey("Pod", "default", name)
 
 
-def message(decision: Bind | Wait) -> str:
-    assert isinstance(decision, Wait)
+def message(decision: Bind | Unschedulable) -> str:
+    assert isinstance(decision, Unschedulable)
     return decision.message
 
 
@@ -75,12 +75,14 @@ def test_a_plain_pod_goes_to_the_node_without_a_word() -> None:
 
 
 def test_without_a_node_pods_wait() -> None:
-    assert place(pod(), nodes=[], used={}, claims={}) == Wait("Unschedulable", "no nodes available to schedule pods")
+    assert schedule(pod(), nodes=[], used={}, claims={}) == Unschedulable(
+        "Unschedulable", "no nodes available to schedule pods"
+    )
 
 
 def test_gates_hold_a_pod_back() -> None:
     gated = pod(schedulingGates=[{"name": "quota"}])
-    assert decide(gated) == Wait("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
+    assert decide(gated) == Unschedulable("SchedulingGated", "Scheduling is blocked due to non-empty scheduling gates")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +188,7 @@ def test_cpu_and_memory_are_shared_with_a_warning_that_says_so() -> None:
     assert decide(slow) == Bind("local")
     shared = decide(slow, node(), pod("other", requests={"cpu": 1, "memory": "2Gi"}))
     assert isinstance(shared, Bind)
-    [caution] = shared.cautions
+    [caution] = shared.warnings
     assert caution.reason == "Overcommitted"
     assert "node local request 2500m cpu of 2, 5Gi memory of 4Gi" in caution.message
 
@@ -200,9 +202,9 @@ def test_another_scheduler_and_required_pod_affinity_are_named_as_not_honoured()
     rules = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
     decision = decide(pod(schedulerName="volcano", affinity=rules))
     assert isinstance(decision, Bind)
-    assert [caution.reason for caution in decision.cautions] == ["UnknownScheduler", "IgnoredAffinity"]
-    assert 'spec.schedulerName "volcano"' in decision.cautions[0].message
-    assert "spec.affinity.podAntiAffinity" in decision.cautions[1].message
+    assert [caution.reason for caution in decision.warnings] == ["UnknownScheduler", "IgnoredAffinity"]
+    assert 'spec.schedulerName "volcano"' in decision.warnings[0].message
+    assert "spec.affinity.podAntiAffinity" in decision.warnings[1].message
 
 
 @pytest.mark.parametrize(
@@ -242,7 +244,7 @@ def test_init_containers_need_their_peak_and_sidecars_stay() -> None:
         containers=[container("a", "1"), container("b", "500m")],
         overhead={"cpu": "100m"},
     )
-    assert requested(both)["cpu"] * 10 == 51  # late (4) beside the sidecar (1), plus overhead
+    assert pod_requests(both)["cpu"] * 10 == 51  # late (4) beside the sidecar (1), plus overhead
 
 
 @given(st.lists(st.integers(min_value=0, max_value=4), max_size=8), st.integers(min_value=0, max_value=8))
@@ -256,8 +258,8 @@ def test_however_pods_come_the_gpus_that_are_handed_out_never_exceed_those_there
         if isinstance(decide(candidate, machine, *bound), Bind):
             bound.append(candidate)
         else:
-            assert sum(requested(one)["nvidia.com/gpu"] for one in bound) + count > there
-    assert sum(requested(one)["nvidia.com/gpu"] for one in bound) <= there
+            assert sum(pod_requests(one)["nvidia.com/gpu"] for one in bound) + count > there
+    assert sum(pod_requests(one)["nvidia.com/gpu"] for one in bound) <= there
 
 
 STEPS = st.lists(
@@ -268,19 +270,19 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_sums_stay_those_of_the_pods_that_are_there(steps: list[tuple[str, str, int]]) -> None:
-    occupancy = Occupancy()
+    usage = NodeUsage()
     there: dict[str, tuple[str, SchedulablePod]] = {}
     for name, where, amount in steps:
         if where:
             there[name] = (where, pod(name, requests={"cpu": f"{amount}00m"}))
-            occupancy.put(key(name), *there[name])
+            usage.add(key(name), *there[name])
         else:
             there.pop(name, None)
-            occupancy.drop(key(name))
-    assert all(key(name) in occupancy for name in there)
+            usage.remove(key(name))
+    assert all(key(name) in usage for name in there)
     for where in ("n1", "n2"):
-        expected = add_amounts(occupied(one) for at, one in there.values() if at == where)
-        found = occupancy.totals.get(where, {})
+        expected = add_amounts(pod_usage(one) for at, one in there.values() if at == where)
+        found = usage.totals.get(where, {})
         assert {name: found.get(name, 0) for name in ("cpu", "pods")} == {
             name: expected.get(name, 0) for name in ("cpu", "pods")
         }

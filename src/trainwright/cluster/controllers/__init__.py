@@ -1,4 +1,4 @@
-"""What makes objects move inside the embedded cluster: scheduling, garbage collection, namespaces, volume binding.
+"""The controllers of the embedded cluster: scheduler, garbage collector, namespaces, service accounts, volumes.
 
-Each controller watches, decides by pure functions and writes through the API, like those of a real control plane.
+They are clients of the API, as in kube-controller-manager. Decisions are pure functions.
 """

@@ -1,4 +1,4 @@
-"""Which resources a cluster serves, asked of the cluster itself: custom kinds are handled like built-in ones."""
+"""API discovery: the resources that the cluster serves, built-in and custom."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,31 +11,31 @@ from trainwright.objects.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedResource:
     resource: Resource
     verbs: frozenset[str]
 
 
-async def discover(client: Client) -> list[Served]:
-    """Every resource once, in the version that its group prefers. Fails as a whole: half an answer would mislead."""
+async def discover(client: Client) -> list[ServedResource]:
+    """Every resource in the preferred version of its group. Raises if any request fails."""
     groups = msgspec.json.decode(await client.raw("GET", "/apis"), type=_GroupList).groups
     preferred = [group.preferred_version.group_version for group in groups]
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         client.raw("GET", "/api/v1"), *(client.raw("GET", f"/apis/{version}") for version in preferred)
     )
     return [
         served
-        for version, answer in zip(["v1", *preferred], answers, strict=True)
-        for served in read_resources(version, answer)
+        for version, response in zip(["v1", *preferred], responses, strict=True)
+        for served in read_resources(version, response)
     ]
 
 
-def read_resources(group_version: str, answer: bytes) -> list[Served]:
+def read_resources(group_version: str, response: bytes) -> list[ServedResource]:
     """The resources of an APIResourceList, without subresources."""
     group, _, version = group_version.rpartition("/")
     return [
-        Served(Resource(group, version, one.name, one.kind, namespaced=one.namespaced), frozenset(one.verbs))
-        for one in msgspec.json.decode(answer, type=_ResourceList).resources
+        ServedResource(Resource(group, version, one.name, one.kind, namespaced=one.namespaced), frozenset(one.verbs))
+        for one in msgspec.json.decode(response, type=_ResourceList).resources
         if "/" not in one.name
     ]
 

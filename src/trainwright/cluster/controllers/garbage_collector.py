@@ -1,7 +1,7 @@
-"""The garbage collector: what is owned goes when its last owner goes, in the order that the deletion asked for.
+"""The garbage collector: deletes objects whose owners are deleted, with background, foreground or orphan propagation.
 
-Its watches only say where to look. Before anything is deleted or let go, the object and the absence of its owners are
-confirmed by live requests, and the deletion itself is bound to the version that was looked at.
+Its caches only tell which objects to check. Before it deletes or changes an object, it reads the object and its owners
+from the API server, and the deletion has the resourceVersion as a precondition.
 """
 
 import asyncio
@@ -37,25 +37,27 @@ log = logging.getLogger(__name__)
 
 
 class Entry(View, frozen=True):
-    """Any object: who owns it and whether it is going away is all that counts here."""
+    """The metadata of any object."""
 
     metadata: ObjectMeta
 
 
 class OwnerState(Enum):
-    SOLID = "there, and to stay"
-    ABSENT = "gone, or another object of that name"
-    WAITING = "going away as soon as its dependents are gone"
+    """In the terms of kube-controller-manager."""
+
+    SOLID = "exists and is not being deleted"
+    DANGLING = "does not exist, or has another uid"
+    WAITING_FOR_DEPENDENTS = "is being deleted in the foreground"
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """It has an owner, or never had one."""
+    """All owners exist, or there are none."""
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
-    """It has another owner that stays: only the references to these uids are to be removed."""
+class RemoveReferences:
+    """Another owner exists: only the references to these uids are removed."""
 
     uids: frozenset[str]
 
@@ -65,37 +67,39 @@ class Delete:
     propagation: str
 
 
-def decide(metadata: ObjectMeta, owners: Sequence[OwnerState], *, has_dependents: bool) -> Keep | LetGo | Delete:
-    """What becomes of an object whose owner references are in these states, in the same order."""
-    lost = [
+def decide(
+    metadata: ObjectMeta, owners: Sequence[OwnerState], *, has_dependents: bool
+) -> Keep | RemoveReferences | Delete:
+    """The action for an object. `owners` are the states of its owner references, in the same order."""
+    to_remove = [
         reference.uid
         for reference, state in zip(metadata.owner_references, owners, strict=True)
         if state is not OwnerState.SOLID
     ]
-    if not lost:
+    if not to_remove:
         return Keep()
     if OwnerState.SOLID in owners:
-        return LetGo(frozenset(lost))
-    if OwnerState.WAITING in owners and has_dependents:
+        return RemoveReferences(frozenset(to_remove))
+    if OwnerState.WAITING_FOR_DEPENDENTS in owners and has_dependents:
         return Delete("Foreground")
     if ORPHAN in metadata.finalizers:
         return Delete("Orphan")
     return Delete("Foreground" if FOREGROUND in metadata.finalizers else "Background")
 
 
-def blockers(owner: ObjectMeta, dependents: Iterable[ObjectMeta]) -> list[ObjectMeta]:
-    """Dependents that a foreground deletion of `owner` waits for."""
-    circle = {reference.uid for reference in owner.owner_references}
+def blocking_dependents(owner: ObjectMeta, dependents: Iterable[ObjectMeta]) -> list[ObjectMeta]:
+    """The dependents that a foreground deletion of `owner` waits for."""
+    owners = {reference.uid for reference in owner.owner_references}
     return [
         dependent
         for dependent in dependents
         if any(one.uid == owner.uid and one.block_owner_deletion for one in dependent.owner_references)
-        # Two that own each other and are both going away would wait for ever.
-        and not (dependent.uid in circle and dependent.terminating and FOREGROUND in dependent.finalizers)
+        # Two objects that own each other and are both being deleted would wait for ever.
+        and not (dependent.uid in owners and dependent.terminating and FOREGROUND in dependent.finalizers)
     ]
 
 
-class _OwnerKindNotServed(Exception):  # noqa: N818 (its CRD may follow)
+class _OwnerKindNotServed(Exception):  # noqa: N818 (not an error: its CRD may follow)
     pass
 
 
@@ -103,7 +107,7 @@ class GarbageCollector:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._queue = WorkQueue[ObjectKey](longest_delay=_LONGEST_PAUSE)
-        self._kinds_changed = asyncio.Event()
+        self._resources_changed = asyncio.Event()
         self._stores: dict[Resource, Store[Entry]] = {}
         self._watching: dict[Resource, asyncio.Task[None]] = {}
         self._keys: dict[str, ObjectKey] = {}
@@ -115,49 +119,49 @@ class GarbageCollector:
             CUSTOM_RESOURCE_DEFINITIONS,
             Store[Entry](metadata=_metadata),
             convert=Entry,
-            on_change=lambda _before, _after: self._kinds_changed.set(),
+            on_change=lambda _before, _after: self._resources_changed.set(),
         )
         async with asyncio.TaskGroup() as tasks:
 
-            async def watch_all_kinds() -> None:
-                self._kinds_changed.clear()
-                await self._watch_all_kinds(tasks)
-                tasks.create_task(self._follow_kinds(tasks))
+            async def watch_all_resources() -> None:
+                self._resources_changed.clear()
+                await self._watch_all_resources(tasks)
+                tasks.create_task(self._watch_new_resources(tasks))
 
             controller = Controller(
-                self._collect,
+                self._reconcile,
                 log=log,
                 reflectors=[definitions],
                 queue=self._queue,
                 workers=_WORKERS,
-                before_work=watch_all_kinds,
+                before_work=watch_all_resources,
                 retry_log_level=logging.DEBUG,
             )
             await controller.run()
 
-    async def _follow_kinds(self, tasks: asyncio.TaskGroup) -> None:
+    async def _watch_new_resources(self, tasks: asyncio.TaskGroup) -> None:
         while True:
-            await self._kinds_changed.wait()
-            self._kinds_changed.clear()
+            await self._resources_changed.wait()
+            self._resources_changed.clear()
             try:
-                await self._watch_all_kinds(tasks)
+                await self._watch_all_resources(tasks)
             except (ApiError, Unreachable) as error:
-                log.warning("cannot ask which kinds are served: %s; trying again", error)
+                log.warning("API discovery failed: %s; trying again", error)
                 await asyncio.sleep(1)
-                self._kinds_changed.set()
+                self._resources_changed.set()
 
-    async def _watch_all_kinds(self, tasks: asyncio.TaskGroup) -> None:
+    async def _watch_all_resources(self, tasks: asyncio.TaskGroup) -> None:
         wanted = {
             served.resource
             for served in await discover(self._client)
-            # Events are many and owned by nobody; upstream leaves them out as well.
+            # Events are many and have no owners; upstream ignores them too.
             if served.verbs >= _NEEDED_VERBS and served.resource.kind != "Event"
         }
         for resource in self._watching.keys() - wanted:
             self._watching.pop(resource).cancel()
             del self._stores[resource]
-        fresh = [self._watch(resource, tasks) for resource in sorted(wanted - self._watching.keys(), key=str)]
-        for reflector in fresh:
+        added = [self._watch(resource, tasks) for resource in sorted(wanted - self._watching.keys(), key=str)]
+        for reflector in added:
             await reflector.wait_for_sync()
 
     def _watch(self, resource: Resource, tasks: asyncio.TaskGroup) -> Reflector[Entry]:
@@ -177,18 +181,18 @@ class GarbageCollector:
         return reflector
 
     def _changed(self, resource: Resource, before: Entry | None, after: Entry | None) -> None:
-        if before is not None and after is not None and _matters(before.metadata) == _matters(after.metadata):
-            return  # most changes are of a status
+        if before is not None and after is not None and _ownership(before.metadata) == _ownership(after.metadata):
+            return  # most changes are changes of the status
         if before is not None:
-            self._went(before.metadata, replaced=after is None or after.metadata.uid != before.metadata.uid)
+            self._on_removed(before.metadata, replaced=after is None or after.metadata.uid != before.metadata.uid)
         if after is not None:
             key = _key(resource, after.metadata)
             self._keys[after.metadata.uid] = key
-            if after.metadata.owner_references or _deletes_specially(after.metadata):
+            if after.metadata.owner_references or _is_deleting_dependents(after.metadata):
                 self._queue.add(key)
 
-    def _went(self, metadata: ObjectMeta, *, replaced: bool) -> None:
-        """Takes up those whom the end of this state concerns: its dependents, and owners that wait for it."""
+    def _on_removed(self, metadata: ObjectMeta, *, replaced: bool) -> None:
+        """Enqueues the dependents of a deleted object, and the owners that wait for its deletion."""
         if replaced:
             self._keys.pop(metadata.uid, None)
             for resource, dependent in self._dependents(metadata.uid):
@@ -205,9 +209,9 @@ class GarbageCollector:
             for entry in store.by_index(_OWNER, uid)
         ]
 
-    async def _collect(self, key: ObjectKey) -> Retry | None:
+    async def _reconcile(self, key: ObjectKey) -> Retry | None:
         resource = self._resource(key)
-        if resource is None or self._plainly_owned(key):
+        if resource is None or self._has_all_owners(key):
             return None
         try:
             live = await self._client.get(resource, key.name, namespace=key.namespace or None)
@@ -216,15 +220,15 @@ class GarbageCollector:
         metadata = msgspec.convert(live["metadata"], ObjectMeta)
         try:
             if metadata.terminating:
-                await self._finish(resource, metadata)
+                await self._process_deletion(resource, metadata)
             elif metadata.owner_references:
-                await self._judge(resource, metadata)
+                await self._attempt_to_delete(resource, metadata)
         except _OwnerKindNotServed as error:
             return Retry(str(error))
         return None
 
-    def _plainly_owned(self, key: ObjectKey) -> bool:
-        """Whether all is well by what we know: then there is no need to ask. An owner's end brings us back."""
+    def _has_all_owners(self, key: ObjectKey) -> bool:
+        """True if all owners are cached: then no request is needed. Their deletion enqueues the object again."""
         entry = self._entry(key)
         if entry is None or entry.metadata.terminating:
             return False
@@ -238,11 +242,11 @@ class GarbageCollector:
         resource = self._resource(key)
         return self._stores[resource].get(key.namespaced_name) if resource is not None else None
 
-    async def _judge(self, resource: Resource, metadata: ObjectMeta) -> None:
+    async def _attempt_to_delete(self, resource: Resource, metadata: ObjectMeta) -> None:
         states = [await self._state(resource, metadata, reference) for reference in metadata.owner_references]
         decision = decide(metadata, states, has_dependents=bool(self._dependents(metadata.uid)))
         match decision:
-            case LetGo(uids):
+            case RemoveReferences(uids):
                 await self._remove_references(resource, metadata, uids)
             case Delete(propagation):
                 await self._delete(resource, metadata, propagation)
@@ -250,14 +254,14 @@ class GarbageCollector:
                 pass
 
     async def _state(self, resource: Resource, metadata: ObjectMeta, reference: OwnerReference) -> OwnerState:
-        """A cached owner counts as there: when it goes, its event brings us back. Absence is only believed live."""
+        """A cached owner exists: its deletion enqueues the object again. Its absence is checked with the API server."""
         owner = self._cached(reference.uid)
         if owner is None or owner.terminating:
             owner = await self._live_owner(resource, metadata, reference)
         if owner is None:
-            return OwnerState.ABSENT
+            return OwnerState.DANGLING
         waiting = owner.terminating and FOREGROUND in owner.finalizers
-        return OwnerState.WAITING if waiting else OwnerState.SOLID
+        return OwnerState.WAITING_FOR_DEPENDENTS if waiting else OwnerState.SOLID
 
     def _cached(self, uid: str) -> ObjectMeta | None:
         if uid not in self._keys:
@@ -272,13 +276,15 @@ class GarbageCollector:
         kind = next((one for one in self._stores if (one.group, one.kind) == (group, reference.kind)), None)
         about = f"{resource.kind} {metadata.namespace or ''}/{metadata.name}"
         if kind is None:
-            # Perhaps its CRD is on its way. What cannot be looked up is never taken for gone.
-            self._kinds_changed.set()
+            # Its CRD may follow. An owner that cannot be read is never taken as deleted.
+            self._resources_changed.set()
             raise _OwnerKindNotServed(
                 f"{about} is owned by a {reference.api_version} {reference.kind}, which is not served"
             )
         if kind.namespaced and not metadata.namespace:
-            log.warning("%s has no namespace, its owner %s %s must: it stays", about, reference.kind, reference.name)
+            log.warning(
+                "%s is cluster-scoped, its owner %s %s is not: it is kept", about, reference.kind, reference.name
+            )
             return metadata
         try:
             live = await self._client.get(kind, reference.name, namespace=metadata.namespace or None)
@@ -287,20 +293,20 @@ class GarbageCollector:
         owner = msgspec.convert(live["metadata"], ObjectMeta)
         return owner if owner.uid == reference.uid else None
 
-    async def _finish(self, resource: Resource, metadata: ObjectMeta) -> None:
+    async def _process_deletion(self, resource: Resource, metadata: ObjectMeta) -> None:
         if ORPHAN in metadata.finalizers:
             await self._orphan_dependents(metadata)
             await self._remove_finalizer(resource, metadata, ORPHAN)
         elif FOREGROUND in metadata.finalizers:
             dependents = self._dependents(metadata.uid)
-            if blockers(metadata, (one for _, one in dependents)):
+            if blocking_dependents(metadata, (one for _, one in dependents)):
                 for kind, dependent in dependents:
                     self._queue.add(_key(kind, dependent))
             else:
                 await self._remove_finalizer(resource, metadata, FOREGROUND)
 
     async def _orphan_dependents(self, owner: ObjectMeta) -> None:
-        """Listed live: one that the watch has not shown yet would be deleted once the owner is gone."""
+        """Lists from the API server: a dependent that is not cached yet would be deleted together with the owner."""
         for resource in list(self._stores):
             namespace = owner.namespace if resource.namespaced and owner.namespace else None
             for item in (await self._client.list(resource, namespace=namespace)).items:
@@ -309,7 +315,7 @@ class GarbageCollector:
                     await self._remove_references(resource, metadata, frozenset({owner.uid}))
 
     async def _remove_references(self, resource: Resource, metadata: ObjectMeta, uids: frozenset[str]) -> None:
-        # Read as a whole: a merge patch replaces the list, and our view of its items is trimmed.
+        # A merge patch replaces the whole list, and our view of its items is trimmed.
         live = await self._client.get(resource, metadata.name, namespace=metadata.namespace or None)
         if live["metadata"]["uid"] != metadata.uid:
             return
@@ -351,9 +357,9 @@ def _key(resource: Resource, metadata: ObjectMeta) -> ObjectKey:
     return ObjectKey(resource.qualified_plural, metadata.namespace, metadata.name)
 
 
-def _matters(metadata: ObjectMeta) -> object:
+def _ownership(metadata: ObjectMeta) -> object:
     return metadata.uid, metadata.owner_references, metadata.terminating, metadata.finalizers
 
 
-def _deletes_specially(metadata: ObjectMeta) -> bool:
+def _is_deleting_dependents(metadata: ObjectMeta) -> bool:
     return metadata.terminating and (FOREGROUND in metadata.finalizers or ORPHAN in metadata.finalizers)

@@ -1,4 +1,4 @@
-"""Ends deleted namespaces: everything inside is deleted first, then the namespace itself is let go."""
+"""The namespace controller: deletes the content of terminating namespaces, then removes their finalizer."""
 
 import asyncio
 import logging
@@ -31,13 +31,13 @@ class _Namespace(View, frozen=True):
     metadata: ObjectMeta
 
 
-class Namespaces:
+class NamespaceController:
     def __init__(self, client: Client, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._client = client
         self._now = now
         store = Store[_Namespace](metadata=lambda one: one.metadata)
         self._controller: Controller[str] = Controller(
-            self._end,
+            self._reconcile,
             log=log,
             reflectors=[Reflector(client, NAMESPACES, store, convert=_Namespace, on_change=self._changed)],
             queue=WorkQueue(longest_delay=_LONGEST_PAUSE),
@@ -51,7 +51,7 @@ class Namespaces:
         if after is not None and after.metadata.terminating:
             self._controller.queue.add(after.metadata.name)
 
-    async def _end(self, name: str) -> Outcome:
+    async def _reconcile(self, name: str) -> Outcome:
         try:
             namespace = await self._client.get(NAMESPACES, name)
         except NotFound:
@@ -64,18 +64,18 @@ class Namespaces:
             for served in await discover(self._client)
             if served.resource.namespaced and served.verbs >= {"list", "delete"}
         ]
-        left = await asyncio.gather(*(self._empty(resource, name) for resource in resources))
-        remaining = {resource: objects for resource, objects in zip(resources, left, strict=True) if objects}
+        found = await asyncio.gather(*(self._delete_all(resource, name) for resource in resources))
+        remaining = {resource: objects for resource, objects in zip(resources, found, strict=True) if objects}
         if remaining:
-            await self._explain(namespace, remaining)
-            return Retry(f"{sum(map(len, remaining.values()))} objects are still there")
+            await self._update_conditions(namespace, remaining)
+            return Retry(f"{sum(map(len, remaining.values()))} objects still exist")
         kept = {**namespace, "spec": {"finalizers": [one for one in finalizers if one != _FINALIZER]}}
         with suppress(NotFound):
             await self._client.replace(NAMESPACES, kept, subresource="finalize")
         return Done()
 
-    async def _empty(self, resource: Resource, namespace: str) -> list[Object]:
-        """Deletes what is there of one kind; answers with what it found, which may still be going away."""
+    async def _delete_all(self, resource: Resource, namespace: str) -> list[Object]:
+        """Deletes all objects of a resource and returns them; they may still be terminating."""
         found = (await self._client.list(resource, namespace=namespace)).items
         await asyncio.gather(*(self._delete(resource, one) for one in found))
         return found
@@ -87,15 +87,16 @@ class Namespaces:
         try:
             await self._client.delete(resource, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
         except (NotFound, Conflict):
-            return  # gone, or replaced by another one: the next round sees
+            return  # deleted or replaced meanwhile; the next reconciliation handles it
 
-    async def _explain(self, namespace: Object, remaining: Mapping[Resource, list[Object]]) -> None:
-        """Whoever waits for a namespace that does not go can read there what it waits for."""
+    async def _update_conditions(self, namespace: Object, remaining: Mapping[Resource, list[Object]]) -> None:
         status = namespace.get("status", {})
-        going = {
+        terminating = {
             key: [one for one in many if "deletionTimestamp" in one["metadata"]] for key, many in remaining.items()
         }
-        conditions = remaining_conditions({key: many for key, many in going.items() if many}, format_time(self._now()))
+        conditions = remaining_conditions(
+            {key: many for key, many in terminating.items() if many}, format_time(self._now())
+        )
         present = {one["type"]: one for one in status.get("conditions") or ()}
         changed = {
             one["type"]: one for one in conditions if present.get(one["type"], {}).get("message") != one["message"]
@@ -106,7 +107,7 @@ class Namespaces:
 
 
 def remaining_conditions(remaining: Mapping[Resource, list[Object]], moment: str) -> list[dict[str, Any]]:
-    """In upstream's words: how many objects of which kind are left, and which finalizers hold them."""
+    """The conditions of upstream: how many objects of each resource remain, and their finalizers."""
     if not remaining:
         return []
     counts = ", ".join(

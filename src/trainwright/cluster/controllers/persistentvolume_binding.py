@@ -1,4 +1,4 @@
-"""Which volume belongs to which claim: the rules of the real volume controller as functions of claims and volumes."""
+"""The rules of the persistent volume controller, as pure functions of claims and volumes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,6 +22,16 @@ PROVISIONER = "trainwright.dev/host-path"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 CLAIM_PROTECTION = "kubernetes.io/pvc-protection"
 VOLUME_PROTECTION = "kubernetes.io/pv-protection"
+
+
+class ClaimSource(View, frozen=True):
+    claim_name: str = ""
+
+
+class PodVolume(View, frozen=True):
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: dict[str, Any] | None = None
 
 
 class ClaimReference(View, frozen=True):
@@ -71,7 +81,7 @@ class PersistentVolume(View, frozen=True):
 
     @property
     def size(self) -> Fraction:
-        """A volume whose size cannot be read has room for nothing."""
+        """0 if the capacity is not a quantity."""
         try:
             return _size(self.spec.capacity)
         except QuantityError:
@@ -108,7 +118,7 @@ class PersistentVolumeClaim(View, frozen=True):
 
     @property
     def storage_class(self) -> str | None:
-        """None means that nobody has said anything; the empty name asks for volumes without a class."""
+        """None if not set; empty for volumes without a class."""
         return self.metadata.annotations.get(LEGACY_CLASS, self.spec.storage_class_name)
 
     @property
@@ -134,14 +144,14 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class AssignClass:
-    """The claim asked for no class: it gets the default one."""
+    """The claim has no class: it gets the default one."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Claim and volume point at each other, or are about to. Whatever of it is missing is to be written."""
+    """Claim and volume are bound, or half bound: the missing writes follow."""
 
     volume: PersistentVolume
 
@@ -152,8 +162,8 @@ class Provision:
 
 
 @dataclass(frozen=True, slots=True)
-class Pend:
-    """The claim waits; an event says for what."""
+class StayPending:
+    """The claim waits; an event says why."""
 
     reason: str
     message: str
@@ -161,14 +171,14 @@ class Pend:
 
 
 @dataclass(frozen=True, slots=True)
-class Lose:
-    """The volume of a bound claim is gone for good."""
+class MarkLost:
+    """The volume of a bound claim was deleted, or belongs to another claim."""
 
     reason: str
     message: str
 
 
-ClaimStep = Keep | AssignClass | Bind | Provision | Pend | Lose
+ClaimStep = Keep | AssignClass | Bind | Provision | StayPending | MarkLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +188,12 @@ class SetPhase:
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
-    """The claim that the volume was kept for has taken another one."""
+    """The claim of the volume is bound to another volume."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """The claim is gone and so shall be the volume, data included."""
+    """The claim was deleted: the volume and its data are deleted too."""
 
 
 VolumeStep = Keep | SetPhase | Unbind | Reclaim
@@ -196,7 +206,7 @@ def decide_claim(
     classes: Mapping[str, StorageClass],
     has_consumer: bool,
 ) -> ClaimStep:
-    """The next step for a claim. `has_consumer`: some pod wants to use it."""
+    """The next step for a claim. `has_consumer`: a pod uses it."""
     if BIND_COMPLETED in claim.metadata.annotations:
         return _decide_bound(claim, volumes)
     if claim.metadata.terminating:
@@ -208,14 +218,14 @@ def decide_claim(
     try:
         found = best_volume(claim, volumes.values())
     except QuantityError as error:
-        return Pend("FailedBinding", f"spec.resources.requests.storage: {error}", warning=True)
+        return StayPending("FailedBinding", f"spec.resources.requests.storage: {error}", warning=True)
     if found is not None and found.spec.claim_ref is not None:
-        return Bind(found)  # kept for this claim by its administrator
+        return Bind(found)  # pre-bound by an administrator
     return _decide_unnamed(claim, found, classes, has_consumer=has_consumer)
 
 
 def decide_volume(volume: PersistentVolume, claim: PersistentVolumeClaim | None) -> VolumeStep:
-    """The next step for a volume. `claim` is the one that its claimRef names, as it is now, if there is one."""
+    """The next step for a volume. `claim` is the object that its claimRef names, if it exists."""
     reference = volume.spec.claim_ref
     if reference is None or not reference.uid:
         return _phase(volume, "Available")
@@ -230,14 +240,14 @@ def decide_volume(volume: PersistentVolume, claim: PersistentVolumeClaim | None)
 
 
 def best_volume(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> PersistentVolume | None:
-    """The volume kept for the claim, else the one with the fewest modes and then the least room that suffices."""
+    """The volume that is pre-bound to the claim, else the one with the fewest access modes, then the smallest."""
     wanted = claim.size
     selector = read_label_selector(claim.spec.selector) if claim.spec.selector is not None else LabelSelector()
     fitting = []
     for volume in volumes:
         if volume.metadata.terminating or _mismatch(claim, volume) or volume.size < wanted:
             continue
-        if keeps_for(volume, claim):
+        if is_bound_to(volume, claim):
             return volume
         available = volume.status.phase == "Available" and volume.spec.claim_ref is None
         if (
@@ -249,43 +259,54 @@ def best_volume(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume
     return min(fitting, key=lambda one: (len(set(one.spec.access_modes)), one.size, one.name), default=None)
 
 
-def keeps_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether the volume's claimRef means this claim: by name, and by uid once it has one."""
+def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """True if the claimRef names this claim and has its uid or none, as in upstream's IsVolumeBoundToClaim."""
     reference = volume.spec.claim_ref
     return reference is not None and reference.key == claim.key and reference.uid in {"", claim.metadata.uid}
 
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
-    """Of several defaults the newest counts, as upstream."""
+    """The newest of several defaults, as upstream."""
     marked = [one for one in classes if one.metadata.annotations.get(DEFAULT_CLASS) == "true"]
     return max(marked, key=lambda one: (one.metadata.creation_timestamp or "", one.name), default=None)
+
+
+def claim_names(pod_name: str, volumes: Iterable[PodVolume]) -> list[str]:
+    """The claims of a pod. The claim of an ephemeral volume is named after the pod and the volume."""
+    names = []
+    for volume in volumes:
+        if volume.persistent_volume_claim is not None:
+            names.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            names.append(f"{pod_name}-{volume.name}")
+    return [name for name in names if name]
 
 
 def _decide_bound(claim: PersistentVolumeClaim, volumes: Mapping[str, PersistentVolume]) -> ClaimStep:
     volume = volumes.get(claim.spec.volume_name)
     if volume is None:
-        return Lose("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
-    if volume.spec.claim_ref is None or keeps_for(volume, claim):
+        return MarkLost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+    if volume.spec.claim_ref is None or is_bound_to(volume, claim):
         return Bind(volume)
-    return Lose("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
+    return MarkLost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 
 
 def _decide_named(claim: PersistentVolumeClaim, volumes: Mapping[str, PersistentVolume]) -> ClaimStep:
-    """The user has named the volume; it may not be there yet, or be somebody else's."""
+    """For a claim with a volumeName. The volume may not exist yet, or belong to another claim."""
     name = claim.spec.volume_name
     volume = volumes.get(name)
     if volume is None:
-        return Pend("FailedBinding", f'volume "{name}" not found.')
-    if keeps_for(volume, claim):
+        return StayPending("FailedBinding", f'volume "{name}" not found.')
+    if is_bound_to(volume, claim):
         return Bind(volume)
     if volume.spec.claim_ref is not None:
-        return Pend("FailedBinding", f'volume "{name}" already bound to a different claim.')
+        return StayPending("FailedBinding", f'volume "{name}" already bound to a different claim.')
     try:
-        problem = _refusal(claim, volume)
+        problem = _bind_error(claim, volume)
     except QuantityError as error:
         problem = str(error)
     if problem:
-        return Pend("VolumeMismatch", f'Cannot bind to requested volume "{name}": {problem}', warning=True)
+        return StayPending("VolumeMismatch", f'Cannot bind to requested volume "{name}": {problem}', warning=True)
     return Bind(volume)
 
 
@@ -300,32 +321,35 @@ def _decide_unnamed(
     storage_class = classes.get(wanted)
     waits_for_pod = storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
     if waits_for_pod and not has_consumer:
-        return Pend("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+        return StayPending("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
     if found is not None:
         return Bind(found)
     if not wanted:
         message = "no persistent volumes available for this claim and no storage class is set"
-        return Pend("FailedBinding", message)
+        return StayPending("FailedBinding", message)
     if storage_class is None:
-        return Pend("ProvisioningFailed", f'storageclass.storage.k8s.io "{wanted}" not found', warning=True)
+        return StayPending("ProvisioningFailed", f'storageclass.storage.k8s.io "{wanted}" not found', warning=True)
     if storage_class.provisioner == NO_PROVISIONER:
-        return Pend("FailedBinding", f'no persistent volume of class "{wanted}" fits this claim and it provisions none')
+        return StayPending(
+            "FailedBinding",
+            f'no persistent volume of class "{wanted}" fits this claim, and the class has no provisioner',
+        )
     if storage_class.provisioner != PROVISIONER:
         message = (
             f"Waiting for a volume to be created either by the external provisioner '{storage_class.provisioner}', "
             "which this cluster does not have, or manually by the system administrator."
         )
-        return Pend("ExternalProvisioning", message)
+        return StayPending("ExternalProvisioning", message)
     if claim.spec.selector is not None:
-        return Pend("ProvisioningFailed", "claim.Spec.Selector is not supported", warning=True)
+        return StayPending("ProvisioningFailed", "claim.Spec.Selector is not supported", warning=True)
     if claim.spec.volume_mode != "Filesystem":
         message = f"{PROVISIONER} does not support block volume provisioning"
-        return Pend("ProvisioningFailed", message, warning=True)
+        return StayPending("ProvisioningFailed", message, warning=True)
     return Provision(storage_class)
 
 
-def _refusal(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str | None:
-    """Why a volume that the user named cannot be had, in upstream's words."""
+def _bind_error(claim: PersistentVolumeClaim, volume: PersistentVolume) -> str | None:
+    """Why the named volume cannot be bound, in upstream's words."""
     if volume.size < claim.size:
         return "requested PV is too small"
     if volume.storage_class != (claim.storage_class or ""):

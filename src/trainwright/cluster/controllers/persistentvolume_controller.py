@@ -1,6 +1,6 @@
-"""Carries out what `volume_binding` decides: binds claims and volumes, makes directories for claims, reclaims them.
+"""The persistent volume controller: binds claims to volumes, provisions directories and reclaims them.
 
-One worker does it all, so that two claims never reach for the same volume at once.
+`persistentvolume_binding` decides. There is one worker, so that two claims never choose the same volume.
 """
 
 import asyncio
@@ -14,9 +14,10 @@ from trainwright.cluster.controllers import persistentvolume_binding as binding
 from trainwright.cluster.controllers.persistentvolume_binding import (
     PersistentVolume,
     PersistentVolumeClaim,
+    PodVolume,
     StorageClass,
+    claim_names,
 )
-from trainwright.cluster.controllers.pod_claims import PodVolume, claim_names
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.kube.controller.controller import Controller
@@ -44,8 +45,8 @@ class _PodStatus(View, frozen=True):
     phase: str = ""
 
 
-class ClaimingPod(View, frozen=True):
-    """A pod by what it means for claims."""
+class PodWithClaims(View, frozen=True):
+    """A pod and its claims."""
 
     metadata: ObjectMeta
     spec: _PodSpec = _PodSpec()
@@ -53,18 +54,18 @@ class ClaimingPod(View, frozen=True):
 
     @property
     def claims(self) -> list[ObjectKey]:
-        """Keys of the claims that it uses."""
+        """The keys of its claims."""
         names = claim_names(self.metadata.name, self.spec.volumes)
         return [ObjectKey(PERSISTENT_VOLUME_CLAIMS.kind, self.metadata.namespace, name) for name in names]
 
     @property
-    def uses(self) -> bool:
-        """Whether it may be using its claims now."""
+    def may_use_claims(self) -> bool:
+        """True if it is scheduled and not finished."""
         return bool(self.spec.node_name) and self.status.phase not in {"Succeeded", "Failed"}
 
 
-class Volumes:
-    """`directory` is where claims of the default StorageClass get their directories."""
+class PersistentVolumeController:
+    """`directory` contains the volumes of the default StorageClass."""
 
     def __init__(self, client: Client, recorder: EventRecorder, directory: Path) -> None:
         self._client = client
@@ -73,7 +74,7 @@ class Volumes:
         self._volumes = Store[PersistentVolume](metadata=lambda one: one.metadata)
         self._claims = Store[PersistentVolumeClaim](metadata=lambda one: one.metadata)
         self._classes = Store[StorageClass](metadata=lambda one: one.metadata)
-        self._pods = Store[ClaimingPod](
+        self._pods = Store[PodWithClaims](
             metadata=lambda one: one.metadata, indexes={_BY_CLAIM: lambda pod: map(str, pod.claims)}
         )
         self._reported = Deduplicator[str, str]()
@@ -88,7 +89,7 @@ class Volumes:
                 Reflector(client, volumes, self._volumes, convert=PersistentVolume, on_change=self._volume_changed),
                 Reflector(client, claims, self._claims, convert=PersistentVolumeClaim, on_change=self._claim_changed),
                 Reflector(client, STORAGE_CLASSES, self._classes, convert=StorageClass, on_change=self._class_changed),
-                Reflector(client, PODS, self._pods, convert=ClaimingPod, on_change=self._pod_changed),
+                Reflector(client, PODS, self._pods, convert=PodWithClaims, on_change=self._pod_changed),
             ],
             queue=self._queue,
             workers=1,
@@ -98,7 +99,7 @@ class Volumes:
     async def run(self) -> None:
         await self._controller.run()
 
-    # What is looked at again
+    # Event handlers
 
     def _volume_changed(self, before: PersistentVolume | None, after: PersistentVolume | None) -> None:
         volume = after or before
@@ -125,13 +126,13 @@ class Volumes:
             if claim.status.phase != "Bound":
                 self._queue.add(claim.key)
 
-    def _pod_changed(self, before: ClaimingPod | None, after: ClaimingPod | None) -> None:
-        if before is None or after is None or before.uses != after.uses:
+    def _pod_changed(self, before: PodWithClaims | None, after: PodWithClaims | None) -> None:
+        if before is None or after is None or before.may_use_claims != after.may_use_claims:
             for pod in (before, after):
                 for key in pod.claims if pod is not None else ():
                     self._queue.add(key)
 
-    # What is done
+    # Reconciliation
 
     async def _reconcile(self, key: ObjectKey) -> None:
         try:
@@ -140,7 +141,7 @@ class Volumes:
             else:
                 await self._reconcile_claim(key)
         except NotFound:
-            return  # deleted under our hands; its event brings whatever is left to do
+            return  # deleted meanwhile; its event enqueues what is left to do
 
     async def _reconcile_claim(self, key: ObjectKey) -> None:
         claim = self._claims.get(key.namespaced_name)
@@ -159,11 +160,11 @@ class Volumes:
                 await self._bind(claim, volume)
             case binding.Provision(storage_class):
                 await self._provision(claim, storage_class)
-            case binding.Pend(reason, message, warning):
+            case binding.StayPending(reason, message, warning):
                 await self._set_claim_phase(claim, "Pending")
-                self._tell(claim, "Warning" if warning else "Normal", reason, message)
-            case binding.Lose(reason, message):
-                await self._lose(claim, reason, message)
+                self._record(claim, "Warning" if warning else "Normal", reason, message)
+            case binding.MarkLost(reason, message):
+                await self._mark_lost(claim, reason, message)
             case binding.Keep():
                 pass
 
@@ -185,7 +186,7 @@ class Volumes:
             self._queue.add(volume.spec.claim_ref.key)
 
     async def _live_claim(self, volume: PersistentVolume) -> PersistentVolumeClaim | None:
-        """A volume is never given up because a watch is late: a claim that is not known is asked for."""
+        """Reads a claim that is not cached: a volume must not be released because a watch is behind."""
         reference = volume.spec.claim_ref
         if reference is None or not reference.uid:
             return None
@@ -199,7 +200,7 @@ class Volumes:
         return msgspec.convert(live, PersistentVolumeClaim)
 
     async def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
-        """Four writes, volume first; killed in between, the next try finds the half and goes on."""
+        """Four writes, volume first. After a kill in between, the next reconciliation writes the rest."""
         if volume.spec.claim_ref is None or volume.spec.claim_ref.uid != claim.metadata.uid:
             reference = {
                 "apiVersion": "v1",
@@ -230,54 +231,56 @@ class Volumes:
         name = f"pvc-{claim.metadata.uid}"
         path = self._directory / f"{claim.metadata.namespace}-{claim.metadata.name}-{claim.metadata.uid[:8]}"
         path.mkdir(parents=True, exist_ok=True)
-        # Pods may run as anybody; others are kept out by the data directory around it.
+        # Pods may run as any user; the data directory above keeps other users out.
         path.chmod(0o777)
         try:
-            made = await self._client.create(PERSISTENT_VOLUMES, provisioned_volume(claim, storage_class, name, path))
+            created = await self._client.create(
+                PERSISTENT_VOLUMES, provisioned_volume(claim, storage_class, name, path)
+            )
         except AlreadyExists:
-            made = await self._client.get(PERSISTENT_VOLUMES, name)  # made before we were killed
-        volume = msgspec.convert(made, PersistentVolume)
+            created = await self._client.get(PERSISTENT_VOLUMES, name)  # created before a kill
+        volume = msgspec.convert(created, PersistentVolume)
         self._volumes.remember(volume)
-        self._tell(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
+        self._record(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
         await self._bind(claim, volume)
 
-    async def _lose(self, claim: PersistentVolumeClaim, reason: str, message: str) -> None:
+    async def _mark_lost(self, claim: PersistentVolumeClaim, reason: str, message: str) -> None:
         if claim.status.phase == "Lost":
             return
         try:
             live = await self._client.get(PERSISTENT_VOLUMES, claim.spec.volume_name)
         except NotFound:
             live = None
-        if live is not None and binding.keeps_for(msgspec.convert(live, PersistentVolume), claim):
+        if live is not None and binding.is_bound_to(msgspec.convert(live, PersistentVolume), claim):
             self._volumes.remember(msgspec.convert(live, PersistentVolume))
-            return  # the watch was late
+            return  # the watch was behind
         await self._set_claim_phase(claim, "Lost")
-        self._tell(claim, "Warning", reason, message)
+        self._record(claim, "Warning", reason, message)
 
     async def _reclaim(self, volume: PersistentVolume) -> None:
-        """Removes data only below our own directory, and only what we made there."""
+        """Removes only directories that this controller has provisioned."""
         path = Path(volume.spec.host_path.path) if volume.spec.host_path is not None else None
         ours = volume.metadata.annotations.get(binding.PROVISIONED_BY) == binding.PROVISIONER
         if not ours or path is None or path.parent != self._directory:
-            await self._fail_to_reclaim(volume, "its directory was not made by this cluster")
+            await self._set_failed(volume, "its directory was not made by this cluster")
             return
         try:
             if path.exists() and not path.is_symlink():
                 await asyncio.to_thread(shutil.rmtree, path)
         except OSError as error:
-            await self._fail_to_reclaim(volume, f"{error.filename}: {error.strerror}")
+            await self._set_failed(volume, f"{error.filename}: {error.strerror}")
             return
         await self._client.delete(PERSISTENT_VOLUMES, volume.name, uid=volume.metadata.uid)
 
-    async def _fail_to_reclaim(self, volume: PersistentVolume, why: str) -> None:
+    async def _set_failed(self, volume: PersistentVolume, why: str) -> None:
         text = f"The data is not removed: {why}. Remove it and the PersistentVolume by hand."
         await self._set_volume_phase(volume, "Failed")
         self._recorder.record(_reference("PersistentVolume", volume.metadata), "Warning", "VolumeFailedDelete", text)
 
-    # Protection of what is in use
+    # Finalizers that protect claims and volumes in use
 
     async def _protect_claim(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | None:
-        """The claim with its finalizer while it lives; None once it was let go."""
+        """Adds the finalizer. Returns None if the claim is being deleted and its finalizer was removed."""
         finalizers = claim.metadata.finalizers
         if not claim.metadata.terminating:
             if binding.CLAIM_PROTECTION in finalizers:
@@ -290,11 +293,11 @@ class Volumes:
         return None
 
     async def _in_use(self, claim: PersistentVolumeClaim) -> bool:
-        if any(pod.uses for pod in self._pods.by_index(_BY_CLAIM, str(claim.key))):
+        if any(pod.may_use_claims for pod in self._pods.by_index(_BY_CLAIM, str(claim.key))):
             return True
         live = await self._client.list(PODS, namespace=claim.metadata.namespace)
-        pods = (msgspec.convert(one, ClaimingPod) for one in live.items)
-        return any(pod.uses and claim.key in pod.claims for pod in pods)
+        pods = (msgspec.convert(one, PodWithClaims) for one in live.items)
+        return any(pod.may_use_claims and claim.key in pod.claims for pod in pods)
 
     async def _protect_volume(self, volume: PersistentVolume) -> PersistentVolume | None:
         finalizers = volume.metadata.finalizers
@@ -310,7 +313,7 @@ class Volumes:
         await self._patch_volume(volume, {"metadata": {"finalizers": kept}}, remember=False)
         return None
 
-    # Writes: each is bound to the version that was decided upon, and its answer is read back at once
+    # Writes: each has the resourceVersion of the decision as a precondition, and its response is cached
 
     async def _set_claim_phase(self, claim: PersistentVolumeClaim, phase: str) -> None:
         if claim.status.phase != phase:
@@ -327,7 +330,7 @@ class Volumes:
         answer = await self._client.patch(
             PERSISTENT_VOLUME_CLAIMS,
             claim.metadata.name,
-            _bound_to_version(change, claim.metadata),
+            _with_precondition(change, claim.metadata),
             namespace=claim.metadata.namespace,
             subresource=subresource,
         )
@@ -340,20 +343,20 @@ class Volumes:
         self, volume: PersistentVolume, change: Object, *, subresource: str | None = None, remember: bool = True
     ) -> PersistentVolume:
         answer = await self._client.patch(
-            PERSISTENT_VOLUMES, volume.name, _bound_to_version(change, volume.metadata), subresource=subresource
+            PERSISTENT_VOLUMES, volume.name, _with_precondition(change, volume.metadata), subresource=subresource
         )
         written = msgspec.convert(answer, PersistentVolume)
         if remember:
             self._volumes.remember(written)
         return written
 
-    def _tell(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
+    def _record(self, claim: PersistentVolumeClaim, type_: str, reason: str, message: str) -> None:
         if self._reported.update(claim.metadata.uid, [message]):
             self._recorder.record(_reference("PersistentVolumeClaim", claim.metadata), type_, reason, message)
 
 
 def provisioned_volume(claim: PersistentVolumeClaim, storage_class: StorageClass, name: str, path: Path) -> Object:
-    """The volume made for a claim: kept for it from the start, gone with it unless its class says otherwise."""
+    """The volume for a claim: pre-bound to it, with the reclaim policy of the class."""
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -377,7 +380,7 @@ def provisioned_volume(claim: PersistentVolumeClaim, storage_class: StorageClass
 
 
 def default_storage_class() -> Object:
-    """The class that gives every claim that asks for nothing else a directory."""
+    """The default StorageClass: it provisions directories."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -388,7 +391,7 @@ def default_storage_class() -> Object:
     }
 
 
-def _bound_to_version(change: Object, metadata: ObjectMeta) -> Object:
+def _with_precondition(change: Object, metadata: ObjectMeta) -> Object:
     version = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
     return {**change, "metadata": {**change.get("metadata", {}), **version}}
 

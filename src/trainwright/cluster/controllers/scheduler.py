@@ -1,4 +1,4 @@
-"""The scheduler: gives each pending pod its node through the binding subresource, or says on the pod why it waits."""
+"""The scheduler: binds pending pods to nodes, or sets their PodScheduled condition."""
 
 import asyncio
 import logging
@@ -9,11 +9,11 @@ from trainwright.cluster.controllers.scheduler_filters import (
     SCHEDULING_GATED,
     Bind,
     Claim,
-    Occupancy,
+    NodeUsage,
     SchedulableNode,
     SchedulablePod,
-    Wait,
-    place,
+    Unschedulable,
+    schedule,
 )
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 _BY_NODE, _BY_NAMESPACE = "node", "namespace"
 _WITHOUT_NODE = ""
-_PATIENCE = 1.0
-"""Seconds that a pod may wait before its author is told: what comes a moment later, say its claim, is no trouble."""
+_REPORT_DELAY = 1.0
+"""Seconds before a pending pod is reported: an object that follows at once, such as its claim, is no problem."""
 
 
 class Scheduler:
-    """`recorder` speaks as the component `default-scheduler`, which kubectl shows with its events."""
+    """`recorder` has the component `default-scheduler`, which kubectl shows with its events."""
 
     def __init__(
         self, client: Client, recorder: EventRecorder, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -49,10 +49,10 @@ class Scheduler:
         self._claims = Store[Claim](
             metadata=lambda claim: claim.metadata, indexes={_BY_NAMESPACE: lambda claim: (claim.metadata.namespace,)}
         )
-        # Includes pods that we have bound but the watch has not shown so: their resources are spoken for already.
-        self._occupancy = Occupancy()
-        self._waiting_since: dict[str, float] = {}
-        """Of pods that had no place yet, by uid, in the event loop's time."""
+        # Includes pods that are bound but not yet seen so by the watch (assumed pods, in kube-scheduler).
+        self._usage = NodeUsage()
+        self._pending_since: dict[str, float] = {}
+        """When pods without a node were first seen, by uid, in the time of the event loop."""
 
         claims = PERSISTENT_VOLUME_CLAIMS
         self._controller = Controller(
@@ -74,53 +74,50 @@ class Scheduler:
         if pod is None:
             return
         key = _key(pod)
-        if before is not None and (
-            after is None or after.metadata.uid != before.metadata.uid or not after.waits_for_a_node
-        ):
-            self._waiting_since.pop(before.metadata.uid, None)
-        if after is not None and after.waits_for_a_node:
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid or not after.is_pending):
+            self._pending_since.pop(before.metadata.uid, None)
+        if after is not None and after.is_pending:
             self._controller.queue.add(key)
         elif after is not None and after.spec.node_name and not after.finished:
-            self._occupancy.put(key, after.spec.node_name, after)
-        elif key in self._occupancy:
-            self._occupancy.drop(key)
-            self._try_all_again()
+            self._usage.add(key, after.spec.node_name, after)
+        elif key in self._usage:
+            self._usage.remove(key)
+            self._enqueue_pending()
 
     def _node_changed(self, before: SchedulableNode | None, after: SchedulableNode | None) -> None:
-        # Heartbeats change a node every few seconds; only what placement looks at is worth another try.
-        if before is None or after is None or _matters(before) != _matters(after):
-            self._try_all_again()
+        # Heartbeats change a node every few seconds; only fields that the filters use matter.
+        if before is None or after is None or _relevant_fields(before) != _relevant_fields(after):
+            self._enqueue_pending()
 
     def _claim_changed(self, before: Claim | None, after: Claim | None) -> None:
         if before is None or after is None or before.status != after.status:
-            self._try_all_again()
+            self._enqueue_pending()
 
-    def _try_all_again(self) -> None:
+    def _enqueue_pending(self) -> None:
         for pod in self._pods.by_index(_BY_NODE, _WITHOUT_NODE):
-            if pod.waits_for_a_node:
+            if pod.is_pending:
                 self._controller.queue.add(_key(pod))
 
     async def _schedule(self, key: ObjectKey) -> RequeueAfter | None:
         pod = self._pods.get(key.namespaced_name)
-        if pod is None or not pod.waits_for_a_node or key in self._occupancy:
+        if pod is None or not pod.is_pending or key in self._usage:
             return None
-        decision = place(
-            pod, nodes=self._nodes.all(), used=self._occupancy.totals, claims=self._claims_in(pod.metadata.namespace)
+        decision = schedule(
+            pod, nodes=self._nodes.all(), used=self._usage.totals, claims=self._claims_in(pod.metadata.namespace)
         )
         if isinstance(decision, Bind):
             await self._bind(pod, decision)
-        elif (patience := self._patience(pod, decision)) > 0:
-            return RequeueAfter(patience)
+        elif (delay := self._report_delay(pod, decision)) > 0:
+            return RequeueAfter(delay)
         else:
-            await self._explain(pod, decision)
+            await self._report(pod, decision)
         return None
 
-    def _patience(self, pod: SchedulablePod, decision: Wait) -> float:
-        """For how many seconds the pod's author need not be told yet."""
+    def _report_delay(self, pod: SchedulablePod, decision: Unschedulable) -> float:
         if decision.reason == SCHEDULING_GATED:
             return 0.0
         now = asyncio.get_running_loop().time()
-        return self._waiting_since.setdefault(pod.metadata.uid, now) + _PATIENCE - now
+        return self._pending_since.setdefault(pod.metadata.uid, now) + _REPORT_DELAY - now
 
     def _claims_in(self, namespace: str) -> dict[str, Claim]:
         return {claim.metadata.name: claim for claim in self._claims.by_index(_BY_NAMESPACE, namespace)}
@@ -133,27 +130,27 @@ class Scheduler:
             "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": decision.node},
         }
-        # Before the request, not after it: other pods are placed while it is on its way.
-        self._occupancy.put(_key(pod), decision.node, pod)
+        # Before the request, because other pods are scheduled while it is in flight.
+        self._usage.add(_key(pod), decision.node, pod)
         try:
             await self._client.create(PODS, binding, namespace=metadata.namespace, subresource="binding")
         except NotFound:
-            self._occupancy.drop(_key(pod))
+            self._usage.remove(_key(pod))
             return
         except (ApiError, Unreachable):
-            self._occupancy.drop(_key(pod))  # if it was bound after all, the watch will tell
+            self._usage.remove(_key(pod))  # if it was bound after all, the watch shows it
             raise
         about = _reference(pod)
         text = f"Successfully assigned {metadata.namespace}/{metadata.name} to {decision.node}"
         self._recorder.record(about, "Normal", "Scheduled", text)
-        for caution in decision.cautions:
-            self._recorder.record(about, "Warning", caution.reason, caution.message)
+        for warning in decision.warnings:
+            self._recorder.record(about, "Warning", warning.reason, warning.message)
 
-    async def _explain(self, pod: SchedulablePod, decision: Wait) -> None:
-        """Writes the PodScheduled condition, and an event with it, if it does not say so already."""
+    async def _report(self, pod: SchedulablePod, decision: Unschedulable) -> None:
+        """Updates the PodScheduled condition and records an event, if the condition changes."""
         present = {one["type"]: one for one in pod.status.conditions}
-        said = present.get("PodScheduled", {})
-        if (said.get("reason"), said.get("message")) == (decision.reason, decision.message):
+        current = present.get("PodScheduled", {})
+        if (current.get("reason"), current.get("message")) == (decision.reason, decision.message):
             return
         condition = {
             "type": "PodScheduled",
@@ -161,7 +158,7 @@ class Scheduler:
             "reason": decision.reason,
             "message": decision.message,
             "lastProbeTime": None,
-            "lastTransitionTime": said.get("lastTransitionTime") or format_time(self._now()),
+            "lastTransitionTime": current.get("lastTransitionTime") or format_time(self._now()),
         }
         metadata = pod.metadata
         patch: Object = {
@@ -172,7 +169,7 @@ class Scheduler:
             await self._client.patch(PODS, metadata.name, patch, namespace=metadata.namespace, subresource="status")
         except NotFound:
             return
-        if decision.reason != SCHEDULING_GATED:  # its author knows; upstream records no event either
+        if decision.reason != SCHEDULING_GATED:  # upstream records no event either
             self._recorder.record(_reference(pod), "Warning", "FailedScheduling", decision.message)
 
 
@@ -180,7 +177,7 @@ def _node_of(pod: SchedulablePod) -> tuple[str]:
     return (pod.spec.node_name,)
 
 
-def _matters(node: SchedulableNode) -> object:
+def _relevant_fields(node: SchedulableNode) -> object:
     return node.spec, node.status, node.metadata.labels
 
 

@@ -1,7 +1,7 @@
-"""Whether a pod may go to a node: the real scheduler's filters as pure functions, with its words for what is wrong.
+"""The filters of kube-scheduler as pure functions, with its messages.
 
-One rule is softer than upstream's: CPU and memory may be promised more than once. On one machine a job that trains
-slowly beats one that never starts, and the pod's events say so.
+One rule is softer than upstream's: CPU and memory may be overcommitted. On one machine a job that trains slowly is
+better than one that never starts, and the pod's events say so.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from trainwright.cluster.controllers.pod_claims import PodVolume, claim_names
+from trainwright.cluster.controllers.persistentvolume_binding import PodVolume, claim_names
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import (
@@ -23,7 +23,7 @@ from trainwright.objects.quantities import (
 )
 
 SHARED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""What processes can share when it runs short; all other resources (GPUs, pod slots) are counted strictly."""
+"""These may be overcommitted; all others (GPUs, pods) may not."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
 SCHEDULING_GATED = "SchedulingGated"
@@ -84,7 +84,7 @@ class SchedulablePod(View, frozen=True):
     status: SchedulablePodStatus = SchedulablePodStatus()
 
     @property
-    def waits_for_a_node(self) -> bool:
+    def is_pending(self) -> bool:
         return not self.spec.node_name and not self.finished and not self.metadata.terminating
 
     @property
@@ -123,8 +123,8 @@ class Claim(View, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Caution:
-    """What the pod's author should know about a placement: a Warning event."""
+class PlacementWarning:
+    """A Warning event about the placement of a pod."""
 
     reason: str
     message: str
@@ -132,15 +132,15 @@ class Caution:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """The pod goes to `node`."""
+    """The pod is bound to `node`."""
 
     node: str
-    cautions: tuple[Caution, ...] = ()
+    warnings: tuple[PlacementWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """The pod stays pending, for a reason that its PodScheduled condition shows."""
+class Unschedulable:
+    """The pod stays pending; its PodScheduled condition shows reason and message."""
 
     reason: str
     message: str
@@ -148,18 +148,18 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """One resource of which a node has less than its pods, this one included, request."""
+    """A resource of which the pods of a node, with this one, request more than is allocatable."""
 
     wanted: Fraction
     total: Fraction
     allocatable: Fraction
 
 
-class Occupancy:
-    """What the pods of each node occupy: kept as sums, because every placement asks for them."""
+class NodeUsage:
+    """The resources that the pods of each node request, as sums."""
 
     def __init__(self) -> None:
-        self._shares: dict[ObjectKey, tuple[str, Amounts]] = {}
+        self._pods: dict[ObjectKey, tuple[str, Amounts]] = {}
         self._totals: dict[str, dict[str, Fraction]] = {}
 
     @property
@@ -168,70 +168,70 @@ class Occupancy:
         return self._totals
 
     def __contains__(self, key: ObjectKey) -> bool:
-        return key in self._shares
+        return key in self._pods
 
-    def put(self, key: ObjectKey, node: str, pod: SchedulablePod) -> None:
-        """The pod of this key occupies its share of the node, and of no other."""
-        self.drop(key)
+    def add(self, key: ObjectKey, node: str, pod: SchedulablePod) -> None:
+        """Adds the pod to the node, and removes it from any other."""
+        self.remove(key)
         try:
-            amounts = occupied(pod)
+            amounts = pod_usage(pod)
         except QuantityError:
-            # Who named its node itself was never checked; what it cannot say must not keep others from starting.
+            # A pod with spec.nodeName was not checked by the scheduler. It must not keep others from starting.
             amounts = {}
-        self._shares[key] = (node, amounts)
+        self._pods[key] = (node, amounts)
         self._totals[node] = add_amounts([self._totals.get(node, {}), amounts])
 
-    def drop(self, key: ObjectKey) -> None:
-        node, amounts = self._shares.pop(key, ("", {}))
+    def remove(self, key: ObjectKey) -> None:
+        node, amounts = self._pods.pop(key, ("", {}))
         if amounts:
             released = {name: -amount for name, amount in amounts.items()}
             self._totals[node] = add_amounts([self._totals[node], released])
 
 
-def place(
+def schedule(
     pod: SchedulablePod,
     *,
     nodes: Sequence[SchedulableNode],
     used: Mapping[str, Amounts],
     claims: Mapping[str, Claim],
-) -> Bind | Wait:
-    """Where the pod goes, or why not yet. `used`: what each node's pods occupy; `claims`: those of the namespace."""
+) -> Bind | Unschedulable:
+    """Chooses a node. `used` are the requests of each node's pods, `claims` those of the pod's namespace."""
     if pod.spec.scheduling_gates:
-        return Wait(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
+        return Unschedulable(SCHEDULING_GATED, "Scheduling is blocked due to non-empty scheduling gates")
     if not nodes:
-        return Wait("Unschedulable", "no nodes available to schedule pods")
+        return Unschedulable("Unschedulable", "no nodes available to schedule pods")
     try:
-        wanted = occupied(pod)
+        wanted = pod_usage(pod)
     except QuantityError as error:
-        return Wait("Unschedulable", f"resources of pod {pod.metadata.name}: {error}")
+        return Unschedulable("Unschedulable", f"resources of pod {pod.metadata.name}: {error}")
     if problem := _claim_problem(pod, claims):
-        return _unschedulable(len(nodes), [problem], helpless=len(nodes))
+        return _fit_error(len(nodes), [problem], unresolvable=len(nodes))
     problems: dict[str, int] = {}
-    helpless = 0
+    unresolvable = 0
     for node in nodes:
         short = shortages(wanted, parse_amounts(node.status.allocatable), used.get(node.metadata.name, {}))
         found, preemptible = _node_problems(pod, node, short)
         if not found:
-            return Bind(node.metadata.name, _cautions(pod, node, short))
-        helpless += not preemptible
+            return Bind(node.metadata.name, _warnings(pod, node, short))
+        unresolvable += not preemptible
         for text in found:
             problems[text] = problems.get(text, 0) + 1
     lines = sorted(f"{count} {text}" for text, count in problems.items())
-    return _unschedulable(len(nodes), lines, helpless=helpless)
+    return _fit_error(len(nodes), lines, unresolvable=unresolvable)
 
 
-def occupied(pod: SchedulablePod) -> Amounts:
-    """What the pod takes from its node: what it requests, and a slot for itself."""
-    return {**requested(pod), _SLOT: Fraction(1)}
+def pod_usage(pod: SchedulablePod) -> Amounts:
+    """The requests of the pod, and one of the node's pods."""
+    return {**pod_requests(pod), _SLOT: Fraction(1)}
 
 
-def requested(pod: SchedulablePod) -> Amounts:
-    """What the pod needs: its containers together, or an init container if that alone needs more; plus overhead."""
+def pod_requests(pod: SchedulablePod) -> Amounts:
+    """The sum of the containers, or an init container if it requests more; plus overhead."""
     sidecars: list[Amounts] = []
     peaks: list[Amounts] = []
     for container in pod.spec.init_containers:
         amounts = _requests(container)
-        if container.restart_policy == "Always":  # it runs on beside everything after it
+        if container.restart_policy == "Always":  # a sidecar runs beside all later containers
             sidecars.append(amounts)
             peaks.append(add_amounts(sidecars))
         else:
@@ -241,7 +241,7 @@ def requested(pod: SchedulablePod) -> Amounts:
 
 
 def _requests(container: Container) -> Amounts:
-    """A limit without a request is one: the real API server fills it in."""
+    """A limit without a request is the request, as kube-apiserver defaults it."""
     return parse_amounts({**(container.resources.limits or {}), **(container.resources.requests or {})})
 
 
@@ -260,7 +260,7 @@ def _claim_problem(pod: SchedulablePod, claims: Mapping[str, Claim]) -> str | No
 
 
 def _node_problems(pod: SchedulablePod, node: SchedulableNode, short: Mapping[str, Shortage]) -> tuple[list[str], bool]:
-    """The first filter's complaints, in the real scheduler's words and order, and whether fewer pods would help."""
+    """The messages of the first filter that fails, as in kube-scheduler, and whether preemption could help."""
     cordon = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
     if node.spec.unschedulable and not _tolerates(pod, cordon):
         return ["node(s) were unschedulable"], False
@@ -275,7 +275,7 @@ def _node_problems(pod: SchedulablePod, node: SchedulableNode, short: Mapping[st
 
 
 def _taints(node: SchedulableNode) -> Iterable[Taint]:
-    """The node's own, and the one that a real node controller puts on a node that is not ready."""
+    """The taints of the node, and the one that the node lifecycle controller adds if it is not ready."""
     yield from (taint for taint in node.spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "Unknown")
     if ready != "True":
@@ -313,7 +313,7 @@ def _selects(pod: SchedulablePod, node: SchedulableNode) -> bool:
 def _term_matches(term: Mapping[str, Any], labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
     expressions, field_expressions = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not field_expressions:
-        return False  # upstream: an empty term matches nothing
+        return False  # as upstream, an empty term matches nothing
     return all(_expression_matches(one, labels) for one in expressions) and all(
         _expression_matches(one, fields) for one in field_expressions
     )
@@ -342,7 +342,7 @@ def _expression_matches(expression: Mapping[str, Any], labels: Mapping[str, str]
 
 
 def shortages(wanted: Amounts, allocatable: Amounts, used: Amounts) -> dict[str, Shortage]:
-    """What a node would be short of. One that does not say how many pods it takes takes any number."""
+    """The resources of which a node has too little. Without allocatable pods their number is not limited."""
     nothing = Fraction(0)
     return {
         name: Shortage(amount, total, limit)
@@ -352,11 +352,13 @@ def shortages(wanted: Amounts, allocatable: Amounts, used: Amounts) -> dict[str,
     }
 
 
-def _cautions(pod: SchedulablePod, node: SchedulableNode, short: Mapping[str, Shortage]) -> tuple[Caution, ...]:
+def _warnings(
+    pod: SchedulablePod, node: SchedulableNode, short: Mapping[str, Shortage]
+) -> tuple[PlacementWarning, ...]:
     return (*_overcommitment(node, short), *_ignored_scheduler(pod), *_ignored_affinity(pod))
 
 
-def _overcommitment(node: SchedulableNode, short: Mapping[str, Shortage]) -> Iterable[Caution]:
+def _overcommitment(node: SchedulableNode, short: Mapping[str, Shortage]) -> Iterable[PlacementWarning]:
     amounts = ", ".join(
         f"{format_quantity(shortage.total)} {name} of {format_quantity(shortage.allocatable)}"
         for name, shortage in sorted(short.items())
@@ -366,32 +368,34 @@ def _overcommitment(node: SchedulableNode, short: Mapping[str, Shortage]) -> Ite
             f"With this pod the pods on node {node.metadata.name} request {amounts}: they share the machine, and may "
             "be slow or run out of memory. Lower the requests, or run fewer pods at a time."
         )
-        yield Caution("Overcommitted", text)
+        yield PlacementWarning("Overcommitted", text)
 
 
-def _ignored_scheduler(pod: SchedulablePod) -> Iterable[Caution]:
+def _ignored_scheduler(pod: SchedulablePod) -> Iterable[PlacementWarning]:
     if pod.spec.scheduler_name not in {"", DEFAULT_SCHEDULER}:
         text = (
             f'spec.schedulerName "{pod.spec.scheduler_name}" does not run on this cluster: {DEFAULT_SCHEDULER} placed '
             "the pod, without that scheduler's rules (gangs, queues)."
         )
-        yield Caution("UnknownScheduler", text)
+        yield PlacementWarning("UnknownScheduler", text)
 
 
-def _ignored_affinity(pod: SchedulablePod) -> Iterable[Caution]:
+def _ignored_affinity(pod: SchedulablePod) -> Iterable[PlacementWarning]:
     for kind in ("podAffinity", "podAntiAffinity"):
         rules = (pod.spec.affinity or {}).get(kind) or {}
         if rules.get("requiredDuringSchedulingIgnoredDuringExecution"):
             text = f"spec.affinity.{kind} is not honoured: this cluster is one machine, so all pods share its node."
-            yield Caution("IgnoredAffinity", text)
+            yield PlacementWarning("IgnoredAffinity", text)
 
 
-def _unschedulable(nodes: int, problems: Sequence[str], *, helpless: int) -> Wait:
-    """The real scheduler adds what preemption, which nobody here needs, would have brought."""
+def _fit_error(nodes: int, problems: Sequence[str], *, unresolvable: int) -> Unschedulable:
+    """As in kube-scheduler, with the result of preemption, which there is none of here."""
     outcome = []
-    if nodes - helpless:
-        outcome.append(f"{nodes - helpless} No preemption victims found for incoming pod.")
-    if helpless:
-        outcome.append(f"{helpless} Preemption is not helpful for scheduling.")
+    if nodes - unresolvable:
+        outcome.append(f"{nodes - unresolvable} No preemption victims found for incoming pod.")
+    if unresolvable:
+        outcome.append(f"{unresolvable} Preemption is not helpful for scheduling.")
     available = f"0/{nodes} nodes are available: "
-    return Wait("Unschedulable", f"{available}{', '.join(problems)}. preemption: {available}{' '.join(outcome)}")
+    return Unschedulable(
+        "Unschedulable", f"{available}{', '.join(problems)}. preemption: {available}{' '.join(outcome)}"
+    )

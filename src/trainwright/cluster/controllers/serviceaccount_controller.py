@@ -1,4 +1,4 @@
-"""Gives each namespace its ServiceAccount `default`, which pods and tools expect to find there."""
+"""The service account controller: creates the ServiceAccount `default` in each namespace."""
 
 import logging
 
@@ -20,7 +20,7 @@ class _Named(View, frozen=True):
     metadata: ObjectMeta
 
 
-class ServiceAccounts:
+class ServiceAccountController:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._namespaces = Store[_Named](metadata=lambda one: one.metadata)
@@ -38,7 +38,7 @@ class ServiceAccounts:
             ),
         ]
         self._controller: Controller[str] = Controller(
-            self._ensure, log=log, reflectors=reflectors, workers=2, retry_log_level=logging.DEBUG
+            self._reconcile, log=log, reflectors=reflectors, workers=2, retry_log_level=logging.DEBUG
         )
 
     async def run(self) -> None:
@@ -52,14 +52,14 @@ class ServiceAccounts:
         if after is None and before is not None:
             self._controller.queue.add(before.metadata.namespace)
 
-    async def _ensure(self, name: str) -> None:
+    async def _reconcile(self, name: str) -> None:
         namespace = self._namespaces.get(name)
         if namespace is None or namespace.metadata.terminating or self._accounts.get(f"{name}/{_DEFAULT}") is not None:
             return
         try:
             await self._client.create(SERVICE_ACCOUNTS, default_account(name))
         except (AlreadyExists, NotFound):
-            return  # it is there, or the namespace is gone
+            return  # it exists, or the namespace was deleted
 
 
 def default_account(namespace: str) -> Object:
