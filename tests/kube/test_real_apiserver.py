@@ -1,4 +1,4 @@
-"""The client and everything on it against a real kube-apiserver: what a model of ours cannot vouch for."""
+"""Client, reflector and recorder on a real kube-apiserver."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -52,7 +52,7 @@ async def eventually(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_the_life_of_an_object(client: Client) -> None:
+async def test_create_read_update_delete(client: Client) -> None:
     created = await client.create(CONFIG_MAPS, config_map("a", x="1"))
     assert await client.get(CONFIG_MAPS, "a") == created
     with pytest.raises(AlreadyExists, match='configmaps "a" already exists'):
@@ -69,7 +69,7 @@ async def test_the_life_of_an_object(client: Client) -> None:
         await client.get(CONFIG_MAPS, "a")
 
 
-async def test_refusals_have_their_kind(client: Client, control_plane: ControlPlane) -> None:
+async def test_errors_have_their_class(client: Client, control_plane: ControlPlane) -> None:
     with pytest.raises(Invalid, match="Invalid value"):
         await client.create(CONFIG_MAPS, config_map("Bad_Name"))
     async with Client(replace(control_plane.config, token="wrong")) as stranger:
@@ -88,7 +88,7 @@ async def test_a_list_in_pages_is_the_list_in_one_piece(client: Client, real_nam
     assert {item["kind"] for item in paged.items} == {"ConfigMap"}
 
 
-async def test_a_stranger_on_the_servers_port_is_not_trusted(control_plane: ControlPlane) -> None:
+async def test_server_with_an_unknown_certificate_is_not_trusted(control_plane: ControlPlane) -> None:
     unknown = replace(control_plane.config, ca_data=None)
     async with Client(unknown) as client:
         with pytest.raises(Unreachable, match=r"cannot trust the certificate of https://127\.0\.0\.1:\d+: self.signed"):
@@ -102,7 +102,7 @@ async def test_a_stranger_on_the_servers_port_is_not_trusted(control_plane: Cont
         assert (await careless.list(PODS)).resource_version
 
 
-async def test_the_certificate_is_checked_for_the_name_that_is_told(control_plane: ControlPlane) -> None:
+async def test_certificate_is_checked_for_tls_server_name(control_plane: ControlPlane) -> None:
     right = replace(control_plane.config, tls_server_name="kubernetes.default.svc")
     wrong = replace(control_plane.config, tls_server_name="wrong.example")
     with SyncClient(right) as sync:
@@ -116,7 +116,7 @@ async def test_the_certificate_is_checked_for_the_name_that_is_told(control_plan
             await client.list(PODS)
 
 
-async def test_a_proxy_is_asked_for_a_tunnel(control_plane: ControlPlane) -> None:
+async def test_proxy_opens_a_tunnel_for_https(control_plane: ControlPlane) -> None:
     async with tunnelling_proxy() as (url, asked):
         config = replace(control_plane.config, proxy_url=url.replace("//", "//ada:pw@"))
         async with Client(config) as client:
@@ -128,7 +128,7 @@ async def test_a_proxy_is_asked_for_a_tunnel(control_plane: ControlPlane) -> Non
     assert all("Proxy-Authorization: Basic YWRhOnB3" in request for request in asked)
 
 
-async def test_a_store_follows_the_server_and_knows_our_own_writes_first(client: Client, real_namespace: str) -> None:
+async def test_store_follows_the_server_and_holds_own_writes_first(client: Client, real_namespace: str) -> None:
     await client.create(CONFIG_MAPS, config_map("before"))
     store: Store[ConfigMap] = Store(metadata=lambda item: item.metadata)
     changes: list[tuple[str | None, str | None]] = []

@@ -1,4 +1,4 @@
-"""Every kind of patch on the real API server: what it changes, whom it conflicts with, and how that is told."""
+"""Every kind of patch on the real API server: changes, conflicts and errors."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -51,11 +51,11 @@ class TestMerge:
             await client.patch(CONFIG_MAPS, "a", {"metadata": {"uid": "another"}, "data": {"x": "3"}})
         assert (await client.get(CONFIG_MAPS, "a"))["data"] == {"x": "2"}
 
-    async def test_nothing_is_made_by_it(self, client: Client) -> None:
+    async def test_patch_does_not_create_an_object(self, client: Client) -> None:
         with pytest.raises(NotFound):
             await client.patch(CONFIG_MAPS, "nobody", {"data": {"x": "1"}})
 
-    async def test_the_status_has_a_door_of_its_own(self, client: Client) -> None:
+    async def test_status_is_changed_only_through_its_subresource(self, client: Client) -> None:
         jobs = KINDS["PyTorchJob"].resource
         await client.create(jobs, JobBuilder().master().raw() | {"metadata": {"name": "j"}})
         status = {"status": {"conditions": [{"type": "Created", "status": "True"}]}}
@@ -65,7 +65,7 @@ class TestMerge:
 
 
 class TestJson:
-    async def test_operations_are_all_done_or_none(self, client: Client) -> None:
+    async def test_json_patch_is_atomic(self, client: Client) -> None:
         await client.create(CONFIG_MAPS, config_map(x="1"))
         good = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "replace", "path": "/data/x", "value": "2"}]
         assert (await client.patch(CONFIG_MAPS, "a", good, kind=PatchKind.JSON))["data"] == {"x": "2"}
@@ -84,14 +84,14 @@ class TestStrategic:
         images = {container["name"]: container["image"] for container in patched["spec"]["containers"]}
         assert images == {"main": "old", "side": "new"}
 
-    async def test_custom_resources_have_no_such_thing(self, client: Client) -> None:
+    async def test_custom_resources_reject_strategic_merge_patches(self, client: Client) -> None:
         with pytest.raises(ApiError, match="accepted media types include") as refused:
             await client.patch(KINDS["PyTorchJob"].resource, "j", {}, kind=PatchKind.STRATEGIC)
         assert refused.value.code == 415
 
 
 class TestApply:
-    async def test_it_makes_what_is_missing_and_takes_back_what_is_left_out(self, client: Client) -> None:
+    async def test_apply_creates_and_removes_fields_that_it_owned(self, client: Client) -> None:
         await apply(client, config_map(x="1", y="1"), "me")
         unchanged = await apply(client, config_map(x="1", y="1"), "me")
         assert (await apply(client, config_map(x="1", y="1"), "me")) == unchanged
@@ -115,12 +115,12 @@ class TestApply:
         with pytest.raises(Conflict, match='conflict with "grace"'):
             await apply(client, config_map(x="1"), "ada")
 
-    async def test_it_needs_a_name_for_the_manager(self, client: Client) -> None:
+    async def test_apply_requires_a_field_manager(self, client: Client) -> None:
         with pytest.raises(Invalid, match="fieldManager: Required value: is required for apply patch"):
             await client.patch(CONFIG_MAPS, "a", config_map(), kind=PatchKind.APPLY)
 
 
-async def test_a_broken_rule_names_its_field(client: Client) -> None:
+async def test_invalid_field_is_named(client: Client) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
     with pytest.raises(Invalid) as refused:
         await client.create(PODS, pod)

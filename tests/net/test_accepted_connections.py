@@ -17,7 +17,7 @@ class HangUp(asyncio.Protocol):
 
 
 @pytest.mark.parametrize("rounds", range(6))
-async def test_whoever_has_connected_is_not_forgotten(rounds: int) -> None:
+async def test_accepted_connections_are_served_before_the_server_closes(rounds: int) -> None:
     """At one of these moments the connection has been accepted, and is not yet in the server's hands."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(HangUp, "127.0.0.1", 0)

@@ -107,7 +107,7 @@ class Cursed(PyTorch):
         return super().pod_shapes(job, addresses)
 
 
-async def test_an_error_of_our_own_in_one_job_does_not_stop_others(
+async def test_unexpected_error_in_one_job_does_not_stop_others(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_operator(client, namespace=real_namespace, frameworks={"pytorch": Cursed()}):
@@ -117,7 +117,7 @@ async def test_an_error_of_our_own_in_one_job_does_not_stop_others(
     assert f"PyTorchJob/{real_namespace}/cursed: unexpected error" in caplog.text
 
 
-async def test_an_error_of_our_own_is_one_event_on_the_job_however_often_it_is_retried(
+async def test_unexpected_error_is_one_event_however_often_it_is_retried(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -173,7 +173,7 @@ async def test_restarts_by_the_kubelet_count_against_the_backoff_limit(client: C
     )
 
 
-async def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_and_goes(
+async def test_running_job_that_is_edited_to_be_invalid_is_cleaned_up_and_deleted(
     client: Client, real_namespace: str
 ) -> None:
     async with running_kubelet(client, real_namespace), running_operator(client, namespace=real_namespace):
@@ -190,7 +190,7 @@ async def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_and_
     assert any(reason == "PyTorchJobFailedValidation" for _, reason, _ in told)
 
 
-async def test_only_the_given_namespace_is_looked_after(client: Client, real_namespace: str) -> None:
+async def test_only_the_given_namespace_is_reconciled(client: Client, real_namespace: str) -> None:
     other = f"{real_namespace}-other"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": other}})
     async with running_operator(client, namespace=real_namespace) as operator:
@@ -202,9 +202,7 @@ async def test_only_the_given_namespace_is_looked_after(client: Client, real_nam
     await client.delete(NAMESPACES, other)
 
 
-async def test_a_taken_name_is_reported_and_the_job_goes_on_when_it_is_free(
-    client: Client, real_namespace: str
-) -> None:
+async def test_name_conflict_is_reported_and_resolved(client: Client, real_namespace: str) -> None:
     foreign = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -224,7 +222,7 @@ async def test_a_taken_name_is_reported_and_the_job_goes_on_when_it_is_free(
         await eventually(lambda: owned_pods(client, real_namespace), lambda names: "late-worker-0" in names)
 
 
-async def test_what_stands_is_one_event_through_all_restarts(client: Client, real_namespace: str) -> None:
+async def test_standing_warning_is_one_event_through_all_restarts(client: Client, real_namespace: str) -> None:
     wrong = JobBuilder("wrong", namespace=real_namespace).master().annotation("trainwright.dev/restart-scope", "galaxy")
 
     async def told() -> list[str]:
@@ -240,7 +238,7 @@ async def test_what_stands_is_one_event_through_all_restarts(client: Client, rea
     assert len(first) == 1
 
 
-async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client: Client) -> None:
+async def test_child_enqueues_the_job_that_owns_it_or_that_its_label_names(client: Client) -> None:
     operator = Operator(client)
     operator.ready.set()
     for name in ("ours", "nobodys", "strangers"):
@@ -256,7 +254,7 @@ async def test_a_child_wakes_the_job_that_owns_it_or_whose_name_it_holds(client:
     assert [*map(str, woken)] == ["PyTorchJob/team/ours", "PyTorchJob/team/nobodys", "PyTorchJob/team/strangers"]
 
 
-async def test_a_job_that_nobody_has_looked_at_goes_ahead_of_the_news_of_others(client: Client) -> None:
+async def test_new_job_comes_before_others(client: Client) -> None:
     operator = Operator(client)
     operator.ready.set()
     for job in (JobBuilder("old").master().status(STARTED), JobBuilder("new").master()):
@@ -264,7 +262,7 @@ async def test_a_job_that_nobody_has_looked_at_goes_ahead_of_the_news_of_others(
     assert [str(await operator._queue.get()) for _ in range(2)] == ["PyTorchJob/team/new", "PyTorchJob/team/old"]
 
 
-async def test_what_concerns_no_job_that_is_known_wakes_none(client: Client) -> None:
+async def test_child_of_an_unknown_job_enqueues_nothing(client: Client) -> None:
     operator = Operator(client)
     operator.ready.set()
     for child in (PodBuilder(job="gone"), PodBuilder(job="never-there").owner(None)):
@@ -272,7 +270,7 @@ async def test_what_concerns_no_job_that_is_known_wakes_none(client: Client) -> 
     assert len(operator._queue) == 0
 
 
-async def test_a_job_that_is_gone_leaves_nothing_behind_in_memory(client: Client, real_namespace: str) -> None:
+async def test_deleted_job_leaves_nothing_in_memory(client: Client, real_namespace: str) -> None:
     async with running_operator(client, namespace=real_namespace) as operator:
         builder = JobBuilder("patient", namespace=real_namespace).master()
         await submit(client, builder.run_policy(activeDeadlineSeconds=10**6))
@@ -283,7 +281,7 @@ async def test_a_job_that_is_gone_leaves_nothing_behind_in_memory(client: Client
         await eventually(lambda: remembered(operator), lambda keys: not keys)
 
 
-async def test_a_stopped_operator_has_told_of_all_it_did(client: Client, real_namespace: str) -> None:
+async def test_stopped_operator_has_recorded_all_events(client: Client, real_namespace: str) -> None:
     async with running_operator(client, namespace=real_namespace):
         await submit(client, JobBuilder("brief", namespace=real_namespace).master().workers(8))
         await eventually(lambda: pods(client, real_namespace), lambda names: len(names) > 0)
@@ -313,7 +311,7 @@ async def test_the_api_server_may_restart_at_any_time(
     }
 
 
-async def test_an_operator_that_is_killed_mid_way_goes_on_where_it_was(
+async def test_operator_continues_after_a_kill(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
     """SIGKILL while pods are being created, four times over; no rank ever gets a second pod, nothing is counted."""

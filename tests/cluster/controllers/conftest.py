@@ -1,4 +1,4 @@
-"""Where controllers are tried: on the embedded cluster with all of them running, and on a real control plane."""
+"""The servers for controller tests: the embedded cluster with all controllers, and a real control plane."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass

@@ -57,7 +57,7 @@ async def delete(arena: Arena, obj: Object, propagation: str = "Background", res
     await arena.client.delete(resource, obj["metadata"]["name"], namespace=arena.namespace, propagation=propagation)
 
 
-async def test_dependents_of_all_kinds_and_depths_go_with_their_owner(arena: Arena) -> None:
+async def test_dependents_of_all_kinds_and_depths_are_deleted_with_their_owner(arena: Arena) -> None:
     owner, bystander = await make(arena, "owner"), await make(arena, "bystander")
     secret, service = (
         await make(arena, "child", owner, resource=SECRETS),
@@ -84,7 +84,7 @@ async def test_accounts_and_roles_are_deleted_with_their_owner(arena: Arena) -> 
         await gone(arena, child, resource)
 
 
-async def test_an_object_with_two_owners_goes_with_the_last(arena: Arena) -> None:
+async def test_object_with_two_owners_is_deleted_with_the_last(arena: Arena) -> None:
     first, second = await make(arena, "first"), await make(arena, "second")
     child = await make(arena, "child", first, second)
     await delete(arena, first)
@@ -126,7 +126,7 @@ async def test_foreground_deletion_keeps_the_owner_until_its_dependents_are_gone
     await gone(arena, owner)
 
 
-async def test_orphans_stay_and_forget_their_owner(arena: Arena) -> None:
+async def test_orphans_are_kept_without_owner_reference(arena: Arena) -> None:
     owner = await make(arena, "owner")
     child = await make(arena, "child", owner)
     await delete(arena, owner, "Orphan")
@@ -177,7 +177,7 @@ async def test_custom_kinds_own_and_are_owned(embedded: Arena, widgets: Resource
     await gone(embedded, child)
 
 
-async def test_an_owner_of_a_kind_that_nobody_knows_is_not_taken_for_gone(embedded: Arena) -> None:
+async def test_owner_of_an_unknown_kind_is_not_taken_as_deleted(embedded: Arena) -> None:
     unknown = {"apiVersion": "nobody.example.com/v1", "kind": "Unknown", "metadata": {"name": "x", "uid": "u"}}
     kept = await make(embedded, "kept", unknown)
     absent = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "never-was", "uid": "u2"}}
@@ -209,7 +209,7 @@ async def test_a_dependent_that_is_seen_before_its_owner_is_not_garbage(embedded
     assert all(await asyncio.gather(*(exists(embedded, child) for child in children)))
 
 
-async def test_a_deleted_namespace_takes_everything_in_it_along(arena: Arena) -> None:
+async def test_content_of_a_deleted_namespace_is_deleted(arena: Arena) -> None:
     name = f"{arena.namespace}-inner"
     await arena.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     inner = Arena(arena.client, name, embedded=arena.embedded, directory=arena.directory)

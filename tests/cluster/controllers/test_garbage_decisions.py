@@ -27,13 +27,13 @@ def test_an_object_without_owners_or_with_all_of_them_stays() -> None:
     assert decide(owned("a", "b"), [SOLID, SOLID], has_dependents=True) == Keep()
 
 
-def test_one_owner_that_stays_keeps_the_object_and_the_others_are_let_go() -> None:
+def test_one_solid_owner_keeps_the_object_and_other_references_are_removed() -> None:
     assert decide(owned("a", "b", "c"), [DANGLING, SOLID, WAITING], has_dependents=True) == RemoveReferences(
         frozenset({"a", "c"})
     )
 
 
-def test_without_an_owner_it_is_deleted_as_it_asks_for() -> None:
+def test_object_without_owners_is_deleted_by_its_finalizers() -> None:
     assert decide(owned("a"), [DANGLING], has_dependents=True) == Delete("Background")
     assert decide(owned("a", finalizers=("orphan",)), [DANGLING], has_dependents=True) == Delete("Orphan")
     assert decide(owned("a", finalizers=("foregroundDeletion",)), [DANGLING], has_dependents=False) == Delete(
@@ -47,9 +47,7 @@ def test_an_owner_that_waits_makes_its_dependents_wait_for_theirs() -> None:
 
 
 @given(st.lists(st.sampled_from(OwnerState), max_size=5), st.booleans())
-def test_nothing_is_deleted_while_any_owner_stays_and_nothing_is_kept_for_the_dead_alone(
-    states: list[OwnerState], has_dependents: bool
-) -> None:
+def test_object_is_deleted_if_and_only_if_no_owner_is_solid(states: list[OwnerState], has_dependents: bool) -> None:
     decision = decide(owned(*(str(number) for number in range(len(states)))), states, has_dependents=has_dependents)
     assert isinstance(decision, Delete) == (bool(states) and SOLID not in states)
     assert isinstance(decision, Keep) == all(state is SOLID for state in states)
@@ -62,7 +60,7 @@ def test_a_foreground_deletion_waits_only_for_dependents_that_block_it() -> None
     assert blocking_dependents(owner, [blocking, free, elsewhere]) == [blocking]
 
 
-def test_two_that_own_each_other_do_not_wait_for_ever() -> None:
+def test_objects_that_own_each_other_do_not_block() -> None:
     one = owned("two", uid="one", going=True, finalizers=("foregroundDeletion",))
     two = owned("one", uid="two", going=True, finalizers=("foregroundDeletion",))
     assert blocking_dependents(one, [two]) == []

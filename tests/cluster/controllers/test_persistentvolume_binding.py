@@ -114,7 +114,7 @@ def test_a_volume_that_does_not_fit_is_not_taken(unfit: PersistentVolume) -> Non
     assert step(claim(), unfit) == StayPending("FailedBinding", message)
 
 
-def test_a_volume_kept_for_the_claim_goes_before_a_smaller_one_and_regardless_of_class() -> None:
+def test_pre_bound_volume_wins_over_a_smaller_one_of_any_class() -> None:
     kept = volume("kept", size="90Gi", storageClassName="manual", claimRef=kept_for("data"))
     assert step(claim(storageClassName=""), volume("small", size="5Gi"), kept) == Bind(kept)
 
@@ -166,9 +166,7 @@ def test_a_class_of_ours_provisions_when_no_volume_fits() -> None:
         ({"size": "lots"}, {}, "FailedBinding", "spec.resources.requests.storage: 'lots' is not a quantity"),
     ],
 )
-def test_a_claim_that_waits_says_for_what(
-    spec: dict[str, Any], one: dict[str, Any] | None, reason: str, part: str
-) -> None:
+def test_pending_claim_has_a_reason(spec: dict[str, Any], one: dict[str, Any] | None, reason: str, part: str) -> None:
     classes = () if one is None else (storage_class(**one),)
     pending = step(claim(storageClassName="standard", **spec), classes=classes)
     assert isinstance(pending, StayPending)
@@ -209,7 +207,7 @@ def test_a_class_may_wait_for_the_first_pod() -> None:
         ),
     ],
 )
-def test_a_named_volume_that_cannot_be_had_is_waited_for(
+def test_claim_waits_for_a_named_volume_that_cannot_be_bound(
     named: PersistentVolume | None, reason: str, message: str
 ) -> None:
     pending = step(claim(volumeName="pv"), *([named] if named else []))
@@ -234,7 +232,7 @@ def test_a_bound_claim_whose_volume_is_gone_or_another_claims_is_lost() -> None:
     assert stolen.reason == "ClaimMisbound"
 
 
-def test_a_claim_that_is_going_away_takes_no_volume() -> None:
+def test_terminating_claim_is_not_bound() -> None:
     assert step(claim(metadata={"deletionTimestamp": "2026-11-15T04:00:00Z"}), volume()) == Keep()
 
 

@@ -130,7 +130,7 @@ async def test_a_claim_finds_its_volume_by_labels_and_both_say_so(storage: Arena
     )
 
 
-async def test_a_volume_kept_by_name_is_released_when_its_claim_goes_and_its_data_is_left_alone(storage: Arena) -> None:
+async def test_pre_bound_volume_is_released_with_its_data_when_its_claim_is_deleted(storage: Arena) -> None:
     volume = unique("pv")
     await make_volume(storage, volume, storageClassName="manual", persistentVolumeReclaimPolicy="Retain")
     await storage.client.create(
@@ -146,7 +146,7 @@ async def test_a_volume_kept_by_name_is_released_when_its_claim_goes_and_its_dat
     await volume_gone(storage, volume)
 
 
-async def test_a_class_of_ours_gives_a_directory_and_takes_it_back_with_the_claim(storage: Arena) -> None:
+async def test_default_class_provisions_a_directory_and_removes_it_with_the_claim(storage: Arena) -> None:
     async with storage_class(storage, provisioner="trainwright.dev/host-path", reclaimPolicy="Delete") as name:
         await storage.client.create(PERSISTENT_VOLUME_CLAIMS, claim_of(storage, storageClassName=name))
         claim = await claim_that(storage, bound)
@@ -163,7 +163,7 @@ async def test_a_class_of_ours_gives_a_directory_and_takes_it_back_with_the_clai
         assert not path.exists()
 
 
-async def test_a_claim_that_no_volume_fits_waits_and_says_why_once(storage: Arena) -> None:
+async def test_claim_without_a_fitting_volume_stays_pending_with_one_event(storage: Arena) -> None:
     async with storage_class(storage, provisioner="ebs.csi.aws.com") as name:
         await storage.client.create(PERSISTENT_VOLUME_CLAIMS, claim_of(storage, storageClassName=name))
         expected = [("Normal", "ExternalProvisioning")]
@@ -181,7 +181,7 @@ async def test_a_claim_that_no_volume_fits_waits_and_says_why_once(storage: Aren
         await volume_gone(storage, small)
 
 
-async def test_a_directory_that_is_not_ours_is_never_removed(storage: Arena, tmp_path: Path) -> None:
+async def test_directory_that_was_not_provisioned_is_never_removed(storage: Arena, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     volume = unique("pv")
@@ -235,7 +235,7 @@ async def test_a_claim_in_use_stays_until_its_pod_has_ended(embedded: Arena) -> 
     await eventually(claims, lambda names: names == ["other"])
 
 
-async def test_a_claim_whose_volume_was_taken_away_is_lost(storage: Arena) -> None:
+async def test_claim_whose_volume_was_deleted_is_lost(storage: Arena) -> None:
     volume = unique("pv")
     await make_volume(storage, volume, storageClassName="manual")
     await storage.client.create(

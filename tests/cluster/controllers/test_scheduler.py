@@ -180,7 +180,7 @@ async def test_a_pod_waits_for_its_claim_and_goes_when_it_is_bound(embedded: Are
         await pod_that(embedded, "user", placed)
 
 
-async def test_a_claim_that_comes_with_its_pod_is_no_trouble(embedded: Arena) -> None:
+async def test_claim_that_is_created_with_its_pod_causes_no_event(embedded: Arena) -> None:
     async with node(embedded) as name:
         volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
         await make_pod(embedded, "user", name, volumes=[volume])

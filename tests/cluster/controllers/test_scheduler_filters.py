@@ -70,7 +70,7 @@ def message(decision: Bind | Unschedulable) -> str:
     return decision.message
 
 
-def test_a_plain_pod_goes_to_the_node_without_a_word() -> None:
+def test_plain_pod_is_bound_without_warnings() -> None:
     assert decide(pod()) == Bind("local")
 
 
@@ -110,7 +110,7 @@ def test_a_node_that_takes_no_pods_is_described_as_the_real_scheduler_does(on: S
         {"key": "team", "operator": "Equal", "value": "vision", "effect": "NoSchedule"},
     ],
 )
-def test_a_tolerated_taint_is_no_obstacle(toleration: dict[str, str]) -> None:
+def test_tolerated_taint_is_ignored(toleration: dict[str, str]) -> None:
     tainted = node(taints=[{"key": "team", "value": "vision", "effect": "NoSchedule"}])
     assert decide(pod(tolerations=[toleration]), tainted) == Bind("local")
 
@@ -166,7 +166,7 @@ def test_selectors_and_required_node_affinity_are_obeyed(spec: dict[str, Any], f
         assert message(decision) == expected
 
 
-def test_gpus_are_never_promised_twice() -> None:
+def test_gpus_are_never_overcommitted() -> None:
     machine = node(allocatable={"nvidia.com/gpu": "2"})
     one, two = pod("a", requests={"nvidia.com/gpu": "1"}), pod("b", requests={"nvidia.com/gpu": 2})
     assert decide(one, machine, pod("c", requests={"nvidia.com/gpu": 1})) == Bind("local")

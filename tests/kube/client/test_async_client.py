@@ -1,4 +1,4 @@
-"""Both clients over a real socket: the same behaviour, whether one awaits it or not."""
+"""Both clients over a real socket: the asynchronous and the blocking one behave the same."""
 
 import asyncio
 import gc
@@ -142,14 +142,14 @@ async def test_a_list_is_put_together_from_its_pages(server: ScriptedServer, cal
     ]
 
 
-async def test_a_refusal_is_raised_as_its_kind(server: ScriptedServer, caller: Caller) -> None:
+async def test_error_response_is_raised_as_its_class(server: ScriptedServer, caller: Caller) -> None:
     server.will(answer({"kind": "Status", "code": 404, "message": 'pods "p" not found'}, status=404))
     client = caller.client(server.config)
     with pytest.raises(NotFound, match='pods "p" not found'):
         await caller.call(client.get, PODS, "p")
 
 
-async def test_a_busy_server_is_asked_again_when_it_says(server: ScriptedServer, caller: Caller) -> None:
+async def test_retry_after_is_honoured(server: ScriptedServer, caller: Caller) -> None:
     busy = answer({"kind": "Status", "code": 429}, status=429, headers={"Retry-After": "0"})
     server.will(busy, busy, answer(POD, status=201))
     client = caller.client(server.config)
@@ -157,7 +157,7 @@ async def test_a_busy_server_is_asked_again_when_it_says(server: ScriptedServer,
     assert len(server.seen) == 3
 
 
-async def test_without_retries_the_first_answer_stands(server: ScriptedServer, caller: Caller) -> None:
+async def test_without_retries_the_first_response_is_returned(server: ScriptedServer, caller: Caller) -> None:
     server.will(answer(b"", status=429, headers={"Retry-After": "0"}))
     client = caller.client(server.config, retries=False)
     with pytest.raises(TooManyRequests):
@@ -170,7 +170,7 @@ async def test_a_read_is_repeated_after_a_broken_connection(server: ScriptedServ
     assert await caller.call(client.get, PODS, "p") == POD
 
 
-async def test_a_create_that_may_have_been_done_is_not_repeated(server: ScriptedServer, caller: Caller) -> None:
+async def test_create_is_not_repeated_after_a_broken_connection(server: ScriptedServer, caller: Caller) -> None:
     server.will(cut, answer(POD, status=201))
     client = caller.client(server.config)
     with pytest.raises(Unreachable, match=f"lost the connection to {server.url}"):
@@ -178,7 +178,7 @@ async def test_a_create_that_may_have_been_done_is_not_repeated(server: Scripted
     assert len(server.seen) == 1
 
 
-async def test_a_server_that_does_not_answer_is_given_up(server: ScriptedServer, caller: Caller) -> None:
+async def test_server_that_does_not_respond_times_out(server: ScriptedServer, caller: Caller) -> None:
     server.will(stream(then="hang"))
     client = caller.client(server.config, timeout=0.1)
     with pytest.raises(Unreachable, match=f"no response from {server.url} in time"):
@@ -217,7 +217,7 @@ async def test_a_version_that_is_too_old_ends_a_watch(server: ScriptedServer, ca
             await caller.collect(client.watch, PODS, resource_version="1")
 
 
-async def test_what_came_before_a_stream_broke_is_not_lost(server: ScriptedServer, caller: Caller) -> None:
+async def test_lines_before_a_broken_stream_are_delivered(server: ScriptedServer, caller: Caller) -> None:
     server.will(stream(b"one\n", b"tw", then="break"))
     client = caller.client(server.config)
     lines: list[bytes] = []
@@ -226,7 +226,7 @@ async def test_what_came_before_a_stream_broke_is_not_lost(server: ScriptedServe
     assert lines == [b"one\n"]
 
 
-async def test_a_silent_watch_is_cut(server: ScriptedServer, caller: Caller) -> None:
+async def test_silent_watch_is_closed(server: ScriptedServer, caller: Caller) -> None:
     server.will(stream(b'{"type":"BOOKMARK","object":{}}\n', then="hang"))
     client = caller.client(server.config)
     request = watch_request(PODS, namespace=None, timeout_seconds=300, read_timeout=0.1)
@@ -236,7 +236,7 @@ async def test_a_silent_watch_is_cut(server: ScriptedServer, caller: Caller) -> 
     assert len(lines) == 1
 
 
-async def test_connections_notice_when_the_other_side_is_gone(server: ScriptedServer, caller: Caller) -> None:
+async def test_connections_use_tcp_keepalive(server: ScriptedServer, caller: Caller) -> None:
     """The kernel asks; a test cannot pull the plug, but it can see that the kernel was told to."""
     server.will(stream(then="hang"))
     client = caller.client(server.config)
@@ -284,14 +284,14 @@ async def test_raw_requests_give_bytes(server: ScriptedServer, caller: Caller) -
     assert server.seen[1].body == b'{"b":2}'
 
 
-async def test_a_page_of_something_else_is_not_taken_for_an_object(server: ScriptedServer, caller: Caller) -> None:
+async def test_html_page_is_an_error(server: ScriptedServer, caller: Caller) -> None:
     server.will(answer(b"<html>log in</html>"))
     client = caller.client(server.config)
     with pytest.raises(ServerError, match="is this a Kubernetes API server"):
         await caller.call(client.get, PODS, "p")
 
 
-async def test_redirects_do_not_carry_our_token_elsewhere(server: ScriptedServer, caller: Caller) -> None:
+async def test_redirects_do_not_send_the_token_to_another_server(server: ScriptedServer, caller: Caller) -> None:
     server.will(answer(b"", status=302, headers={"Location": "/elsewhere"}), answer(POD))
     client = caller.client(server.config)
     with pytest.raises(Exception, match="HTTP 302"):
@@ -306,7 +306,7 @@ async def test_the_servers_own_path_comes_first(server: ScriptedServer, caller: 
     assert server.seen[0].target == "/k8s/clusters/c-1/api/v1/namespaces/default/pods/p"
 
 
-async def test_a_proxy_that_refuses_is_quoted_without_its_password(server: ScriptedServer, caller: Caller) -> None:
+async def test_error_of_a_proxy_is_quoted_without_its_password(server: ScriptedServer, caller: Caller) -> None:
     server.will(answer(b"", status=407))
     proxy = server.url.replace("http://", "http://ada:hunter2@")
     client = caller.client(ClusterConfig(server="https://cluster.example", proxy_url=proxy), retries=False)
@@ -318,7 +318,7 @@ async def test_a_proxy_that_refuses_is_quoted_without_its_password(server: Scrip
     assert not [one for one in sockets if "[closed]" in repr(one) and one.fileno() != -1]
 
 
-async def test_a_proxy_is_asked_instead_of_the_server(server: ScriptedServer, caller: Caller) -> None:
+async def test_http_requests_are_sent_to_the_proxy(server: ScriptedServer, caller: Caller) -> None:
     server.will(answer(POD))
     proxy = server.url.replace("http://", "http://ada:pw@")
     client = caller.client(ClusterConfig(server="http://cluster.example:8080", proxy_url=proxy))
@@ -340,9 +340,7 @@ async def test_a_rotated_token_is_used_from_the_next_request_on(
     assert [seen.headers["authorization"] for seen in server.seen] == ["Bearer one", "Bearer second"]
 
 
-async def test_after_a_401_a_plugin_is_asked_again_and_once_only(
-    server: ScriptedServer, caller: Caller, tmp_path: Path
-) -> None:
+async def test_plugin_runs_once_more_after_a_401(server: ScriptedServer, caller: Caller, tmp_path: Path) -> None:
     refused = answer({"kind": "Status", "code": 401, "message": "Unauthorized"}, status=401)
     server.will(answer(POD), refused, answer(POD), refused, refused)
     client = caller.client(ClusterConfig(server=server.url, exec_plugin=counting_plugin(tmp_path)))
@@ -359,7 +357,7 @@ async def test_after_a_401_a_plugin_is_asked_again_and_once_only(
     ]
 
 
-async def test_many_requests_at_once_ask_a_plugin_once(server: ScriptedServer, tmp_path: Path) -> None:
+async def test_concurrent_requests_run_a_plugin_once(server: ScriptedServer, tmp_path: Path) -> None:
     server.will(*[answer(POD)] * 10)
     async with Client(ClusterConfig(server=server.url, exec_plugin=counting_plugin(tmp_path))) as client:
         await asyncio.gather(*(client.get(PODS, "p") for _ in range(10)))
@@ -393,7 +391,7 @@ async def test_a_limit_holds_back_requests(server: ScriptedServer) -> None:
     assert time.monotonic() - started >= 0.2
 
 
-async def test_streams_take_no_place_in_the_line(server: ScriptedServer) -> None:
+async def test_streams_are_not_rate_limited(server: ScriptedServer) -> None:
     server.will(answer(POD), stream(b"a\n"), stream(b'{"type":"BOOKMARK","object":{}}\n'))
     async with Client(server.config, limit=RateLimiter(qps=0.001, burst=1)) as client:
         await client.get(PODS, "p")

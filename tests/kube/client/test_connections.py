@@ -1,4 +1,4 @@
-"""Closing a client closes its connections, at whatever moment of a request over TLS the caller has lost interest."""
+"""Closing a client closes its connections, whenever a request over TLS was cancelled."""
 
 import asyncio
 import gc
@@ -63,7 +63,7 @@ async def test_no_connection_outlives_its_client(
 
 
 @pytest.mark.usefixtures("from_here_on")
-async def test_a_server_that_never_answers_does_not_keep_a_connection_open() -> None:
+async def test_connection_to_a_silent_server_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}"
         for rounds in ROUNDS:

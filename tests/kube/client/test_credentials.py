@@ -1,4 +1,4 @@
-"""How a config goes on the wire."""
+"""Headers, TLS context and proxy of a ClusterConfig."""
 
 import asyncio
 import json
@@ -41,13 +41,13 @@ def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
     assert credentials.headers() == {"Authorization": "Bearer two"}
 
 
-def test_a_token_file_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_missing_token_file_is_named(tmp_path: Path) -> None:
     credentials = Credentials(ClusterConfig(server=SERVER, token_file=tmp_path / "token"))
     with pytest.raises(ConfigError, match=r"cannot read the token file .*token: No such file or directory"):
         credentials.headers()
 
 
-def test_a_token_file_that_is_gone_for_a_moment_ends_nothing(tmp_path: Path) -> None:
+def test_token_file_may_be_missing_for_a_moment(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one\n")
     credentials = Credentials(ClusterConfig(server=SERVER, token_file=token))
@@ -98,7 +98,7 @@ def test_a_token_is_never_older_than_a_minute(tmp_path: Path) -> None:
     assert credentials.headers() == {"Authorization": "Bearer two"}
 
 
-def test_after_a_refusal_the_token_file_is_read_again(tmp_path: Path) -> None:
+def test_token_file_is_read_again_after_a_401(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one")
     credentials = Credentials(ClusterConfig(server=SERVER, token_file=token))
@@ -111,7 +111,7 @@ def test_after_a_refusal_the_token_file_is_read_again(tmp_path: Path) -> None:
     assert credentials.headers() == {"Authorization": "Bearer two"}
 
 
-def test_a_fixed_token_that_is_refused_is_all_there_is() -> None:
+def test_static_token_is_not_refreshed_after_a_401() -> None:
     credentials = Credentials(ClusterConfig(server=SERVER, token="t"))
     assert not credentials.refresh_after_unauthorized(credentials.generation)
     assert not credentials.needs_plugin
@@ -150,7 +150,7 @@ def login(tmp_path: Path) -> Login:
 
 
 class TestPlugin:
-    def test_it_is_asked_before_the_first_request_and_when_its_answer_has_expired(self, login: Login) -> None:
+    def test_plugin_runs_before_the_first_request_and_after_expiry(self, login: Login) -> None:
         now = datetime(2026, 11, 15, 4, 0, tzinfo=UTC)
         credentials = Credentials(ClusterConfig(server=SERVER, exec_plugin=login.plugin), clock=lambda: now)
         login.answers(token="one", expirationTimestamp="2026-11-15T05:00:00Z")
@@ -168,7 +168,7 @@ class TestPlugin:
         now = datetime(2036, 11, 15, tzinfo=UTC)
         assert not credentials.needs_plugin, "an answer without an end is good until it is refused"
 
-    def test_a_refusal_asks_it_again_but_once_for_all(self, login: Login) -> None:
+    def test_plugin_runs_once_for_all_requests_that_got_a_401(self, login: Login) -> None:
         credentials = Credentials(ClusterConfig(server=SERVER, exec_plugin=login.plugin))
         login.answers(token="one")
         credentials.run_plugin()
@@ -178,7 +178,9 @@ class TestPlugin:
         assert credentials.headers() == {"Authorization": "Bearer two"}
         assert login.runs == 2
 
-    def test_while_it_fails_the_last_answer_goes_on(self, login: Login, caplog: pytest.LogCaptureFixture) -> None:
+    def test_last_credentials_stay_in_use_while_the_plugin_fails(
+        self, login: Login, caplog: pytest.LogCaptureFixture
+    ) -> None:
         now, monotonic = datetime(2026, 11, 15, 4, 0, tzinfo=UTC), 0.0
         credentials = Credentials(
             ClusterConfig(server=SERVER, exec_plugin=login.plugin), clock=lambda: now, monotonic=lambda: monotonic
@@ -199,7 +201,7 @@ class TestPlugin:
         credentials.run_plugin()
         assert credentials.headers() == {"Authorization": "Bearer two"}
 
-    def test_without_any_answer_nothing_is_sent(self, login: Login) -> None:
+    def test_nothing_is_sent_before_the_plugin_has_succeeded(self, login: Login) -> None:
         monotonic = 0.0
         credentials = Credentials(ClusterConfig(server=SERVER, exec_plugin=login.plugin), monotonic=lambda: monotonic)
         for _ in range(3):
@@ -225,7 +227,7 @@ class TestPlugin:
         assert len({plain, *contexts}) == 3
 
     @pytest.mark.parametrize("blocking", [True, False])
-    async def test_its_certificate_opens_the_door(self, login: Login, blocking: bool) -> None:
+    async def test_certificate_of_a_plugin_is_used(self, login: Login, blocking: bool) -> None:
         door, authority = tls_for_loopback.__wrapped__()
         good, unknown = client_pair(), client_pair()
         door.verify_mode = ssl.CERT_REQUIRED
@@ -247,7 +249,7 @@ class TestPlugin:
             login.answers(clientCertificateData=good[0].decode(), clientKeyData=good[1].decode())
             assert await version() == b"1"
 
-    def test_a_certificate_that_is_none_is_named(self, login: Login) -> None:
+    def test_invalid_certificate_of_a_plugin_is_named(self, login: Login) -> None:
         config = ClusterConfig(server=SERVER, context="c", exec_plugin=login.plugin)
         login.answers(clientCertificateData="x", clientKeyData="y")
         with pytest.raises(ConfigError, match="client certificate and key of context 'c' cannot be used"):
@@ -258,7 +260,7 @@ def test_plain_http_has_no_tls() -> None:
     assert tls_context(ClusterConfig(server="http://127.0.0.1:1")) is None
 
 
-def test_the_server_is_verified_unless_told_otherwise() -> None:
+def test_server_is_verified_by_default() -> None:
     strict = tls_context(ClusterConfig(server=SERVER))
     lax = tls_context(ClusterConfig(server=SERVER, insecure=True))
     assert strict

@@ -1,4 +1,4 @@
-"""Answers that refuse, as exceptions that can be told apart."""
+"""Error responses as exceptions."""
 
 import pickle
 
@@ -39,7 +39,7 @@ def test_code_and_reason_decide_the_kind(code: int, reason: str, kind: type[ApiE
 @pytest.mark.parametrize(
     ("body", "message"), [(b"404 page not found\n", "404 page not found"), (b"", "HTTP 404"), (b"\xff{", "\ufffd{")]
 )
-def test_a_body_that_is_no_status_becomes_the_message(body: bytes, message: str) -> None:
+def test_body_that_is_not_a_status_becomes_the_message(body: bytes, message: str) -> None:
     error = error_from_response(404, body)
     assert isinstance(error, errors.NotFound)
     assert error.message == message

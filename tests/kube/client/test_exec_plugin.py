@@ -1,4 +1,4 @@
-"""What a credential plugin is asked, and what its answers and failures mean."""
+"""Input, output and errors of credential plugins."""
 
 import json
 from dataclasses import replace
@@ -29,7 +29,7 @@ def program(directory: Path, script: str) -> ExecPlugin:
     return replace(PLUGIN, command=str(path))
 
 
-def test_a_token_with_its_end() -> None:
+def test_token_with_expiration() -> None:
     assert read_credential(PLUGIN, answer(token="t", expirationTimestamp="2026-11-15T04:05:06Z")) == ExecCredential(
         token="t", expires=datetime(2026, 11, 15, 4, 5, 6, tzinfo=UTC)
     )
@@ -63,7 +63,7 @@ def test_a_certificate_with_its_key() -> None:
         ),
     ],
 )
-def test_answers_that_are_none(output: bytes, message: str) -> None:
+def test_invalid_outputs_are_named(output: bytes, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         read_credential(PLUGIN, output)
     assert str(refused.value) == f"exec of user 'u' in config: {message}"
@@ -82,7 +82,7 @@ def test_answers_that_are_none(output: bytes, message: str) -> None:
         ),
     )
 )
-def test_no_answer_breaks_anything_but_with_one_line(said: Any) -> None:
+def test_any_output_is_a_credential_or_a_one_line_error(said: Any) -> None:
     try:
         credential = read_credential(PLUGIN, json.dumps(said).encode())
     except ConfigError as error:
@@ -101,16 +101,16 @@ def test_no_answer_breaks_anything_but_with_one_line(said: Any) -> None:
         ("Always", True, True),
     ],
 )
-def test_whether_it_may_ask_the_user(mode: str, terminal: bool, interactive: bool) -> None:
+def test_interactive_mode(mode: str, terminal: bool, interactive: bool) -> None:
     assert may_interact(replace(PLUGIN, interactive_mode=mode), terminal=terminal) is interactive
 
 
-def test_without_a_terminal_one_that_must_ask_is_not_run() -> None:
+def test_interactive_plugin_needs_a_terminal() -> None:
     with pytest.raises(ConfigError, match=r"login is interactive \(interactiveMode Always\): run in a terminal"):
         may_interact(replace(PLUGIN, interactive_mode="Always"), terminal=False)
 
 
-def test_the_question_names_the_cluster_if_the_plugin_wants_it() -> None:
+def test_exec_info_contains_the_cluster_on_request() -> None:
     assert json.loads(exec_info(PLUGIN, interactive=True)) == {
         "kind": "ExecCredential",
         "apiVersion": V1,
@@ -131,7 +131,7 @@ def test_the_program_gets_its_arguments_and_environment(tmp_path: Path, monkeypa
     assert json.loads(info) == json.loads(exec_info(plugin, interactive=False))
 
 
-def test_a_program_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
+def test_missing_plugin_is_named_with_its_install_hint() -> None:
     missing = replace(PLUGIN, command="/nowhere/login", install_hint="Install it\nwith: get login")
     with pytest.raises(ConfigError) as refused:
         run(missing)
@@ -140,7 +140,7 @@ def test_a_program_that_is_not_there_is_named_with_the_way_to_get_it() -> None:
     )
 
 
-def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
+def test_error_of_a_plugin_is_quoted(tmp_path: Path) -> None:
     plugin = program(tmp_path, "echo first >&2; echo 'session expired: log in' >&2; echo >&2; exit 3")
     with pytest.raises(ConfigError, match=r"/login exited with code 3: session expired: log in$"):
         run(plugin)
@@ -148,7 +148,7 @@ def test_a_program_that_fails_is_quoted(tmp_path: Path) -> None:
         run(program(tmp_path, "exit 4"))
 
 
-def test_a_program_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exec_plugin, "_TIMEOUT_SECONDS", 0.1)
     with pytest.raises(ConfigError, match=r"/login did not respond within 0\.1 s"):
         run(program(tmp_path, "exec sleep 60"))

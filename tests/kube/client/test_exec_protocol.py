@@ -1,4 +1,4 @@
-"""The messages of a command in a pod, as the real server sends them and as it wants them."""
+"""The messages of exec, as the real server sends and expects them."""
 
 import pytest
 from hypothesis import given
@@ -27,7 +27,7 @@ FAILED = (
         (b"\x03" + FAILED, Ended(2)),
     ],
 )
-def test_what_comes_is_output_or_the_end(message: bytes, meaning: Output | Ended | None) -> None:
+def test_messages_are_output_or_exit(message: bytes, meaning: Output | Ended | None) -> None:
     assert read_message(message) == meaning
 
 
@@ -47,13 +47,13 @@ def test_what_comes_is_output_or_the_end(message: bytes, meaning: Output | Ended
         (b"\xff", "�"),
     ],
 )
-def test_what_could_not_run_is_raised(payload: bytes, text: str) -> None:
+def test_command_that_could_not_run_is_raised(payload: bytes, text: str) -> None:
     with pytest.raises(ServerError, match=text):
         read_message(b"\x03" + payload)
 
 
 @given(st.binary(max_size=300))
-def test_no_message_breaks_anything_else(message: bytes) -> None:
+def test_any_message_is_read_or_raises_an_api_error(message: bytes) -> None:
     try:
         meaning = read_message(message)
     except ApiError:

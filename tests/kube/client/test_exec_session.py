@@ -1,4 +1,4 @@
-"""Commands in pods over a real WebSocket: a scripted server that speaks the protocol, and the real one's refusal."""
+"""Exec over a real WebSocket: with a scripted server, and the error of the real one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -67,7 +67,7 @@ async def client(server: ScriptedServer) -> AsyncIterator[Client]:
         yield client
 
 
-async def test_a_command_has_output_and_an_end(server: ScriptedServer, client: Client) -> None:
+async def test_exec_returns_output_and_exit_code(server: ScriptedServer, client: Client) -> None:
     server.will(websocket(saying(b"\x01", b"\x01a", b"\x02oh", b"\x01b", EXIT_7)))
     assert await client.exec("p", ["sh", "-c", "exit 7; x&y"], container="c") == ExecResult(7, b"ab", b"oh")
     [seen] = server.seen
@@ -80,7 +80,7 @@ async def test_a_command_has_output_and_an_end(server: ScriptedServer, client: C
     assert seen.headers["sec-websocket-protocol"] == f"{V5},{V4}"
 
 
-async def test_input_goes_in_to_its_end(server: ScriptedServer, client: Client) -> None:
+async def test_exec_writes_stdin_and_closes_it(server: ScriptedServer, client: Client) -> None:
     big = bytes(range(256)) * 4000
     server.will(websocket(echo), websocket(echo))
     assert await client.exec("p", ["cat"], stdin=big) == ExecResult(0, big, b"")
@@ -93,7 +93,7 @@ async def test_a_command_that_does_not_read_its_input_may_end_first(server: Scri
     assert (await client.exec("p", ["head", "-c1"], stdin=b"x" * 3_000_000)).stdout == b"enough"
 
 
-async def test_a_terminal_is_talked_to_while_it_runs(server: ScriptedServer, client: Client) -> None:
+async def test_terminal_is_interactive(server: ScriptedServer, client: Client) -> None:
     got: list[bytes] = []
 
     async def shell(socket: web.WebSocketResponse) -> None:
@@ -114,7 +114,7 @@ async def test_a_terminal_is_talked_to_while_it_runs(server: ScriptedServer, cli
     assert server.seen[0].target.endswith("/other/pods/p/exec?command=sh&stdin=true&stdout=true&tty=true")
 
 
-async def test_an_older_server_is_spoken_to_in_its_own_words(server: ScriptedServer, client: Client) -> None:
+async def test_older_server_uses_protocol_v4(server: ScriptedServer, client: Client) -> None:
     server.will(*[websocket(saying(b"\x01hi", SUCCESS), protocols=[V4])] * 2)
     assert await client.exec("p", ["echo", "hi"]) == ExecResult(0, b"hi", b"")
     with pytest.raises(
@@ -123,13 +123,13 @@ async def test_an_older_server_is_spoken_to_in_its_own_words(server: ScriptedSer
         await client.exec("p", ["cat"], stdin=b"x")
 
 
-async def test_a_server_of_another_tongue_is_left(server: ScriptedServer, client: Client) -> None:
+async def test_server_without_a_common_protocol_is_an_error(server: ScriptedServer, client: Client) -> None:
     server.will(websocket(saying(SUCCESS), protocols=[]))
     with pytest.raises(Unreachable, match=f"speaks neither {V5} nor {V4}"):
         await client.exec("p", ["true"])
 
 
-async def test_what_cannot_start_is_raised_as_the_server_says_it(server: ScriptedServer, client: Client) -> None:
+async def test_command_that_cannot_start_raises_the_error_of_the_server(server: ScriptedServer, client: Client) -> None:
     missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": 'pods "p" not found'}
     broken = b'\x03{"status":"Failure","message":"container not found","reason":"InternalError","code":500}'
     server.will(answer(missing, status=404), websocket(saying(broken)), answer(b"plain text", status=502))
@@ -141,7 +141,7 @@ async def test_what_cannot_start_is_raised_as_the_server_says_it(server: Scripte
         await client.exec("p", ["true"])
 
 
-async def test_a_lost_connection_is_no_end(server: ScriptedServer, client: Client) -> None:
+async def test_lost_connection_is_not_an_exit(server: ScriptedServer, client: Client) -> None:
     server.will(websocket(saying(b"\x01a")), cut)
     with pytest.raises(Unreachable, match=f"lost the connection to {server.url} before the command has exited"):
         await client.exec("p", ["true"])
@@ -165,14 +165,14 @@ async def test_an_exec_is_observed(server: ScriptedServer) -> None:
     ]
 
 
-async def test_the_blocking_client_can_do_it_too(server: ScriptedServer) -> None:
+async def test_blocking_client_runs_exec(server: ScriptedServer) -> None:
     server.will(websocket(echo))
     with SyncClient(server.config) as client:
         assert await asyncio.to_thread(client.exec, "p", ["cat"], stdin=b"hi") == ExecResult(0, b"hi", b"")
 
 
 @pytest.mark.apiserver
-async def test_the_real_server_says_why_not(control_plane: ControlPlane, real_namespace: str) -> None:
+async def test_real_server_reports_why_exec_fails(control_plane: ControlPlane, real_namespace: str) -> None:
     """There is no kubelet: everything up to its door is real."""
     async with Client(replace(control_plane.config, namespace=real_namespace)) as client:
         with pytest.raises(NotFound, match='pods "p" not found'):

@@ -1,4 +1,4 @@
-"""A write asks at the last moment whether it may leave: while it waited for a connection that may have changed."""
+"""The gate of a client is checked again just before a write is sent: it may have waited for a connection."""
 
 from collections.abc import Awaitable, Callable
 
@@ -39,7 +39,7 @@ WRITES: dict[str, Callable[[Client], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("verb", WRITES)
 @pytest.mark.parametrize("passes", [0, 1])
-async def test_a_gate_that_closes_while_a_write_waits_for_a_connection_stops_it(verb: str, passes: int) -> None:
+async def test_gate_that_closes_while_a_write_waits_for_a_connection_stops_it(verb: str, passes: int) -> None:
     async with scripted_server() as server, Client(server.config, gate=ClosingGate(passes)) as client:
         server.will(answer(POD))
         with pytest.raises(Closed, match="not now"):

@@ -1,4 +1,4 @@
-"""Ways to a cluster: what kubeconfig files and pods say, and what is refused with which words."""
+"""Reading and writing kubeconfig files, in-cluster configuration, and the errors of both."""
 
 import base64
 import os
@@ -117,7 +117,7 @@ def test_several_files_are_merged_and_the_first_wins(tmp_path: Path, monkeypatch
     assert (config.context, config.server, config.token) == ("main", "https://10.0.0.1:6443", None)
 
 
-def test_without_any_hint_the_home_directory_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_is_the_config_in_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"no kubeconfig: .*\.kube/config does not exist; name a file with --kube"):
@@ -197,7 +197,7 @@ def test_what_is_missing_is_named(tmp_path: Path, change: dict[str, Any], messag
         ({}, {"exec": {**AWS, "provideClusterInfo": 1}}, r"provideClusterInfo of .* must be true or false, not 1"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_field_and_the_fix(
+def test_invalid_values_name_the_field_and_the_fix(
     tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
@@ -205,7 +205,7 @@ def test_what_cannot_work_is_refused_with_the_field_and_the_fix(
     assert "\n" not in str(refused.value)
 
 
-def test_a_program_may_know_who_we_are(tmp_path: Path) -> None:
+def test_exec_plugin_is_read(tmp_path: Path) -> None:
     full = {
         **AWS,
         "args": ["eks", "get-token"],
@@ -237,7 +237,7 @@ def test_a_program_may_know_who_we_are(tmp_path: Path) -> None:
     )
 
 
-def test_a_program_with_a_path_is_looked_for_beside_the_kubeconfig(tmp_path: Path) -> None:
+def test_path_of_a_plugin_is_relative_to_the_kubeconfig(tmp_path: Path) -> None:
     beta = {"command": "./bin/login", "apiVersion": "client.authentication.k8s.io/v1beta1"}
     plugin = load_kubeconfig(kubeconfig(tmp_path / "config", user={"exec": beta})).exec_plugin
     assert plugin
@@ -245,7 +245,7 @@ def test_a_program_with_a_path_is_looked_for_beside_the_kubeconfig(tmp_path: Pat
 
 
 @pytest.mark.parametrize("written", [{"token": "t"}, {"tokenFile": "t"}, {"username": "ada", "password": "pw"}])
-def test_what_is_written_down_needs_no_program(tmp_path: Path, written: dict[str, str]) -> None:
+def test_static_credentials_take_precedence_over_a_plugin(tmp_path: Path, written: dict[str, str]) -> None:
     path = kubeconfig(tmp_path / "config", user={"exec": dict(AWS), **written})
     assert load_kubeconfig(path).exec_plugin is None
 
@@ -309,7 +309,7 @@ class TestInsideAPod:
         with pytest.raises(ConfigError, match="automountServiceAccountToken"):
             in_cluster_config(account)
 
-    def test_elsewhere_it_says_that_this_is_no_pod(self, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_outside_a_pod_the_error_names_the_variables(self, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
         with pytest.raises(ConfigError, match=r"not inside a cluster: .* give a kubeconfig"):
             in_cluster_config(account)
@@ -349,7 +349,7 @@ class TestMerging:
         assert load_kubeconfig(path).server == "https://127.0.0.1:2"
         assert [len(yaml.safe_load(path.read_text())[s]) for s in ("clusters", "users", "contexts")] == [1, 1, 1]
 
-    def test_removing_takes_back_what_was_added(self, tmp_path: Path) -> None:
+    def test_remove_undoes_merge(self, tmp_path: Path) -> None:
         path = tmp_path / "config"
         self.merge(path, name="one")
         self.merge(path, name="two")

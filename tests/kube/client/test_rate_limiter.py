@@ -1,4 +1,4 @@
-"""The token bucket, in time that the test makes."""
+"""The token bucket, in fake time."""
 
 import pytest
 from hypothesis import given
@@ -7,20 +7,20 @@ from hypothesis import strategies as st
 from trainwright.kube.client.rate_limiter import RateLimiter
 
 
-def test_a_burst_goes_at_once_and_the_rest_at_the_pace() -> None:
+def test_burst_is_immediate_and_then_rate_limited() -> None:
     limit = RateLimiter(qps=10, burst=3)
     waits = [limit.reserve(now=100.0) for _ in range(6)]
     assert waits == pytest.approx([0, 0, 0, 0.1, 0.2, 0.3])
 
 
-def test_rest_brings_the_burst_back_but_not_more() -> None:
+def test_idle_time_refills_the_burst() -> None:
     limit = RateLimiter(qps=10, burst=3)
     for _ in range(5):
         limit.reserve(now=0.0)
     assert [limit.reserve(now=1000.0) for _ in range(4)] == pytest.approx([0, 0, 0, 0.1])
 
 
-def test_a_burst_of_one_keeps_the_pace_from_the_start() -> None:
+def test_burst_of_one_is_rate_limited_from_the_start() -> None:
     limit = RateLimiter(qps=2, burst=1)
     assert [limit.reserve(now=0.0) for _ in range(3)] == pytest.approx([0, 0.5, 1.0])
 
@@ -30,7 +30,7 @@ def test_a_burst_of_one_keeps_the_pace_from_the_start() -> None:
     st.integers(1, 50),
     st.lists(st.floats(0, 2), min_size=1, max_size=100),
 )
-def test_never_more_than_promised_and_never_later_than_needed(qps: float, burst: int, pauses: list[float]) -> None:
+def test_rate_is_kept_and_no_request_waits_longer_than_needed(qps: float, burst: int, pauses: list[float]) -> None:
     limit = RateLimiter(qps, burst)
     now, sent = 0.0, []
     for pause in pauses:
@@ -57,6 +57,6 @@ def test_never_more_than_promised_and_never_later_than_needed(qps: float, burst:
         (1, 0, "burst must be at least 1, not 0"),
     ],
 )
-def test_limits_that_let_nothing_through_are_refused(qps: float, burst: int, message: str) -> None:
+def test_invalid_limits_are_rejected(qps: float, burst: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RateLimiter(qps, burst)

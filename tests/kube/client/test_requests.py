@@ -1,4 +1,4 @@
-"""Requests as they go out, without a server."""
+"""Requests as they are sent, without a server."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +23,7 @@ def test_names_are_escaped() -> None:
     )
 
 
-def test_only_what_is_said_goes_into_the_query() -> None:
+def test_query_contains_only_given_parameters() -> None:
     assert requests.list_request(PODS, namespace=None).target == "/api/v1/pods"
     full = requests.list_request(
         PODS, namespace="n", label_selector="a=b,c in (d)", field_selector="x!=y", limit=5, continue_token="t&"
@@ -56,7 +56,7 @@ def test_a_json_patch_is_the_only_one_that_cannot_be_repeated() -> None:
     assert [kind for kind, can in idempotent.items() if not can] == [PatchKind.JSON]
 
 
-def test_a_deletion_says_how_and_which_one() -> None:
+def test_delete_options() -> None:
     plain = requests.delete_request(NODES, "n1", namespace=None)
     assert body_of(plain) == {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
     exact = requests.delete_request(PODS, "p", namespace="n", uid="u", grace_period_seconds=0, propagation=None)
@@ -68,7 +68,7 @@ def test_a_deletion_says_how_and_which_one() -> None:
     }
 
 
-def test_a_watch_says_from_where_and_for_how_long() -> None:
+def test_watch_parameters() -> None:
     watch = requests.watch_request(PODS, namespace=None, resource_version="7", timeout_seconds=60, bookmarks=True)
     assert watch.target == "/api/v1/pods?watch=true&allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=60"
     assert watch.streaming
@@ -78,14 +78,14 @@ def test_a_watch_says_from_where_and_for_how_long() -> None:
     ("timeout", "bookmarks", "limit"),
     [(None, False, None), (300, False, 315), (None, True, 90), (300, True, 90), (60, True, 75)],
 )
-def test_how_long_a_watch_may_be_silent(timeout: int | None, bookmarks: bool, limit: float | None) -> None:
+def test_read_timeout_of_a_watch(timeout: int | None, bookmarks: bool, limit: float | None) -> None:
     watch = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks)
     assert watch.read_timeout == limit
     told = requests.watch_request(PODS, namespace=None, timeout_seconds=timeout, bookmarks=bookmarks, read_timeout=5)
     assert told.read_timeout == 5
 
 
-def test_logs_are_asked_for_as_told() -> None:
+def test_log_parameters() -> None:
     request = requests.logs_request(
         "p",
         namespace="n",

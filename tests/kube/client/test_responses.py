@@ -1,4 +1,4 @@
-"""Answers as they are read, without a server: objects, pages, lines, and what is none of these."""
+"""Responses as they are read, without a server: objects, pages, lines and errors."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS
 
 
-def test_a_bad_answer_is_raised_with_its_status() -> None:
+def test_error_response_is_raised_with_its_status() -> None:
     body = msgspec.json.encode({"kind": "Status", "code": 400, "message": "no"})
     with pytest.raises(BadRequest, match="no") as raised:
         responses.read_object(Response(400, {"retry-after": "3"}, body))
@@ -21,12 +21,12 @@ def test_a_bad_answer_is_raised_with_its_status() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>please log in</html>", b"", b"[]"])
-def test_an_answer_of_something_else_than_kubernetes_is_named(body: bytes) -> None:
+def test_response_that_is_not_json_names_the_problem(body: bytes) -> None:
     with pytest.raises(ServerError, match="is this a Kubernetes API server"):
         responses.read_object(Response(200, {}, body))
 
 
-def test_a_redirect_is_not_followed_but_refused() -> None:
+def test_redirect_is_an_error() -> None:
     with pytest.raises(Exception, match="HTTP 302"):
         responses.read_bytes(Response(302, {"location": "https://elsewhere"}, b""))
 
@@ -72,7 +72,7 @@ class TestPager:
         assert self.names(pager) == ["a", "b", "c"]
         assert pager.resource_version == "5"
 
-    def test_items_say_what_they_are(self) -> None:
+    def test_items_have_api_version_and_kind(self) -> None:
         pager = self.pager()
         pager.take(self.page("a"))
         item = responses.object_list(CONFIG_MAPS, pager).items[0]

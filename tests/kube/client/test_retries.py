@@ -1,4 +1,4 @@
-"""What is sent again, and when."""
+"""Which requests are sent again, and when."""
 
 import pytest
 from hypothesis import given
@@ -44,26 +44,28 @@ def retried(request: Request, outcome: Response | Failure) -> bool:
         (answered(501), False, False),
     ],
 )
-def test_only_what_was_surely_not_done_is_repeated_blindly(outcome: Response | Failure, get: bool, post: bool) -> None:
+def test_only_requests_that_were_not_executed_are_always_retried(
+    outcome: Response | Failure, get: bool, post: bool
+) -> None:
     assert (retried(GET, outcome), retried(POST, outcome)) == (get, post)
 
 
 @given(st.integers(0, 30), st.integers(0, 4), jitters)
-def test_nobody_comes_back_before_the_server_said(seconds: int, attempt: int, jitter: float) -> None:
+def test_retry_is_never_earlier_than_retry_after(seconds: int, attempt: int, jitter: float) -> None:
     delay = retry_delay(POST, answered(429, str(seconds)), attempt=attempt, jitter=jitter)
     assert delay is not None
     assert seconds < delay <= seconds + min(seconds, 5) + 5
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 10])
-def test_a_herd_that_was_told_the_same_moment_spreads(seconds: int) -> None:
+def test_retries_after_the_same_retry_after_are_spread(seconds: int) -> None:
     first, last = (retry_delay(GET, answered(429, str(seconds)), attempt=1, jitter=jitter) for jitter in (0, 0.999))
     assert first
     assert last
     assert last - first >= max(min(seconds, 5), 0.09)
 
 
-def test_a_wait_that_nobody_would_sit_through_is_not_begun() -> None:
+def test_long_retry_after_is_not_retried() -> None:
     assert retry_delay(GET, answered(429, "3600"), attempt=0, jitter=0) is None
 
 
@@ -73,7 +75,7 @@ def test_a_date_in_retry_after_falls_back_to_the_normal_pause() -> None:
 
 
 @given(jitters)
-def test_trying_ends(jitter: float) -> None:
+def test_number_of_attempts_is_limited(jitter: float) -> None:
     delays = [retry_delay(GET, Failure.NOT_CONNECTED, attempt=attempt, jitter=jitter) for attempt in range(20)]
     attempts = 1 + delays.index(None)
     assert 2 <= attempts <= 10

@@ -1,4 +1,4 @@
-"""Which occurrences become Events: told once, counted when they repeat, combined when there are too many."""
+"""Occurrences become Events: counted when they repeat, combined when there are too many."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ def take(correlator: EventCorrelator, occurrence: Occurrence) -> EventSeries:
     return correlator.count_up(occurrence) or correlator.start(occurrence)
 
 
-def test_a_new_event_says_who_saw_what_happen_to_whom() -> None:
+def test_new_event_has_all_fields() -> None:
     series = EventCorrelator(names=lambda: 0xABC).start(happened())
     assert render_event(series, instance="host-1") == {
         "apiVersion": "v1",
@@ -84,7 +84,7 @@ def test_without_an_instance_there_is_no_host() -> None:
     assert event["source"] == {"component": "c"}
 
 
-def test_events_about_the_whole_cluster_live_in_the_default_namespace() -> None:
+def test_events_of_cluster_scoped_objects_are_in_the_default_namespace() -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "local"}}
     assert EventCorrelator().start(happened(about=node)).namespace == "default"
 
@@ -145,7 +145,7 @@ def test_after_ten_different_messages_the_others_share_one_event() -> None:
     assert not take(correlator, happened(reason="Other")).combined
 
 
-def test_combining_goes_on_while_it_rages_and_ends_when_it_is_over() -> None:
+def test_events_are_combined_while_they_are_frequent() -> None:
     correlator = EventCorrelator()
     moment = NOW
     for number in range(MAX_SIMILAR_EVENTS):
@@ -164,7 +164,7 @@ def test_rare_messages_are_never_combined() -> None:
     assert not any(take(correlator, happened(str(n), at=NOW + n * gap)).combined for n in range(100))
 
 
-def test_an_event_that_could_not_be_made_is_tried_anew() -> None:
+def test_event_that_could_not_be_created_is_tried_again() -> None:
     correlator = EventCorrelator()
     for number in range(MAX_SIMILAR_EVENTS + 1):
         series = take(correlator, happened(str(number)))
@@ -181,7 +181,7 @@ def test_an_event_that_could_not_be_made_is_tried_anew() -> None:
     EventCorrelator().forget(series)
 
 
-def test_a_deleted_event_starts_again_with_what_it_had_not_shown() -> None:
+def test_deleted_event_restarts_with_the_missing_count() -> None:
     correlator = EventCorrelator()
     series = take(correlator, happened())
     series.written = 1
@@ -200,7 +200,7 @@ def test_memory_is_bounded() -> None:
     assert correlator.count_up(happened(reason="R4999")) is not None
 
 
-def test_events_that_could_not_be_made_leave_nothing_behind() -> None:
+def test_events_that_could_not_be_created_are_forgotten() -> None:
     correlator = EventCorrelator()
     for number in range(100):
         correlator.forget(correlator.start(happened(reason=f"R{number}")))
@@ -227,7 +227,7 @@ happenings = st.lists(
 
 
 @given(happenings)
-def test_nothing_is_lost_and_nothing_is_told_of_somebody_else(steps: list[tuple[str, str, str, float]]) -> None:
+def test_all_occurrences_are_counted_on_their_own_object(steps: list[tuple[str, str, str, float]]) -> None:
     correlator = EventCorrelator()
     moment = NOW
     tallies: dict[str, EventSeries] = {}
@@ -260,7 +260,7 @@ def test_within_a_window_a_reason_has_a_dozen_events_at_most(steps: list[tuple[s
     assert len(correlator) <= MAX_SIMILAR_EVENTS + 1
 
 
-def test_what_stands_has_one_name_whoever_tells_it() -> None:
+def test_standing_event_has_the_same_name_in_every_process() -> None:
     def name(message: str = "no", *, uid: str = "u1") -> str:
         job = {**JOB, "metadata": {**JOB["metadata"], "uid": uid}}
         return EventCorrelator().start(happened(message, about=job, standing=True)).name
@@ -270,7 +270,7 @@ def test_what_stands_has_one_name_whoever_tells_it() -> None:
     assert name().startswith("mnist.")
 
 
-def test_of_what_stands_the_last_sight_is_told_and_not_how_often() -> None:
+def test_standing_event_has_a_last_time_but_no_count() -> None:
     correlator = EventCorrelator()
     series = correlator.start(happened(standing=True))
     take(correlator, happened(at=NOW + timedelta(minutes=1), standing=True))
@@ -282,7 +282,7 @@ def test_of_what_stands_the_last_sight_is_told_and_not_how_often() -> None:
     assert series.name == before
 
 
-def test_too_many_different_ones_that_stand_are_combined_as_others_are() -> None:
+def test_too_many_standing_events_are_combined() -> None:
     correlator = EventCorrelator()
     *_, last = [take(correlator, happened(str(number), standing=True)) for number in range(MAX_SIMILAR_EVENTS + 2)]
     assert (last.combined, last.standing, last.count) == (True, False, 2)

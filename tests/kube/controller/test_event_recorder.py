@@ -1,4 +1,4 @@
-"""Events: what users read about an object, sent in order and counted instead of repeated."""
+"""The event recorder: events are sent in order and counted instead of repeated."""
 
 import asyncio
 import itertools
@@ -66,7 +66,7 @@ async def test_a_thousand_pods_cost_a_dozen_writes() -> None:
 
 
 @pytest.mark.looptime
-async def test_a_rising_count_is_written_at_once_and_then_every_few_seconds() -> None:
+async def test_count_is_written_at_once_and_then_every_few_seconds() -> None:
     server = EventServer()
     recorder = EventRecorder(server, "c")
     for _ in range(100):
@@ -82,7 +82,7 @@ async def test_a_rising_count_is_written_at_once_and_then_every_few_seconds() ->
 
 
 @pytest.mark.looptime
-async def test_a_count_that_rests_does_not_hold_up_other_events_of_the_object() -> None:
+async def test_delayed_count_does_not_delay_other_events_of_the_object() -> None:
     server = EventServer()
     recorder = EventRecorder(server, "c")
     recorder.record(JOB, "Warning", "BackOff", "again")
@@ -109,7 +109,7 @@ async def test_what_happens_during_a_write_is_counted_after_it() -> None:
 
 
 @pytest.mark.looptime
-async def test_what_stands_is_one_event_however_many_processes_tell_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_standing_event_is_one_event_of_all_processes(caplog: pytest.LogCaptureFixture) -> None:
     server = EventServer()
     for hour in range(3):
         recorder = EventRecorder(server, "c")
@@ -177,7 +177,7 @@ async def test_a_repetition_of_a_sent_event_raises_its_count(server: ScriptedSer
     assert server.seen[1].target == f"/api/v1/namespaces/train/events/{created[1]['metadata']['name']}"
 
 
-async def test_an_event_that_was_cleaned_up_is_created_anew(server: ScriptedServer, client: Client) -> None:
+async def test_deleted_event_is_created_again(server: ScriptedServer, client: Client) -> None:
     arrived = asyncio.Event()
     gone = answer({"kind": "Status", "code": 404}, status=404)
     server.will(signalling(arrived), gone, answer({}, status=201))
@@ -205,7 +205,7 @@ async def test_a_refused_event_is_logged_and_the_next_one_is_sent(
     ] == ["event One of PyTorchJob train/mnist (first) is dropped: namespace train is being terminated"]
 
 
-async def test_what_has_happened_is_never_taken_for_told_already(
+async def test_name_conflict_of_an_occurrence_is_an_error(
     server: ScriptedServer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken = {"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "there is one"}
@@ -216,7 +216,7 @@ async def test_what_has_happened_is_never_taken_for_told_already(
     assert caplog.messages == ["event Reason of PyTorchJob train/mnist (message) is dropped: there is one"]
 
 
-async def test_when_too_many_wait_the_newest_are_dropped_with_a_word(
+async def test_events_beyond_the_capacity_are_dropped_and_logged(
     server: ScriptedServer, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.will(*[answer({}, status=201)] * 3)
@@ -230,7 +230,7 @@ async def test_when_too_many_wait_the_newest_are_dropped_with_a_word(
 
 
 @pytest.mark.looptime
-async def test_what_was_dropped_is_told_while_others_still_wait(caplog: pytest.LogCaptureFixture) -> None:
+async def test_number_of_dropped_events_is_logged_while_others_wait(caplog: pytest.LogCaptureFixture) -> None:
     server = EventServer(seconds=1)
     recorder = EventRecorder(server, "c", capacity=4)
     for name in ("a", "b"):
@@ -245,7 +245,7 @@ async def test_what_was_dropped_is_told_while_others_still_wait(caplog: pytest.L
 
 
 @pytest.mark.looptime
-async def test_what_was_dropped_is_told_at_the_end_too(caplog: pytest.LogCaptureFixture) -> None:
+async def test_number_of_dropped_events_is_logged_on_close(caplog: pytest.LogCaptureFixture) -> None:
     recorder = EventRecorder(EventServer(seconds=3600), "c", capacity=2)
     for number in range(5):
         recorder.record(JOB, "Normal", "Reason", str(number))
@@ -256,7 +256,7 @@ async def test_what_was_dropped_is_told_at_the_end_too(caplog: pytest.LogCapture
     ]
 
 
-async def test_what_comes_after_the_end_is_told_in_the_log(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+async def test_events_after_close_are_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     recorder = EventRecorder(client, "c")
     await recorder.close()
     recorder.record(JOB, "Normal", "Reason", "message")

@@ -41,7 +41,7 @@ async def leader(way: Network) -> LeaderElector:
 
 
 @fake_time
-async def test_the_first_one_leads_and_goes_on_leading() -> None:
+async def test_first_candidate_leads_and_renews() -> None:
     server = LeaseServer()
     said: list[tuple[bool, str]] = []
     first = election(Network(server), "a", said=said)
@@ -56,7 +56,7 @@ async def test_the_first_one_leads_and_goes_on_leading() -> None:
 
 
 @fake_time
-async def test_after_a_kill_the_next_one_leads_within_the_lease_time() -> None:
+async def test_standby_leads_within_the_lease_duration_after_a_kill() -> None:
     server = LeaseServer()
     first, second = election(Network(server), "a"), election(Network(server), "b")
     await first.acquire()
@@ -72,7 +72,7 @@ async def test_after_a_kill_the_next_one_leads_within_the_lease_time() -> None:
 
 
 @fake_time
-async def test_a_released_lease_is_taken_at_once() -> None:
+async def test_released_lease_is_acquired_at_once() -> None:
     server = LeaseServer()
     said: list[tuple[bool, str]] = []
     first, second = election(Network(server), "a", said=said), election(Network(server), "b")
@@ -89,7 +89,7 @@ async def test_a_released_lease_is_taken_at_once() -> None:
 
 
 @fake_time
-async def test_without_the_permission_to_watch_looking_again_is_enough() -> None:
+async def test_polling_suffices_without_the_permission_to_watch() -> None:
     server = LeaseServer()
     first, second = election(Network(server), "a"), election(Network(server, may_watch=False), "b")
     await first.acquire()
@@ -102,7 +102,7 @@ async def test_without_the_permission_to_watch_looking_again_is_enough() -> None
 
 
 @fake_time
-async def test_of_many_that_want_a_free_lease_one_gets_it() -> None:
+async def test_one_of_many_candidates_acquires_a_free_lease() -> None:
     server = LeaseServer()
     candidates = [election(Network(server), name) for name in "abcdefgh"]
     trying = [asyncio.create_task(one.acquire()) for one in candidates]
@@ -115,7 +115,7 @@ async def test_of_many_that_want_a_free_lease_one_gets_it() -> None:
 
 
 @fake_time
-async def test_whoever_cannot_renew_stops_before_the_next_one_starts(caplog: pytest.LogCaptureFixture) -> None:
+async def test_leader_that_cannot_renew_stops_before_the_next_one_starts(caplog: pytest.LogCaptureFixture) -> None:
     server = LeaseServer()
     way = Network(server)
     first, second = election(way, "a"), election(Network(server), "b")
@@ -137,7 +137,7 @@ async def test_whoever_cannot_renew_stops_before_the_next_one_starts(caplog: pyt
 
 
 @fake_time
-async def test_an_api_server_that_hangs_does_not_prolong_a_lead() -> None:
+async def test_hanging_api_server_does_not_prolong_the_leadership() -> None:
     way = Network(LeaseServer())
     first = await leader(way)
     way.hangs = 3600
@@ -147,7 +147,7 @@ async def test_an_api_server_that_hangs_does_not_prolong_a_lead() -> None:
 
 
 @fake_time
-async def test_a_short_outage_is_sat_out() -> None:
+async def test_short_outage_does_not_end_the_leadership() -> None:
     way = Network(LeaseServer())
     first = await leader(way)
     async with in_background(first.renew()) as holding:
@@ -160,7 +160,7 @@ async def test_a_short_outage_is_sat_out() -> None:
 
 
 @fake_time
-async def test_writes_whose_answers_were_lost_are_recognised_as_our_own() -> None:
+async def test_own_writes_with_lost_responses_are_recognised() -> None:
     way = Network(LeaseServer(), answers_lost=True)
     first = election(way, "a")
     async with in_background(first.acquire()) as waiting:
@@ -187,7 +187,7 @@ async def test_a_long_outage_is_waited_out() -> None:
 
 
 @fake_time
-async def test_somebody_else_in_the_lease_ends_the_lead_at_the_next_renewal(caplog: pytest.LogCaptureFixture) -> None:
+async def test_other_holder_ends_the_leadership_at_the_next_renewal(caplog: pytest.LogCaptureFixture) -> None:
     server = LeaseServer()
     first = await leader(Network(server))
     server.edit(holderIdentity="usurper")
@@ -211,7 +211,7 @@ async def test_an_edit_that_leaves_the_holder_alone_does_no_harm() -> None:
 
 @fake_time
 @pytest.mark.parametrize("may_watch", [True, False])
-async def test_a_deleted_lease_is_made_anew_by_its_holder_and_by_nobody_else(may_watch: bool) -> None:
+async def test_deleted_lease_is_created_again_by_its_holder_only(may_watch: bool) -> None:
     server = LeaseServer()
     first, second = election(Network(server), "a"), election(Network(server, may_watch=may_watch), "b")
     await first.acquire()
@@ -242,7 +242,7 @@ async def test_two_with_one_name_do_not_both_lead() -> None:
 
 
 @fake_time
-async def test_releasing_what_we_do_not_hold_leaves_it_alone() -> None:
+async def test_release_does_not_change_the_lease_of_another_holder() -> None:
     server = LeaseServer()
     first, second = election(Network(server), "a"), election(Network(server), "b")
     await first.acquire()
@@ -257,7 +257,7 @@ async def test_releasing_what_we_do_not_hold_leaves_it_alone() -> None:
 
 
 @fake_time
-async def test_a_release_that_cannot_be_said_does_not_hold_up_the_end(caplog: pytest.LogCaptureFixture) -> None:
+async def test_release_that_fails_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     way = Network(LeaseServer())
     first = await leader(way)
     way.hangs = 3600

@@ -1,4 +1,4 @@
-"""Who may lead: each decision by itself, and that no two candidates ever lead at once, whatever the network does."""
+"""The decisions of leader election, and that there are never two leaders, whatever the network does."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -81,7 +81,7 @@ def test_the_lease_and_our_own_clock_decide(
     assert decide(observed, identity="me", own_writes=frozenset(own_writes), now=100.0, default_seconds=15) == decision
 
 
-def test_only_a_write_of_the_holder_is_a_sign_of_life() -> None:
+def test_only_a_change_of_the_spec_is_a_renewal() -> None:
     first = observe(None, lease(), now=10)
     labelled = observe(first, lease(version="2"), now=20)
     renewed = observe(labelled, lease(version="3", renewTime="later"), now=30)
@@ -92,7 +92,7 @@ def test_only_a_write_of_the_holder_is_a_sign_of_life() -> None:
     assert labelled.lease["metadata"]["resourceVersion"] == "2"
 
 
-def test_a_lease_that_is_there_again_counts_from_now() -> None:
+def test_lease_that_exists_again_counts_from_now() -> None:
     deleted = observe(observe(None, lease(), now=10), None, now=12)
     assert deleted == ObservedLease(lease(), 10, deleted=True)
     assert observe(deleted, lease(), now=14) == ObservedLease(lease(), 14)
@@ -102,7 +102,7 @@ def test_a_free_lease_that_is_deleted_leaves_nothing_to_wait_for() -> None:
     assert observe(observe(None, lease(holder=""), now=10), None, now=12) is None
 
 
-def test_the_first_claim_is_a_new_lease() -> None:
+def test_first_write_creates_the_lease() -> None:
     write = candidate().next_write(now=5, wall=NOW)
     assert write == LeaseWrite(
         {
@@ -123,7 +123,7 @@ def test_the_first_claim_is_a_new_lease() -> None:
     )
 
 
-def test_taking_over_counts_a_transition_and_keeps_what_is_not_ours() -> None:
+def test_takeover_counts_a_transition_and_keeps_other_fields() -> None:
     me = candidate()
     me.observe({**lease(holder="", leaseTransitions=3, strategy="OldestEmulationVersion"), "kind": "Lease"}, now=5)
     write = me.next_write(now=5, wall=NOW)
@@ -143,7 +143,7 @@ def test_renewing_keeps_the_moment_of_acquisition() -> None:
     assert second.renew_time > first.renew_time, "the clock stands still, and yet the writes can be told apart"
 
 
-def test_leading_counts_from_the_moment_of_sending() -> None:
+def test_leadership_counts_from_the_time_of_sending() -> None:
     me = candidate()
     assert not me.is_leader(0)
     write = me.next_write(now=5, wall=NOW)
@@ -153,7 +153,7 @@ def test_leading_counts_from_the_moment_of_sending() -> None:
     assert not me.is_leader(15)
 
 
-def test_only_what_is_ours_is_given_back() -> None:
+def test_only_an_own_lease_is_released() -> None:
     me = candidate()
     assert me.released() is None
     write = me.next_write(now=5, wall=NOW)

@@ -1,4 +1,4 @@
-"""The reflector: whatever happens to lists and streams, the store ends up with what the server has."""
+"""The reflector: after any errors of lists and watches the store equals the server."""
 
 import asyncio
 import logging
@@ -74,7 +74,7 @@ async def test_it_lists_then_watches() -> None:
         assert (len(server.lists), len(server.watches)) == (1, 1)
 
 
-async def test_a_refresh_brings_what_the_watch_is_behind_with() -> None:
+async def test_relist_brings_what_the_watch_has_not_delivered() -> None:
     server = FakeApiServer()
     server.write("a")
     async with reflecting(server) as reflected:
@@ -93,7 +93,7 @@ async def test_a_refresh_brings_what_the_watch_is_behind_with() -> None:
         assert len(server.lists) == 2
 
 
-async def test_a_refresh_waits_for_a_server_that_is_away() -> None:
+async def test_relist_waits_for_an_unreachable_server() -> None:
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
@@ -107,7 +107,7 @@ async def test_a_refresh_waits_for_a_server_that_is_away() -> None:
         assert reflected.names == {"a"}
 
 
-async def test_a_refresh_before_the_first_list_is_that_list() -> None:
+async def test_relist_before_the_first_list_is_that_list() -> None:
     server = FakeApiServer()
     server.write("a")
     reflected = Reflected(server)
@@ -119,7 +119,7 @@ async def test_a_refresh_before_the_first_list_is_that_list() -> None:
     assert reflected.names == {"a"}
 
 
-async def test_a_refresh_takes_no_list_for_an_answer_that_was_on_its_way_before() -> None:
+async def test_relist_ignores_a_list_that_was_requested_before() -> None:
     class Overtaken(FakeApiServer):
         """Something happens while its first answer is under way."""
 
@@ -197,7 +197,7 @@ async def test_bookmarks_move_the_place_to_resume_from() -> None:
         assert len(server.lists) == 1
 
 
-async def test_when_history_is_gone_it_lists_again_and_tells_of_what_it_missed() -> None:
+async def test_expired_version_leads_to_a_list_that_reports_missed_changes() -> None:
     server = FakeApiServer()
     for name in ("gone", "kept", "changed"):
         server.write(name)
@@ -216,7 +216,7 @@ async def test_when_history_is_gone_it_lists_again_and_tells_of_what_it_missed()
 
 
 @pytest.mark.parametrize("code", [410, 504, 400])
-async def test_a_refused_watch_leads_to_a_new_list(code: int) -> None:
+async def test_watch_error_leads_to_a_new_list(code: int) -> None:
     server = FakeApiServer()
     server.write("a")
     async with reflecting(server) as reflected:
@@ -229,7 +229,7 @@ async def test_a_refused_watch_leads_to_a_new_list(code: int) -> None:
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_a_busy_server_is_not_asked_for_everything_again(code: int) -> None:
+async def test_busy_server_is_not_listed_again(code: int) -> None:
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
@@ -240,7 +240,7 @@ async def test_a_busy_server_is_not_asked_for_everything_again(code: int) -> Non
 
 
 @pytest.mark.parametrize(("asked", "kept"), [("45", 45), ("60", 60), ("3600", 60)])
-async def test_a_server_that_says_when_to_come_back_is_left_in_peace_for_up_to_a_minute(asked: str, kept: int) -> None:
+async def test_retry_after_is_honoured_up_to_a_minute(asked: str, kept: int) -> None:
     server = FakeApiServer()
     server.failures += [Response(429, {"retry-after": asked}, b"")] * 2
     loop = asyncio.get_running_loop()
@@ -306,7 +306,7 @@ async def test_an_event_of_an_unknown_type_is_not_swallowed(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("event", ['{"type":"BOOKMARK","object":{"metadata":3}}', '{"type":"ERROR","object":[]}'])
-async def test_an_event_that_makes_no_sense_does_not_end_it(event: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_event_does_not_end_the_reflector(event: str, caplog: pytest.LogCaptureFixture) -> None:
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
@@ -402,7 +402,7 @@ _actions: dict[str, Callable[[FakeApiServer], object]] = {
 
 @settings(max_examples=100)
 @given(st.lists(st.sampled_from(sorted(_actions)), max_size=25))
-async def test_after_any_trouble_the_store_holds_what_the_server_has(actions: list[str]) -> None:
+async def test_store_equals_the_server_after_any_errors(actions: list[str]) -> None:
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         for action in actions:
@@ -415,7 +415,7 @@ async def test_after_any_trouble_the_store_holds_what_the_server_has(actions: li
         assert held == truth
 
 
-async def test_a_silent_stream_is_left_and_the_next_one_goes_on_from_there(caplog: pytest.LogCaptureFixture) -> None:
+async def test_silent_watch_is_resumed_where_it_was(caplog: pytest.LogCaptureFixture) -> None:
     server = FakeApiServer()
     async with reflecting(server) as reflected:
         await reflected.settle()
@@ -432,7 +432,7 @@ async def test_a_silent_stream_is_left_and_the_next_one_goes_on_from_there(caplo
 
 
 @pytest.mark.looptime(False)
-async def test_over_the_wire_a_half_dead_stream_is_noticed_long_before_its_end() -> None:
+async def test_dead_connection_is_detected_before_the_watch_times_out() -> None:
     empty = {"metadata": {"resourceVersion": "1"}, "items": []}
     added = requests.encode({"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "2"}}})
     async with scripted_server() as server, Client(server.config) as client:

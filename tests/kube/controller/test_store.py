@@ -1,4 +1,4 @@
-"""The store: never back in time, never without our own writes, never with a ghost."""
+"""The store: never back in time, never without own writes, never with deleted objects."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -40,7 +40,7 @@ def test_objects_of_the_whole_cluster_are_found_by_their_name(store: Store[Objec
     assert store.get("local") == node
 
 
-def test_events_change_it_and_tell_before_and_after(store: Store[Object]) -> None:
+def test_events_return_the_object_before_and_after(store: Store[Object]) -> None:
     one, two, three = obj("a", 2), obj("a", 3), obj("a", 4)
     store.replace([], "1")
     assert store.apply(one) == [(None, one)]
@@ -64,7 +64,7 @@ def test_an_index_that_does_not_exist_is_an_error(store: Store[Object]) -> None:
         store.by_index("size", "big")
 
 
-def test_our_own_write_is_seen_at_once(store: Store[Object]) -> None:
+def test_own_write_is_visible_at_once(store: Store[Object]) -> None:
     store.replace([obj("a", 1)], "1")
     written = obj("a", 5, color="blue")
     store.remember(written)
@@ -80,7 +80,7 @@ def test_an_older_event_does_not_undo_our_write(store: Store[Object]) -> None:
     assert store.get("n/a") == obj("a", 5)
 
 
-def test_listeners_hear_of_our_write_once_the_watch_shows_it(store: Store[Object]) -> None:
+def test_own_write_is_reported_once_the_watch_delivers_it(store: Store[Object]) -> None:
     store.replace([], "1")
     created = obj("a", 5)
     store.remember(created)
@@ -88,7 +88,7 @@ def test_listeners_hear_of_our_write_once_the_watch_shows_it(store: Store[Object
     assert store.apply(obj("a", 6)) == [(created, obj("a", 6))]
 
 
-def test_an_answer_that_the_watch_has_passed_brings_nothing_back(store: Store[Object]) -> None:
+def test_response_older_than_the_watch_is_ignored(store: Store[Object]) -> None:
     store.replace([obj("a", 1)], "1")
     store.apply(obj("a", 5))
     remove(store, obj("a", 7))
@@ -96,14 +96,14 @@ def test_an_answer_that_the_watch_has_passed_brings_nothing_back(store: Store[Ob
     assert store.get("n/a") is None
 
 
-def test_a_bookmark_passes_too(store: Store[Object]) -> None:
+def test_bookmark_advances_the_position(store: Store[Object]) -> None:
     store.replace([], "1")
     store.advance("9")
     store.remember(obj("a", 5))
     assert store.all() == []
 
 
-def test_a_list_keeps_what_is_newer_than_itself_and_drops_the_rest(store: Store[Object]) -> None:
+def test_list_removes_only_older_objects(store: Store[Object]) -> None:
     store.replace([obj("old", 1), obj("gone", 2)], "2")
     store.remember(obj("new", 9))
     store.remember(obj("old", 8, color="blue"))
@@ -128,7 +128,7 @@ def test_a_successor_survives_the_deletion_of_its_predecessor(store: Store[Objec
     assert store.apply(second) == [(first, second)]
 
 
-def test_what_we_know_is_gone_does_not_come_back(store: Store[Object]) -> None:
+def test_forgotten_object_does_not_return(store: Store[Object]) -> None:
     store.replace([obj("a", 1, uid="u1")], "1")
     store.forget("n/a", uid="u1")
     assert store.apply(obj("a", 3, uid="u1")) == []
@@ -138,7 +138,7 @@ def test_what_we_know_is_gone_does_not_come_back(store: Store[Object]) -> None:
     assert store.apply(obj("a", 5, uid="u2")) == [(None, obj("a", 5, uid="u2"))]
 
 
-def test_a_list_from_before_the_deletion_does_not_end_the_silence_about_it(store: Store[Object]) -> None:
+def test_list_from_before_the_deletion_does_not_bring_the_object_back(store: Store[Object]) -> None:
     store.replace([obj("a", 1, uid="u1")], "1")
     store.forget("n/a", uid="u1")
     assert store.replace([obj("a", 1, uid="u1")], "2") == []
@@ -146,14 +146,14 @@ def test_a_list_from_before_the_deletion_does_not_end_the_silence_about_it(store
     assert remove(store, obj("a", 4, uid="u1")) == [(obj("a", 1, uid="u1"), None)]
 
 
-def test_only_that_very_object_is_forgotten(store: Store[Object]) -> None:
+def test_forget_checks_the_uid(store: Store[Object]) -> None:
     store.replace([obj("a", 1, uid="u2")], "1")
     store.forget("n/a", uid="u1")
     store.forget("n/b", uid="u2")
     assert store.get("n/a") == obj("a", 1, uid="u2")
 
 
-def test_after_the_servers_history_was_set_back_the_list_is_the_truth(store: Store[Object]) -> None:
+def test_list_replaces_everything_after_a_restore_from_backup(store: Store[Object]) -> None:
     store.replace([obj("a", 50), obj("b", 60)], "100")
     store.remember(obj("c", 120))
     changes = store.replace([obj("a", 7)], "10")
@@ -168,7 +168,7 @@ def red() -> Store[Object]:
     return Store(metadata=raw_metadata, indexes={"color": color_of}, matches=lambda item: item["color"] == "red")
 
 
-def test_answer_that_the_watch_no_longer_selects_is_not_taken_in(red: Store[Object]) -> None:
+def test_response_that_the_watch_no_longer_selects_is_not_stored(red: Store[Object]) -> None:
     first = obj("a", 1)
     red.replace([first], "1")
     assert remove(red, obj("a", 4)) == [(first, None)]
@@ -176,7 +176,7 @@ def test_answer_that_the_watch_no_longer_selects_is_not_taken_in(red: Store[Obje
     assert red.all() == []
 
 
-def test_answer_that_the_watch_no_longer_selects_removes_the_object_at_once(red: Store[Object]) -> None:
+def test_response_that_the_watch_no_longer_selects_removes_the_object(red: Store[Object]) -> None:
     first = obj("a", 1)
     red.replace([first], "1")
     red.remember(obj("a", 5, color="blue"))
@@ -196,7 +196,7 @@ def test_object_that_is_selected_again_returns(red: Store[Object]) -> None:
     assert red.apply(last) == [(first, last)]
 
 
-def test_old_answer_that_is_not_selected_does_not_remove_a_newer_object(red: Store[Object]) -> None:
+def test_old_response_that_is_not_selected_does_not_remove_a_newer_object(red: Store[Object]) -> None:
     red.replace([obj("a", 7)], "7")
     red.remember(obj("a", 5, color="blue"))
     assert red.get("n/a") == obj("a", 7)

@@ -32,7 +32,7 @@ async def nothing_now(queue: WorkQueue[str]) -> bool:
     return idle
 
 
-async def test_keys_come_in_the_order_in_which_they_were_added() -> None:
+async def test_keys_are_handed_out_in_order() -> None:
     queue = WorkQueue[str]()
     for key in "abca":
         queue.add(key)
@@ -40,7 +40,7 @@ async def test_keys_come_in_the_order_in_which_they_were_added() -> None:
     assert await nothing_now(queue)
 
 
-async def test_a_key_is_never_worked_on_twice_at_once() -> None:
+async def test_key_is_never_processed_twice_at_once() -> None:
     queue = WorkQueue[str]()
     queue.add("a")
     assert await queue.get() == "a"
@@ -52,7 +52,7 @@ async def test_a_key_is_never_worked_on_twice_at_once() -> None:
     assert await nothing_now(queue)
 
 
-async def test_new_keys_go_ahead_of_the_others() -> None:
+async def test_new_keys_come_first() -> None:
     queue = WorkQueue[str]()
     queue.add("a")
     queue.add("b")
@@ -62,7 +62,7 @@ async def test_new_keys_go_ahead_of_the_others() -> None:
     assert await nothing_now(queue)
 
 
-async def test_however_many_keys_are_new_the_others_get_on() -> None:
+async def test_new_keys_do_not_starve_others() -> None:
     queue = WorkQueue[str](clock=now)
     queue.add("a")
     await asyncio.sleep(HEAD_START - 1)
@@ -120,7 +120,7 @@ async def test_adding_a_key_at_once_does_not_cancel_its_later_time() -> None:
     assert [await next_key(queue), now() - started] == ["a", 5]
 
 
-async def test_a_later_time_can_be_taken_back() -> None:
+async def test_later_time_can_be_cancelled() -> None:
     queue = WorkQueue[str]()
     queue.add_after("a", 5)
     queue.add_after("b", 6)
@@ -170,7 +170,7 @@ async def test_however_long_a_server_was_away_the_next_try_comes_within_a_minute
     assert failures < 40
 
 
-async def test_the_first_of_a_storm_comes_at_once_and_the_rest_together_after_a_rest() -> None:
+async def test_first_event_of_a_burst_is_immediate_and_the_others_are_coalesced() -> None:
     queue = WorkQueue[str](coalesce_seconds=0.5)
     started = now()
     queue.add_coalesced("a")
@@ -186,7 +186,7 @@ async def test_the_first_of_a_storm_comes_at_once_and_the_rest_together_after_a_
     assert [await next_key(queue), now() - started] == ["a", 1]
 
 
-async def test_what_happens_while_a_key_is_worked_on_brings_it_back_after_its_rest() -> None:
+async def test_key_that_is_added_while_it_is_processed_is_coalesced() -> None:
     queue = WorkQueue[str](coalesce_seconds=0.5)
     queue.add("a")
     await queue.get()
@@ -198,7 +198,7 @@ async def test_what_happens_while_a_key_is_worked_on_brings_it_back_after_its_re
     assert [await next_key(queue), now() - started] == ["a", 0.5]
 
 
-async def test_a_key_that_is_urgent_does_not_rest_and_is_not_handed_out_twice() -> None:
+async def test_add_is_not_delayed_by_coalescing() -> None:
     queue = WorkQueue[str](coalesce_seconds=0.5)
     queue.add("a")
     await queue.get()
@@ -214,7 +214,7 @@ async def test_a_key_that_is_urgent_does_not_rest_and_is_not_handed_out_twice() 
     assert await nothing_now(queue)
 
 
-async def test_keys_that_rest_are_dropped_at_shut_down() -> None:
+async def test_coalesced_keys_are_dropped_at_shut_down() -> None:
     queue = WorkQueue[str](coalesce_seconds=0.5)
     queue.add("a")
     await next_key(queue)
@@ -225,7 +225,7 @@ async def test_keys_that_rest_are_dropped_at_shut_down() -> None:
     assert len(queue) == 0
 
 
-async def test_shutting_down_sends_everybody_home() -> None:
+async def test_shut_down_ends_all_getters() -> None:
     queue = WorkQueue[str]()
     queue.add_after("later", 5)
     waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
@@ -240,7 +240,7 @@ async def test_shutting_down_sends_everybody_home() -> None:
         await queue.get()
 
 
-async def test_what_is_worked_on_at_shut_down_can_be_finished() -> None:
+async def test_keys_in_progress_can_be_done_after_shut_down() -> None:
     queue = WorkQueue[str]()
     queue.add("a")
     await queue.get()

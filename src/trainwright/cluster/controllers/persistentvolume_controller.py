@@ -327,14 +327,14 @@ class PersistentVolumeController:
     async def _patch_claim(
         self, claim: PersistentVolumeClaim, change: Object, *, subresource: str | None = None, remember: bool = True
     ) -> PersistentVolumeClaim:
-        answer = await self._client.patch(
+        response = await self._client.patch(
             PERSISTENT_VOLUME_CLAIMS,
             claim.metadata.name,
             _with_precondition(change, claim.metadata),
             namespace=claim.metadata.namespace,
             subresource=subresource,
         )
-        written = msgspec.convert(answer, PersistentVolumeClaim)
+        written = msgspec.convert(response, PersistentVolumeClaim)
         if remember:
             self._claims.remember(written)
         return written
@@ -342,10 +342,10 @@ class PersistentVolumeController:
     async def _patch_volume(
         self, volume: PersistentVolume, change: Object, *, subresource: str | None = None, remember: bool = True
     ) -> PersistentVolume:
-        answer = await self._client.patch(
+        response = await self._client.patch(
             PERSISTENT_VOLUMES, volume.name, _with_precondition(change, volume.metadata), subresource=subresource
         )
-        written = msgspec.convert(answer, PersistentVolume)
+        written = msgspec.convert(response, PersistentVolume)
         if remember:
             self._volumes.remember(written)
         return written

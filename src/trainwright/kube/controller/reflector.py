@@ -190,8 +190,8 @@ class Reflector(Generic[T]):
                     self._notify(self._store.apply(item))
             case "DELETED":
                 # The rest of the object need not be readable for this.
-                gone = _identified_decoder.decode(event.object).metadata
-                self._notify(self._store.remove(gone.key, uid=gone.uid, version=gone.resource_version))
+                deleted = _identified_decoder.decode(event.object).metadata
+                self._notify(self._store.remove(deleted.key, uid=deleted.uid, version=deleted.resource_version))
             case "BOOKMARK":
                 self._store.advance(_bookmark_decoder.decode(event.object).metadata.resource_version)
             case "ERROR":
