@@ -162,8 +162,8 @@ async def test_item_68_orphans_with_the_labels_of_the_job_are_adopted(
     job = await harness.submit(JobBuilder("job").workers(2))
     await claims.wait_until_adopted(0, ours, job)
     taken = (
-        f'Resource "job-worker-1" of Kind "{claims.resource.kind}" already exists and is not managed by PyTorchJob job '
-        "but by nobody: delete it, or give the job another name"
+        f'Resource "job-worker-1" of Kind "{claims.resource.kind}" already exists and is not managed by PyTorchJob job'
+        ": delete it, or give the job another name"
     )
     await harness.wait_for_events("job", ("Warning", "ErrResourceExists", taken))
     await harness.settle()

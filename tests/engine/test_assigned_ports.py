@@ -2,7 +2,7 @@
 
 from tests.support.objects.jobs import JobBuilder, PodBuilder
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
-from trainwright.engine.assigned_ports import PORTS, format_ports, is_outdated, key_of, lost_its_port, read_ports
+from trainwright.engine.assigned_ports import PORTS, format_ports, found_its_port_taken, is_outdated, key_of, read_ports
 from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.ranks import Rank
 from trainwright.objects.node_annotations import LISTEN_PORTS
@@ -47,13 +47,13 @@ def test_a_child_is_outdated_if_a_port_that_it_was_made_with_has_changed() -> No
 
 def test_a_child_that_uses_its_own_port_alone_does_not_care_about_others() -> None:
     metadata = PodBuilder("Worker").pod().metadata
-    assert not is_outdated(JOB, PyTorch(), Rank("Worker", 0), metadata, {MASTER: 1}, alone=True)
-    assert is_outdated(JOB, PyTorch(), MASTER, metadata, {MASTER: 1}, alone=True)
+    assert not is_outdated(JOB, PyTorch(), Rank("Worker", 0), metadata, {MASTER: 1}, own_port_only=True)
+    assert is_outdated(JOB, PyTorch(), MASTER, metadata, {MASTER: 1}, own_port_only=True)
 
 
 def test_a_port_is_lost_if_the_node_reports_the_one_that_the_pod_was_given() -> None:
     pod = PodBuilder("Master").failed(None).reason("PortTaken").annotation(LISTEN_PORTS, "23456").pod()
-    assert lost_its_port(pod, 23456)
-    assert not lost_its_port(pod, 23457)
-    assert not lost_its_port(pod, None)
-    assert not lost_its_port(PodBuilder("Master").failed(1).annotation(LISTEN_PORTS, "23456").pod(), 23456)
+    assert found_its_port_taken(pod, 23456)
+    assert not found_its_port_taken(pod, 23457)
+    assert not found_its_port_taken(pod, None)
+    assert not found_its_port_taken(PodBuilder("Master").failed(1).annotation(LISTEN_PORTS, "23456").pod(), 23456)

@@ -7,8 +7,8 @@ from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.times import format_time
 
 
-def put(status: Object, kind: str, *, second: float = 0, truth: bool = True, reason: str | None = None) -> bool:
-    return set_condition(status, kind, reason=reason or kind, message=f"{kind}!", now=at(second), truth=truth)
+def put(status: Object, kind: str, *, second: float = 0, value: bool = True, reason: str | None = None) -> bool:
+    return set_condition(status, kind, reason=reason or kind, message=f"{kind}!", now=at(second), value=value)
 
 
 def kinds(status: Object) -> list[tuple[str, str]]:
@@ -66,7 +66,7 @@ def test_a_condition_without_a_time_of_transition_gets_one() -> None:
 def test_another_status_is_a_transition() -> None:
     status: Object = {}
     put(status, "Suspended")
-    put(status, "Suspended", second=60, truth=False)
+    put(status, "Suspended", second=60, value=False)
     assert status["conditions"][0]["lastTransitionTime"] == format_time(at(60))
 
 

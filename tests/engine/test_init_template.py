@@ -39,13 +39,16 @@ def test_the_masters_name_may_stand_anywhere() -> None:
         ("name: init", "must be a YAML list of containers"),
         ("- [", "is not YAML: "),
         ("- wait", r"\[0\] must be a container, not 'wait'"),
-        ("- image: x", r"\[0\].name must be given"),
-        ("- {name: a, image: x}\n- {name: b}", r"\[1\].image must be given"),
-        ("- {name: 7, image: x}", r"\[0\].name must be given, as text"),
+        ("- image: x", r"\[0\].name must be set"),
+        ("- {name: a, image: x}\n- {name: b}", r"\[1\].image must be set"),
+        ("- {name: 7, image: x}", r"\[0\].name must be set to a string"),
         ("- {name: a, image: x}\n- {name: a, image: y}", "names must differ: 'a' is used twice"),
-        ("- {name: a, image: '{{.Image}}'}", r"\{\{.Image\}\} is no placeholder: there are \{\{.MasterAddr\}\}, "),
-        ("- {name: a, image: '{{MasterAddr}}'}", r"\{\{MasterAddr\}\} is no placeholder"),
-        ("- {name: a, image: '{{if .MasterAddr}}'}", "is no placeholder"),
+        (
+            "- {name: a, image: '{{.Image}}'}",
+            r"\{\{.Image\}\} is not a placeholder: supported are \{\{.MasterAddr\}\}, ",
+        ),
+        ("- {name: a, image: '{{MasterAddr}}'}", r"\{\{MasterAddr\}\} is not a placeholder"),
+        ("- {name: a, image: '{{if .MasterAddr}}'}", "is not a placeholder"),
     ],
 )
 def test_a_broken_template_is_refused_with_the_reason(text: str, reason: str) -> None:

@@ -26,18 +26,18 @@ def test_what_is_right_is_not_mentioned(scope: str, seconds: str) -> None:
 @pytest.mark.parametrize("scope", ["", "Group", "all"])
 def test_a_scope_that_does_not_exist_is_reported(scope: str) -> None:
     made = decide(JobBuilder().workers(1).annotation(RESTART_SCOPE, scope))
-    told = f'Annotation trainwright.dev/restart-scope: "{scope}" has no effect, write `group` or `pod`'
-    assert standing_events(made) == [("InvalidAnnotation", told)]
+    message = f'Annotation trainwright.dev/restart-scope: "{scope}" has no effect, use `group` or `pod`'
+    assert standing_events(made) == [("InvalidAnnotation", message)]
 
 
 @pytest.mark.parametrize("seconds", ["", "0", "-1", "1.5", "60s", "²", "1000000000", "Off"])
 def test_a_time_that_makes_no_sense_is_reported(seconds: str) -> None:
     made = decide(JobBuilder().workers(1).annotation(DEAD_NODE_SECONDS, seconds))
-    told = (
+    message = (
         f'Annotation trainwright.dev/dead-node-seconds: "{seconds}" has no effect, '
-        "write a number of seconds from 1, of 9 digits at most, or `off`"
+        "use a number of seconds from 1, with at most 9 digits, or `off`"
     )
-    assert standing_events(made) == [("InvalidAnnotation", told)]
+    assert standing_events(made) == [("InvalidAnnotation", message)]
 
 
 @given(scope=st.text(), seconds=st.text(), group=st.booleans(), default=st.none() | st.integers(1, 1000))
@@ -46,7 +46,7 @@ def test_any_text_is_either_reported_or_has_an_effect(
 ) -> None:
     job = JobBuilder().workers(1).annotation(RESTART_SCOPE, scope).annotation(DEAD_NODE_SECONDS, seconds).job()
     settings = Settings(group_restart=group, dead_node_seconds=default)
-    reported = [key for key in (RESTART_SCOPE, DEAD_NODE_SECONDS) if any(key in told for told in mistakes(job))]
+    reported = [key for key in (RESTART_SCOPE, DEAD_NODE_SECONDS) if any(key in message for message in mistakes(job))]
     if RESTART_SCOPE in reported:
         assert restarts_as_group(job, settings) is group
     if DEAD_NODE_SECONDS in reported:

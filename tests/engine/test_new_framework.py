@@ -60,7 +60,7 @@ def test_its_objects_come_before_the_pods_that_need_them() -> None:
         ("Service", "ninth-violin-0"),
         ("Service", "ninth-violin-1"),
     ]
-    assert {one.announced for one in made.creates if one.wave < PODS_WAVE} == {False}
+    assert {one.with_event for one in made.creates if one.wave < PODS_WAVE} == {False}
     score = child(made, "ninth-score", "ConfigMap")
     assert score["data"] == {"playing": ""}
     assert score["metadata"]["labels"] == {

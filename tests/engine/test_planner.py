@@ -150,7 +150,7 @@ def test_finished_ranks_are_remembered_when_their_pods_are_gone() -> None:
 def test_a_scheduling_policy_without_a_gang_scheduler_is_told_once() -> None:
     builder = job().run_policy(schedulingPolicy={"minAvailable": 3})
     told = (
-        "spec.runPolicy.schedulingPolicy: pods are scheduled one by one, this operator schedules no gangs; "
+        "spec.runPolicy.schedulingPolicy: the operator uses no gang scheduler, so pods are scheduled one by one; "
         "start it with --gang-scheduler-name"
     )
     assert events(decide(builder)) == [("Warning", "FieldWithoutEffect", told)]

@@ -137,7 +137,7 @@ async def test_pods_that_cannot_end_because_their_node_does_not_exist_are_replac
         await client.delete(PODS, "digits-worker-0", namespace=real_namespace)
         await nodes.far.leave()
         await stage.wait_for_replacement("digits", pods["digits-worker-0"])
-        text = f"Pod digits-worker-0 is removed by force because its node far-{real_namespace} is gone"
+        text = f"Pod digits-worker-0 is force-deleted because its node far-{real_namespace} was deleted"
         await stage.wait_for_events("digits", ("Warning", "DeadNode", text))
 
 

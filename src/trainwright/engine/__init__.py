@@ -1,4 +1,7 @@
-"""What should be: one job, its children and the time in, a plan out. Nothing here does I/O or reads a clock."""
+"""Plans what to change: a pure function of one job, its observed children, the settings and the time.
+
+Nothing here does I/O or reads a clock.
+"""
 
 from trainwright.engine.init_template import InitTemplate, InitTemplateError, parse_init_template
 from trainwright.engine.observed import ExtraView, Observed, ServiceView, read_extra

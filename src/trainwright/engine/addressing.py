@@ -1,4 +1,4 @@
-"""How the pods of a job reach each other: by names and ports. On one machine ports are assigned, elsewhere declared."""
+"""The addresses under which the pods of a job reach each other: host names, and declared or assigned ports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from trainwright.engine.ranks import Rank
 class Addresses:
     job: Job
     assigned: Mapping[Rank, int]
-    """Ports that were assigned to listeners of this job; empty where declared ones are used."""
+    """The assigned ports of the listeners; empty if the declared ports are used."""
 
     def host(self, rank: Rank) -> str:
         return self.job.child_name(rank.role, rank.index)

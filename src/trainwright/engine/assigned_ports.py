@@ -1,7 +1,7 @@
-"""Ports that were assigned to the listeners of a job: in its status by rank, and on each child those that it uses.
+"""Ports that are assigned to the listeners of a job: all of them in its status, and on each child those that it uses.
 
-Keys are the ends of pod names (`worker-0`, `launcher`). Earlier versions wrote one port for a role, under its name
-(`Master`), which meant its first pod; that form is still read.
+Keys are the ends of pod names (`worker-0`, `launcher`). Earlier versions used the name of a role (`Master`) as the key
+of its first pod; that form is still read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,38 +16,44 @@ from trainwright.objects.node_annotations import LISTEN_PORTS
 from trainwright.objects.pods import Pod
 
 PORTS = "trainwright.dev/ports"
-"""On children: the ports that they were made with; a child is outdated if one of them has changed since."""
+"""On children: the ports with which they were created. A child is outdated if one of them has changed since."""
 
 
 def key_of(job: Job, rank: Rank) -> str:
-    """The rank in `status.ports` and in annotations."""
+    """The key of the rank in `status.ports` and in annotations."""
     return job.child_name(rank.role, rank.index).removeprefix(f"{job.name}-")
 
 
 def read_ports(job: Job, framework: Framework, status: Object) -> dict[Rank, int]:
-    """The ports in the status that listeners of the job still have."""
+    """The ports in the status, without those of ranks that are no listeners any more."""
     return _by_rank(job, framework.listeners(job), status.get("ports") or {})
 
 
 def format_ports(job: Job, ports: Mapping[Rank, int], ranks: Iterable[Rank]) -> str:
-    """The ports of these ranks as the annotation `PORTS` has them."""
+    """The ports of these ranks in the format of the annotation `PORTS`."""
     return ",".join(f"{key_of(job, rank)}={ports[rank]}" for rank in ranks if rank in ports)
 
 
 def is_outdated(
-    job: Job, framework: Framework, rank: Rank, child: ObjectMeta, ports: Mapping[Rank, int], *, alone: bool = False
+    job: Job,
+    framework: Framework,
+    rank: Rank,
+    child: ObjectMeta,
+    ports: Mapping[Rank, int],
+    *,
+    own_port_only: bool = False,
 ) -> bool:
-    """True if a port that the child was made with has changed since. `alone`: it uses its own port and no other's."""
+    """True if a port with which the child was created has changed. `own_port_only`: it does not use those of peers."""
     text = child.annotations.get(PORTS, "")
     if not text:
-        return rank in ports if alone else any(peer in ports for peer in framework.peers(job, rank))
+        return rank in ports if own_port_only else any(peer in ports for peer in framework.peers(job, rank))
     entries = (entry.rpartition("=") for entry in text.split(","))
     written = {key: int(number) for key, _, number in entries if number.isdecimal()}
     return any(ports.get(peer) != port for peer, port in _by_rank(job, framework.listeners(job), written).items())
 
 
-def lost_its_port(pod: Pod, port: int | None) -> bool:
-    """True if another program listens on the port that the pod was given."""
+def found_its_port_taken(pod: Pod, port: int | None) -> bool:
+    """True if another program listens on the port that was assigned to the pod."""
     return (
         pod.status.reason == PORT_TAKEN and port is not None and pod.metadata.annotations.get(LISTEN_PORTS) == str(port)
     )

@@ -1,4 +1,4 @@
-"""A plan in the making: the policies add to it one after the other."""
+"""Builds a plan: the policies add to it one after the other."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ class PlanBuilder:
         self._observed_status: Object = facts.job.raw.get("status") or {}
         self.status: Object = copied(self._observed_status)
         self.replaced: set[str] = set(self.status.get("replacedPods") or ())
-        """UIDs of pods that are counted already and only wait for their deletion."""
+        """UIDs of pods whose restart is counted and that are being deleted."""
         self.delete_job = False
         self._creates: list[Create] = []
         self._deletes: dict[tuple[str, str], Delete] = {}
@@ -37,7 +37,7 @@ class PlanBuilder:
 
     @property
     def group_restarting(self) -> bool:
-        """True while a group restart is under way, or was decided by this plan."""
+        """True while a group restart is in progress, or if this plan starts one."""
         return self._facts.group_restart and bool(self.replaced)
 
     # The status
@@ -51,7 +51,7 @@ class PlanBuilder:
             reason=text.full_reason(job),
             message=text.format(job, **values),
             now=self._facts.now,
-            truth=status,
+            value=status,
         )
 
     def finish(self, type_: str, text: Text, *, event_type: str = "Normal", **values: object) -> None:
@@ -72,7 +72,7 @@ class PlanBuilder:
         self.put("completedIndexes", {role: format_indexes(done) for role, done in completed.items() if done})
 
     def count(self, transition: Transition) -> None:
-        """Notes what the status of this plan makes true, for metrics."""
+        """Adds a transition that the metrics count when the status is written."""
         self._transitions.append(transition)
 
     # Events
@@ -85,7 +85,7 @@ class PlanBuilder:
         self._events[JobEvent(event_type, reason, message)] = None
 
     def warn(self, reason: str, message: str) -> None:
-        """A standing warning: it holds until something changes, and is recorded once."""
+        """Adds a standing warning: it lasts until something changes, and is recorded once."""
         self.add_standing_event(JobEvent("Warning", reason, message, standing=True))
 
     def add_standing_event(self, event: JobEvent) -> None:
@@ -102,17 +102,17 @@ class PlanBuilder:
         job_field: str,
         wave: int = PODS_WAVE,
         needed: bool = True,
-        announced: bool = True,
+        with_event: bool = True,
     ) -> None:
-        self._creates.append(Create(resource, name, job_field, render, wave, needed, announced))
+        self._creates.append(Create(resource, name, job_field, render, wave, needed, with_event))
 
-    def delete(self, resource: Resource, child: ObjectMeta, *, announced: bool = True) -> None:
+    def delete(self, resource: Resource, child: ObjectMeta, *, with_event: bool = True) -> None:
         if not child.terminating:
-            delete = Delete(resource, child.name, child.uid, announced=announced)
+            delete = Delete(resource, child.name, child.uid, with_event=with_event)
             self._deletes.setdefault((resource.kind, child.name), delete)
 
     def force_delete(self, resource: Resource, child: ObjectMeta) -> None:
-        """At once, even if it is being deleted already, and without waiting for its node."""
+        """Deletes without grace period and without waiting for the node, even if the child is terminating."""
         self._deletes[resource.kind, child.name] = Delete(resource, child.name, child.uid, force=True)
 
     def patch(self, resource: Resource, child: ObjectMeta, body: Object) -> None:
@@ -133,7 +133,7 @@ class PlanBuilder:
         self._requeue_at = moment if self._requeue_at is None else min(self._requeue_at, moment)
 
     def requeue_soon(self) -> None:
-        """For changes that no watch of the operator reports."""
+        """For changes that the operator does not watch."""
         self.requeue_at(self._facts.now + _REQUEUE_SOON)
 
     def plan(self) -> Plan:
@@ -154,8 +154,8 @@ class PlanBuilder:
         )
 
     def _only_creates_children(self) -> bool:
-        """True for the first plan of a new job that does nothing but create children: nothing about them has to be
-        recorded first. If the operator is killed before it writes the status, the next reconcile finds them."""
+        """True for the first plan of a new job if it only creates children and needs no record in the status. If the
+        operator is killed before it writes the status, the next reconcile finds the children."""
         if self._observed_status or not self._is_new():
             return False
         recorded = any(self.status.get(field) for field in ADDITIONAL_FIELDS)
@@ -163,7 +163,7 @@ class PlanBuilder:
         return bool(self._creates) and not (recorded or changes)
 
     def _is_new(self) -> bool:
-        """A job whose children could not be created for a while gets a status nevertheless, to show that the operator
-        has seen it."""
+        """A job that is older gets a status even if its children cannot be created, so that users see that the operator
+        handles it."""
         created = self._facts.job.metadata.creation_timestamp
         return created is not None and self._facts.now < parse_time(created) + _NEW

@@ -20,15 +20,15 @@ class Classified(Generic[C]):
     """All children of one resource."""
 
     ranked: dict[Rank, C] = field(default_factory=dict)
-    """The child of each rank that the job wants; names are unique, so there is at most one."""
+    """The child of each desired rank. Names are unique, so a rank has at most one."""
     surplus: dict[str, C] = field(default_factory=dict)
-    """Controlled by the job, but of no rank that it wants: it was scaled down, or lost a role."""
+    """Controlled by the job, but of no desired rank: the job was scaled down, or a role was removed."""
     orphans: dict[str, C] = field(default_factory=dict)
-    """Without a controller, but with the name and labels of a rank: an operator or a user left them behind."""
+    """Without a controller, but with the name and labels of a rank."""
     relabelled: dict[str, C] = field(default_factory=dict)
-    """Controlled by the job, but with the labels of something else: a user wants them released."""
+    """Controlled by the job, but a user has changed their labels to have them released."""
     foreign: dict[str, ObjectMeta] = field(default_factory=dict)
-    """Not the job's, by name; relabelled ones are among them."""
+    """Children that do not belong to the job, by name; includes relabelled ones."""
 
     @property
     def controlled(self) -> list[C]:
@@ -52,7 +52,7 @@ def classify(job: Job, observed: Observed) -> Children:
 
 
 def _classify(job: Job, wanted: dict[str, Rank], children: Iterable[C]) -> Classified[C]:
-    """A child's name says which rank it is. Its labels only say whether it is, or may become, the job's."""
+    """The name of a child determines its rank. Its labels decide whether the job may adopt it or has to release it."""
     found: Classified[C] = Classified()
     ours: dict[str, C] = {}
     selected_by = (job.name, job.kind.controller)
@@ -74,5 +74,5 @@ def _classify(job: Job, wanted: dict[str, Rank], children: Iterable[C]) -> Class
 
 
 def _selecting_labels(child: ObjectMeta) -> tuple[str | None, str | None]:
-    """The labels that the operator selects by: changing them takes the child out of the job."""
+    """The labels by which the operator selects children. A child whose labels change is released."""
     return child.labels.get(JOB_NAME), child.labels.get(OPERATOR_NAME)

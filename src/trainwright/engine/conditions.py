@@ -1,4 +1,4 @@
-"""The list of conditions and the rule by which it changes. Its order is visible: `kubectl get` shows the last one."""
+"""The conditions of a job. Their order matters: `kubectl get` shows the last one as the state."""
 
 from datetime import datetime
 
@@ -20,30 +20,30 @@ def is_finished(status: Object) -> bool:
     return is_condition_true(status, SUCCEEDED) or is_condition_true(status, FAILED)
 
 
-def set_condition(status: Object, kind: str, *, reason: str, message: str, now: datetime, truth: bool) -> bool:
-    """Changes `status` and says whether it did. Nothing changes any more once the job has finished.
+def set_condition(status: Object, type_: str, *, reason: str, message: str, now: datetime, value: bool) -> bool:
+    """Sets a condition in `status`; False if nothing changed. The conditions of a finished job do not change any more.
 
-    What is new comes last; only that the job was created never does, should another operator have lost it.
+    The new condition comes last, except Created, which is always first.
     """
     if is_finished(status):
         return False
-    truth_text = str(truth)
-    old = find_condition(status, kind)
-    same_truth = old is not None and old["status"] == truth_text
-    if old is not None and same_truth and old.get("reason") == reason:
+    text = str(value)
+    old = find_condition(status, type_)
+    same_status = old is not None and old["status"] == text
+    if old is not None and same_status and old.get("reason") == reason:
         return False
     stamp = format_time(now)
     new = {
-        "type": kind,
-        "status": truth_text,
+        "type": type_,
+        "status": text,
         "reason": reason,
         "message": message,
         "lastUpdateTime": stamp,
-        "lastTransitionTime": old.get("lastTransitionTime", stamp) if old is not None and same_truth else stamp,
+        "lastTransitionTime": old.get("lastTransitionTime", stamp) if old is not None and same_status else stamp,
     }
-    gone = {kind, _EXCLUDES.get(kind)}
-    kept = [condition for condition in status.get("conditions") or () if condition["type"] not in gone]
-    if kind in {SUCCEEDED, FAILED}:
-        kept = [{**condition, "status": "False"} if condition["type"] == RUNNING else condition for condition in kept]
-    status["conditions"] = [new, *kept] if kind == CREATED else [*kept, new]
+    replaced = {type_, _EXCLUDES.get(type_)}
+    others = [condition for condition in status.get("conditions") or () if condition["type"] not in replaced]
+    if type_ in {SUCCEEDED, FAILED}:
+        others = [{**one, "status": "False"} if one["type"] == RUNNING else one for one in others]
+    status["conditions"] = [new, *others] if type_ == CREATED else [*others, new]
     return True

@@ -1,4 +1,4 @@
-"""What is known about a job when it is reconciled. Immutable: computed once, then read by every policy."""
+"""What is known about a job during one reconcile. Immutable: computed once, then read by every policy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses
-from trainwright.engine.assigned_ports import is_outdated, lost_its_port, read_ports
+from trainwright.engine.assigned_ports import found_its_port_taken, is_outdated, read_ports
 from trainwright.engine.children import Children, classify
 from trainwright.engine.conditions import is_finished
 from trainwright.engine.framework import Framework
@@ -22,18 +22,18 @@ from trainwright.objects.pods import Pod
 
 @dataclass(frozen=True, slots=True)
 class PodStates:
-    """The pods of a running job by what has become of them; empty for a job that is suspended or has finished."""
+    """The pods of a running job by state; empty for a job that is suspended or has finished."""
 
     active: Mapping[Rank, Pod] = field(default_factory=dict)
     """Running, and neither replaced nor being deleted."""
     failed: Mapping[Rank, Pod] = field(default_factory=dict)
-    """Failed pods that still have to be counted and replaced. Pods that had the wrong ports, or that end while the
-    whole group restarts, are not among them."""
+    """Failed pods that are not counted and replaced yet. Pods that failed because of their ports, or during a group
+    restart, are not included."""
     deleted: Mapping[Rank, Pod] = field(default_factory=dict)
-    """Pods that a user or the cluster deletes before they finish; not those that the operator deletes for their
-    ports."""
+    """Unfinished pods that a user or the cluster deletes. Pods that the operator deletes because of their ports are not
+    included."""
     just_completed: Mapping[Rank, Pod] = field(default_factory=dict)
-    """Pods whose success is not recorded yet."""
+    """Succeeded pods that are not recorded in the status yet."""
     completed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """By role, the indexes that have succeeded, whether their pods still exist or not."""
 
@@ -48,11 +48,11 @@ class Facts:
     texts: Texts
     children: Children
     ports: Mapping[Rank, int]
-    """Ports that were assigned to this job; empty where declared ones are used."""
+    """The assigned ports of the job; empty if the declared ports are used."""
     group_restart: bool
-    """Whether a pod is never replaced alone, but with all others."""
+    """Whether all pods are replaced when one fails."""
     replaced: frozenset[str]
-    """UIDs of pods that are counted already and only wait for their deletion."""
+    """UIDs of pods whose restart is counted and that are being deleted."""
     pods: PodStates
     disrupted: bool
     """True if, in a group that restarts as one, a pod was deleted, evicted or lost with its node; its peers are then
@@ -68,11 +68,11 @@ class Facts:
 
     @property
     def group_restarting(self) -> bool:
-        """True while a group restart is under way: new pods are created when all old ones are gone."""
+        """True while a group restart is in progress: new pods are created when all old ones are gone."""
         return self.group_restart and bool(self.replaced)
 
     def find_extra(self, kind: str, name: str) -> ExtraView | None:
-        """The object of that kind and name that carries the job's name, whether the job controls it or not."""
+        """The observed object of that kind and name, whether the job controls it or not."""
         return next((one for one in self.observed.extras if (one.kind, one.metadata.name) == (kind, name)), None)
 
     def controls(self, extra: ExtraView) -> bool:
@@ -136,7 +136,7 @@ def _assess_pods(
     replaced: frozenset[str],
     group_restarting: bool,
 ) -> PodStates:
-    """`recorded`: the indexes whose success is in the status already. `ports` is None where none are assigned."""
+    """`recorded` are the indexes that have succeeded according to the status. `ports` is None if none are assigned."""
     active: dict[Rank, Pod] = {}
     failed: dict[Rank, Pod] = {}
     deleted: dict[Rank, Pod] = {}
@@ -159,7 +159,9 @@ def _assess_pods(
             continue
         elif outcome is PodOutcome.DELETED:
             deleted[rank] = pod
-        elif not (is_replaced or group_restarting or (ports is not None and lost_its_port(pod, ports.get(rank)))):
+        elif not (
+            is_replaced or group_restarting or (ports is not None and found_its_port_taken(pod, ports.get(rank)))
+        ):
             failed[rank] = pod
     return PodStates(
         active, failed, deleted, just_completed, {role: frozenset(indexes) for role, indexes in completed.items()}

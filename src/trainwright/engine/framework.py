@@ -1,5 +1,5 @@
-"""What a framework declares about its jobs. The defaults are what most of them want; a module in `frameworks`
-overrides what differs."""
+"""What a framework declares about its jobs. The defaults fit most frameworks; a module in `frameworks` overrides what
+differs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from trainwright.objects.resources import CONFIG_MAPS, ROLE_BINDINGS, ROLES, SER
 
 @dataclass(frozen=True)
 class RoleState:
-    """How the pods of one role stand, by index."""
+    """The pods of one role by state and index."""
 
     active: Mapping[int, Pod] = field(default_factory=dict)
     """Running pods that are not being replaced or deleted."""
@@ -41,12 +41,12 @@ class PodShape:
     main_env: Sequence[Object] = ()
     """For the main container alone."""
     main_command: Sequence[str] = ()
-    """The main container's command, where the template has none."""
+    """The main container's command, if the template has none."""
     main_mounts: Sequence[Object] = ()
     volumes: Sequence[Object] = ()
     init_containers: Sequence[Object] = ()
     service_account: str = ""
-    """Where the template names none."""
+    """Used if the template names none."""
 
 
 class Correction(Enum):
@@ -59,19 +59,19 @@ class Correction(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtraResource:
-    """A resource of which jobs have objects besides pods and Services, and what the operator may do with them.
+    """A resource of extra objects, and what the operator is allowed to do with them.
 
-    Without the permission to delete, garbage collection removes the objects with the job.
+    Objects that it may not delete are garbage collected with the job.
     """
 
     resource: Resource
     correction: Correction
     deleted_on_suspend: bool = False
     deleted_on_finish: bool = False
-    announced: frozenset[str] = frozenset()
-    """The verbs that an event reports: create, delete."""
+    events_for: frozenset[str] = frozenset()
+    """The verbs after which an event is recorded: create, delete."""
     wave: int = 0
-    """Its objects are created when those of earlier waves exist; pods come after all of them."""
+    """The objects are created after those of earlier waves, and before the pods."""
 
     @property
     def deletable(self) -> bool:
@@ -79,7 +79,7 @@ class ExtraResource:
 
     @property
     def verbs(self) -> tuple[str, ...]:
-        """What the operator needs permission for, besides list and watch."""
+        """The verbs that the operator needs in RBAC rules, besides list and watch."""
         correcting = () if self.correction is Correction.NEVER else (self.correction.value,)
         return ("create", *correcting, *(("delete",) if self.deletable else ()))
 
@@ -98,13 +98,13 @@ class ExtraObject:
     of: ExtraResource
     name: str
     content: Object
-    """Everything but `apiVersion`, `kind` and `metadata`. Fields that it does not name are left alone."""
+    """Everything but `apiVersion`, `kind` and `metadata`. Other fields of the stored object are not changed."""
     job_field: str
-    """The field of the job that is to blame if the API server refuses the object."""
+    """The field of the job that an error names if the API server rejects the object."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     needed_by_pods: bool = True
-    """Whether pods are created only once it exists."""
+    """Whether pods are created only after it exists."""
     where_missing: str = ""
     """The warning for a job on a cluster that does not serve the resource."""
 
@@ -118,11 +118,11 @@ class Framework:
         return _TEXTS
 
     def decider(self, job: Job) -> str:
-        """The role whose pods say whether the job runs and has succeeded: the first that the job has."""
+        """The role whose pods decide whether the job runs and has succeeded: the first one that the job has."""
         return next(iter(job.replicas))
 
     def is_master(self, job: Job, rank: Rank) -> bool:
-        """Whether the pod carries the label `job-role: master`."""
+        """Whether the pod has the label `job-role: master`."""
         if rank.role == job.kind.roles[0].name:
             return True
         return rank == Rank(self.decider(job), 0)
@@ -130,22 +130,22 @@ class Framework:
     # What a job consists of
 
     def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
-        """The objects that a running job needs besides pods and Services."""
+        """The extra objects of a running job."""
         _ = job, states
         return ()
 
     def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
-        """Called once for each plan that creates pods; what all pods have in common is computed here."""
+        """Called once for each plan that creates pods: compute here what all pods have in common."""
         _ = job, addresses
         return lambda _: PodShape()
 
     def listeners(self, job: Job) -> dict[Rank, int]:
-        """The ranks that listen for their peers, with the port that the manifest declares."""
+        """The ranks that listen for their peers, with the declared port of each."""
         _ = job
         return {}
 
     def peers(self, job: Job, rank: Rank) -> Iterable[Rank]:
-        """The listeners whose ports stand in the environment of this rank's pod."""
+        """The listeners whose ports are in the environment of this rank's pod."""
         _ = rank
         return self.listeners(job)
 
@@ -154,18 +154,18 @@ class Framework:
         _ = job, rank
         return None
 
-    # How a job stands
+    # The state of a job
 
     def is_running(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         return bool(states[self.decider(job)].active)
 
     def has_succeeded(self, job: Job, states: Mapping[str, RoleState]) -> bool:
-        """All pods of the deciding role have succeeded; a role without pods decides nothing."""
+        """True if all pods of the deciding role have succeeded. A role without pods never succeeds."""
         role = self.decider(job)
         return 0 < job.replicas[role].count <= len(states[role].completed)
 
     def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
-        """The roles whose failed pods restart or fail the job, in the order in which they are judged."""
+        """The roles whose failed pods restart or fail the job, in the order of evaluation."""
         _ = job
         return [role for role, state in states.items() if state.failed]
 

@@ -1,4 +1,4 @@
-"""Containers of the administrator's own in place of the one in which workers wait: a YAML list with placeholders, as
+"""A template for init containers, which replaces the default one: a YAML list of containers with placeholders, as
 Kubeflow's operator reads it from `--pytorch-init-container-template-file`."""
 
 import re
@@ -13,11 +13,11 @@ from trainwright.objects import Object
 _PLACEHOLDER = re.compile(r"\{\{-?(?P<inside>.*?)-?\}\}", re.DOTALL)
 _KNOWN = ("MasterAddr", "InitContainerImage", "MaxTries")
 _MASTER = "trainwright--master--addr"
-"""Stands for the master's name while the rest of the text is read: a word that means nothing in YAML."""
+"""Replaces {{.MasterAddr}} while the text is parsed: a word without meaning in YAML."""
 
 
 class InitTemplateError(ValueError):
-    """The text is no template; the message says what to change."""
+    """The template is invalid. The message says what to change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class InitTemplate:
 
 
 def parse_init_template(text: str) -> InitTemplate:
-    """Raises InitTemplateError for whatever could not become a pod's init containers."""
+    """Raises InitTemplateError if the text does not describe init containers."""
     containers = _read(text, "image", 1)
     if not isinstance(containers, list) or not containers:
         raise InitTemplateError("must be a YAML list of containers, such as `- name: init-pytorch`")
@@ -46,14 +46,14 @@ def _name_of(number: int, container: Any) -> str:
         raise InitTemplateError(f"[{number}] must be a container, not {container!r}")
     for field in ("name", "image"):
         if not isinstance(container.get(field), str) or not container[field]:
-            raise InitTemplateError(f"[{number}].{field} must be given, as text")
+            raise InitTemplateError(f"[{number}].{field} must be set to a string")
     return str(container["name"])
 
 
 @lru_cache(maxsize=8)
 def _read(text: str, image: str, max_tries: int) -> Any:
-    """Image and number are filled in before the text is read, so that they may stand anywhere in it. The master's
-    name differs from job to job: it is filled in afterwards, and nothing is read again for a thousand pods."""
+    """Fills in image and number before parsing, so that they may occur anywhere in the text. The name of the master
+    differs between jobs and is filled in afterwards: the parsed text is cached for all of them."""
     values = {"MasterAddr": _MASTER, "InitContainerImage": image, "MaxTries": str(max_tries)}
     try:
         return yaml.safe_load(_PLACEHOLDER.sub(lambda found: values[_key(found)], text))
@@ -65,7 +65,7 @@ def _key(found: re.Match[str]) -> str:
     inside = found["inside"].strip()
     if inside.removeprefix(".") not in _KNOWN or not inside.startswith("."):
         known = ", ".join(f"{{{{.{key}}}}}" for key in _KNOWN)
-        raise InitTemplateError(f"{found[0]} is no placeholder: there are {known}")
+        raise InitTemplateError(f"{found[0]} is not a placeholder: supported are {known}")
     return inside.removeprefix(".")
 
 

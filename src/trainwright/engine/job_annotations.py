@@ -1,4 +1,4 @@
-"""What one job asks for by annotation, in place of what the operator's flags say for all jobs."""
+"""Annotations of a job that override the operator's flags."""
 
 from collections.abc import Iterator
 
@@ -9,11 +9,11 @@ RESTART_SCOPE = "trainwright.dev/restart-scope"
 """On jobs: whether a failed pod is replaced alone (`pod`) or with all others of the job (`group`)."""
 
 DEAD_NODE_SECONDS = "trainwright.dev/dead-node-seconds"
-"""On jobs: for how long a node may be gone before its pods are replaced, in seconds, or `off`."""
+"""On jobs: how many seconds a node may be deleted or not Ready before its pods are replaced, or `off`."""
 
 _SCOPES = {"group": True, "pod": False}
-_MOST_DIGITS = 9
-"""Thirty years; more is a slip of the keyboard, and might not fit into a date."""
+_MAX_DIGITS = 9
+"""Thirty years. A larger number is a typo, and the time might be too far to represent."""
 
 
 def restarts_as_group(job: Job, settings: Settings) -> bool:
@@ -21,23 +21,23 @@ def restarts_as_group(job: Job, settings: Settings) -> bool:
 
 
 def dead_node_seconds(job: Job, settings: Settings) -> int | None:
-    """None: pods on dead nodes are left alone."""
-    wish = job.metadata.annotations.get(DEAD_NODE_SECONDS, "")
-    if wish == "off":
+    """None: pods on dead nodes are not replaced."""
+    value = job.metadata.annotations.get(DEAD_NODE_SECONDS, "")
+    if value == "off":
         return None
-    return int(wish) if _is_number(wish) else settings.dead_node_seconds
+    return int(value) if _is_number(value) else settings.dead_node_seconds
 
 
 def mistakes(job: Job) -> Iterator[str]:
-    """Values that mean nothing, each with what to write; the operator's flag is in force instead."""
+    """Messages about invalid values, each with the valid ones. The operator's flag applies instead."""
     annotations = job.metadata.annotations
     scope, seconds = annotations.get(RESTART_SCOPE), annotations.get(DEAD_NODE_SECONDS)
     if scope is not None and scope not in _SCOPES:
-        yield f'Annotation {RESTART_SCOPE}: "{scope}" has no effect, write `group` or `pod`'
+        yield f'Annotation {RESTART_SCOPE}: "{scope}" has no effect, use `group` or `pod`'
     if seconds is not None and seconds != "off" and not _is_number(seconds):
-        allowed = f"a number of seconds from 1, of {_MOST_DIGITS} digits at most, or `off`"
-        yield f'Annotation {DEAD_NODE_SECONDS}: "{seconds}" has no effect, write {allowed}'
+        allowed = f"a number of seconds from 1, with at most {_MAX_DIGITS} digits, or `off`"
+        yield f'Annotation {DEAD_NODE_SECONDS}: "{seconds}" has no effect, use {allowed}'
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) > 0
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text) > 0

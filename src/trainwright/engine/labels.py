@@ -1,4 +1,4 @@
-"""The labels and annotations that tie children to their job. Names and values are upstream's, other tools read them."""
+"""The labels of children. Keys and values are upstream's, because users and other tools select by them."""
 
 from collections.abc import Mapping
 
@@ -26,9 +26,9 @@ def role_labels(job: Job, role: str) -> dict[str, str]:
 
 
 def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
-    """The labels of earlier operators: scripts and tutorials still select by them.
+    """The labels of earlier operators, which scripts and tutorials still select by.
 
-    The first generation had the framework in every key, the second had not.
+    The first generation has the framework in every key, the second does not.
     """
     name, role, index = job.kind.earlier_name, rank.role.lower(), str(rank.index)
     labels = {"group-name": GROUP, EARLIER_JOB_NAME: job.name, "replica-type": role, "replica-index": index}
@@ -47,12 +47,12 @@ def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
 
 
 def modern_labels(earlier: Mapping[str, str], *, controller: str) -> dict[str, str]:
-    """Today's labels for a child that has only those of the second generation."""
+    """The current labels of a child that has only those of the second generation."""
     keys = (JOB_NAME, REPLICA_TYPE, REPLICA_INDEX, JOB_ROLE)
-    words = {key: key.partition("/")[2] for key in keys}
-    return {OPERATOR_NAME: controller} | {key: earlier[word] for key, word in words.items() if word in earlier}
+    names = {key: key.partition("/")[2] for key in keys}
+    return {OPERATOR_NAME: controller} | {key: earlier[name] for key, name in names.items() if name in earlier}
 
 
 def role_selector(job: Job, role: str) -> str:
-    """What `kubectl scale` and autoscalers find a role's pods by."""
+    """The label selector of a role's pods, for the scale subresource."""
     return format_labels(role_labels(job, role))

@@ -1,4 +1,4 @@
-"""The world around one job as the engine sees it: its children and the few outside facts that rules need."""
+"""The engine's view of the cluster around one job: its children, and the facts outside the job that policies need."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class ServiceView(View, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ExtraView:
-    """An object of a job besides its pods and Services: an autoscaler, a PodGroup, a ConfigMap."""
+    """An extra object of a job: an autoscaler, a PodGroup, a ConfigMap."""
 
     kind: str
     metadata: ObjectMeta
@@ -34,10 +34,10 @@ def read_extra(obj: Object) -> ExtraView:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The children that the job controls, and objects of others that carry its name in their labels.
+    """The children of the job, and other objects with its name in their labels.
 
-    `taken_ports` matters for `HostPorts` alone: ports of other jobs that have not finished, ports in plans that are
-    being applied, and listeners that the Node reports.
+    `taken_ports` is used for `HostPorts` only: ports of other unfinished jobs, of plans in flight, and of programs that
+    listen on the machine.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -45,12 +45,12 @@ class Observed:
     taken_ports: frozenset[int] = frozenset()
     extras: tuple[ExtraView, ...] = ()
     nodes: Mapping[str, Node] | None = None
-    """The cluster's Nodes by name; None where the operator may not watch them."""
+    """The cluster's Nodes by name; None if the operator is not allowed to watch them."""
     priorities: Mapping[str, int] = field(default_factory=dict)
-    """The cluster's PriorityClasses: the value of each name."""
+    """The values of the cluster's PriorityClasses by name."""
 
     def is_unreachable(self, pod: Pod) -> bool:
-        """True if a pod that has not finished has a Node that is deleted or not Ready, as far as Nodes are visible."""
+        """True if an unfinished pod has a Node that is deleted or not Ready; False if Nodes are not watched."""
         if self.nodes is None or not pod.spec.node_name or pod.finished:
             return False
         node = self.nodes.get(pod.spec.node_name)

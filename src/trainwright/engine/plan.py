@@ -1,7 +1,7 @@
-"""What one reconcile of a job decided. The operator applies it in this order: status, then children, then events.
+"""The result of one reconcile of a job. The operator applies it in this order: status, children, events.
 
-If the status write conflicts, the rest is dropped and the job is reconciled again. Children may be written before a
-status only where nothing in it matters to them.
+If the status write conflicts, the operator drops the rest and reconciles the job again. Children may be written before
+the status only if they do not depend on it.
 """
 
 from collections.abc import Callable
@@ -18,39 +18,39 @@ PODS_WAVE = 2
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A child to create. Its manifest is rendered when it is written: a thousand of them would fill the memory."""
+    """A child to create. Its manifest is rendered when it is written: a thousand manifests need too much memory."""
 
     resource: Resource
     name: str
     job_field: str
-    """The field of the job that is to blame if the API server refuses the child."""
+    """The field of the job that an error names if the API server rejects the child."""
     render: Callable[[], Object]
     wave: int
     """Children of a wave are created when all those of earlier waves exist."""
     needed: bool = True
-    """Whether its failure stops further creates: a group with a gap cannot train."""
-    announced: bool = True
-    """Whether an event is recorded when it was created."""
+    """Whether its failure stops further creates: a group cannot train without all its pods."""
+    with_event: bool = True
+    """Whether an event is recorded after it was created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A child to delete; the uid is a precondition, so that no other object of the same name is deleted."""
+    """A child to delete. The uid is a precondition, so that no other object of the same name is deleted."""
 
     resource: Resource
     name: str
     uid: str
     force: bool = False
     """Without grace period and without waiting for the kubelet."""
-    announced: bool = True
-    """Whether an event is recorded when it was deleted."""
+    with_event: bool = True
+    """Whether an event is recorded after it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
     """A merge patch of a child, with the uid as precondition.
 
-    A body that names `metadata.resourceVersion` applies to that version of the child alone.
+    A body with `metadata.resourceVersion` applies only to that version of the child.
     """
 
     resource: Resource
@@ -61,7 +61,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """An update of a child whose resource the operator may not patch; `body` holds the resourceVersion."""
+    """An update of a child whose resource the operator is not allowed to patch. `body` has the resourceVersion."""
 
     resource: Resource
     name: str
@@ -69,7 +69,7 @@ class Replace:
 
 
 class Transition(StrEnum):
-    """A step in a job's life that operators count. The values are those of upstream's counters."""
+    """A transition of a job that the metrics count. The values are those of upstream's counters."""
 
     CREATED = "created"
     SUCCESSFUL = "successful"
@@ -81,7 +81,7 @@ class Transition(StrEnum):
 class JobEvent:
     """An event about the job; `type` is Normal or Warning.
 
-    A `standing` event says how things are, not what has happened: repeating it says nothing new.
+    A `standing` event reports a state that lasts, so it is recorded once.
     """
 
     type: str
@@ -93,24 +93,24 @@ class JobEvent:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     status: Object | None = None
-    """The whole new status, or None: the observed one stands."""
+    """The complete new status; None if it does not change."""
     status_follows: bool = False
-    """Nothing in the status matters to the children, and there are no events: the children may be written first, and
-    the status by the next reconcile."""
+    """The children do not depend on the status, and there are no events: the children may be written first, and the
+    status by the next reconcile."""
     creates: tuple[Create, ...] = ()
     """Children to create, those of the deciding role first."""
     deletes: tuple[Delete, ...] = ()
     patches: tuple[Patch, ...] = ()
     replaces: tuple[Replace, ...] = ()
     transitions: tuple[Transition, ...] = ()
-    """What the status makes true. The process that writes the status counts them, and no other."""
+    """The transitions in the new status. Only the process that writes the status counts them."""
     events: tuple[JobEvent, ...] = ()
-    """Each tells of a change that this plan makes, so it is recorded exactly when the plan has been applied."""
+    """Events about changes of this plan, to be recorded after it was applied."""
     standing_events: tuple[JobEvent, ...] = ()
-    """Every plan repeats them while they hold (an image that cannot be pulled, a name that is taken); the operator
-    records each once."""
+    """Events about states that last (an image that cannot be pulled, a name that is taken). Every plan repeats them,
+    and the operator records each once."""
     requeue_at: datetime | None = None
-    """The earliest moment at which time alone changes the answer."""
+    """The earliest time at which the plan changes although nothing else does: a deadline, a TTL, a back-off."""
     delete_job: bool = False
 
     @property
@@ -119,5 +119,5 @@ class Plan:
 
     @property
     def empty(self) -> bool:
-        """Nothing to write: the job is as it should be until something changes or `requeue_at` comes."""
+        """True if there is nothing to write."""
         return not (self.status is not None or self.changes_children or self.events or self.delete_job)

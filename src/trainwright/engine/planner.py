@@ -1,4 +1,4 @@
-"""The whole decision about one job, from top to bottom; each policy has a file of its own."""
+"""Plans one job: calls the policies in order. Each policy has its own module."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -39,7 +39,7 @@ def plan(
     *,
     frameworks: Mapping[str, Framework] = FRAMEWORKS,
 ) -> Plan:
-    """What should change about this job and its children now."""
+    """The changes of the job and its children that are due now."""
     if job.metadata.terminating or job.managed_elsewhere:
         return Plan()
     facts = assess(job, observed, settings, frameworks[job.kind.framework], now)
@@ -49,7 +49,7 @@ def plan(
         builder.finish(FAILED, facts.texts.invalid, event_type="Warning", problem=job.problem)
     adoption.release(facts, builder)
     if is_finished(builder.status):
-        cleanup.settle(facts, builder)
+        cleanup.clean_up(facts, builder)
     elif job.run_policy.suspend:
         suspend.suspend(facts, builder)
         dead_nodes.remove_stranded(facts, builder)
@@ -61,30 +61,32 @@ def plan(
 
 
 def _run(facts: Facts, builder: PlanBuilder) -> None:
-    """A job that should run: create what is missing, replace what failed, and derive its conditions."""
+    """For a job that should run: creates missing children, replaces failed pods and sets the conditions."""
     if gang.admits(facts):
-        status.mark_started(facts, builder)  # a deadline does not run while the scheduler holds the group back
+        status.mark_started(
+            facts, builder
+        )  # activeDeadlineSeconds starts when the gang scheduler has admitted the group
     pod_problems.report(facts, builder)
     for mistake in job_annotations.mistakes(facts.job):
         builder.warn("InvalidAnnotation", mistake)
     if ports.assign(facts, builder):
-        return  # assigned ports must be recorded before the first pod uses them
+        return  # ports must be in the status before the first pod uses them
     restarts.forget_deleted_pods(facts, builder)
     limit = limits.reached(facts, builder)
     postponed = {} if limit else backoff.postponed(facts)  # pods that are not replaced need no back-off
     status.record_outcomes(facts, builder, postponed)
     states = status.count(facts, builder)
     if facts.framework.has_succeeded(facts.job, states):
-        builder.finish(SUCCEEDED, facts.texts.succeeded)  # whatever else has happened at the same time
+        builder.finish(SUCCEEDED, facts.texts.succeeded)  # takes precedence over failures at the same time
     elif limit:
         builder.finish(FAILED, limit)
     else:
         stranded = dead_nodes.remove_stranded(facts, builder)
         postponed = restarts.replace_failed(facts, builder, stranded=stranded, postponed=postponed)
         adoption.adopt(facts, builder)
-        complete = extra_objects.keep(facts, builder, states)
+        complete = extra_objects.ensure(facts, builder, states)
         replicas.bring_up(facts, builder, admitted=complete and gang.admits(facts))
         status.judge(facts, builder, states, postponed)
     if is_finished(builder.status):
         builder.drop_changes_to_children()
-        cleanup.settle(facts, builder)
+        cleanup.clean_up(facts, builder)

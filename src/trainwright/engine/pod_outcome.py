@@ -1,4 +1,4 @@
-"""What has become of a pod: the one place that decides what counts as success, as failure, and as neither."""
+"""The outcome of a pod: the only module that decides what counts as success and as failure."""
 
 from datetime import timedelta
 from enum import Enum
@@ -7,7 +7,7 @@ from trainwright.objects.pods import Pod
 from trainwright.objects.times import parse_time
 
 PORT_TAKEN = "PortTaken"
-"""The pod's reason if, on the embedded node, another program listens on the port that the pod was given."""
+"""The reason of a pod on the embedded node if another program listens on its assigned port."""
 
 _DISRUPTIONS = frozenset(
     {"Evicted", "Preempting", "NodeLost", "NodeShutdown", "NodeAffinity", "Shutdown", "Terminated"}
@@ -16,11 +16,11 @@ _DISRUPTIONS = frozenset(
 
 class PodOutcome(Enum):
     NONE = "none"
-    """It has not finished."""
+    """The pod has not finished."""
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     DELETED = "deleted"
-    """It is being deleted and had not finished before: neither success nor failure, whatever its exit code."""
+    """The pod was deleted before it finished: neither success nor failure, whatever its exit code."""
 
 
 _OUTCOMES = {"Succeeded": PodOutcome.SUCCEEDED, "Failed": PodOutcome.FAILED}
@@ -41,14 +41,14 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_disrupted(pod: Pod) -> bool:
-    """True if the cluster ended the pod (eviction, preemption, a lost node): the program is not to blame."""
+    """True if the cluster ended the pod by eviction, preemption or the loss of a node."""
     return pod.status.reason in _DISRUPTIONS or any(
         condition.type == "DisruptionTarget" and condition.status == "True" for condition in pod.status.conditions
     )
 
 
 def exit_code(pod: Pod, container: str) -> int | None:
-    """The exit code of the container; None if the pod's status does not have it."""
+    """The exit code of the container; None if it is unknown."""
     terminated = pod.terminated(container)
     return None if terminated is None else terminated.exit_code
 
@@ -56,8 +56,8 @@ def exit_code(pod: Pod, container: str) -> int | None:
 def _finished_before_deletion(pod: Pod) -> bool:
     """True if all containers had terminated before the deletion was requested.
 
-    The deletion's time stamp is the end of the grace period. A pod that stops in the very second of the request was
-    most likely stopped by it.
+    The deletion timestamp is the end of the grace period. A pod that stops in the same second as the request was most
+    likely stopped by it.
     """
     ends = [status.state.terminated for status in pod.status.container_statuses]
     finished = [end.finished_at for end in ends if end is not None and end.finished_at is not None]

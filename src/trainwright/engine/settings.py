@@ -1,4 +1,4 @@
-"""The operator's flags that change decisions. They are the same for all jobs."""
+"""The operator's flags that affect plans. They are the same for all jobs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,31 +10,31 @@ from trainwright.objects.resources import Resource
 
 class Addressing(StrEnum):
     CLUSTER_DNS = "ClusterDNS"
-    """Peers are reached under their service's name at the declared port."""
+    """Peers are reached by the name of their Service, at the declared port."""
     HOST_PORTS = "HostPorts"
-    """All pods share one machine's network: every listener needs a port of its own there."""
+    """All pods share the network of one machine, so every listener is assigned a port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitContainer:
-    """Where workers wait, bounded, until the master's name resolves. Defaults are upstream's."""
+    """The init container in which workers wait until the master's name resolves. Defaults are upstream's."""
 
     image: str = "alpine:3.10"
     max_tries: int = 100
     pause_seconds: float = 2
     limited: bool = True
-    """With upstream's requests and limits, and as restricted as the pod itself; without, where nothing would enforce
-    either."""
+    """Whether it has upstream's requests and limits, and the security context of the main container. The embedded
+    cluster needs neither."""
     wait_for_port: bool = False
-    """Until the master's port answers, not its name alone."""
+    """Whether it waits until the master's port accepts connections, not only until the name resolves."""
     template: InitTemplate | None = None
-    """Containers in place of ours. `image` and `max_tries` fill its placeholders, the rest has no effect."""
+    """Replaces the container. Only `image` and `max_tries` are used, for its placeholders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The scheduler that starts a job's pods together. `volcano`, in any letter case, has PodGroups of its own; all
-    others use those of Kubernetes' scheduler plugins."""
+    """The gang scheduler. `volcano`, in any letter case, has its own PodGroups; all others use those of Kubernetes'
+    scheduler-plugins."""
 
     name: str
 
@@ -58,17 +58,18 @@ class Gang:
 class Settings:
     addressing: Addressing = Addressing.CLUSTER_DNS
     init_container: InitContainer | None = InitContainer()
-    """None: workers start at once."""
+    """None: workers do not wait for the master."""
     port_range: range = range(20000, 32768)
-    """Where `HostPorts` looks for a port when the declared one is taken: below Linux' ephemeral range."""
+    """The ports that `HostPorts` assigns if the declared one is taken: below Linux' ephemeral range."""
     gang: Gang | None = None
     """None: pods are scheduled one by one."""
     autoscaling: bool = True
-    """Whether the cluster has HorizontalPodAutoscalers that we may create."""
+    """Whether the cluster serves HorizontalPodAutoscalers and the operator is allowed to create them."""
     group_restart: bool = False
-    """Whether a failed pod takes all others of its job with it; a job's annotation may say otherwise."""
+    """Whether all pods of a job are replaced when one fails; an annotation of the job overrides it."""
     dead_node_seconds: int | None = None
-    """For how long a node may be gone before its pods are replaced; None: for ever. A job may say otherwise."""
+    """How long a node may be deleted or not Ready before its pods are replaced; None: they are not replaced. An
+    annotation of the job overrides it."""
 
 
 EMBEDDED = Settings(

@@ -1,4 +1,4 @@
-"""The texts of conditions and events, each reason beside its message. The words are upstream's, byte for byte."""
+"""The texts of conditions and events: reason and message. They are upstream's, byte for byte."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from trainwright.api.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """`reason` follows the kind's name. `message` may use {kind}, {name}, {namespace} and what its caller adds."""
+    """`reason` is appended to the kind's name. `message` may use {kind}, {name}, {namespace} and further values."""
 
     reason: str
     message: str
@@ -21,7 +21,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What most frameworks say; a framework replaces what differs."""
+    """The texts of most frameworks; a framework overrides what differs."""
 
     created: Text = Text("Created", "{kind} {name} is created.")
     running: Text = Text("Running", "{kind} {name} is running.")

@@ -117,4 +117,4 @@ def test_nothing_is_said_where_there_are_autoscalers_or_none_is_asked_for() -> N
 
 def test_pods_do_not_wait_for_it() -> None:
     (create,) = (one for one in decide(job(CPU)).creates if one.resource == AUTOSCALERS)
-    assert (create.wave, create.needed, create.announced) == (PODS_WAVE, False, False)
+    assert (create.wave, create.needed, create.with_event) == (PODS_WAVE, False, False)

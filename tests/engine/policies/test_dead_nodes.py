@@ -44,8 +44,8 @@ def fine(index: int = 1) -> PodBuilder:
 
 def nodes(far: str | None = "Unknown", *, seconds_ago: float = 60) -> dict[str, Node]:
     """`far` is what the cluster says about that node's readiness; None: it does not exist."""
-    told = {"near": _node("True", 3600)}
-    return told if far is None else {**told, "far": _node(far, seconds_ago)}
+    near = {"near": _node("True", 3600)}
+    return near if far is None else {**near, "far": _node(far, seconds_ago)}
 
 
 def _node(ready: str, seconds_ago: float) -> Node:
@@ -75,7 +75,7 @@ def test_a_pod_on_a_dead_node_is_removed_by_force(pod: PodBuilder, readiness: st
     assert (
         "Warning",
         "DeadNode",
-        "Pod digits-worker-0 is removed by force because its node far has not been ready since 2026-11-15T03:59:00Z",
+        "Pod digits-worker-0 is force-deleted because its node far has not been ready since 2026-11-15T03:59:00Z",
     ) in events(made)
 
 
@@ -131,7 +131,7 @@ def test_a_node_that_stays_away_is_dead_after_the_same_time(now: object, removed
         assert events(made)[-1] == (
             "Warning",
             "DeadNode",
-            "Pod digits-worker-0 is removed by force because its node far is gone",
+            "Pod digits-worker-0 is force-deleted because its node far was deleted",
         )
     else:
         assert made.requeue_at == at(60)
@@ -164,8 +164,8 @@ def test_a_pod_that_its_finalizers_keep_is_reported_and_not_removed_again(finali
     held = a_pod().terminating(grace=0).metadata(finalizers=finalizers)
     made = decide(job(), held, fine(), services=SERVICES, nodes=nodes())
     assert made.deletes == ()
-    told = f"Pod digits-worker-0 of the dead node far is kept by {named}: remove them from it"
-    assert standing_events(made) == [("DeadNode", told)]
+    message = f"Pod digits-worker-0 on the dead node far cannot be deleted because of {named}: remove them"
+    assert standing_events(made) == [("DeadNode", message)]
 
 
 def test_surplus_pods_do_not_stay_on_dead_nodes_either() -> None:
@@ -229,7 +229,8 @@ def test_the_annotation_wins_over_the_operators_flag(
 
 def test_an_operator_that_may_not_see_nodes_says_so() -> None:
     message = (
-        "Pods on dead nodes cannot be replaced because the operator may not see nodes: allow it to list and watch them"
+        "Pods on dead nodes cannot be replaced: the operator is not allowed to list and watch nodes; add these verbs "
+        "to its ClusterRole"
     )
     assert standing_events(decide(job(), a_pod(), services=SERVICES)) == [("NodesNotVisible", message)]
     assert standing_events(decide(job(), services=SERVICES)) == [], "nobody needs a node yet"

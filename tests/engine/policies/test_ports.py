@@ -146,7 +146,7 @@ def test_without_a_free_port_the_job_waits_and_says_why() -> None:
     assert standing_events(made) == [
         (
             "NoFreePort",
-            "No port from 20000 to 20002 is free for digits-master-0: stop a job or a program that listens there",
+            "No port from 20000 to 20002 is free for digits-master-0: delete a job, or stop a program that uses one",
         )
     ]
     assert made.requeue_at == at(5)

@@ -69,18 +69,18 @@ def test_a_child_is_known_by_its_name_whatever_its_rank_labels_say() -> None:
 
 
 def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
-    nobodys = PodBuilder("Worker", 0).owner(None).metadata(labels={})
-    somebodys = PodBuilder("Worker", 0).owner("somebody")
-    somebodys.object["metadata"]["ownerReferences"][0]["name"] = "other-job"
-    for foreign, manager in ((nobodys, "nobody"), (somebodys, "PyTorchJob other-job")):
+    without_owner = PodBuilder("Worker", 0).owner(None).metadata(labels={})
+    of_other_job = PodBuilder("Worker", 0).owner("other-uid")
+    of_other_job.object["metadata"]["ownerReferences"][0]["name"] = "other-job"
+    for foreign, manager in ((without_owner, ""), (of_other_job, " but by PyTorchJob other-job")):
         made = decide(job(2), foreign)
         assert deleted(made) == []
         assert created(made) == ["digits-worker-1"]
         ((reason, message),) = standing_events(made)
         assert reason == "ErrResourceExists"
         assert message == (
-            'Resource "digits-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob digits '
-            f"but by {manager}: delete it, or give the job another name"
+            'Resource "digits-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob digits'
+            f"{manager}: delete it, or give the job another name"
         )
         assert made.requeue_at == at(5)
 

@@ -317,7 +317,7 @@ async def test_object_without_owner_is_left_alone_and_reported(world: World) -> 
 
     (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
     message = (
-        'Resource "job-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob job but by nobody: '
+        'Resource "job-worker-0" of Kind "Pod" already exists and is not managed by PyTorchJob job: '
         "delete it, or give the job another name"
     )
     assert failure == message
@@ -613,8 +613,8 @@ async def test_transitions_are_counted_once_their_status_is_written(world: World
 def creation(child: Object) -> Create:
     resources = (PODS, SERVICES, AUTOSCALERS, CONFIG_MAPS, SERVICE_ACCOUNTS)
     resource = next(one for one in resources if one.kind == child["kind"])
-    announced = resource in {PODS, SERVICES}
-    return Create(resource, child["metadata"]["name"], _JOB_FIELD, lambda: child, PODS_WAVE, announced=announced)
+    with_event = resource in {PODS, SERVICES}
+    return Create(resource, child["metadata"]["name"], _JOB_FIELD, lambda: child, PODS_WAVE, with_event=with_event)
 
 
 def _version(obj: Object) -> int:

@@ -79,7 +79,7 @@ def test_an_unexpected_error_counts_as_a_panic(metrics: Metrics) -> None:
 
 def test_the_delay_until_a_job_runs_is_measured_once(metrics: Metrics) -> None:
     status: Object = {}
-    set_condition(status, RUNNING, reason="PyTorchJobRunning", message="", now=NOW, truth=True)
+    set_condition(status, RUNNING, reason="PyTorchJobRunning", message="", now=NOW, value=True)
     runs = JOB | {"status": status}
     metrics.status_written(PYTORCH, JOB, runs)
     metrics.status_written(PYTORCH, runs, runs)
@@ -89,8 +89,8 @@ def test_the_delay_until_a_job_runs_is_measured_once(metrics: Metrics) -> None:
 
 def test_the_delay_until_all_pods_are_created_is_measured_once_for_each_launch(metrics: Metrics) -> None:
     resumed: Object = {}
-    set_condition(resumed, RUNNING, reason="PyTorchJobSuspended", message="", now=NOW, truth=False)
-    set_condition(resumed, SUSPENDED, reason="PyTorchJobResumed", message="", now=NOW, truth=False)
+    set_condition(resumed, RUNNING, reason="PyTorchJobSuspended", message="", now=NOW, value=False)
+    set_condition(resumed, SUSPENDED, reason="PyTorchJobResumed", message="", now=NOW, value=False)
     for job in (JOB, JOB, JOB | {"status": resumed}, JOB | {"status": resumed}):
         metrics.pods_created(PYTORCH, job)
     assert value(metrics, "trainwright_job_pods_created_seconds_count", framework="pytorch") == 2
@@ -100,7 +100,7 @@ def test_the_delay_until_all_pods_are_created_is_measured_once_for_each_launch(m
 @pytest.mark.parametrize("condition", [RUNNING, RESTARTING])
 def test_a_pod_that_is_replaced_is_no_launch_even_for_a_new_process(metrics: Metrics, condition: str) -> None:
     status: Object = {}
-    set_condition(status, condition, reason=f"PyTorchJob{condition}", message="", now=NOW, truth=True)
+    set_condition(status, condition, reason=f"PyTorchJob{condition}", message="", now=NOW, value=True)
     metrics.pods_created(PYTORCH, JOB | {"status": status})
     assert not value(metrics, "trainwright_job_pods_created_seconds_count", framework="pytorch")
 
@@ -173,7 +173,7 @@ def job_with(*steps: tuple[str, str, bool]) -> Object:
     status: Object = {}
     for second, (kind, reason, truth) in enumerate(steps):
         set_condition(
-            status, kind, reason=f"PyTorchJob{reason}", message="", now=NOW.replace(second=second), truth=truth
+            status, kind, reason=f"PyTorchJob{reason}", message="", now=NOW.replace(second=second), value=truth
         )
     return {"metadata": {"creationTimestamp": "2026-11-15T11:59:58Z"}, "status": status}
 

@@ -1,4 +1,4 @@
-"""The frameworks by the name that their kinds' rows give."""
+"""The frameworks by name; each kind names its framework."""
 
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks.pytorch import PyTorch

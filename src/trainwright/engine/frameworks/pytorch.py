@@ -1,4 +1,4 @@
-"""PyTorch: rank and master for torch.distributed, and torchrun's settings as PET_ variables."""
+"""PyTorch: environment variables for torch.distributed, and torchrun's settings as PET_ variables."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -37,7 +37,7 @@ class PyTorch(Framework):
         return WITH_MASTER if "Master" in job.replicas else WITHOUT_MASTER
 
     def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
-        """An elastic job that names metrics has an autoscaler, which changes its number of workers."""
+        """An elastic job with metrics has a HorizontalPodAutoscaler, which scales its workers."""
         _ = states
         elastic = job.own_fields(PyTorchFields).elastic_policy
         if elastic is None or elastic.metrics is None:
@@ -74,13 +74,13 @@ class PyTorch(Framework):
         return shape
 
     def listeners(self, job: Job) -> dict[Rank, int]:
-        """The master, and the first worker where workers rendezvous there."""
+        """The master, and the first worker if it hosts the rendezvous."""
         elastic = job.own_fields(PyTorchFields).elastic_policy
         listeners = {}
         if "Master" in job.replicas:
             listeners[MASTER] = declared_port(job, "Master")
-        meets_at_worker = not elastic.rdzv_host if elastic is not None else "Master" not in job.replicas
-        if meets_at_worker:
+        hosts_rendezvous = not elastic.rdzv_host if elastic is not None else "Master" not in job.replicas
+        if hosts_rendezvous:
             listeners[FIRST_WORKER] = _rendezvous_port(job, elastic)
         return listeners
 
@@ -88,7 +88,7 @@ class PyTorch(Framework):
         return MASTER if rank.role == "Worker" and "Master" in job.replicas else None
 
     def has_succeeded(self, job: Job, states: Mapping[str, RoleState]) -> bool:
-        """An elastic job without a master has done its work as soon as any worker has."""
+        """An elastic job without a master has succeeded as soon as any worker has."""
         if self.decider(job) == "Worker" and job.own_fields(PyTorchFields).elastic_policy is not None:
             return bool(states["Worker"].completed)
         return super().has_succeeded(job, states)
@@ -115,8 +115,8 @@ def _torchrun_environment(job: Job, addresses: Addresses, fields: PyTorchFields)
 
 
 def _processes(nproc_per_node: str | None) -> int:
-    """`auto`, `cpu` and `gpu` are resolved in the pod; then torchrun corrects the world's size. A number that is too
-    large for Go's operator counts as none."""
+    """1 for `auto`, `cpu` and `gpu`: torchrun resolves them in the pod and sets the world size. A number that is too
+    large for upstream's operator counts as 1 too."""
     number = int(nproc_per_node) if nproc_per_node and _NUMBER.fullmatch(nproc_per_node) else 1
     return number if abs(number) <= _LARGEST_NUMBER else 1
 

@@ -1,6 +1,6 @@
-"""Orphans that have the name and labels of a rank are adopted; children that a user relabelled are released.
+"""Adopts orphans with the name and labels of a rank, and releases children that a user relabelled.
 
-Kubernetes' own controllers treat their pods in the same way.
+Kubernetes' own controllers do the same with their pods.
 """
 
 from trainwright.engine.builder import PlanBuilder
@@ -14,7 +14,7 @@ from trainwright.objects.resources import PODS, SERVICES, Resource
 
 
 def adopt(facts: Facts, builder: PlanBuilder) -> None:
-    """For a job that should run: one that is suspended or has finished needs no more children."""
+    """Only for a job that should run: a suspended or finished one needs no children."""
     for resource, children in _by_resource(facts):
         for child in children.orphans.values():
             owners = [*_owners(child.metadata), controller_reference(facts.job.raw)]
@@ -33,7 +33,7 @@ def _by_resource(facts: Facts) -> tuple[tuple[Resource, Classified[Pod] | Classi
 
 
 def _set_owners(builder: PlanBuilder, resource: Resource, child: ObjectMeta, owners: list[Object]) -> None:
-    """A merge patch replaces the whole list, so it must apply to the version that was observed."""
+    """A merge patch replaces the whole list, so it must apply to the observed version."""
     metadata = {"ownerReferences": owners, "resourceVersion": child.resource_version}
     builder.patch(resource, child, {"metadata": metadata})
 

@@ -1,8 +1,8 @@
-"""How long the replacement of a pod that fails again and again has to wait: not at all at first, then longer and
-longer, as the kubelet does with containers. A broken program must not fill the cluster with pods that end at once.
+"""Back-off of pods that fail again and again. The first restarts are immediate, then the delay grows, as the kubelet
+does with containers. So a broken program does not fill the cluster with pods that fail at once.
 
-Nothing has to be remembered for it: the failed pod is kept until its time has come, `status.restarts` says how often it
-happened, and a pod that lived for long is replaced at once, because the delay counts from its creation.
+It needs no state of its own: the failed pod is kept until it is replaced, and `status.restarts` has the number of
+restarts. The delay counts from the creation of the pod, so a pod that ran for long is replaced at once.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from trainwright.objects.pods import Pod
 from trainwright.objects.times import format_time, seconds_after
 
 _IMMEDIATE = 5
-"""So many restarts of a rank never wait."""
+"""The number of restarts of a rank without delay."""
 _SECONDS = (10, 20, 40, 80, 160, 300)
 
 
 def postponed(facts: Facts) -> Mapping[Rank, datetime]:
-    """Failed pods that are not replaced yet, and when they are. Disrupted pods never wait; of a group that restarts as
-    one either all failed pods wait or none."""
+    """Failed pods that are not replaced yet, with the time of replacement. Disrupted pods are replaced at once. Of a
+    group that restarts as one, all failed pods are postponed or none."""
     failed = facts.pods.failed
     moments = {
         rank: moment
@@ -36,7 +36,7 @@ def postponed(facts: Facts) -> Mapping[Rank, datetime]:
 
 
 def report(facts: Facts, builder: PlanBuilder, postponed: Mapping[Rank, datetime]) -> None:
-    """Records why each pod waits, and requeues the job for when it is time."""
+    """Warns about each postponed pod, and requeues the job for its replacement."""
     for rank, moment in postponed.items():
         builder.requeue_at(moment)
         pod = facts.pods.failed[rank]
@@ -50,7 +50,7 @@ def report(facts: Facts, builder: PlanBuilder, postponed: Mapping[Rank, datetime
 
 
 def _not_before(facts: Facts, rank: Rank, pod: Pod) -> datetime | None:
-    """The moment before which the failed pod is not replaced; None if that is now."""
+    """The time before which the failed pod is not replaced; None if it is due."""
     rounds = _restarts_per_pod(facts, rank) - _IMMEDIATE
     created = pod.metadata.creation_timestamp
     if rounds < 0 or created is None:
@@ -60,7 +60,7 @@ def _not_before(facts: Facts, rank: Rank, pod: Pod) -> datetime | None:
 
 
 def _restarts_per_pod(facts: Facts, rank: Rank) -> int:
-    """How often a pod of this role was replaced so far, on the average; as a group, how often the group was."""
+    """The average number of restarts of a pod of this role; for a group, the number of group restarts."""
     counted = (facts.job.raw.get("status") or {}).get("restarts") or {}
     if facts.group_restart:
         return int(sum(counted.values()))

@@ -1,4 +1,4 @@
-"""What is left of a job that has finished: which pods are deleted, and when the job itself is."""
+"""Cleans up a finished job: deletes its pods by cleanPodPolicy, and the job by ttlSecondsAfterFinished."""
 
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import FAILED, SUCCEEDED
@@ -10,7 +10,7 @@ from trainwright.objects.resources import PODS, SERVICES
 from trainwright.objects.times import seconds_after
 
 
-def settle(facts: Facts, builder: PlanBuilder) -> None:
+def clean_up(facts: Facts, builder: PlanBuilder) -> None:
     if is_condition_true(builder.status, SUCCEEDED):
         _count_active_as_succeeded(builder)
     builder.replaced.clear()
@@ -22,7 +22,7 @@ def settle(facts: Facts, builder: PlanBuilder) -> None:
 
 
 def _count_active_as_succeeded(builder: PlanBuilder) -> None:
-    """Pods that still run when the deciding role has succeeded are done too."""
+    """As upstream does: pods that still run when the job has succeeded count as succeeded."""
     for status in (builder.status.get("replicaStatuses") or {}).values():
         if active := status.pop("active", 0):
             status["succeeded"] = status.get("succeeded", 0) + active
@@ -44,7 +44,7 @@ def _is_kept(pod: Pod) -> bool:
 
 
 def _expire(facts: Facts, builder: PlanBuilder) -> None:
-    """ttlSecondsAfterFinished; a job that is suspended as well is kept, as upstream does."""
+    """Deletes the job after ttlSecondsAfterFinished. As in upstream, a suspended job is kept."""
     policy = facts.job.run_policy
     seconds, finished = policy.ttl_seconds_after_finished, _finished_at(builder)
     if seconds is None or finished is None or policy.suspend:
@@ -59,7 +59,7 @@ def _expire(facts: Facts, builder: PlanBuilder) -> None:
 
 
 def _finished_at(builder: PlanBuilder) -> str | None:
-    """Other operators leave completionTime out after some failures; then the condition has the time."""
+    """Other operators do not set completionTime after some failures; then the condition has the time."""
     type_ = SUCCEEDED if is_condition_true(builder.status, SUCCEEDED) else FAILED
     condition = find_condition(builder.status, type_) or {}
     return builder.status.get("completionTime") or condition.get("lastTransitionTime")

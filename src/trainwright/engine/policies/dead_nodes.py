@@ -1,8 +1,8 @@
-"""Pods on dead nodes: no kubelet ends or removes them, and their ranks would stay empty for ever.
+"""Pods on dead nodes: no kubelet terminates them, so their ranks would never be replaced.
 
-Where the job or the operator asks for it, they are force-deleted after a bounded time. That counts against no limit.
-The cluster says since when a node is not Ready; since when a Node object is missing is written on its pods, because the
-cluster does not record it.
+If the job or the operator asks for it, such pods are force-deleted after a time limit. This does not count against
+backoffLimit. The Node's condition has the time since when it is not Ready. The time since when a Node is deleted is
+kept in an annotation of its pods, because the cluster does not record it.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from trainwright.objects.resources import PODS
 from trainwright.objects.times import format_time, parse_time, seconds_after
 
 NODE_GONE_SINCE = "trainwright.dev/node-gone-since"
-"""On pods: when their Node was first found missing."""
+"""On pods: the time at which their Node was first found deleted."""
 
 
 def remove_stranded(facts: Facts, builder: PlanBuilder) -> frozenset[str]:
-    """Force-deletes pods that are stranded for too long; answers with their UIDs."""
+    """Force-deletes pods that are stranded for too long, and returns their UIDs."""
     seconds = dead_node_seconds(facts.job, facts.settings)
     if seconds is None:
         return frozenset()
@@ -30,31 +30,33 @@ def remove_stranded(facts: Facts, builder: PlanBuilder) -> frozenset[str]:
         if dependent:
             _warn_of_invisible_nodes(builder)
         return frozenset()
-    stranded = [pod for pod in dependent if _is_over(facts, builder, _gone_since(facts, builder, pod, nodes), seconds)]
+    stranded = [
+        pod for pod in dependent if _is_overdue(facts, builder, _dead_since(facts, builder, pod, nodes), seconds)
+    ]
     for pod in stranded:
         _remove(builder, pod, nodes)
     return frozenset(pod.metadata.uid for pod in stranded)
 
 
 def _needs_its_node(pod: Pod) -> bool:
-    """A finished pod does not need its node until it is deleted: then the kubelet must confirm."""
+    """A finished pod does not need its node, unless it is terminating: the kubelet has to confirm that."""
     return bool(pod.spec.node_name) and (pod.metadata.terminating or not pod.finished)
 
 
-def _gone_since(facts: Facts, builder: PlanBuilder, pod: Pod, nodes: Mapping[str, Node]) -> str | None:
+def _dead_since(facts: Facts, builder: PlanBuilder, pod: Pod, nodes: Mapping[str, Node]) -> str | None:
     node = nodes.get(pod.spec.node_name)
-    noted = pod.metadata.annotations.get(NODE_GONE_SINCE)
+    since = pod.metadata.annotations.get(NODE_GONE_SINCE)
     if node is not None:
-        if noted is not None:
-            _note(builder, pod, None)
+        if since is not None:
+            _annotate(builder, pod, None)
         return node.unready_since
-    if noted is None or not _is_time(noted):
-        noted = format_time(facts.now)
-        _note(builder, pod, noted)
-    return noted
+    if since is None or not _is_time(since):
+        since = format_time(facts.now)
+        _annotate(builder, pod, since)
+    return since
 
 
-def _note(builder: PlanBuilder, pod: Pod, since: str | None) -> None:
+def _annotate(builder: PlanBuilder, pod: Pod, since: str | None) -> None:
     builder.patch(PODS, pod.metadata, {"metadata": {"annotations": {NODE_GONE_SINCE: since}}})
 
 
@@ -66,7 +68,7 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def _is_over(facts: Facts, builder: PlanBuilder, since: str | None, seconds: int) -> bool:
+def _is_overdue(facts: Facts, builder: PlanBuilder, since: str | None, seconds: int) -> bool:
     end = None if since is None else seconds_after(since, seconds)
     if end is None:
         return False
@@ -79,15 +81,18 @@ def _remove(builder: PlanBuilder, pod: Pod, nodes: Mapping[str, Node]) -> None:
     name, node = pod.spec.node_name, nodes.get(pod.spec.node_name)
     if pod.metadata.terminating and pod.metadata.deletion_grace_period_seconds == 0:
         finalizers = ", ".join(pod.metadata.finalizers) or "its finalizers"
-        builder.warn("DeadNode", f"Pod {pod.name} of the dead node {name} is kept by {finalizers}: remove them from it")
+        builder.warn(
+            "DeadNode", f"Pod {pod.name} on the dead node {name} cannot be deleted because of {finalizers}: remove them"
+        )
         return
     builder.force_delete(PODS, pod.metadata)
-    state = "is gone" if node is None else f"has not been ready since {node.unready_since}"
-    builder.record_event("Warning", "DeadNode", f"Pod {pod.name} is removed by force because its node {name} {state}")
+    state = "was deleted" if node is None else f"has not been ready since {node.unready_since}"
+    builder.record_event("Warning", "DeadNode", f"Pod {pod.name} is force-deleted because its node {name} {state}")
 
 
 def _warn_of_invisible_nodes(builder: PlanBuilder) -> None:
     builder.warn(
         "NodesNotVisible",
-        "Pods on dead nodes cannot be replaced because the operator may not see nodes: allow it to list and watch them",
+        "Pods on dead nodes cannot be replaced: the operator is not allowed to list and watch nodes; add these verbs "
+        "to its ClusterRole",
     )

@@ -1,4 +1,4 @@
-"""Objects of a job besides its pods and Services: they are created, corrected, and deleted where that is allowed."""
+"""Extra objects of a job: creates them, corrects them, and deletes them if the operator is allowed to."""
 
 from collections.abc import Iterator, Mapping
 
@@ -17,14 +17,14 @@ from trainwright.objects.resources import AUTOSCALERS
 from trainwright.objects.subset import covers
 
 
-def keep(facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState]) -> bool:
-    """Keeps what the job needs, and deletes what it no longer needs. False if an object that pods need is blocked."""
+def ensure(facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState]) -> bool:
+    """Ensures the objects that the job needs, and deletes others. False if the name of a needed object is taken."""
     declared = facts.framework.extra_objects(facts.job, states)
     wanted = [one for one in declared if _is_available(one.of, facts.settings)]
     group = gang.pod_group(facts)
     if group is not None:
         wanted.append(group)
-    blocked = [one for one in wanted if not _keep(facts, builder, one) and one.needed_by_pods]
+    blocked = [one for one in wanted if not _ensure(facts, builder, one) and one.needed_by_pods]
     names = {(one.of.resource.kind, one.name) for one in wanted}
     for present, resource in _controlled(facts):
         if (present.kind, present.metadata.name) not in names and resource.deletable:
@@ -33,7 +33,7 @@ def keep(facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState]) ->
 
 
 def remove(facts: Facts, builder: PlanBuilder, *, on_suspend: bool = False, on_finish: bool = False) -> None:
-    """For a job that is suspended or has finished."""
+    """For a suspended or finished job."""
     for present, resource in _controlled(facts):
         if (on_suspend and resource.deleted_on_suspend) or (on_finish and resource.deleted_on_finish):
             gang.report_removal(facts, builder, present)
@@ -41,7 +41,7 @@ def remove(facts: Facts, builder: PlanBuilder, *, on_suspend: bool = False, on_f
 
 
 def unavailable(facts: Facts) -> Iterator[str]:
-    """Warnings about objects that the job asks for and this cluster does not serve."""
+    """Warnings about objects that the job specifies and this cluster does not serve."""
     states = {role: RoleState() for role in facts.job.replicas}
     for one in facts.framework.extra_objects(facts.job, states):
         if not _is_available(one.of, facts.settings):
@@ -49,7 +49,7 @@ def unavailable(facts: Facts) -> Iterator[str]:
 
 
 def available_resources(resources: tuple[ExtraResource, ...], settings: Settings) -> tuple[ExtraResource, ...]:
-    """Those that the cluster serves, and the gang scheduler's PodGroups."""
+    """The resources that the cluster serves, and the gang scheduler's PodGroups."""
     served = tuple(one for one in resources if _is_available(one, settings))
     return (*served, gang.group_resource(settings.gang)) if settings.gang else served
 
@@ -68,8 +68,8 @@ def _controlled(facts: Facts) -> list[tuple[ExtraView, ExtraResource]]:
     ]
 
 
-def _keep(facts: Facts, builder: PlanBuilder, wanted: ExtraObject) -> bool:
-    """False if the name is taken for the moment."""
+def _ensure(facts: Facts, builder: PlanBuilder, wanted: ExtraObject) -> bool:
+    """False if the name is taken."""
     resource = wanted.of.resource
     present = facts.find_extra(resource.kind, wanted.name)
     if present is None:
@@ -80,7 +80,7 @@ def _keep(facts: Facts, builder: PlanBuilder, wanted: ExtraObject) -> bool:
             job_field=wanted.job_field,
             wave=wanted.of.wave if wanted.needed_by_pods else PODS_WAVE,
             needed=wanted.needed_by_pods,
-            announced="create" in wanted.of.announced,
+            with_event="create" in wanted.of.events_for,
         )
         return True
     if present.metadata.terminating or not facts.controls(present):
@@ -95,7 +95,7 @@ def _keep(facts: Facts, builder: PlanBuilder, wanted: ExtraObject) -> bool:
 
 
 def _delete(builder: PlanBuilder, extra: ExtraResource, present: ExtraView) -> None:
-    builder.delete(extra.resource, present.metadata, announced="delete" in extra.announced)
+    builder.delete(extra.resource, present.metadata, with_event="delete" in extra.events_for)
 
 
 def _render(facts: Facts, wanted: ExtraObject) -> Object:
@@ -112,7 +112,7 @@ def _render(facts: Facts, wanted: ExtraObject) -> Object:
 
 
 def _labels(facts: Facts, wanted: ExtraObject) -> dict[str, str]:
-    """The operator watches by them."""
+    """Includes the labels by which the operator watches."""
     return {**wanted.labels, OPERATOR_NAME: facts.job.kind.controller, JOB_NAME: facts.job.name}
 
 
@@ -127,7 +127,7 @@ def _patch(builder: PlanBuilder, wanted: ExtraObject, present: ExtraView) -> Non
 
 
 def _update(facts: Facts, builder: PlanBuilder, wanted: ExtraObject, present: ExtraView) -> None:
-    """An update replaces the whole object, so everything that is known of it goes along."""
+    """An update replaces the whole object, so the body has all its other fields too."""
     if all(present.content.get(field) == value for field, value in wanted.content.items()):
         return
     rendered, metadata = _render(facts, wanted), present.metadata

@@ -1,6 +1,6 @@
-"""Gang scheduling: a PodGroup tells the scheduler to start all pods of a job or none.
+"""Gang scheduling: a PodGroup makes the scheduler start all pods of a job or none.
 
-The operator's flag names the scheduler, for all jobs alike.
+The scheduler is a flag of the operator and the same for all jobs.
 """
 
 from contextlib import suppress
@@ -18,12 +18,12 @@ from trainwright.objects.quantities import QuantityError, add_amounts, format_qu
 _POD_GROUP_OF_VOLCANO = "scheduling.k8s.io/group-name"
 _TASK_OF_VOLCANO = "volcano.sh/task-spec"
 _POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-_NOT_FOR_COPIES = ("kubectl.kubernetes.io/last-applied-configuration", "trainwright.dev/")
+_NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", "trainwright.dev/")
 _UNDECIDED = ("", "Pending")
 
 
 def admits(facts: Facts) -> bool:
-    """Whether pods may be created yet."""
+    """Whether the scheduler has admitted the group, so that pods can be created."""
     gang = facts.settings.gang
     if gang is None:
         return True
@@ -54,7 +54,7 @@ def group_resource(gang: Gang) -> ExtraResource:
         correction=Correction.PATCH,
         deleted_on_suspend=True,
         deleted_on_finish=True,
-        announced=frozenset({"delete"}),
+        events_for=frozenset({"delete"}),
     )
 
 
@@ -65,15 +65,15 @@ def report_removal(facts: Facts, builder: PlanBuilder, extra: ExtraView) -> None
 
 
 def mark_member(facts: Facts, role: str, pod: Object) -> None:
-    """Marks a new pod as a member of the group; a scheduler that the user chose is kept."""
+    """Makes a new pod a member of the group. A scheduler in the template is kept."""
     gang = facts.settings.gang
     if gang is None:
         return
     if not pod["spec"].get("schedulerName"):
         pod["spec"]["schedulerName"] = gang.scheduler
     if gang.is_volcano:
-        marks = {_POD_GROUP_OF_VOLCANO: facts.job.name, _TASK_OF_VOLCANO: role.lower()}
-        pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **marks}
+        annotations = {_POD_GROUP_OF_VOLCANO: facts.job.name, _TASK_OF_VOLCANO: role.lower()}
+        pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **annotations}
     else:
         pod["metadata"]["labels"][_POD_GROUP_LABEL] = facts.job.name
 
@@ -121,7 +121,7 @@ def _spec(facts: Facts, gang: Gang) -> Object:
 
 
 def _least_resources(facts: Facts, members: int) -> Object:
-    """What the first `members` pods request together, those of the highest priority first."""
+    """The sum of the requests of the first `members` pods, in the order of priority."""
     ordered = sorted(facts.job.replicas.values(), key=lambda replica: -_priority(facts, replica.template))
     total: dict[str, Fraction] = {}
     for replica in ordered:
@@ -137,13 +137,13 @@ def _priority(facts: Facts, template: Object) -> int:
 
 
 def _requests(template: Object) -> dict[str, Fraction]:
-    """Where a container names a limit alone, that is what it requests, as the API server would fill in."""
+    """A limit without a request counts as request, as the API server defaults it."""
     resources = [container.get("resources") or {} for container in template["spec"]["containers"]]
     return add_amounts(_amounts({**(one.get("limits") or {}), **(one.get("requests") or {})}) for one in resources)
 
 
 def _amounts(asked: Object) -> dict[str, Fraction]:
-    """Invalid quantities count for nothing here: the API server refuses the pods for them."""
+    """Invalid quantities are ignored here: the API server rejects the pods."""
     amounts = {}
     for name, value in asked.items():
         with suppress(QuantityError):
@@ -152,6 +152,6 @@ def _amounts(asked: Object) -> dict[str, Fraction]:
 
 
 def _annotations(facts: Facts) -> dict[str, str]:
-    """The job's annotations, because schedulers read some; without those that other tools keep for themselves."""
+    """The job's annotations, some of which schedulers read, without those of kubectl and the operator."""
     annotations = facts.job.metadata.annotations
-    return {key: value for key, value in annotations.items() if not key.startswith(_NOT_FOR_COPIES)}
+    return {key: value for key, value in annotations.items() if not key.startswith(_NOT_COPIED)}

@@ -1,4 +1,4 @@
-"""When a job has failed often enough, or was active for long enough: backoffLimit and activeDeadlineSeconds."""
+"""The limits of a job: backoffLimit and activeDeadlineSeconds."""
 
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.facts import Facts
@@ -10,7 +10,7 @@ from trainwright.objects.times import seconds_after
 
 
 def reached(facts: Facts, builder: PlanBuilder) -> Text | None:
-    """Why the job fails now unless it has succeeded; None if no limit is reached."""
+    """The text of the limit that is reached; None if there is none."""
     if _past_backoff_limit(facts):
         return facts.texts.backoff_limit
     if _past_deadline(facts, builder):
@@ -28,7 +28,7 @@ def _past_backoff_limit(facts: Facts) -> bool:
 
 
 def _counts(facts: Facts, role: str, pod: Pod) -> bool:
-    """Without a restart to spare the first failure decides, under any policy."""
+    """With backoffLimit 0 the first failure fails the job. A disruption counts only under the policy Never."""
     return facts.job.replicas[role].restart_policy == "Never" or not is_excused(facts, pod)
 
 

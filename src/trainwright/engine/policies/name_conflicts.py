@@ -1,7 +1,7 @@
-"""A name that the job needs belongs to another object: the job waits, and an event names the object.
+"""Name conflicts: a name that the job needs is taken by another object. The job waits, and an event names the object.
 
-The engine finds conflicts among the objects that it observes; the operator, when a create is refused, those with
-objects that have no label of the job. Both use the texts of this module.
+The engine finds conflicts with objects that it observes. The operator finds those with objects that lack the job's
+label, when it creates a child.
 """
 
 from trainwright.engine.builder import PlanBuilder
@@ -18,20 +18,19 @@ def wait_for(facts: Facts, builder: PlanBuilder, kind: str, blocker: ObjectMeta)
 
 
 def is_temporary(blocker: ObjectMeta, job_kind: str, job_name: str) -> bool:
-    """True if the object is being deleted, or belongs to a predecessor of the job and is garbage collected with it."""
+    """True if the object is terminating, or belongs to a former job of the same name and is garbage collected."""
     owner = blocker.controller
     return blocker.terminating or (owner is not None and (owner.kind, owner.name) == (job_kind, job_name))
 
 
 def conflict(blocker: ObjectMeta, kind: str, *, job: str) -> JobEvent:
-    """`job` is its kind and name. Reason and first words are those of upstream's MPIJobs; its other kinds report only
-    that the name exists."""
+    """`job` is its kind and name. Reason and message begin as those of upstream's MPIJob."""
     owner = blocker.controller
-    manager = f"{owner.kind} {owner.name}" if owner else "nobody"
+    manager = f" but by {owner.kind} {owner.name}" if owner else ""
     return JobEvent(
         "Warning",
         "ErrResourceExists",
-        f'Resource "{blocker.name}" of Kind "{kind}" already exists and is not managed by {job} but by {manager}: '
+        f'Resource "{blocker.name}" of Kind "{kind}" already exists and is not managed by {job}{manager}: '
         "delete it, or give the job another name",
         standing=True,
     )

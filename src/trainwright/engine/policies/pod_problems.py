@@ -1,4 +1,4 @@
-"""Reports on the job why its pods do not start: users read a job's events first."""
+"""Reports why pods do not start as events of the job, because users read those first."""
 
 from collections.abc import Iterator
 

@@ -1,25 +1,25 @@
-"""`HostPorts`: on one machine every listener needs a port of its own. A listener gets the declared port while that is
-free, so that a single job sees what it would see anywhere."""
+"""`HostPorts`: assigns a port to every listener, because all pods share one machine. A listener gets its declared port
+if that is free, so that a single job has the same ports as on any cluster."""
 
 from collections.abc import Iterable
 from itertools import chain
 
-from trainwright.engine.assigned_ports import is_outdated, key_of, lost_its_port
+from trainwright.engine.assigned_ports import found_its_port_taken, is_outdated, key_of
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.facts import Facts
 from trainwright.engine.ranks import Rank
 
 
 def assign(facts: Facts, builder: PlanBuilder) -> bool:
-    """Assigns ports that are missing or were lost; True if the assignment is new and has to be recorded first."""
+    """Assigns missing ports, and other ones for those that are taken. True if the assignment has changed."""
     if not facts.host_ports:
         return False
-    lost = _ranks_without_port(facts)
+    taken = _ranks_with_taken_port(facts)
     assigned: dict[Rank, int] = {}
     unusable = facts.observed.taken_ports | set(facts.ports.values())
     for rank, declared in facts.framework.listeners(facts.job).items():
         current = facts.ports.get(rank)
-        if current is not None and rank not in lost:
+        if current is not None and rank not in taken:
             assigned[rank] = current
             continue
         port = _free_port(declared if current is None else current, facts.settings.port_range, unusable)
@@ -35,22 +35,22 @@ def assign(facts: Facts, builder: PlanBuilder) -> bool:
 
 
 def are_assigned(facts: Facts) -> bool:
-    """Whether pods can be created: every listener has its port, or needs none of its own."""
+    """Whether pods can be created: every listener has a port, or the declared ports are used."""
     return not facts.host_ports or facts.framework.listeners(facts.job).keys() == facts.ports.keys()
 
 
-def _ranks_without_port(facts: Facts) -> set[Rank]:
+def _ranks_with_taken_port(facts: Facts) -> set[Rank]:
     return {
         rank
         for rank, pod in facts.children.pods.ranked.items()
-        if lost_its_port(pod, facts.ports.get(rank))
+        if found_its_port_taken(pod, facts.ports.get(rank))
         and pod.metadata.uid not in facts.replaced
         and not is_outdated(facts.job, facts.framework, rank, pod.metadata, facts.ports)
     }
 
 
 def _free_port(wanted: int, others: range, unusable: Iterable[int]) -> int | None:
-    """The wanted port, else the next one above it, else the first of the range."""
+    """The wanted port, else the next free one above it, else the first free one of the range."""
     above = range(max(wanted + 1, others.start), others.stop)
     candidates = chain((wanted,), above, others)
     return next((port for port in candidates if port not in unusable), None)
@@ -61,6 +61,6 @@ def _warn_of_no_free_port(facts: Facts, builder: PlanBuilder, rank: Rank) -> Non
     builder.warn(
         "NoFreePort",
         f"No port from {ports.start} to {ports.stop - 1} is free for {name}: "
-        "stop a job or a program that listens there",
+        "delete a job, or stop a program that uses one",
     )
     builder.requeue_soon()

@@ -1,5 +1,4 @@
-"""Every rank has one pod and, unless its role has none, one Service: creates missing ones, deletes surplus and outdated
-ones."""
+"""Pods and Services of the ranks: creates missing ones, deletes surplus and outdated ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +21,7 @@ from trainwright.objects.resources import PODS, SERVICES, Resource
 
 
 def bring_up(facts: Facts, builder: PlanBuilder, *, admitted: bool) -> None:
-    """`admitted`: whether new children may be created yet."""
+    """`admitted`: whether new children can be created yet."""
     if is_finished(builder.status):
         return
     _delete(facts, builder)
@@ -52,12 +51,12 @@ def _delete(facts: Facts, builder: PlanBuilder) -> None:
             builder.delete(PODS, pod.metadata)
     if facts.host_ports:
         for rank, service in facts.children.services.ranked.items():
-            if is_outdated(facts.job, facts.framework, rank, service.metadata, facts.ports, alone=True):
+            if is_outdated(facts.job, facts.framework, rank, service.metadata, facts.ports, own_port_only=True):
                 builder.delete(SERVICES, service.metadata)
 
 
 def _is_outdated(facts: Facts, rank: Rank, pod: Pod) -> bool:
-    """True if the pod was made for other ports and has not succeeded with them."""
+    """True if the pod was created with other ports and has not succeeded with them."""
     if not facts.host_ports or outcome_of(pod) is PodOutcome.SUCCEEDED:
         return False
     return is_outdated(facts.job, facts.framework, rank, pod.metadata, facts.ports)
@@ -96,7 +95,7 @@ def _create(
     rank: Rank,
     render: Callable[[], Object],
 ) -> bool:
-    """False if the name is taken: by an orphan that is being adopted, or by another object."""
+    """False if the name is taken by an orphan that is being adopted, or by another object."""
     name = facts.job.child_name(rank.role, rank.index)
     if name in children.orphans:
         return False

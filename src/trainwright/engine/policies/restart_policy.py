@@ -1,4 +1,4 @@
-"""Which failed pods are replaced and which failures count, as their role's restart policy says."""
+"""Restart policies: which failed pods are replaced, and which failures count."""
 
 from trainwright.engine.facts import Facts
 from trainwright.engine.pod_outcome import exit_code, is_disrupted
@@ -6,7 +6,7 @@ from trainwright.engine.ranks import Rank
 from trainwright.objects.pods import Pod
 
 _SIGNALS = 128
-"""Exit codes from here on mean that a signal ended the program; the policy ExitCode restarts after those."""
+"""Exit codes from here on mean that a signal ended the program. The policy ExitCode restarts pods with these."""
 
 
 def is_replaceable(facts: Facts, rank: Rank, pod: Pod) -> bool:
@@ -22,6 +22,6 @@ def is_replaceable(facts: Facts, rank: Rank, pod: Pod) -> bool:
 
 
 def is_excused(facts: Facts, pod: Pod) -> bool:
-    """True if the failure counts against no limit: the cluster disrupted the pod, or, in a group that restarts as one,
-    one of its peers."""
+    """True if the failure does not count: the cluster disrupted the pod or, in a group that restarts as one, one of its
+    peers."""
     return facts.disrupted or is_disrupted(pod)

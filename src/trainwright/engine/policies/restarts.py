@@ -1,8 +1,8 @@
-"""Failed pods are replaced or fail the job, as their role's restart policy says. Replacements are counted.
+"""Replaces failed pods or fails the job, by the restart policy of their role. Counts the restarts.
 
-Where the job or the operator asks for it, a pod is never replaced alone: one rank cannot rejoin a collective, so all
-pods are deleted, and the first new one is created when the last old one is gone. Such a group restart counts once,
-however many of its pods failed. It is under way as long as `status.replacedPods` is not empty.
+If the job or the operator asks for it, all pods are replaced when one fails, because one rank cannot rejoin a
+collective. All pods are deleted, and new ones are created when the last old one is gone. Such a group restart counts
+once, however many pods failed. It is in progress as long as `status.replacedPods` is not empty.
 """
 
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ def forget_deleted_pods(facts: Facts, builder: PlanBuilder) -> None:
 
 
 def restart_count(facts: Facts) -> int:
-    """What counts against backoffLimit: restarts of pods that were replaced, replacements that are due, and restarts
-    by the kubelet of active pods."""
+    """The restarts that count against backoffLimit: of replaced pods, of failed pods that are to be replaced, and those
+    by the kubelet in active pods."""
     due = sum(_costs(facts, facts.pods.failed).values())
     return sum(_counted(facts).values()) + due + sum(_kubelet_restarts(facts).values())
 
@@ -34,7 +34,7 @@ def restart_count(facts: Facts) -> int:
 def replace_failed(
     facts: Facts, builder: PlanBuilder, *, stranded: frozenset[str], postponed: Mapping[Rank, datetime]
 ) -> Mapping[Rank, datetime]:
-    """Answers with the failed pods that still wait. `stranded`: UIDs of pods that are removed with a dead node."""
+    """Returns the failed pods that are still postponed. `stranded`: UIDs of pods that are deleted with a dead node."""
     for rank, pod in facts.pods.failed.items():
         if facts.job.replicas[rank.role].restart_policy == "ExitCode" and not is_replaceable(facts, rank, pod):
             builder.finish(FAILED, facts.texts.permanent_exit_code, event_type="Warning", role=rank.role)
@@ -85,7 +85,7 @@ def _restart_group(
 
 
 def _count(facts: Facts, builder: PlanBuilder, costs: Mapping[str, int], replaced: Mapping[Rank, Pod]) -> None:
-    """Records which pods are counted before any of them is deleted, so that no failure is ever counted twice."""
+    """Records the counted pods before any of them is deleted, so that no failure is counted twice."""
     counted = _counted(facts)
     for role, cost in costs.items():
         counted[role] = counted.get(role, 0) + cost
@@ -99,20 +99,20 @@ def _counted(facts: Facts) -> dict[str, int]:
 
 
 def _costs(facts: Facts, failed: Mapping[Rank, Pod]) -> dict[str, int]:
-    """By role, what the replacement of failed pods costs: each its restarts by the kubelet, and one for the pod itself,
-    or one for the group."""
+    """By role, the restarts that the replacement of failed pods adds: those by the kubelet, and one for each pod or for
+    the group."""
     costs: dict[str, int] = {}
-    charged = False
+    counted = False
     for rank, pod in failed.items():
         if is_replaceable(facts, rank, pod):
-            blamed = not is_excused(facts, pod) and not (facts.group_restart and charged)
-            charged = charged or blamed
-            costs[rank.role] = costs.get(rank.role, 0) + pod.restarts + int(blamed)
+            counts = not is_excused(facts, pod) and not (facts.group_restart and counted)
+            counted = counted or counts
+            costs[rank.role] = costs.get(rank.role, 0) + pod.restarts + int(counts)
     return costs
 
 
 def _kubelet_restarts(facts: Facts) -> dict[str, int]:
-    """By role, restarts by the kubelet of active pods; the policy Never has none."""
+    """By role, restarts by the kubelet in active pods; the policy Never has none."""
     costs: dict[str, int] = {}
     for rank, pod in facts.pods.active.items():
         if facts.job.replicas[rank.role].restart_policy != "Never":

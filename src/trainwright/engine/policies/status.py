@@ -1,4 +1,4 @@
-"""What the job's status says: its start, the ranks that have completed, how many pods stand where, its conditions."""
+"""The status of the job: start time, completed ranks, number of pods by state, conditions."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -18,7 +18,7 @@ from trainwright.objects.times import format_time
 
 
 def mark_created(facts: Facts, builder: PlanBuilder) -> None:
-    """For a job that is reconciled for the first time; its warnings are recorded once."""
+    """For a job that is reconciled for the first time: its warnings are recorded once."""
     if builder.set_condition(CREATED, facts.texts.created):
         builder.count(Transition.CREATED)
         for warning in facts.job.warnings:
@@ -41,7 +41,7 @@ def record_outcomes(facts: Facts, builder: PlanBuilder, postponed: Mapping[Rank,
 
 
 def count(facts: Facts, builder: PlanBuilder) -> dict[str, RoleState]:
-    """How the pods of each role stand; the numbers go into the status."""
+    """The pods of each role by state. Writes their numbers to the status."""
     active: dict[str, dict[int, Pod]] = {role: {} for role in facts.job.replicas}
     for rank, pod in facts.pods.active.items():
         active[rank.role][rank.index] = pod
@@ -69,11 +69,11 @@ def judge(
 
 
 def _without_effect(facts: Facts) -> Iterator[str]:
-    """Fields of the job that have no effect here, each with what to do instead."""
+    """Messages about fields that have no effect on this cluster, each with what to do instead."""
     job = facts.job
     if job.run_policy.scheduling_policy is not None and facts.settings.gang is None:
         yield (
-            "spec.runPolicy.schedulingPolicy: pods are scheduled one by one, this operator schedules no gangs; "
+            "spec.runPolicy.schedulingPolicy: the operator uses no gang scheduler, so pods are scheduled one by one; "
             "start it with --gang-scheduler-name"
         )
     if not job.problem:

@@ -1,4 +1,4 @@
-"""A suspended job has no pods, whatever its cleanPodPolicy; a resumed one starts from the beginning."""
+"""Suspends a job: deletes its pods whatever its cleanPodPolicy. A resumed job starts from the beginning."""
 
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import RUNNING, SUSPENDED
@@ -17,7 +17,7 @@ def suspend(facts: Facts, builder: PlanBuilder) -> None:
     extra_objects.remove(facts, builder, on_suspend=True)
     for status in (builder.status.get("replicaStatuses") or {}).values():
         status.pop("active", None)
-    _forget_the_run(facts, builder)
+    _reset(facts, builder)
     if is_condition_true(builder.status, RUNNING):
         builder.set_condition(RUNNING, facts.texts.suspended, False)
     if builder.set_condition(SUSPENDED, facts.texts.suspended):
@@ -25,16 +25,16 @@ def suspend(facts: Facts, builder: PlanBuilder) -> None:
 
 
 def resume(facts: Facts, builder: PlanBuilder) -> None:
-    """For a job that is marked as suspended and should run again."""
+    """For a job with the condition Suspended that should run again."""
     builder.set_condition(SUSPENDED, facts.texts.resumed, False)
     builder.status["startTime"] = format_time(facts.now)
     builder.record("Normal", facts.texts.resumed)
 
 
-def _forget_the_run(facts: Facts, builder: PlanBuilder) -> None:
-    """A collective starts again with all its ranks. How the pods of this run end means nothing for the next one.
+def _reset(facts: Facts, builder: PlanBuilder) -> None:
+    """All ranks start again after the job is resumed, and the outcome of the present pods does not count any more.
 
-    Their UIDs are kept until the last pod is gone: one write for each of a thousand pods would be too many.
+    Their UIDs stay in the status until the last pod is gone: one write for each of a thousand pods would be too many.
     """
     for field in ("completedIndexes", "restarts", "ports"):
         builder.put(field, None)

@@ -1,7 +1,7 @@
-"""The init container in which a pod waits, for a bounded time, until it can reach a peer: by name, or at its port.
+"""The init container in which a pod waits, for a limited time, until the name of a peer resolves or its port is open.
 
-Its script runs wherever there is a shell: in busybox, in Alpine, in a bare Debian. It judges nslookup by its output,
-because busybox's fails whenever one of several search domains does not know the name.
+Its script runs in any image with a shell, such as busybox, Alpine or Debian. It checks the output of nslookup, because
+busybox's exits with an error if one of several search domains does not have the name.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from trainwright.engine.settings import InitContainer
 from trainwright.objects import Object
 
 _NOBODY = 65534
-"""A user that every image may run as: the script needs no privileges, and no entry in /etc/passwd."""
+"""A user for any image: the script needs no privileges and no entry in /etc/passwd."""
 
 _COPIED = ("runAsNonRoot", "runAsGroup", "seccompProfile", "readOnlyRootFilesystem")
 
@@ -54,7 +54,7 @@ exit 1
 
 
 def init_containers(facts: Facts, rank: Rank) -> list[Object]:
-    """None where the pod has no peer to wait for, or waiting is switched off."""
+    """Empty if the pod has no peer to wait for, or if waiting is switched off."""
     settings = facts.settings.init_container
     peer = facts.framework.waits_for(facts.job, rank)
     if settings is None or peer is None:
@@ -93,10 +93,10 @@ def _script(facts: Facts, peer: Rank, settings: InitContainer) -> str:
 
 
 def _security_context(facts: Facts, rank: Rank) -> Object:
-    """The restrictions of the main container, as far as this container can keep them.
+    """The security context of the main container, as far as it fits this container.
 
-    A namespace that enforces the restricted pod security standard demands the same of all containers. A pod without
-    restrictions runs as it does under upstream's operator, images that need root included.
+    The restricted Pod Security Standard applies to all containers of a pod. Without a security context the container is
+    the same as upstream's, so that images that need root work.
     """
     replica = facts.job.replicas[rank.role]
     spec = replica.template["spec"]
@@ -113,7 +113,7 @@ def _security_context(facts: Facts, rank: Rank) -> Object:
 
 
 def with_free_names(containers: Iterable[Object], spec: Object) -> list[Object]:
-    """The containers under their own names, or with `-2` and so on appended where the pod has one of that name."""
+    """The containers, with `-2` and so on appended to names that the pod has already."""
     taken = {container["name"] for key in ("containers", "initContainers") for container in spec.get(key) or []}
     named = []
     for container in containers:

@@ -1,4 +1,4 @@
-"""The pod of one rank: the user's template, untouched, plus labels, owner and what the framework adds."""
+"""The pod of a rank: the template of its role, with labels, owner and what the framework adds."""
 
 from collections.abc import Callable
 from functools import partial
@@ -16,14 +16,14 @@ from trainwright.objects.metadata import controller_reference
 
 
 class PodRenderer:
-    """Renders pods of one plan: what they have in common is computed with the plan, each pod when it is written."""
+    """Renders the pods of one plan. What they have in common is computed with the plan, each pod when it is written."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._shape_of: Callable[[Rank], PodShape] | None = None
 
     def render_later(self, rank: Rank) -> Callable[[], Object]:
-        """Errors in what the pods have in common belong to the plan, before anything is written."""
+        """Errors in what the pods have in common are raised here, before anything is written."""
         if self._shape_of is None:
             self._shape_of = self._facts.framework.pod_shapes(self._facts.job, self._facts.addresses)
         return partial(self._render, self._shape_of, rank)
@@ -45,7 +45,7 @@ class PodRenderer:
 
 
 def assigned_ports(facts: Facts, rank: Rank, declared: list[Object]) -> list[Object]:
-    """The container's ports, with the assigned port in place of the one that the rank would listen on."""
+    """The container's ports, with the assigned port in place of the one that the rank listens on."""
     assigned = facts.ports.get(rank)
     if assigned is None:
         return declared
@@ -91,7 +91,7 @@ def _containers(facts: Facts, rank: Rank, containers: list[Object], shape: PodSh
 
 
 def _restart_policy(facts: Facts, rank: Rank) -> str:
-    """Never where the operator decides about restarts, or a container must not restart without its peers."""
+    """Never if the operator decides about restarts, or if a container must not restart without its peers."""
     policy = facts.job.replicas[rank.role].restart_policy
     return "Never" if policy == "ExitCode" or facts.group_restart else policy
 

@@ -1,4 +1,4 @@
-"""The Service of one rank: headless and named like the pod, so that peers find it by name."""
+"""The Service of a rank: headless and with the name of the pod, so that peers can resolve it."""
 
 from collections.abc import Iterable
 
@@ -37,9 +37,9 @@ def render_service(facts: Facts, rank: Rank) -> Object:
 
 
 def _service_ports(container_ports: Iterable[Object]) -> list[Object]:
-    """All ports of the container in its order, each with a name: a service with several ports demands one.
+    """All ports of the container in its order, each with a name, which a Service with several ports requires.
 
-    A number that the container lists twice appears once, under its name if it has one.
+    A number that the container lists twice occurs once, under its name if it has one.
     """
     ports: dict[tuple[int, str], Object] = {}
     for declared in container_ports:

@@ -175,7 +175,7 @@ class Applier:
                 return replace(failed, event=None)  # the namespace accepts no events either
             return replace(failed, job_error=permanent_error(create.job_field, error))
         views.remember(response)
-        return _succeeded("Create", kind, f"Created {_in_message(kind)}: {create.name}", announced=create.announced)
+        return _succeeded("Create", kind, f"Created {_in_message(kind)}: {create.name}", with_event=create.with_event)
 
     async def _accept_existing(self, job: Object, create: Create, error: AlreadyExists) -> WriteResult:
         """The name is taken. The object may be a child of this job, after a lost response or before the watch event
@@ -275,7 +275,7 @@ class Applier:
             return _failed("Delete", kind, f"Error deleting: {error}", error)
         else:
             result = _succeeded(
-                "Delete", kind, f"Deleted {_in_message(kind)}: {delete.name}", announced=delete.announced
+                "Delete", kind, f"Deleted {_in_message(kind)}: {delete.name}", with_event=delete.with_event
             )
         self._caches.children(kind).remember_deletion(response, key=f"{namespace}/{delete.name}", uid=delete.uid)
         return result
@@ -305,8 +305,8 @@ def _status_can_wait(results: Iterable[WriteResult]) -> bool:
     return all(result.failure is None or result.failure.seconds for result in results)
 
 
-def _succeeded(verb: str, kind: str, message: str, *, announced: bool = True) -> WriteResult:
-    return WriteResult(event=JobEvent("Normal", f"Successful{verb}{kind}", message) if announced else None)
+def _succeeded(verb: str, kind: str, message: str, *, with_event: bool = True) -> WriteResult:
+    return WriteResult(event=JobEvent("Normal", f"Successful{verb}{kind}", message) if with_event else None)
 
 
 def _in_message(kind: str) -> str:
