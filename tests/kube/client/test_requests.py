@@ -9,7 +9,7 @@ import pytest
 from trainwright.kube.client import requests
 from trainwright.kube.client.requests import PatchKind, Request, RequestResult
 from trainwright.objects import Object
-from trainwright.objects.resources import NODES, PODS
+from trainwright.objects.resources import NODES, PODS, Resource
 
 
 def body_of(request: Request) -> Any:
@@ -117,10 +117,17 @@ def test_raw_requests_take_bytes_and_objects() -> None:
 
 def test_the_namespace_is_the_callers_then_the_objects_then_the_default() -> None:
     obj: Object = {"metadata": {"name": "p", "namespace": "own"}}
-    assert requests.namespace_of(PODS, obj, "told", "default") == "told"
-    assert requests.namespace_of(PODS, obj, None, "default") == "own"
-    assert requests.namespace_of(PODS, {"metadata": {}}, None, "default") == "default"
-    assert requests.namespace_of(NODES, obj, "told", "default") is None
+
+    def namespace(resource: Resource, obj: Object, namespace: str | None = None) -> str | None:
+        """The path says it: /api/v1/namespaces/NAMESPACE/pods."""
+        request = requests.create_request(resource, obj, namespace=namespace, default_namespace="default")
+        _, _, _, *rest = request.path.split("/")
+        return rest[1] if rest[0] == "namespaces" else None
+
+    assert namespace(PODS, obj, "told") == "told"
+    assert namespace(PODS, obj) == "own"
+    assert namespace(PODS, {"metadata": {}}) == "default"
+    assert namespace(NODES, obj, "told") is None
 
 
 def test_result_without_a_response_has_the_code_of_an_error() -> None:

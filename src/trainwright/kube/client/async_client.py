@@ -4,12 +4,12 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Concatenate, ParamSpec, Self
 
 import aiohttp
 import yarl
@@ -25,8 +25,6 @@ from trainwright.kube.client.rate_limiter import RateLimiter
 from trainwright.kube.client.requests import (
     CONNECT_TIMEOUT,
     Failure,
-    Patch,
-    PatchKind,
     Request,
     RequestResult,
     Response,
@@ -35,6 +33,18 @@ from trainwright.kube.client.responses import ObjectList, WatchEvent
 from trainwright.kube.client.retries import retry_delay
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
+
+P = ParamSpec("P")
+
+
+def _object_method(build: Callable[P, Request]) -> Callable[Concatenate["Client", P], Coroutine[Any, Any, Object]]:
+    """A method that sends the request and returns the object of the response."""
+
+    async def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Object:
+        kwargs.setdefault("default_namespace", self.config.namespace)
+        return responses.read_object(await self.send(build(*args, **kwargs)))
+
+    return method
 
 
 class Client:
@@ -84,13 +94,11 @@ class Client:
         await self._session.close()
         await self._connections.close()
 
-    async def get(
-        self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str | None = None
-    ) -> Object:
-        namespace = requests.namespace_for(resource, namespace, self.config.namespace)
-        return responses.read_object(
-            await self.send(requests.get_request(resource, name, namespace=namespace, subresource=subresource))
-        )
+    get = _object_method(requests.get_request)
+    create = _object_method(requests.create_request)
+    replace = _object_method(requests.replace_request)
+    patch = _object_method(requests.patch_request)
+    delete = _object_method(requests.delete_request)
 
     async def list(
         self,
@@ -108,76 +116,6 @@ class Client:
         while pager.request is not None:
             pager.take(await self.send(pager.request))
         return responses.object_list(resource, pager)
-
-    async def create(
-        self,
-        resource: Resource,
-        obj: Object,
-        *,
-        namespace: str | None = None,
-        subresource: str | None = None,
-        strict: bool = False,
-    ) -> Object:
-        """With `strict` an unknown field is an error. The server drops it otherwise."""
-        request = requests.create_request(
-            resource,
-            obj,
-            namespace=requests.namespace_of(resource, obj, namespace, self.config.namespace),
-            subresource=subresource,
-            strict=strict,
-        )
-        return responses.read_object(await self.send(request))
-
-    async def replace(self, resource: Resource, obj: Object, *, subresource: str | None = None) -> Object:
-        namespace = requests.namespace_of(resource, obj, None, self.config.namespace)
-        return responses.read_object(
-            await self.send(requests.replace_request(resource, obj, namespace=namespace, subresource=subresource))
-        )
-
-    async def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Patch,
-        *,
-        namespace: str | None = None,
-        subresource: str | None = None,
-        kind: PatchKind = PatchKind.MERGE,
-        field_manager: str | None = None,
-        force: bool = False,
-    ) -> Object:
-        request = requests.patch_request(
-            resource,
-            name,
-            patch,
-            namespace=requests.namespace_for(resource, namespace, self.config.namespace),
-            subresource=subresource,
-            kind=kind,
-            field_manager=field_manager,
-            force=force,
-        )
-        return responses.read_object(await self.send(request))
-
-    async def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        grace_period_seconds: int | None = None,
-        propagation: str | None = "Background",
-    ) -> Object:
-        """With `uid` an object of the same name with another uid is a Conflict."""
-        request = requests.delete_request(
-            resource,
-            name,
-            namespace=requests.namespace_for(resource, namespace, self.config.namespace),
-            uid=uid,
-            grace_period_seconds=grace_period_seconds,
-            propagation=propagation,
-        )
-        return responses.read_object(await self.send(request))
 
     async def watch(
         self,

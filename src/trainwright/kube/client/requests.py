@@ -105,12 +105,28 @@ class Transport(Protocol):
     def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]: ...
 
 
-def get_request(resource: Resource, name: str, *, namespace: str | None, subresource: str | None = None) -> Request:
-    return Request("GET", _path(resource, namespace, name, subresource))
+# Requests for one object. Both clients have a method for each, and add the namespace of their configuration as default.
+
+
+def get_request(
+    resource: Resource,
+    name: str,
+    *,
+    namespace: str | None = None,
+    subresource: str | None = None,
+    default_namespace: str = "",
+) -> Request:
+    return Request("GET", _path(resource, namespace or default_namespace, name, subresource))
 
 
 def create_request(
-    resource: Resource, obj: Object, *, namespace: str | None, subresource: str | None = None, strict: bool = False
+    resource: Resource,
+    obj: Object,
+    *,
+    namespace: str | None = None,
+    subresource: str | None = None,
+    strict: bool = False,
+    default_namespace: str = "",
 ) -> Request:
     """POST to the collection, or to a subresource of the object that `obj` names (pods/NAME/binding).
 
@@ -118,14 +134,21 @@ def create_request(
     """
     name = obj["metadata"]["name"] if subresource else None
     params = (("fieldValidation", "Strict"),) if strict else ()
-    path = _path(resource, namespace, name, subresource)
+    path = _path(resource, namespace or obj["metadata"].get("namespace") or default_namespace, name, subresource)
     return Request("POST", path, params=params, body=encode(obj), idempotent=False)
 
 
 def replace_request(
-    resource: Resource, obj: Object, *, namespace: str | None, subresource: str | None = None
+    resource: Resource,
+    obj: Object,
+    *,
+    namespace: str | None = None,
+    subresource: str | None = None,
+    default_namespace: str = "",
 ) -> Request:
-    return Request("PUT", _path(resource, namespace, obj["metadata"]["name"], subresource), body=encode(obj))
+    metadata = obj["metadata"]
+    namespace = namespace or metadata.get("namespace") or default_namespace
+    return Request("PUT", _path(resource, namespace, metadata["name"], subresource), body=encode(obj))
 
 
 def patch_request(
@@ -133,15 +156,16 @@ def patch_request(
     name: str,
     patch: Patch,
     *,
-    namespace: str | None,
+    namespace: str | None = None,
     subresource: str | None = None,
     kind: PatchKind = PatchKind.MERGE,
     field_manager: str | None = None,
     force: bool = False,
+    default_namespace: str = "",
 ) -> Request:
     return Request(
         "PATCH",
-        _path(resource, namespace, name, subresource),
+        _path(resource, namespace or default_namespace, name, subresource),
         params=_params(fieldManager=field_manager, force="true" if force else None),
         body=encode(patch),
         content_type=kind,
@@ -154,11 +178,13 @@ def delete_request(
     resource: Resource,
     name: str,
     *,
-    namespace: str | None,
+    namespace: str | None = None,
     uid: str | None = None,
     grace_period_seconds: int | None = None,
     propagation: str | None = "Background",
+    default_namespace: str = "",
 ) -> Request:
+    """With `uid` the server answers Conflict if another object has the name by now."""
     options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
     if propagation is not None:
         options["propagationPolicy"] = propagation
@@ -166,7 +192,7 @@ def delete_request(
         options["gracePeriodSeconds"] = grace_period_seconds
     if uid is not None:
         options["preconditions"] = {"uid": uid}
-    return Request("DELETE", _path(resource, namespace, name), body=encode(options))
+    return Request("DELETE", _path(resource, namespace or default_namespace, name), body=encode(options))
 
 
 def list_request(
@@ -268,15 +294,6 @@ def raw_request(
     content = body if isinstance(body, bytes | None) else encode(body)
     pairs = tuple((params or {}).items())
     return Request(method, quote(path, safe="/%"), params=pairs, body=content, idempotent=method != "POST")
-
-
-def namespace_for(resource: Resource, namespace: str | None, default: str) -> str | None:
-    """The namespace of a request for one object: `default` unless one is given."""
-    return (namespace or default) if resource.namespaced else None
-
-
-def namespace_of(resource: Resource, obj: Object, namespace: str | None, default: str) -> str | None:
-    return namespace_for(resource, namespace or obj["metadata"].get("namespace"), default)
 
 
 def encode(value: Any) -> bytes:

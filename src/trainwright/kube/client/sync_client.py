@@ -10,19 +10,19 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from traceback import clear_frames
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self
 from urllib.parse import unquote, urlsplit
 
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.credentials import Credentials, basic_authorization, proxy_for
 from trainwright.kube.client.keepalive import enable_keepalive
 from trainwright.kube.client.kubeconfig import ClusterConfig
-from trainwright.kube.client.requests import CONNECT_TIMEOUT, Failure, Patch, PatchKind, Request, Response
+from trainwright.kube.client.requests import CONNECT_TIMEOUT, Failure, Request, Response
 from trainwright.kube.client.responses import ObjectList, WatchEvent
 from trainwright.kube.client.retries import retry_delay
 from trainwright.objects import Object
@@ -30,6 +30,19 @@ from trainwright.objects.resources import Resource
 
 if TYPE_CHECKING:
     from trainwright.kube.client.exec_session import ExecResult
+
+
+P = ParamSpec("P")
+
+
+def _object_method(build: Callable[P, Request]) -> Callable[Concatenate["SyncClient", P], Object]:
+    """A method that sends the request and returns the object of the response."""
+
+    def method(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Object:
+        kwargs.setdefault("default_namespace", self.config.namespace)
+        return responses.read_object(self.send(build(*args, **kwargs)))
+
+    return method
 
 
 class SyncClient:
@@ -63,13 +76,11 @@ class SyncClient:
         while self._idle:
             self._idle.pop().close()
 
-    def get(
-        self, resource: Resource, name: str, *, namespace: str | None = None, subresource: str | None = None
-    ) -> Object:
-        namespace = requests.namespace_for(resource, namespace, self.config.namespace)
-        return responses.read_object(
-            self.send(requests.get_request(resource, name, namespace=namespace, subresource=subresource))
-        )
+    get = _object_method(requests.get_request)
+    create = _object_method(requests.create_request)
+    replace = _object_method(requests.replace_request)
+    patch = _object_method(requests.patch_request)
+    delete = _object_method(requests.delete_request)
 
     def list(
         self,
@@ -86,64 +97,6 @@ class SyncClient:
         while pager.request is not None:
             pager.take(self.send(pager.request))
         return responses.object_list(resource, pager)
-
-    def create(
-        self, resource: Resource, obj: Object, *, namespace: str | None = None, subresource: str | None = None
-    ) -> Object:
-        namespace = requests.namespace_of(resource, obj, namespace, self.config.namespace)
-        return responses.read_object(
-            self.send(requests.create_request(resource, obj, namespace=namespace, subresource=subresource))
-        )
-
-    def replace(self, resource: Resource, obj: Object, *, subresource: str | None = None) -> Object:
-        namespace = requests.namespace_of(resource, obj, None, self.config.namespace)
-        return responses.read_object(
-            self.send(requests.replace_request(resource, obj, namespace=namespace, subresource=subresource))
-        )
-
-    def patch(
-        self,
-        resource: Resource,
-        name: str,
-        patch: Patch,
-        *,
-        namespace: str | None = None,
-        subresource: str | None = None,
-        kind: PatchKind = PatchKind.MERGE,
-        field_manager: str | None = None,
-        force: bool = False,
-    ) -> Object:
-        request = requests.patch_request(
-            resource,
-            name,
-            patch,
-            namespace=requests.namespace_for(resource, namespace, self.config.namespace),
-            subresource=subresource,
-            kind=kind,
-            field_manager=field_manager,
-            force=force,
-        )
-        return responses.read_object(self.send(request))
-
-    def delete(
-        self,
-        resource: Resource,
-        name: str,
-        *,
-        namespace: str | None = None,
-        uid: str | None = None,
-        grace_period_seconds: int | None = None,
-        propagation: str | None = "Background",
-    ) -> Object:
-        request = requests.delete_request(
-            resource,
-            name,
-            namespace=requests.namespace_for(resource, namespace, self.config.namespace),
-            uid=uid,
-            grace_period_seconds=grace_period_seconds,
-            propagation=propagation,
-        )
-        return responses.read_object(self.send(request))
 
     def watch(
         self,
