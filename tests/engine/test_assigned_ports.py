@@ -1,4 +1,4 @@
-"""Assigned ports by rank, in the status and on children; the form of earlier versions is read too."""
+"""Assigned ports by rank, in the status and on children, and in the form of earlier versions."""
 
 from tests.support.objects.jobs import JobBuilder, PodBuilder
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
@@ -12,7 +12,7 @@ JOB = JobBuilder().master().workers(2).job()
 CONCERT = JobBuilder("ninth", kind=ORCHESTRA).replica("Conductor").replica("Violin", 2).job()
 
 
-def test_a_rank_is_called_as_its_pod_without_the_job() -> None:
+def test_key_of_a_rank_is_its_pod_name_without_the_job() -> None:
     assert key_of(CONCERT, VIOLIN) == "violin-1"
     assert key_of(CONCERT, Rank("Conductor", 0)) == "conductor"
 
@@ -27,13 +27,13 @@ def test_ports_are_read_by_rank_and_in_the_earlier_form_by_role() -> None:
     assert read_ports(CONCERT, Orchestra(), {}) == {}
 
 
-def test_ports_are_written_by_rank_and_only_those_that_are_assigned() -> None:
+def test_only_assigned_ports_are_formatted() -> None:
     ranks = [Rank("Violin", index) for index in range(3)]
     assert format_ports(CONCERT, {ranks[0]: 1, ranks[1]: 2}, ranks) == "violin-0=1,violin-1=2"
     assert format_ports(CONCERT, {}, ranks) == ""
 
 
-def test_a_child_is_outdated_if_a_port_that_it_was_made_with_has_changed() -> None:
+def test_child_is_outdated_if_a_port_that_it_uses_has_changed() -> None:
     def outdated(text: str, port: int | None) -> bool:
         pod = PodBuilder("Worker").annotation(PORTS, text).pod()
         ports = {} if port is None else {MASTER: port}
@@ -45,13 +45,13 @@ def test_a_child_is_outdated_if_a_port_that_it_was_made_with_has_changed() -> No
     assert [outdated("worker-5=1,garbage,master-0=x", port) for port in (1, None)] == [False, False]
 
 
-def test_a_child_that_uses_its_own_port_alone_does_not_care_about_others() -> None:
+def test_child_that_uses_only_its_own_port_is_not_outdated_by_others() -> None:
     metadata = PodBuilder("Worker").pod().metadata
     assert not is_outdated(JOB, PyTorch(), Rank("Worker", 0), metadata, {MASTER: 1}, own_port_only=True)
     assert is_outdated(JOB, PyTorch(), MASTER, metadata, {MASTER: 1}, own_port_only=True)
 
 
-def test_a_port_is_lost_if_the_node_reports_the_one_that_the_pod_was_given() -> None:
+def test_port_is_taken_if_the_pod_failed_with_its_assigned_port() -> None:
     pod = PodBuilder("Master").failed(None).reason("PortTaken").annotation(LISTEN_PORTS, "23456").pod()
     assert found_its_port_taken(pod, 23456)
     assert not found_its_port_taken(pod, 23457)

@@ -1,4 +1,4 @@
-"""The rule by which the list of conditions changes."""
+"""Changes of the list of conditions."""
 
 from tests.support.objects.jobs import NOW, at
 from trainwright.engine.conditions import is_finished, set_condition
@@ -30,8 +30,8 @@ def test_a_condition_is_appended_with_both_times() -> None:
     ]
 
 
-def test_created_is_never_the_state_of_a_job_of_which_more_is_known() -> None:
-    """Another operator may have lost it."""
+def test_created_is_added_before_other_conditions() -> None:
+    """Another operator may have removed it."""
     status: Object = {}
     put(status, "Running")
     put(status, "Created")
@@ -57,7 +57,7 @@ def test_another_reason_moves_it_to_the_end_and_keeps_the_time_of_transition() -
 
 
 def test_a_condition_without_a_time_of_transition_gets_one() -> None:
-    """Another operator may have left it out."""
+    """Another operator may not set it."""
     status: Object = {"conditions": [{"type": "Running", "status": "True"}]}
     put(status, "Running", second=7)
     assert status["conditions"][0]["lastTransitionTime"] == format_time(at(7))
@@ -79,7 +79,7 @@ def test_running_and_restarting_replace_each_other() -> None:
     assert kinds(status) == [("Created", "True"), ("Running", "True")]
 
 
-def test_the_end_turns_running_off_in_its_place() -> None:
+def test_finished_job_has_running_false_at_its_place() -> None:
     status: Object = {}
     for kind in ("Created", "Running", "Failed"):
         put(status, kind)
@@ -87,7 +87,7 @@ def test_the_end_turns_running_off_in_its_place() -> None:
     assert status["conditions"][1]["reason"] == "Running"
 
 
-def test_nothing_changes_after_the_end() -> None:
+def test_conditions_of_a_finished_job_do_not_change() -> None:
     for end, other in (("Failed", "Succeeded"), ("Succeeded", "Failed")):
         status: Object = {}
         put(status, end)
@@ -97,6 +97,6 @@ def test_nothing_changes_after_the_end() -> None:
         assert kinds(status) == [(end, "True")]
 
 
-def test_a_condition_that_is_missing_is_not_true() -> None:
+def test_missing_condition_is_not_true() -> None:
     assert find_condition({}, "Running") is None
     assert not is_condition_true({"conditions": None}, "Running")

@@ -1,4 +1,4 @@
-"""Templates of the administrator's own: read once, refused with a reason, filled in for each job."""
+"""Templates of init containers: parsed once, rejected with a reason, rendered for each job."""
 
 import pytest
 from hypothesis import given
@@ -16,14 +16,14 @@ UPSTREAM = """\
 """
 
 
-def test_placeholders_are_filled_in_as_go_writes_them() -> None:
+def test_placeholders_are_filled_in_like_in_go_templates() -> None:
     (container,) = parse_init_template(UPSTREAM).render(master="m-0", image="alpine:3.10", max_tries=100)
     assert container["image"] == "alpine:3.10"
     assert container["command"][2] == "for i in $(seq 100); do nslookup m-0 && exit 0; done; exit 1"
     assert container["resources"] == {"limits": {"cpu": "100m"}}
 
 
-def test_the_masters_name_may_stand_anywhere() -> None:
+def test_placeholder_of_the_master_may_occur_anywhere() -> None:
     text = "[{name: a, image: x, env: [{name: ADDR, value: 'tcp://{{.MasterAddr}}:1'}], stdin: true}]"
     made = parse_init_template(text)
     assert made.render(master="m-0", image="x", max_tries=1)[0]["env"] == [{"name": "ADDR", "value": "tcp://m-0:1"}]
@@ -51,13 +51,13 @@ def test_the_masters_name_may_stand_anywhere() -> None:
         ("- {name: a, image: '{{if .MasterAddr}}'}", "is not a placeholder"),
     ],
 )
-def test_a_broken_template_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_invalid_template_is_rejected_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InitTemplateError, match=reason):
         parse_init_template(text)
 
 
 @given(st.text(alphabet="-[]{}: nameimgx.'\"\n\t*&!|>%@`,#?MasterAddr"))
-def test_any_text_is_either_refused_or_makes_containers(text: str) -> None:
+def test_any_text_is_rejected_or_renders_containers(text: str) -> None:
     try:
         made = parse_init_template(text)
     except InitTemplateError:

@@ -1,4 +1,4 @@
-"""What a job may ask for by annotation, and what happens to values that mean nothing."""
+"""Annotations of a job that override flags, and their invalid values."""
 
 import pytest
 from hypothesis import given
@@ -18,20 +18,20 @@ from trainwright.engine.settings import Settings
 
 @pytest.mark.parametrize("scope", ["group", "pod"])
 @pytest.mark.parametrize("seconds", ["1", "60", "999999999", "off"])
-def test_what_is_right_is_not_mentioned(scope: str, seconds: str) -> None:
+def test_valid_values_are_not_reported(scope: str, seconds: str) -> None:
     builder = JobBuilder().workers(1).annotation(RESTART_SCOPE, scope).annotation(DEAD_NODE_SECONDS, seconds)
     assert standing_events(decide(builder)) == []
 
 
 @pytest.mark.parametrize("scope", ["", "Group", "all"])
-def test_a_scope_that_does_not_exist_is_reported(scope: str) -> None:
+def test_unknown_scope_is_reported(scope: str) -> None:
     made = decide(JobBuilder().workers(1).annotation(RESTART_SCOPE, scope))
     message = f'Annotation trainwright.dev/restart-scope: "{scope}" has no effect, use `group` or `pod`'
     assert standing_events(made) == [("InvalidAnnotation", message)]
 
 
 @pytest.mark.parametrize("seconds", ["", "0", "-1", "1.5", "60s", "²", "1000000000", "Off"])
-def test_a_time_that_makes_no_sense_is_reported(seconds: str) -> None:
+def test_invalid_number_of_seconds_is_reported(seconds: str) -> None:
     made = decide(JobBuilder().workers(1).annotation(DEAD_NODE_SECONDS, seconds))
     message = (
         f'Annotation trainwright.dev/dead-node-seconds: "{seconds}" has no effect, '

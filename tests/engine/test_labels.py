@@ -3,7 +3,7 @@
 from trainwright.engine.labels import modern_labels
 
 
-def test_a_child_of_the_second_generation_gets_the_labels_of_today_that_it_has_words_for() -> None:
+def test_child_with_labels_of_the_second_generation_gets_the_current_ones() -> None:
     earlier = {"job-name": "digits", "replica-type": "master", "replica-index": "0", "job-role": "master", "mine": "1"}
     assert modern_labels(earlier, controller="pytorchjob-controller") == {
         "training.kubeflow.org/operator-name": "pytorchjob-controller",

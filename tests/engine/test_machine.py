@@ -1,8 +1,9 @@
-"""The engine driven through anything that may happen to a job, with an operator that is killed anywhere.
+"""A state machine that drives the engine through everything that may happen to a job, with an operator that is killed
+at any point.
 
-The watch may lag behind the server by any number of changes, separately for jobs, pods and services, but like a real
-one it never goes back. Status writes from an older version of the job conflict. Every plan may be applied in part or
-twice. After each step the invariants hold; whenever everything has come to rest, the job is as it should be.
+The watch may lag behind the API server by any number of changes, separately for jobs, pods and services, but it never
+moves backwards. Status writes from an older version of the job conflict. Every plan may be applied in part or twice.
+The invariants hold after each step, and the job has the expected state whenever nothing is left to do.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.resources import PODS
 
-# Seconds of pure computing, more under coverage, on a busy machine, and the further it explores.
+# It takes seconds, more under coverage, on a busy machine and with more examples.
 pytestmark = pytest.mark.timeout(120 + settings().max_examples)
 
 JOBS = ("one", "two")
@@ -38,7 +39,7 @@ MAX_ROUNDS = 25
 class EngineMachine(RuleBasedStateMachine):
     plans = Bundle("plans")
 
-    # The world at the beginning
+    # The initial state
 
     @initialize(
         embedded=st.booleans(),
@@ -73,8 +74,8 @@ class EngineMachine(RuleBasedStateMachine):
         self.group, self.dead_node_seconds = group, dead_node_seconds
         self.old_group: dict[str, set[str]] = {name: set() for name in JOBS}
         self.counted: dict[str, dict[str, int]] = {name: {} for name in JOBS}
-        self.blameless: set[str] = set()
-        self.nodes_were_lost = False
+        self.excused: set[str] = set()
+        self.nodes_died = False
         self.latest = self.world.now
         run_policy = {
             "cleanPodPolicy": clean,
@@ -94,14 +95,14 @@ class EngineMachine(RuleBasedStateMachine):
     # The operator
 
     @rule(target=plans, name=st.sampled_from(JOBS))
-    def look(self, name: str) -> tuple[str, str, Plan | None]:
-        """Plans from what the watch shows; the plan may be applied much later, or never."""
+    def plan_only(self, name: str) -> tuple[str, str, Plan | None]:
+        """Plans from the state that the watch shows. The plan may be applied much later, or never."""
         version, made = self._decide(name)
         return name, version, made
 
     @rule(decided=plans, writes=st.integers(0, 12))
     def apply(self, decided: tuple[str, str, Plan | None], writes: int) -> None:
-        """Applies a plan until the operator is killed after some writes; perhaps not for the first time."""
+        """Applies a plan, perhaps once more, until the operator is killed after some writes."""
         name, version, made = decided
         if made is not None:
             self._apply(name, version, made, writes=writes)
@@ -111,31 +112,31 @@ class EngineMachine(RuleBasedStateMachine):
         self._reconcile(name)
 
     @rule(kind=st.sampled_from(["jobs", "pods", "services", "nodes"]), steps=st.integers(1, 10))
-    def watch_goes_on(self, kind: str, steps: int) -> None:
+    def watch_advances(self, kind: str, steps: int) -> None:
         self.world.catch_up(kind, steps)
 
     # The kubelets
 
     @precondition(lambda self: self.world.pods)
     @rule(data=st.data(), end=st.sampled_from([0, 1, 2, 137, 143]))
-    def pod_goes_on(self, data: st.DataObject, end: int) -> None:
+    def pod_advances(self, data: st.DataObject, end: int) -> None:
         name = self._a_pod(data)
         if self.world.is_stranded(name):
             return
         pod = self.world.pods[name]
-        going = "deletionTimestamp" in pod["metadata"]
+        terminating = "deletionTimestamp" in pod["metadata"]
         match pod["status"]["phase"]:
-            case "Pending" if not going:
+            case "Pending" if not terminating:
                 self.world.start_pod(name)
             case "Running":
                 self.world.end_pod(name, end)
-            case _ if going:
+            case _ if terminating:
                 self.world.remove_pod(name)
 
     @rule()
     def all_pods_start(self) -> None:
-        """The usual case: nothing stands in the way, and soon everything runs."""
-        self.everything_comes_to_rest()
+        """The usual case: all pods are created and run."""
+        self.everything_settles()
         for name, pod in list(self.world.pods.items()):
             if pod["status"]["phase"] == "Pending" and not self.world.is_stranded(name):
                 self.world.start_pod(name)
@@ -152,7 +153,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(JOBS), end=st.sampled_from([1, 137]), seen=st.booleans())
     def collective_breaks(self, name: str, end: int, seen: bool) -> None:
-        """One rank fails and takes the others with it, at once or one after the other while the operator looks on."""
+        """One rank fails, and then all others: at once, or one after the other while the operator reconciles."""
         self.all_pods_start()
         for pod in [key for key in self.world.pods if key.rsplit("-", 2)[0] == name]:
             if pod in self.world.pods and self.world.pods[pod]["status"]["phase"] == "Running":
@@ -179,7 +180,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NODES), absent=st.booleans())
     def node_dies(self, name: str, absent: bool) -> None:
-        self.nodes_were_lost = True
+        self.nodes_died = True
         if absent:
             self.world.remove_node(name)
         else:
@@ -189,16 +190,16 @@ class EngineMachine(RuleBasedStateMachine):
     def node_returns(self, name: str) -> None:
         self.world.revive_node(name)
 
-    # Users and the rest of the world
+    # Users and other programs
 
     @precondition(lambda self: self.world.pods)
     @rule(data=st.data(), end=st.sampled_from([None, 0, 1, 143]))
     def user_deletes_pod(self, data: st.DataObject, end: int | None) -> None:
-        """The program may take the signal in one way or another."""
+        """The program may exit with any code after the signal."""
         name = self._a_pod(data)
         ran = self.world.pods[name]["status"]["phase"] == "Running" and not self.world.is_stranded(name)
         if not _is_done(self.world.pods[name]):
-            self.blameless.add(self.world.pods[name]["metadata"]["uid"])
+            self.excused.add(self.world.pods[name]["metadata"]["uid"])
         self.world.delete("pods", name, self.world.pods[name]["metadata"]["uid"])
         if ran and end is not None:
             self.world.end_pod(name, end)
@@ -225,7 +226,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(JOBS))
     def program_takes_port(self, name: str) -> None:
-        """A program outside the cluster listens where the job's next pod wanted to."""
+        """A program outside the cluster listens on the assigned ports of the job."""
         if name in self.world.jobs:
             self.world.foreign_ports |= ports_of(self.world.jobs[name])
 
@@ -234,32 +235,31 @@ class EngineMachine(RuleBasedStateMachine):
         self.latest = max(self.latest, self.world.now)
         self.world.now += timedelta(seconds=seconds)
 
-    # What must be true
+    # What must hold
 
     @rule()
-    def everything_comes_to_rest(self) -> None:
-        """Nodes come back, the watch catches up, deleted pods go, the operator works: soon there is nothing to do."""
+    def everything_settles(self) -> None:
+        """Nodes are Ready again, the watch catches up, deleted pods are removed: soon the plans are empty."""
         for name in NODES:
             self.world.revive_node(name)
-        self._work_until_nothing_is_left()
-        self._check_rest()
+        self._reconcile_until_settled()
+        self._check_settled()
 
     @precondition(lambda self: self.dead_node_seconds is not None)
     @rule()
-    def dead_nodes_are_given_up(self) -> None:
-        """Without their coming back: what depends on them is gone after the time that was asked for, and after that
-        by which the clock was set back since they died."""
+    def pods_on_dead_nodes_are_replaced(self) -> None:
+        """Nodes stay dead: their pods are deleted after the limit, plus the time by which the clock was set back."""
         self.world.now = max(self.world.now, self.latest)
         for _ in range(2):
-            self._work_until_nothing_is_left()
+            self._reconcile_until_settled()
             self.world.now += timedelta(seconds=60)
-        self._work_until_nothing_is_left()
+        self._reconcile_until_settled()
         for name, job in self.world.jobs.items():
             if not is_finished(job["status"]):
                 mine = [key for key in self.world.pods if key.rsplit("-", 2)[0] == name]
                 assert not [key for key in mine if self.world.is_stranded(key) and not _is_done(self.world.pods[key])]
 
-    def _work_until_nothing_is_left(self) -> None:
+    def _reconcile_until_settled(self) -> None:
         for _ in range(MAX_ROUNDS):
             self._remove_deleted_pods()
             self.world.catch_up()
@@ -267,35 +267,35 @@ class EngineMachine(RuleBasedStateMachine):
             if not any(wrote):
                 break
         else:
-            raise AssertionError(f"no rest after {MAX_ROUNDS} rounds: {self.world.jobs}")
+            raise AssertionError(f"not settled after {MAX_ROUNDS} rounds: {self.world.jobs}")
 
     @invariant()
     def no_rank_has_two_pods(self) -> None:
-        ranks = [_rank(pod) for pod in self._shelf("pods").values()]
+        ranks = [_rank(pod) for pod in self._stored("pods").values()]
         assert len(ranks) == len(set(ranks))
 
     @invariant()
     def jobs_never_share_a_port(self) -> None:
-        held = [ports_of(job) for job in self._shelf("jobs").values()]
+        held = [ports_of(job) for job in self._stored("jobs").values()]
         assert sum(map(len, held)) == len(frozenset().union(*held))
 
     def teardown(self) -> None:
-        """Whatever happened: if all pods do their work from now on, every job that may run succeeds."""
+        """Whatever happened: if all pods succeed from now on, every job that is not suspended finishes."""
         if not hasattr(self, "world"):
             return
         for name in JOBS:
             self.user_suspends(name, suspended=False)
         for _ in range(MAX_ROUNDS):
-            self.everything_comes_to_rest()
-            if all(is_finished(job["status"]) or _wants_nothing(job) for job in self.world.jobs.values()):
+            self.everything_settles()
+            if all(is_finished(job["status"]) or _has_no_ranks(job) for job in self.world.jobs.values()):
                 return
-            self._all_pods_do_their_work()
-        raise AssertionError(f"no end after {MAX_ROUNDS} rounds: {self.world.jobs}")
+            self._all_pods_succeed()
+        raise AssertionError(f"not finished after {MAX_ROUNDS} rounds: {self.world.jobs}")
 
     # Helpers
 
     def _reconcile(self, name: str) -> bool:
-        """One full pass of a healthy operator; True if it wrote anything."""
+        """One complete reconcile; True if it wrote anything."""
         version, made = self._decide(name)
         if made is None or made.empty:
             return False
@@ -303,7 +303,7 @@ class EngineMachine(RuleBasedStateMachine):
         return True
 
     def _decide(self, name: str) -> tuple[str, Plan | None]:
-        """What the engine wants, from what the watch shows, and the version of the job that it is about."""
+        """The version of the job that the watch shows, and the plan for it."""
         seen = self.world.look(name)
         if seen is None:
             return "", None
@@ -328,19 +328,19 @@ class EngineMachine(RuleBasedStateMachine):
         if made.status_follows:
             assert not any(status.get(field) for field in ADDITIONAL_FIELDS), "these fields are written before children"
         if self.group and status.get("replacedPods"):
-            assert "Pod" not in {kind for kind, _ in names}, "nobody comes before all have gone"
+            assert "Pod" not in {kind for kind, _ in names}, "no pod is created before all old ones are gone"
         for delete in made.deletes:
-            assert not delete.force or not self._is_ready_in(observed, delete.name), "its node is well"
+            assert not delete.force or not self._is_ready_in(observed, delete.name), "its node is Ready"
         if not is_finished(status):
-            done = _wanted(job.raw) - _not_completed({**job.raw, "status": status})
+            done = _desired(job.raw) - _not_completed({**job.raw, "status": status})
             assert not done & {name for _, name in names}, "finished ranks are not started again"
             return
         assert not made.creates, "a finished job gets no new pods"
-        gone = {delete.uid for delete in made.deletes if delete.resource is PODS}
+        removed = {delete.uid for delete in made.deletes if delete.resource is PODS}
         ended = {pod.metadata.uid for pod in observed.pods if pod.finished}
         living = {pod.metadata.uid for pod in observed.pods if not pod.finished and not pod.metadata.terminating}
-        assert gone & ended == (gone & ended if self.clean == "All" else set()), "finished pods are kept"
-        assert gone >= (living if self.clean != "None" else set()), "living pods go"
+        assert removed & ended == (removed & ended if self.clean == "All" else set()), "finished pods are kept"
+        assert removed >= (living if self.clean != "None" else set()), "unfinished pods are deleted"
         assert self.clean != "None" or not made.deletes
 
     def _check_status(self, name: str, old: Object, new: Object) -> None:
@@ -353,7 +353,7 @@ class EngineMachine(RuleBasedStateMachine):
         if is_finished(new):
             assert not is_condition_true(new, "Running")
         if is_finished(old):
-            assert new["conditions"] == old["conditions"], "finished is final"
+            assert new["conditions"] == old["conditions"], "conditions of a finished job do not change"
             assert new["completionTime"] == old["completionTime"]
         if self.group:
             self._check_group_restarts(name, old, new)
@@ -361,35 +361,35 @@ class EngineMachine(RuleBasedStateMachine):
             self._check_restarts(name, new)
 
     def _track_groups(self) -> None:
-        """Who was made while one of an old group was still there belongs to that group."""
+        """A pod that is created while an old group exists belongs to that group."""
         for name in JOBS:
             present = self._uids(name)
             self.old_group[name] = present if self.old_group[name] & present else set()
 
     def _check_group_restarts(self, name: str, old: Object, new: Object) -> None:
-        """A restart of the group counts at most once, and it ends only when nobody of the old group is left."""
+        """A group restart counts at most once, and ends only when no pod of the old group is left."""
         total, before = (sum((status.get("restarts") or {}).values()) for status in (new, old))
         begins = bool(new.get("replacedPods")) and not old.get("replacedPods")
         if begins:
             self.old_group[name] |= self._uids(name)
         if old.get("replacedPods") and not new.get("replacedPods") and not is_finished(new):
-            assert not self.old_group[name], "one of the old group is still there"
+            assert not self.old_group[name], "a pod of the old group still exists"
         if is_condition_true(new, "Suspended"):
             assert total == 0
-            self.blameless |= set(new.get("replacedPods") or [])
+            self.excused |= set(new.get("replacedPods") or [])
         elif begins:
-            assert total - before in self._price_of_restart(name, new["replacedPods"])
+            assert total - before in self._cost_of_restart(name, new["replacedPods"])
         else:
             assert total == before, "counted without a failure"
         assert self.limit is None or total < max(self.limit, 1)
 
-    def _price_of_restart(self, name: str, replaced: list[str]) -> set[int]:
-        """One, unless somebody was deleted or cut off: the operator may or may not have seen that."""
+    def _cost_of_restart(self, name: str, replaced: list[str]) -> set[int]:
+        """One, or zero if a pod was deleted or its node died: the operator may or may not have seen that."""
         mine = [pod for key, pod in self.world.pods.items() if key.rsplit("-", 2)[0] == name]
         causes = [pod for pod in mine if pod["metadata"]["uid"] in replaced]
         excuses = [pod for pod in mine if "deletionTimestamp" in pod["metadata"] or pod["status"].get("reason")]
         all_failed = len(causes) == len(replaced) and all(pod["status"]["phase"] == "Failed" for pod in causes)
-        return {1} if all_failed and not excuses and not self.nodes_were_lost else {0, 1}
+        return {1} if all_failed and not excuses and not self.nodes_died else {0, 1}
 
     def _uids(self, job: str) -> set[str]:
         return {pod["metadata"]["uid"] for key, pod in self.world.pods.items() if key.rsplit("-", 2)[0] == job}
@@ -400,34 +400,34 @@ class EngineMachine(RuleBasedStateMachine):
         return node is not None and node.ready
 
     def _check_restarts(self, name: str, new: Object) -> None:
-        """Each pod is counted at most once, no pod that was deleted, and never more than the limit allows."""
+        """Each failed pod is counted at most once, deleted pods are not, and the count stays below the limit."""
         total = sum((new.get("restarts") or {}).values())
         if is_condition_true(new, "Suspended"):
             assert total == 0
             self.counted[name] = {}
-            self.blameless |= set(new.get("replacedPods") or [])
+            self.excused |= set(new.get("replacedPods") or [])
             return
         for pod in self.world.pods.values():
             uid = pod["metadata"]["uid"]
-            if uid in (new.get("replacedPods") or []) and uid not in self.blameless:
+            if uid in (new.get("replacedPods") or []) and uid not in self.excused:
                 evicted = pod["status"].get("reason") == "Evicted"
                 cost = self.world.restarts_of(pod["metadata"]["name"]) + (0 if evicted else 1)
                 self.counted[name].setdefault(uid, cost)
         assert total <= sum(self.counted[name].values()), "counted twice, or without a failure"
         assert self.limit is None or total < max(self.limit, 1)
 
-    def _check_rest(self) -> None:
+    def _check_settled(self) -> None:
         for name, job in self.world.jobs.items():
             pods, services = (
-                {key for key, obj in self._shelf(kind).items() if key.rsplit("-", 2)[0] == name}
+                {key for key, obj in self._stored(kind).items() if key.rsplit("-", 2)[0] == name}
                 for kind in ("pods", "services")
             )
-            wanted = _wanted(job)
+            desired = _desired(job)
             if is_condition_true(job["status"], "Suspended"):
                 assert not pods
                 assert not services
             elif not is_finished(job["status"]):
-                assert pods - wanted == set(), "pods beyond the number of replicas"
+                assert pods - desired == set(), "pods beyond the number of replicas"
                 assert _not_completed(job) <= pods
                 assert _not_completed(job) <= services
             elif self.clean == "All":
@@ -437,8 +437,8 @@ class EngineMachine(RuleBasedStateMachine):
                 assert all(_is_done(self.world.pods[pod]) for pod in pods)
                 assert services <= pods
 
-    def _all_pods_do_their_work(self) -> None:
-        """Those that run succeed, those that wait start, and failed ones have waited long enough."""
+    def _all_pods_succeed(self) -> None:
+        """Running pods succeed, pending pods start, and the back-off of failed pods ends."""
         self.world.now += timedelta(minutes=6)
         for name, pod in list(self.world.pods.items()):
             if pod["status"]["phase"] == "Pending":
@@ -455,9 +455,9 @@ class EngineMachine(RuleBasedStateMachine):
         name: str = data.draw(st.sampled_from(sorted(self.world.pods)))
         return name
 
-    def _shelf(self, kind: str) -> dict[str, Object]:
-        shelf: dict[str, Object] = getattr(self.world, kind) if hasattr(self, "world") else {}
-        return shelf
+    def _stored(self, kind: str) -> dict[str, Object]:
+        stored: dict[str, Object] = getattr(self.world, kind) if hasattr(self, "world") else {}
+        return stored
 
 
 def _rank(pod: Object) -> tuple[str, ...]:
@@ -470,7 +470,7 @@ def _is_done(pod: Object) -> bool:
     return pod["status"]["phase"] in {"Succeeded", "Failed"}
 
 
-def _wanted(job: Object) -> set[str]:
+def _desired(job: Object) -> set[str]:
     replicas = job["spec"]["pytorchReplicaSpecs"]
     return {
         f"{job['metadata']['name']}-{role.lower()}-{index}"
@@ -480,19 +480,19 @@ def _wanted(job: Object) -> set[str]:
 
 
 def _not_completed(job: Object) -> set[str]:
-    """Wanted ranks that have not finished."""
+    """Desired ranks that have not completed."""
     done = set()
     for role, text in (job["status"].get("completedIndexes") or {}).items():
-        for run in text.split(","):
-            first, _, last = run.partition("-")
+        for part in text.split(","):
+            first, _, last = part.partition("-")
             done |= {f"{job['metadata']['name']}-{role.lower()}-{i}" for i in range(int(first), int(last or first) + 1)}
-    return _wanted(job) - done
+    return _desired(job) - done
 
 
-def _wants_nothing(job: Object) -> bool:
-    """Scaled to no pods at all: nobody can finish, and that is what was asked for."""
-    return "Master" not in job["spec"]["pytorchReplicaSpecs"] and not _wanted(job)
+def _has_no_ranks(job: Object) -> bool:
+    """True if the job is scaled to no pods: it cannot finish."""
+    return "Master" not in job["spec"]["pytorchReplicaSpecs"] and not _desired(job)
 
 
 EngineMachine.TestCase.settings = settings(stateful_step_count=40, deadline=None)
-test_a_job_survives_anything = EngineMachine.TestCase
+test_job_survives_anything = EngineMachine.TestCase

@@ -1,4 +1,4 @@
-"""A fictitious framework that needs everything a framework can declare: one row and one class, the rest is common."""
+"""A fictitious framework that uses everything that a framework can declare: one row and one class."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ def extras_of(made: Plan) -> list[Object]:
     return [stored(one.render(), f"{one.name}-{one.resource.kind}") for one in made.creates if one.wave < PODS_WAVE]
 
 
-def test_its_objects_come_before_the_pods_that_need_them() -> None:
+def test_extra_objects_are_created_before_the_pods_that_need_them() -> None:
     made = decide(job())
     assert [(one.resource.kind, one.name) for one in made.creates if one.wave < PODS_WAVE] == EXTRAS
     assert [(one.resource.kind, one.name) for one in made.creates if one.wave == PODS_WAVE] == [
@@ -71,7 +71,7 @@ def test_its_objects_come_before_the_pods_that_need_them() -> None:
     assert score["metadata"]["ownerReferences"][0]["controller"] is True
 
 
-def test_its_conductor_has_no_index_and_the_shape_that_it_declares() -> None:
+def test_launcher_without_index_has_the_declared_pod_shape() -> None:
     conductor = child(decide(job()), "ninth-conductor")
     assert "training.kubeflow.org/replica-index" not in conductor["metadata"]["labels"]
     assert conductor["metadata"]["labels"]["training.kubeflow.org/job-role"] == "master"
@@ -92,7 +92,7 @@ def test_its_conductor_has_no_index_and_the_shape_that_it_declares() -> None:
     }
 
 
-def test_what_the_template_says_stands_and_names_are_kept_apart() -> None:
+def test_template_takes_precedence_over_the_pod_shape() -> None:
     template = {
         "spec": {
             "containers": [{"name": "helper", "image": "a"}, {"name": "conductor", "image": "b", "command": ["wave"]}],
@@ -110,7 +110,7 @@ def test_what_the_template_says_stands_and_names_are_kept_apart() -> None:
     assert helper == {"name": "helper", "image": "a"}
 
 
-def test_env_for_all_containers_goes_to_all() -> None:
+def test_env_for_all_containers_is_in_every_container() -> None:
     violin = child(decide(job()), "ninth-violin-1")
     assert violin["spec"]["containers"][0]["env"] == [
         {"name": "SEAT", "value": "1"},
@@ -120,7 +120,7 @@ def test_env_for_all_containers_goes_to_all() -> None:
     assert service["spec"]["ports"] == [{"name": "strings", "port": 4711}]
 
 
-def test_an_object_follows_what_it_depends_on_by_an_update() -> None:
+def test_extra_object_is_updated_when_its_content_changes() -> None:
     first = decide(job())
     builder = job().status(first.status)
     made = decide(builder, seat("Conductor").running(), playing("Violin", 1), extras=extras_of(first))
@@ -133,7 +133,7 @@ def test_an_object_follows_what_it_depends_on_by_an_update() -> None:
     assert not made.deletes
 
 
-def test_what_others_write_into_an_object_is_kept_unless_it_is_declared() -> None:
+def test_update_keeps_fields_that_are_not_declared() -> None:
     first = decide(job())
     score, *others = extras_of(first)
     score |= {"immutable": False, "data": {"playing": "wrong"}}
@@ -144,7 +144,7 @@ def test_what_others_write_into_an_object_is_kept_unless_it_is_declared() -> Non
     assert replace.body["metadata"]["finalizers"] == ["mine"]
 
 
-def test_an_object_that_the_operator_may_not_update_is_left_alone() -> None:
+def test_extra_object_without_correction_is_not_changed() -> None:
     first = decide(job())
     extras = extras_of(first)
     (account,) = [one for one in extras if one["kind"] == "ServiceAccount"]
@@ -175,7 +175,7 @@ def test_objects_that_the_operator_may_not_delete_are_left_to_garbage_collection
     assert {delete.resource.kind for delete in made.deletes} == {"Pod"}
 
 
-def test_it_runs_by_its_own_rule_and_says_so_in_its_own_words() -> None:
+def test_framework_has_its_own_rule_and_text_for_running() -> None:
     started = decide(job()).status
     waiting = decide(job().status(started), seat("Conductor").running(), seat("Violin").running())
     assert waiting.status is None or states(waiting)[-1] != ("Running", "True")
@@ -185,7 +185,7 @@ def test_it_runs_by_its_own_rule_and_says_so_in_its_own_words() -> None:
     assert made.status["conditions"][-1]["message"] == "OrchestraJob team/ninth plays."
 
 
-def test_it_succeeds_when_the_rank_that_it_names_has_completed() -> None:
+def test_framework_has_its_own_rule_for_success() -> None:
     started = decide(job()).status
     others = decide(job().status(started), seat("Conductor").succeeded(), seat("Violin", 1).succeeded())
     assert ("Succeeded", "True") not in states(others)
@@ -194,7 +194,7 @@ def test_it_succeeds_when_the_rank_that_it_names_has_completed() -> None:
     assert made.status["conditions"][-1]["reason"] == "OrchestraJobApplauded"
 
 
-def test_it_judges_failures_in_its_own_order() -> None:
+def test_framework_has_its_own_order_of_failing_roles() -> None:
     started = decide(job()).status
     made = decide(job().status(started), seat("Conductor").failed(1), seat("Violin").failed(1))
     assert made.status is not None
@@ -202,7 +202,7 @@ def test_it_judges_failures_in_its_own_order() -> None:
     assert made.status["conditions"][-1]["message"] == "OrchestraJob ninth is out of tune: 1 Violin failed."
 
 
-def test_a_role_that_never_completes_is_counted_but_not_recorded_and_comes_back() -> None:
+def test_role_that_never_completes_is_counted_but_not_recorded_and_created_again() -> None:
     started = decide(job(audience=2)).status
     builder = job(audience=2).status(started)
     made = decide(builder, seat("Conductor").running(), seat("Audience", 0).succeeded())
@@ -215,7 +215,7 @@ def test_a_role_that_never_completes_is_counted_but_not_recorded_and_comes_back(
     assert "ninth-audience-0" in created(again)
 
 
-def test_its_exit_code_is_that_of_the_container_that_counts() -> None:
+def test_exit_code_is_that_of_the_main_container() -> None:
     started = decide(job()).status
     made = decide(job().status(started), seat("Conductor").failed(3))
     assert "Pod: team.ninth-conductor exited with code 3" in {event.message for event in made.events}
@@ -269,7 +269,7 @@ def test_pods_are_rendered_when_they_are_written() -> None:
     assert len(shaped) == 3
 
 
-def test_its_manifests_are_checked_and_its_crd_is_rendered() -> None:
+def test_kind_validates_manifests_and_renders_a_crd() -> None:
     raw = job().raw()
     raw["spec"]["orchestraReplicaSpecs"]["Drum"] = raw["spec"]["orchestraReplicaSpecs"]["Violin"]
     with pytest.raises(InvalidJob) as refused:

@@ -1,4 +1,4 @@
-"""What the world around a job says about its pods."""
+"""Observed facts about the pods of a job."""
 
 import msgspec
 import pytest
@@ -18,12 +18,12 @@ NODES = {"fine": node("True"), "silent": node("Unknown"), "broken": node("False"
 @pytest.mark.parametrize(
     ("where", "cut_off"), [("fine", False), ("silent", True), ("broken", True), ("gone", True), ("", False)]
 )
-def test_a_pod_is_unreachable_if_its_node_is_gone_or_not_ready(where: str, cut_off: bool) -> None:
+def test_pod_is_unreachable_if_its_node_is_deleted_or_not_ready(where: str, cut_off: bool) -> None:
     pod = PodBuilder().running().spec(nodeName=where)
     assert Observed(nodes=NODES).is_unreachable(pod.pod()) is cut_off
-    assert not Observed(nodes=None).is_unreachable(pod.pod()), "nobody sees the nodes"
+    assert not Observed(nodes=None).is_unreachable(pod.pod()), "nodes are not watched"
 
 
 @pytest.mark.parametrize("ended", [PodBuilder().succeeded(), PodBuilder().failed(1)])
-def test_a_pod_that_has_ended_needs_no_node(ended: PodBuilder) -> None:
+def test_finished_pod_is_never_unreachable(ended: PodBuilder) -> None:
     assert not Observed(nodes=NODES).is_unreachable(ended.spec(nodeName="gone").pod())

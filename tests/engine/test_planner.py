@@ -1,4 +1,4 @@
-"""A job's life as one sequence of plans, and what is left alone."""
+"""The plans of a job from creation to success, and jobs that are left alone."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ def pods(master: str, *workers: str) -> list[PodBuilder]:
     ]
 
 
-def test_the_first_plan_says_created_and_starts_everything() -> None:
+def test_first_plan_sets_created_and_creates_all_children() -> None:
     made = decide(job())
     assert made.status == {
         **STARTED,
@@ -50,35 +50,35 @@ def test_the_first_plan_says_created_and_starts_everything() -> None:
     assert made.events == ()
 
 
-def test_the_children_of_a_new_job_need_not_wait_for_its_status() -> None:
+def test_children_of_a_new_job_do_not_wait_for_its_status() -> None:
     assert decide(job()).status_follows
     assert decide(job(), now=at(59)).status_follows
-    assert not decide(job(), now=at(60)).status_follows, "it has not just come"
-    assert not decide(job().metadata(creationTimestamp=None)).status_follows, "nobody knows when it came"
-    assert not decide(job(STARTED)).status_follows, "it has been looked at"
-    assert not decide(job().suspend()).status_follows, "no child comes that a status could follow"
-    assert not decide(job(), settings=EMBEDDED).status_follows, "the ports go on record first"
-    assert not decide(job().spec(cleanPodPolicy="All")).status_follows, "there is something to tell with the status"
+    assert not decide(job(), now=at(60)).status_follows, "it is not new"
+    assert not decide(job().metadata(creationTimestamp=None)).status_follows, "its age is unknown"
+    assert not decide(job(STARTED)).status_follows, "it has a status"
+    assert not decide(job().suspend()).status_follows, "no child is created"
+    assert not decide(job(), settings=EMBEDDED).status_follows, "ports are recorded first"
+    assert not decide(job().spec(cleanPodPolicy="All")).status_follows, "events follow the status"
 
 
 @pytest.mark.parametrize(
     "found",
     [
-        pytest.param(pods("failed", "pending"), id="a failure is counted before its pod goes"),
-        pytest.param(pods("pending", "succeeded"), id="a rank that has finished is on record before the others come"),
-        pytest.param([PodBuilder("Worker", 0).succeeded(None)], id="even if nobody saw how it ended"),
-        pytest.param([PodBuilder("Worker", 7)], id="what goes, goes after the status"),
-        pytest.param([PodBuilder("Worker", 0).owner(None)], id="what changes, changes after the status"),
+        pytest.param(pods("failed", "pending"), id="a failure is counted before its pod is deleted"),
+        pytest.param(pods("pending", "succeeded"), id="a completed rank is recorded before others are created"),
+        pytest.param([PodBuilder("Worker", 0).succeeded(None)], id="even without exit code"),
+        pytest.param([PodBuilder("Worker", 7)], id="children are deleted after the status write"),
+        pytest.param([PodBuilder("Worker", 0).owner(None)], id="children are patched after the status write"),
     ],
 )
-def test_children_that_are_found_without_a_status_are_judged_on_record(found: list[PodBuilder]) -> None:
+def test_outcomes_of_children_without_a_status_are_recorded_first(found: list[PodBuilder]) -> None:
     made = decide(job(), *found)
     assert made.status is not None
     assert made.creates
     assert not made.status_follows
 
 
-def test_each_step_of_a_life_is_counted_by_the_plan_that_makes_it_true() -> None:
+def test_each_transition_is_counted_by_the_plan_that_writes_it() -> None:
     assert decide(job()).transitions == (Transition.CREATED,)
     assert decide(job(STARTED), *pods("running", "running", "running")).transitions == ()
     assert decide(job(STARTED), *pods("succeeded", "running", "running")).transitions == (Transition.SUCCESSFUL,)
@@ -86,7 +86,7 @@ def test_each_step_of_a_life_is_counted_by_the_plan_that_makes_it_true() -> None
     assert failed.transitions == (Transition.FAILED,)
 
 
-def test_a_life_from_creation_to_success_settles_after_every_step() -> None:
+def test_plan_is_empty_after_every_step_from_creation_to_success() -> None:
     first = decide(job())
     waiting = decide(job(first.status), *pods("pending", "pending", "pending"), services=all_services())
     assert waiting.empty
@@ -119,7 +119,7 @@ def test_a_life_from_creation_to_success_settles_after_every_step() -> None:
     assert decide(job(done.status)).empty
 
 
-def test_a_pod_that_never_said_its_exit_code_is_not_told() -> None:
+def test_pod_without_exit_code_records_no_event() -> None:
     silent = PodBuilder("Master")
     silent.object["status"] = {"phase": "Succeeded"}
     made = decide(job(STARTED), silent)
@@ -130,12 +130,12 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     assert decide(job().metadata(deletionTimestamp="2026-11-15T04:00:00Z")) == Plan()
 
 
-def test_a_job_that_somebody_else_manages_is_left_alone() -> None:
+def test_job_with_another_manager_is_left_alone() -> None:
     assert decide(job().run_policy(managedBy="kueue.x-k8s.io/multikueue")) == Plan()
     assert decide(job().run_policy(managedBy="kueue.x-k8s.io/multikueue").suspend()) == Plan()
 
 
-def test_finished_ranks_are_remembered_when_their_pods_are_gone() -> None:
+def test_completed_indexes_are_recorded_and_their_pods_not_created_again() -> None:
     first = decide(job(STARTED), *pods("running", "succeeded", "running"), services=all_services())
     assert first.status is not None
     assert first.status["completedIndexes"] == {"Worker": "0"}
@@ -147,13 +147,13 @@ def test_finished_ranks_are_remembered_when_their_pods_are_gone() -> None:
     assert first.status["replicaStatuses"]["Worker"]["succeeded"] == 1
 
 
-def test_a_scheduling_policy_without_a_gang_scheduler_is_told_once() -> None:
+def test_scheduling_policy_without_a_gang_scheduler_is_reported_once() -> None:
     builder = job().run_policy(schedulingPolicy={"minAvailable": 3})
-    told = (
+    message = (
         "spec.runPolicy.schedulingPolicy: the operator uses no gang scheduler, so pods are scheduled one by one; "
         "start it with --gang-scheduler-name"
     )
-    assert events(decide(builder)) == [("Warning", "FieldWithoutEffect", told)]
+    assert events(decide(builder)) == [("Warning", "FieldWithoutEffect", message)]
     assert events(decide(builder.status(STARTED))) == []
 
 
@@ -162,7 +162,7 @@ def test_another_operators_finished_job_gets_no_new_conditions() -> None:
     assert decide(job(status)).empty
 
 
-def test_a_role_that_was_removed_from_the_job_takes_its_children_and_numbers_along() -> None:
+def test_children_and_status_of_a_removed_role_are_deleted() -> None:
     first = decide(job(STARTED), *pods("running", "running", "running"), services=all_services())
     alone = JobBuilder().master().status(first.status)
     made = decide(alone, *pods("running", "running", "running"), services=all_services())
@@ -186,7 +186,7 @@ def test_a_role_that_was_removed_from_the_job_takes_its_children_and_numbers_alo
         },
     ),
 )
-def test_from_any_status_the_plans_soon_have_nothing_more_to_write_to_it(
+def test_plans_stop_writing_the_status_from_any_start(
     status: Object, phases: list[str], settings: Settings, run_policy: dict[str, Any]
 ) -> None:
     for _ in range(4):
@@ -199,7 +199,7 @@ def test_from_any_status_the_plans_soon_have_nothing_more_to_write_to_it(
 
 @pytest.mark.parametrize("settings", [VOLCANO, PLUGINS, EMBEDDED], ids=["volcano", "plugins", "embedded"])
 @given(spec=corrupted_specs())
-def test_whatever_can_be_read_can_be_planned(settings: Settings, spec: Any) -> None:
+def test_every_readable_job_can_be_planned(settings: Settings, spec: Any) -> None:
     raw = {**JobBuilder().raw(), "spec": spec}
     try:
         read = read_job(raw)
@@ -209,8 +209,8 @@ def test_whatever_can_be_read_can_be_planned(settings: Settings, spec: Any) -> N
     plan(replace(read, raw={**raw, "status": first.status}), Observed(), settings, at(1))
 
 
-def test_old_spellings_are_told_once() -> None:
+def test_deprecated_fields_are_reported_once() -> None:
     builder = JobBuilder().replica("worker", 1).spec(cleanPodPolicy="All")
-    told = [(kind, reason) for kind, reason, _ in events(decide(builder))]
-    assert told == [("Warning", "DeprecatedField")] * 2
+    message = [(kind, reason) for kind, reason, _ in events(decide(builder))]
+    assert message == [("Warning", "DeprecatedField")] * 2
     assert events(decide(builder.status(STARTED))) == []

@@ -1,4 +1,4 @@
-"""What counts as success, as failure, and as neither."""
+"""Outcomes of pods: success, failure, or neither."""
 
 from datetime import datetime
 
@@ -8,18 +8,18 @@ from tests.support.objects.jobs import NOW, PodBuilder, at
 from trainwright.engine.pod_outcome import PodOutcome, exit_code, is_active, is_disrupted, outcome_of
 
 
-def test_a_living_pod_has_not_ended() -> None:
+def test_unfinished_pod_has_no_outcome() -> None:
     for pod in (PodBuilder().pod(), PodBuilder().running().pod()):
         assert outcome_of(pod) is PodOutcome.NONE
 
 
-def test_only_a_running_pod_that_stays_is_active() -> None:
+def test_only_a_running_pod_that_is_not_terminating_is_active() -> None:
     assert is_active(PodBuilder().running().pod())
     assert not is_active(PodBuilder().pod())
     assert not is_active(PodBuilder().running().terminating().pod())
 
 
-def test_phases_are_taken_at_their_word_while_nobody_deletes_the_pod() -> None:
+def test_outcome_of_a_pod_that_is_not_deleted_is_its_phase() -> None:
     assert outcome_of(PodBuilder().succeeded().pod()) is PodOutcome.SUCCEEDED
     assert outcome_of(PodBuilder().failed(1).pod()) is PodOutcome.FAILED
 
@@ -28,15 +28,17 @@ def test_phases_are_taken_at_their_word_while_nobody_deletes_the_pod() -> None:
     ("finished", "end"), [(at(-1), PodOutcome.SUCCEEDED), (NOW, PodOutcome.DELETED), (at(5), PodOutcome.DELETED)]
 )
 @pytest.mark.parametrize("grace", [0, 30])
-def test_a_deleted_pod_counts_only_if_it_had_ended_before(finished: datetime, end: PodOutcome, grace: int) -> None:
+def test_success_of_a_deleted_pod_counts_only_if_it_finished_before(
+    finished: datetime, end: PodOutcome, grace: int
+) -> None:
     assert outcome_of(PodBuilder().succeeded(finished=finished).terminating(NOW, grace=grace).pod()) is end
 
 
-def test_a_failure_before_the_deletion_is_a_failure() -> None:
+def test_failure_before_the_deletion_counts() -> None:
     assert outcome_of(PodBuilder().failed(1, finished=at(-1)).terminating(NOW).pod()) is PodOutcome.FAILED
 
 
-def test_a_deleted_pod_that_runs_or_says_nothing_was_taken_away() -> None:
+def test_deleted_pod_without_final_status_has_the_outcome_deleted() -> None:
     assert outcome_of(PodBuilder().running().terminating().pod()) is PodOutcome.DELETED
     assert outcome_of(PodBuilder().failed(None).terminating().pod()) is PodOutcome.DELETED
 

@@ -1,4 +1,4 @@
-"""PyTorch's environment, byte for byte and in upstream's order, and its rule of success."""
+"""PyTorch's environment, byte for byte and in upstream's order, and its rules for success."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def elastic(builder: JobBuilder, **fields: Any) -> JobBuilder:
     return builder.spec(elasticPolicy=fields)
 
 
-def test_a_worker_of_a_job_with_a_master() -> None:
+def test_environment_of_a_worker_of_a_job_with_a_master() -> None:
     made = decide(JobBuilder().master().workers(2))
     assert env(child(made, "digits-worker-1")) == [
         ("PYTHONUNBUFFERED", "1"),
@@ -47,19 +47,19 @@ def test_the_master_is_rank_zero() -> None:
         ("9" * 5000, "3"),
     ],
 )
-def test_the_world_has_all_processes_of_all_nodes(processes: str, world: str) -> None:
+def test_world_size_is_the_number_of_processes_of_all_pods(processes: str, world: str) -> None:
     made = decide(JobBuilder().master().workers(2).spec(nprocPerNode=processes))
     found = dict(env(child(made, "digits-master-0")))
     assert (found["WORLD_SIZE"], found["PET_NPROC_PER_NODE"]) == (world, processes)
 
 
-def test_the_masters_own_port_is_used() -> None:
+def test_declared_port_of_the_master_is_used() -> None:
     port = {"name": "pytorchjob-port", "containerPort": 29500}
     made = decide(JobBuilder().master(pod=template(ports=[port])).workers(1))
     assert dict(env(child(made, "digits-worker-0")))["MASTER_PORT"] == "29500"
 
 
-def test_workers_alone_get_no_master() -> None:
+def test_workers_of_a_job_without_master_have_no_master_variables() -> None:
     assert env(child(decide(JobBuilder().workers(2)), "digits-worker-0")) == [
         ("PYTHONUNBUFFERED", "1"),
         ("PET_NPROC_PER_NODE", "auto"),
@@ -77,7 +77,7 @@ def test_all_containers_get_the_environment_and_user_variables_come_first() -> N
     assert found["spec"]["initContainers"] == [{"name": "setup", "image": "s"}]
 
 
-def test_elastic_workers_meet_at_the_first_of_them() -> None:
+def test_rendezvous_endpoint_is_the_first_worker() -> None:
     builder = elastic(JobBuilder().workers(2), minReplicas=1, maxReplicas=3, maxRestarts=3, rdzvBackend="c10d")
     assert env(child(decide(builder), "digits-worker-1")) == [
         ("PYTHONUNBUFFERED", "1"),
@@ -89,7 +89,7 @@ def test_elastic_workers_meet_at_the_first_of_them() -> None:
     ]
 
 
-def test_a_full_elastic_policy() -> None:
+def test_environment_of_a_complete_elastic_policy() -> None:
     builder = elastic(
         JobBuilder().workers(2),
         rdzvBackend="etcd",
@@ -139,20 +139,20 @@ def test_workers_wait_until_the_masters_name_resolves() -> None:
     assert "sleep 2\n" in script[2]
 
 
-def test_nobody_else_waits() -> None:
+def test_master_and_workers_without_master_have_no_init_container() -> None:
     assert init_containers(JobBuilder().master().workers(1), "digits-master-0") == []
     assert init_containers(JobBuilder().workers(1), "digits-worker-0") == []
     assert init_containers(JobBuilder().master().workers(1), "digits-worker-0", Settings(init_container=None)) == []
 
 
-def test_the_waiting_container_comes_last_and_takes_another_name_if_its_own_is_taken() -> None:
+def test_init_container_comes_last_and_gets_another_name_if_its_own_is_taken() -> None:
     pod = template()
     pod["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "i"}, {"name": "init-pytorch-2", "image": "i"}]
     names = [one["name"] for one in init_containers(JobBuilder().master().workers(1, pod=pod), "digits-worker-0")]
     assert names == ["init-pytorch", "init-pytorch-2", "init-pytorch-3"]
 
 
-def test_image_patience_and_pause_of_the_waiting_container_are_settings() -> None:
+def test_image_tries_and_pause_of_the_init_container_are_settings() -> None:
     settings = Settings(init_container=InitContainer(image="trainwright/host", max_tries=7, pause_seconds=0.25))
     (waiting,) = init_containers(JobBuilder().master().workers(1), "digits-worker-0", settings)
     assert waiting["image"] == "trainwright/host"
@@ -160,13 +160,13 @@ def test_image_patience_and_pause_of_the_waiting_container_are_settings() -> Non
     assert "sleep 0.25\n" in waiting["command"][2]
 
 
-def test_where_nothing_enforces_limits_the_waiting_container_has_none() -> None:
+def test_init_container_has_no_limits_on_the_embedded_cluster() -> None:
     settings = Settings(init_container=InitContainer(limited=False))
     (waiting,) = init_containers(JobBuilder().master().workers(1), "digits-worker-0", settings)
     assert "resources" not in waiting
 
 
-def test_the_masters_success_is_the_jobs() -> None:
+def test_job_succeeds_when_its_master_succeeds() -> None:
     builder = JobBuilder().master().workers(2).status(STARTED)
     made = decide(builder, PodBuilder("Master").succeeded(), PodBuilder("Worker", 0).running())
     assert conditions(made)[-1] == (
@@ -190,13 +190,13 @@ def test_without_a_master_all_workers_must_succeed() -> None:
     )
 
 
-def test_one_elastic_worker_is_enough() -> None:
+def test_elastic_job_succeeds_when_one_worker_succeeds() -> None:
     builder = elastic(JobBuilder().workers(2).status(STARTED), minReplicas=1)
     made = decide(builder, PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).succeeded())
     assert conditions(made)[-1][0] == "Succeeded"
 
 
-def test_an_elastic_job_with_a_master_still_follows_the_master() -> None:
+def test_elastic_job_with_a_master_succeeds_when_the_master_does() -> None:
     builder = elastic(JobBuilder().master().workers(2).status(STARTED), minReplicas=1)
     made = decide(builder, PodBuilder("Master").running(), PodBuilder("Worker", 1).succeeded())
     assert conditions(made)[-1][0] == "Running"

@@ -1,4 +1,4 @@
-"""Elastic jobs change their size while they run: the last ranks come and go, and nobody else standing_events."""
+"""Scaling of elastic jobs while they run: only the last ranks change."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ def test_the_environment_of_an_elastic_pod_does_not_depend_on_the_size() -> None
     assert dict(small)["PET_NNODES"] == "1:8"
 
 
-def test_growing_and_shrinking_touch_the_last_ranks_alone() -> None:
+def test_scaling_changes_only_the_last_ranks() -> None:
     up = decide(job(4), *workers(2), services=all_services(2, master=False))
     assert created(up) == ["digits-worker-2", "digits-worker-3"]
     assert (up.deletes, up.patches) == ((), ())
@@ -34,26 +34,28 @@ def test_growing_and_shrinking_touch_the_last_ranks_alone() -> None:
     assert (down.creates, down.patches) == ((), ())
 
 
-def test_shrinking_while_a_rank_is_replaced_does_not_bring_it_back() -> None:
+def test_rank_that_is_scaled_away_during_its_replacement_is_not_created_again() -> None:
     first = decide(job(3), *workers(2), PodBuilder("Worker", 2).failed(1), services=all_services(3, master=False))
     assert first.status is not None
     assert first.status["restarts"] == {"Worker": 1}
-    going = PodBuilder("Worker", 2).failed(1, finished=at(-9)).terminating()
+    terminating = PodBuilder("Worker", 2).failed(1, finished=at(-9)).terminating()
     smaller = job(2).status(first.status)
-    second = decide(smaller, *workers(2), going, services=all_services(3, master=False))
+    second = decide(smaller, *workers(2), terminating, services=all_services(3, master=False))
     assert created(second) == []
     assert second.status is not None
-    assert second.status["replacedPods"] == ["digits-worker-2-uid"], "it may be wanted again before it is gone"
+    assert second.status["replacedPods"] == ["digits-worker-2-uid"], (
+        "the rank may be scaled up again before its pod is gone"
+    )
     third = decide(job(2).status(second.status), *workers(2), services=all_services(2, master=False))
     assert created(third) == []
     assert third.status is not None
     assert "replacedPods" not in third.status
-    assert third.status["restarts"] == {"Worker": 1}, "what was counted stays counted"
+    assert third.status["restarts"] == {"Worker": 1}, "the count does not change"
     again = decide(job(3).status(third.status), *workers(2), services=all_services(2, master=False))
     assert created(again) == ["digits-worker-2"]
 
 
-def test_growing_again_waits_until_the_old_pod_of_the_rank_is_gone() -> None:
+def test_rank_is_created_again_when_its_old_pod_is_gone() -> None:
     leaving = PodBuilder("Worker", 2).running().terminating()
     made = decide(job(3), *workers(2), leaving, services=all_services(3, master=False))
     assert (created(made), deleted(made)) == ([], [])
@@ -61,7 +63,7 @@ def test_growing_again_waits_until_the_old_pod_of_the_rank_is_gone() -> None:
 
 
 @given(sizes=st.lists(st.integers(0, 6), min_size=1, max_size=8), group=st.booleans())
-def test_whoever_is_wanted_all_the_time_is_never_touched(sizes: list[int], group: bool) -> None:
+def test_ranks_that_stay_desired_are_never_deleted(sizes: list[int], group: bool) -> None:
     world = World(Settings(group_restart=group))
     world.put_job(JobBuilder().workers(6).spec(elasticPolicy={"minReplicas": 1, "maxReplicas": 8}).raw())
     world.settle("digits")

@@ -1,4 +1,4 @@
-"""The list of mutants that no test has to notice speaks of the source as it is."""
+"""The list of mutants that survive matches the source."""
 
 import inspect
 import pkgutil
@@ -17,7 +17,7 @@ def on_one_line(text: str) -> str:
 
 
 @pytest.mark.parametrize("survivor", SURVIVORS, ids=lambda survivor: survivor.get("function"))
-def test_a_survivor_is_a_change_of_a_line_that_stands_in_its_function_and_has_a_verdict(survivor: Object) -> None:
+def test_survivor_changes_a_line_of_its_function_and_has_a_verdict(survivor: Object) -> None:
     assert list(survivor) == ["function", "was", "becomes", "verdict"]
     assert survivor["was"] in on_one_line(
         inspect.getsource(pkgutil.resolve_name(f"trainwright.engine.{survivor['function']}"))
@@ -26,6 +26,6 @@ def test_a_survivor_is_a_change_of_a_line_that_stands_in_its_function_and_has_a_
     assert survivor["verdict"].endswith(".")
 
 
-def test_no_survivor_is_judged_twice() -> None:
+def test_every_survivor_is_listed_once() -> None:
     mutants = [(one["function"], one["was"], one["becomes"]) for one in SURVIVORS]
     assert len(set(mutants)) == len(mutants)

@@ -1,4 +1,4 @@
-"""Children without an owner are taken in, relabelled ones are let go."""
+"""Children without an owner are adopted, relabelled ones are released."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def owners_by_name(made: Plan) -> dict[tuple[str, str], list[str]]:
     return {(patch.resource.kind, patch.name): owners(patch) for patch in made.patches}
 
 
-def test_an_orphan_with_the_name_and_the_labels_of_a_rank_is_adopted() -> None:
+def test_orphan_with_the_name_and_labels_of_a_rank_is_adopted() -> None:
     orphan = service("Worker", 0)
     orphan["metadata"]["ownerReferences"] = []
     made = decide(job(), PodBuilder("Worker", 0).owner(None).running(), services=[view_service(orphan)])
@@ -36,14 +36,14 @@ def test_an_orphan_with_the_name_and_the_labels_of_a_rank_is_adopted() -> None:
     assert (created(made), created(made, "Service"), standing_events(made)) == ([], [], [])
 
 
-def test_ranks_beside_an_orphan_get_their_children() -> None:
+def test_other_ranks_get_children_while_an_orphan_is_adopted() -> None:
     orphan = service("Worker", 0)
     orphan["metadata"]["ownerReferences"] = []
     made = decide(job(2), PodBuilder("Worker", 0).owner(None).running(), services=[view_service(orphan)])
     assert created(made) == created(made, "Service") == ["digits-worker-1"]
 
 
-def test_owners_that_do_not_control_it_are_kept() -> None:
+def test_adoption_keeps_owners_that_are_not_controllers() -> None:
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "other-uid"}
     made = decide(job(), PodBuilder("Worker", 0).metadata(ownerReferences=[other]))
     (patch,) = made.patches
@@ -58,26 +58,26 @@ def test_owners_that_do_not_control_it_are_kept() -> None:
         PodBuilder("Worker", 0).owner(None).label("training.kubeflow.org/replica-index", "1"),
         PodBuilder("Worker", 5).owner(None),
         PodBuilder("Worker", 0).owner(None).terminating(),
-        PodBuilder("Worker", 0).owner("somebody-else"),
+        PodBuilder("Worker", 0).owner("other-uid"),
     ],
 )
-def test_what_is_not_ours_in_everything_is_left_alone(other: PodBuilder) -> None:
+def test_object_that_differs_from_a_rank_is_not_adopted(other: PodBuilder) -> None:
     made = decide(job(), other)
     assert made.patches == ()
     assert deleted(made) == []
 
 
 @pytest.mark.parametrize("key", [JOB, CONTROLLER])
-def test_a_child_that_was_given_to_somebody_else_by_its_labels_is_released(key: str) -> None:
-    taken_out = service("Worker", 0)
-    taken_out["metadata"]["labels"][key] = "another"
-    made = decide(job(), PodBuilder("Worker", 0).running().label(key, "another"), services=[view_service(taken_out)])
+def test_relabelled_child_is_released(key: str) -> None:
+    relabelled = service("Worker", 0)
+    relabelled["metadata"]["labels"][key] = "another"
+    made = decide(job(), PodBuilder("Worker", 0).running().label(key, "another"), services=[view_service(relabelled)])
     assert owners_by_name(made) == {("Pod", "digits-worker-0"): [], ("Service", "digits-worker-0"): []}
     assert deleted(made) == deleted(made, "services") == []
     assert created(made) == []
 
 
-def test_a_finished_or_suspended_job_adopts_nothing_but_releases() -> None:
+def test_finished_or_suspended_job_adopts_nothing_but_releases() -> None:
     done = {**STARTED, "conditions": [*STARTED["conditions"], {"type": "Succeeded", "status": "True"}]}
     for builder in (JobBuilder().workers(1).status(done), job().suspend()):
         assert decide(builder, PodBuilder("Worker", 0).owner(None)).patches == ()
@@ -86,6 +86,6 @@ def test_a_finished_or_suspended_job_adopts_nothing_but_releases() -> None:
         assert deleted(decide(builder, PodBuilder("Worker", 0).label(JOB, "another"))) == []
 
 
-def test_a_job_that_goes_claims_nothing() -> None:
-    going = job().metadata(deletionTimestamp="2026-11-15T04:00:00Z")
-    assert decide(going, PodBuilder("Worker", 0).owner(None)).empty
+def test_terminating_job_adopts_nothing() -> None:
+    terminating = job().metadata(deletionTimestamp="2026-11-15T04:00:00Z")
+    assert decide(terminating, PodBuilder("Worker", 0).owner(None)).empty

@@ -26,7 +26,7 @@ def autoscaler(**spec: Any) -> Object:
     return stored({**made, "spec": {**made["spec"], **spec}}, "hpa-uid")
 
 
-def test_it_scales_the_job_between_the_elastic_bounds() -> None:
+def test_autoscaler_has_the_elastic_bounds() -> None:
     (made,) = (one for one in manifests(decide(job(CPU))) if one["kind"] == KIND)
     assert made["apiVersion"] == "autoscaling/v2"
     assert made["metadata"]["name"] == "digits"
@@ -39,18 +39,18 @@ def test_it_scales_the_job_between_the_elastic_bounds() -> None:
     }
 
 
-def test_without_metrics_there_is_none() -> None:
+def test_job_without_metrics_has_no_autoscaler() -> None:
     assert created(decide(JobBuilder().workers(2).spec(elasticPolicy={"minReplicas": 1})), KIND) == []
     assert created(decide(JobBuilder().workers(2)), KIND) == []
 
 
-def test_an_empty_list_of_metrics_leaves_the_choice_to_the_server() -> None:
+def test_empty_list_of_metrics_uses_the_defaults_of_the_api_server() -> None:
     (made,) = (one for one in manifests(decide(job())) if one["kind"] == KIND)
     assert "metrics" not in made["spec"]
 
 
-def test_without_bounds_it_keeps_the_number_of_workers_but_never_none() -> None:
-    """The server takes no autoscaler that ends at 0, and a job that is scaled to no workers must not fail for it."""
+def test_autoscaler_without_bounds_has_the_number_of_workers_but_at_least_1() -> None:
+    """The API server rejects an autoscaler with maxReplicas 0, and a job with 0 workers must not fail because of it."""
     for workers, bound in ((3, 3), (0, 1)):
         (made,) = (
             one
@@ -60,37 +60,37 @@ def test_without_bounds_it_keeps_the_number_of_workers_but_never_none() -> None:
         assert (made["spec"]["minReplicas"], made["spec"]["maxReplicas"]) == (bound, bound)
 
 
-def test_it_is_left_alone_while_it_says_what_the_job_says() -> None:
+def test_current_autoscaler_is_not_changed() -> None:
     present = autoscaler(behavior={"filled": "in by the server"})
     made = decide(job(CPU), extras=[present])
     assert (made.patches, created(made, KIND), deleted(made, "horizontalpodautoscalers")) == ((), [], [])
 
 
-def test_it_follows_the_job() -> None:
+def test_autoscaler_is_patched_when_the_job_changes() -> None:
     made = decide(job(CPU, maxReplicas=8), extras=[autoscaler()])
     (patch,) = made.patches
     assert (patch.resource, patch.name, patch.uid) == (AUTOSCALERS, "digits", "hpa-uid")
     assert patch.body["spec"]["maxReplicas"] == 8
 
 
-def test_it_goes_with_the_metrics_at_suspension_and_at_the_end() -> None:
+def test_autoscaler_is_deleted_without_metrics_on_suspend_and_on_finish() -> None:
     done = {**STARTED, "conditions": [*STARTED["conditions"], {"type": "Failed", "status": "True"}]}
     for builder in (JobBuilder().workers(2).status(STARTED), job(CPU).suspend(), job(CPU).status(done)):
         made = decide(builder, extras=[autoscaler()])
         assert deleted(made, "horizontalpodautoscalers") == ["digits"]
 
 
-def test_one_that_goes_is_not_told_again_and_its_successor_waits() -> None:
-    going = autoscaler()
-    going["metadata"]["deletionTimestamp"] = "2026-11-15T04:00:00Z"
-    assert deleted(decide(job(CPU).suspend(), extras=[going]), "horizontalpodautoscalers") == []
-    made = decide(job(CPU), extras=[going])
+def test_terminating_autoscaler_is_not_deleted_again_and_its_successor_waits() -> None:
+    terminating = autoscaler()
+    terminating["metadata"]["deletionTimestamp"] = "2026-11-15T04:00:00Z"
+    assert deleted(decide(job(CPU).suspend(), extras=[terminating]), "horizontalpodautoscalers") == []
+    made = decide(job(CPU), extras=[terminating])
     assert created(made, KIND) == []
     assert made.requeue_at is not None
 
 
-@pytest.mark.parametrize("owners", [[], [OTHER]], ids=["nobody's", "another job's"])
-def test_somebody_elses_is_never_touched(owners: list[Object]) -> None:
+@pytest.mark.parametrize("owners", [[], [OTHER]], ids=["without owner", "of another job"])
+def test_foreign_autoscaler_is_never_changed(owners: list[Object]) -> None:
     foreign = autoscaler(maxReplicas=7)
     foreign["metadata"]["ownerReferences"] = owners
     made = decide(job(CPU), extras=[foreign])
@@ -101,20 +101,20 @@ def test_somebody_elses_is_never_touched(owners: list[Object]) -> None:
     assert deleted(decide(job(CPU).suspend(), extras=[foreign]), "horizontalpodautoscalers") == []
 
 
-def test_where_there_are_no_autoscalers_the_job_says_so_once() -> None:
+def test_missing_autoscaling_is_reported_once() -> None:
     without = replace(DNS, autoscaling=False)
-    told = "spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is created here; use kubectl scale"
+    message = "spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is created here; use kubectl scale"
     made = decide(job(CPU).status({}), settings=without)
-    assert events(made) == [("Warning", "FieldWithoutEffect", told)]
+    assert events(made) == [("Warning", "FieldWithoutEffect", message)]
     assert created(made, KIND) == []
     assert events(decide(job(CPU), settings=without)) == []
 
 
-def test_nothing_is_said_where_there_are_autoscalers_or_none_is_asked_for() -> None:
+def test_nothing_is_reported_if_autoscaling_is_available_or_not_used() -> None:
     assert events(decide(job(CPU).status({}))) == []
     assert events(decide(JobBuilder().workers(2), settings=replace(DNS, autoscaling=False))) == []
 
 
-def test_pods_do_not_wait_for_it() -> None:
+def test_pods_do_not_wait_for_the_autoscaler() -> None:
     (create,) = (one for one in decide(job(CPU)).creates if one.resource == AUTOSCALERS)
     assert (create.wave, create.needed, create.with_event) == (PODS_WAVE, False, False)

@@ -1,4 +1,4 @@
-"""What is left of a finished job, and when the job itself goes."""
+"""Clean-up of a finished job, and the deletion of the job itself."""
 
 from datetime import datetime
 
@@ -34,7 +34,7 @@ ALL = ["digits-master-0", "digits-worker-0", "digits-worker-1", "digits-worker-2
     [("None", []), ("Running", ALL[1:3]), ("All", ALL), ("whatever", ALL), (None, [])],
 )
 @pytest.mark.parametrize("kind", ["Succeeded", "Failed"])
-def test_the_cleaning_policy_says_which_pods_go_and_their_services_with_them(
+def test_clean_pod_policy_decides_which_pods_and_services_are_deleted(
     policy: str | None, gone: list[str], kind: str
 ) -> None:
     made = decide(job(finished(kind), cleanPodPolicy=policy), *PODS, services=all_services(3))
@@ -42,32 +42,32 @@ def test_the_cleaning_policy_says_which_pods_go_and_their_services_with_them(
     assert deleted(made, "services") == gone
 
 
-def test_services_whose_pods_are_gone_go_too() -> None:
+def test_services_without_pods_are_deleted_too() -> None:
     assert deleted(decide(job(cleanPodPolicy="All"), services=services(("Worker", 0))), "services") == [
         "digits-worker-0"
     ]
     assert decide(job(cleanPodPolicy="None"), services=services(("Worker", 0))).empty
 
 
-def test_what_goes_already_is_not_deleted_again() -> None:
+def test_terminating_pod_is_not_deleted_again() -> None:
     pods = [PodBuilder("Master").succeeded().terminating(), PodBuilder("Worker", 0).running().terminating()]
     assert decide(job(cleanPodPolicy="All"), *pods).empty
 
 
-def test_a_service_that_goes_already_is_not_deleted_again() -> None:
-    going = service("Worker", 0)
-    going["metadata"]["deletionTimestamp"] = ENDED
-    assert decide(job(cleanPodPolicy="All"), services=[view_service(going)]).empty
+def test_terminating_service_is_not_deleted_again() -> None:
+    terminating = service("Worker", 0)
+    terminating["metadata"]["deletionTimestamp"] = ENDED
+    assert decide(job(cleanPodPolicy="All"), services=[view_service(terminating)]).empty
 
 
-def test_pods_that_ran_when_the_job_succeeded_count_as_succeeded() -> None:
+def test_running_pods_of_a_succeeded_job_count_as_succeeded() -> None:
     status = {**finished(), "replicaStatuses": {"Worker": {"active": 2, "succeeded": 1}, "Master": {"succeeded": 1}}}
     made = decide(job(status))
     assert made.status is not None
     assert made.status["replicaStatuses"] == {"Worker": {"succeeded": 3}, "Master": {"succeeded": 1}}
 
 
-def test_pods_that_ran_when_the_job_failed_keep_their_number() -> None:
+def test_running_pods_of_a_failed_job_count_as_active() -> None:
     status = {**finished("Failed"), "replicaStatuses": {"Worker": {"active": 2}}}
     assert decide(job(status)).empty
 
@@ -82,38 +82,36 @@ def test_pods_that_ran_when_the_job_failed_keep_their_number() -> None:
         (60, at(-500), False, at(60)),
     ],
 )
-def test_a_job_goes_when_its_time_after_the_end_is_over(
-    ttl: int | None, now: datetime, delete: bool, wake: datetime | None
-) -> None:
+def test_job_is_deleted_after_its_ttl(ttl: int | None, now: datetime, delete: bool, wake: datetime | None) -> None:
     made = decide(job(ttlSecondsAfterFinished=ttl), now=now)
     assert (made.delete_job, made.requeue_at) == (delete, wake)
     assert made.empty is not delete
 
 
 @pytest.mark.parametrize("kind", ["Succeeded", "Failed"])
-def test_a_job_whose_end_was_not_dated_goes_by_its_condition(kind: str) -> None:
+def test_ttl_counts_from_the_condition_without_completion_time(kind: str) -> None:
     status = finished(kind)
     del status["completionTime"]
     assert decide(job(status, ttlSecondsAfterFinished=5), now=at(5)).delete_job
 
 
-def test_a_job_whose_end_has_no_date_at_all_stays() -> None:
+def test_job_without_any_completion_time_is_kept() -> None:
     status = {"conditions": [{"type": "Failed", "status": "True"}]}
     assert decide(job(status, ttlSecondsAfterFinished=5), now=at(5)).empty
 
 
-def test_a_job_that_is_suspended_as_well_stays() -> None:
+def test_suspended_job_is_kept_after_its_ttl() -> None:
     assert decide(job(ttlSecondsAfterFinished=5, suspend=True), now=at(50)).empty
 
 
-def test_a_time_beyond_the_calendar_is_never() -> None:
+def test_ttl_that_is_too_far_to_represent_means_never() -> None:
     status = {**finished(), "completionTime": "9999-12-31T23:59:59Z"}
     made = decide(job(status, ttlSecondsAfterFinished=2**31 - 1))
     assert made.requeue_at is None
     assert made.empty
 
 
-def test_a_job_that_ends_with_no_time_left_goes_in_the_same_plan() -> None:
+def test_job_with_ttl_0_is_deleted_by_the_plan_that_finishes_it() -> None:
     builder = JobBuilder().master().run_policy(ttlSecondsAfterFinished=0).status(STARTED)
     made = decide(builder, PodBuilder("Master").succeeded())
     assert made.delete_job

@@ -1,4 +1,4 @@
-"""Dead-node recovery: pods that nobody looks after any more are removed by force, after the time that was asked for."""
+"""Dead nodes: their pods are force-deleted after a time limit."""
 
 import msgspec
 import pytest
@@ -43,7 +43,7 @@ def fine(index: int = 1) -> PodBuilder:
 
 
 def nodes(far: str | None = "Unknown", *, seconds_ago: float = 60) -> dict[str, Node]:
-    """`far` is what the cluster says about that node's readiness; None: it does not exist."""
+    """`far` is the status of that node's condition Ready; None: the node does not exist."""
     near = {"near": _node("True", 3600)}
     return near if far is None else {**near, "far": _node(far, seconds_ago)}
 
@@ -69,7 +69,7 @@ def removal(index: int = 0) -> Delete:
         PodBuilder().succeeded(finished=at(-99)).terminating(),
     ],
 )
-def test_a_pod_on_a_dead_node_is_removed_by_force(pod: PodBuilder, readiness: str) -> None:
+def test_pod_on_a_dead_node_is_force_deleted(pod: PodBuilder, readiness: str) -> None:
     made = decide(job(backoffLimit=1), on("far", pod), fine(), services=SERVICES, nodes=nodes(readiness))
     assert removal() in made.deletes
     assert (
@@ -79,7 +79,7 @@ def test_a_pod_on_a_dead_node_is_removed_by_force(pod: PodBuilder, readiness: st
     ) in events(made)
 
 
-def test_its_rank_is_filled_again_and_nothing_is_counted() -> None:
+def test_rank_of_a_force_deleted_pod_is_created_again_and_not_counted() -> None:
     first = decide(job(backoffLimit=0), a_pod(), fine(), services=SERVICES, nodes=nodes())
     assert (first.deletes, first.requeue_at) == ((removal(),), None)
     assert first.transitions == ()
@@ -89,32 +89,32 @@ def test_its_rank_is_filled_again_and_nothing_is_counted() -> None:
     assert "restarts" not in second.status
 
 
-def test_before_its_time_it_is_left_and_the_moment_is_known() -> None:
+def test_pod_is_kept_before_the_limit_and_the_job_is_requeued_for_it() -> None:
     made = decide(job(), a_pod(), fine(), services=SERVICES, nodes=nodes(seconds_ago=59))
     assert (made.deletes, made.requeue_at) == ((), at(1))
 
 
 @pytest.mark.parametrize(("deadline", "first"), [(30, 30), (90, 60)])
-def test_of_several_moments_the_earliest_is_the_one_to_wake_at(deadline: int, first: int) -> None:
+def test_job_is_requeued_for_the_earliest_of_several_limits(deadline: int, first: int) -> None:
     builder = job(activeDeadlineSeconds=deadline)
     made = decide(builder, a_pod(), fine(), services=SERVICES, nodes=nodes(seconds_ago=0))
     assert made.requeue_at == at(first)
 
 
 @pytest.mark.parametrize("seconds_ago", [0, 60, 10_000])
-def test_a_pod_on_a_node_that_is_ready_is_never_removed(seconds_ago: float) -> None:
+def test_pod_on_a_ready_node_is_never_deleted(seconds_ago: float) -> None:
     for pod in (a_pod(), a_pod().terminating()):
         made = decide(job(), pod, fine(), services=SERVICES, nodes=nodes("True", seconds_ago=seconds_ago))
         assert (made.deletes, made.patches, made.requeue_at) == ((), (), None)
 
 
-def test_a_pod_that_has_ended_or_has_no_node_yet_needs_none() -> None:
+def test_finished_and_unscheduled_pods_need_no_node() -> None:
     ended = on("far", PodBuilder("Worker", 0).succeeded())
     made = decide(job(), ended, PodBuilder("Worker", 1), services=SERVICES, nodes=nodes())
     assert (made.deletes, made.patches) == ((), ())
 
 
-def test_since_when_a_node_does_not_exist_is_written_on_its_pods() -> None:
+def test_time_of_the_deletion_of_a_node_is_kept_in_an_annotation_of_its_pods() -> None:
     made = decide(job(), a_pod(), fine(), services=SERVICES, nodes=nodes(None))
     note = {"metadata": {"annotations": {SINCE: "2026-11-15T04:00:00Z"}}}
     assert made.patches == (Patch(PODS, "digits-worker-0", "digits-worker-0-uid", note),)
@@ -122,7 +122,7 @@ def test_since_when_a_node_does_not_exist_is_written_on_its_pods() -> None:
 
 
 @pytest.mark.parametrize(("now", "removed"), [(at(59), False), (at(60), True)])
-def test_a_node_that_stays_away_is_dead_after_the_same_time(now: object, removed: bool) -> None:
+def test_deleted_node_is_dead_after_the_same_time(now: object, removed: bool) -> None:
     noted = a_pod().annotation(SINCE, format_time(NOW))
     made = decide(job(), noted, fine(), services=SERVICES, nodes=nodes(None), now=at(60) if removed else at(59))
     assert (removal() in made.deletes) is removed
@@ -137,21 +137,21 @@ def test_a_node_that_stays_away_is_dead_after_the_same_time(now: object, removed
         assert made.requeue_at == at(60)
 
 
-def test_a_node_that_comes_back_is_forgiven() -> None:
+def test_annotation_is_removed_when_the_node_returns() -> None:
     noted = a_pod().annotation(SINCE, format_time(at(-59)))
     made = decide(job(), noted, fine(), services=SERVICES, nodes=nodes("True"))
-    forgotten = {"metadata": {"annotations": {SINCE: None}}}
-    assert made.patches == (Patch(PODS, "digits-worker-0", "digits-worker-0-uid", forgotten),)
+    removed = {"metadata": {"annotations": {SINCE: None}}}
+    assert made.patches == (Patch(PODS, "digits-worker-0", "digits-worker-0-uid", removed),)
     assert made.deletes == ()
 
 
-def test_a_note_that_makes_no_sense_is_written_again() -> None:
+def test_malformed_annotation_is_replaced() -> None:
     made = decide(job(), a_pod().annotation(SINCE, "yesterday"), services=SERVICES, nodes=nodes(None))
     assert len(made.patches) == 1
     assert not any(delete.force for delete in made.deletes)
 
 
-def test_a_node_of_which_nobody_says_since_when_is_not_dead() -> None:
+def test_unready_node_without_any_time_is_not_dead() -> None:
     silent = {"far": msgspec.convert({"metadata": {"name": "far"}}, Node)}
     assert decide(job(), a_pod(), services=SERVICES, nodes=silent).deletes == ()
 
@@ -160,7 +160,7 @@ def test_a_node_of_which_nobody_says_since_when_is_not_dead() -> None:
     ("finalizers", "named"),
     [(["a.io/x"], "a.io/x"), (["a.io/x", "a.io/y"], "a.io/x, a.io/y"), ([], "its finalizers")],
 )
-def test_a_pod_that_its_finalizers_keep_is_reported_and_not_removed_again(finalizers: list[str], named: str) -> None:
+def test_pod_with_finalizers_is_reported_and_not_deleted_again(finalizers: list[str], named: str) -> None:
     held = a_pod().terminating(grace=0).metadata(finalizers=finalizers)
     made = decide(job(), held, fine(), services=SERVICES, nodes=nodes())
     assert made.deletes == ()
@@ -168,18 +168,18 @@ def test_a_pod_that_its_finalizers_keep_is_reported_and_not_removed_again(finali
     assert standing_events(made) == [("DeadNode", message)]
 
 
-def test_surplus_pods_do_not_stay_on_dead_nodes_either() -> None:
+def test_surplus_pods_on_dead_nodes_are_force_deleted() -> None:
     made = decide(job(), fine(0), fine(1), a_pod(7).terminating(), services=SERVICES, nodes=nodes())
     assert made.deletes == (removal(7),)
 
 
-def test_a_suspended_job_gets_rid_of_them_too() -> None:
+def test_pods_of_a_suspended_job_on_dead_nodes_are_force_deleted() -> None:
     made = decide(job().suspend(), a_pod().terminating(), fine(), nodes=nodes())
     assert removal() in made.deletes
     assert deleted(made) == ["digits-worker-1", "digits-worker-0"]
 
 
-def test_a_job_that_has_finished_leaves_them_to_the_cluster() -> None:
+def test_pods_of_a_finished_job_on_dead_nodes_are_kept() -> None:
     late = job(activeDeadlineSeconds=0, cleanPodPolicy="All")
     made = decide(late, a_pod().terminating(), services=SERVICES, nodes=nodes())
     assert states(made)[-1] == ("Failed", "True")
@@ -187,7 +187,7 @@ def test_a_job_that_has_finished_leaves_them_to_the_cluster() -> None:
     assert [event for event in events(made) if event[1] == "DeadNode"] == []
 
 
-def test_in_a_group_that_restarts_as_one_a_dead_node_restarts_all_uncounted() -> None:
+def test_dead_node_restarts_the_group_without_being_counted() -> None:
     builder = job(backoffLimit=0).annotation("trainwright.dev/restart-scope", "group")
     made = decide(builder, a_pod(), fine(), services=SERVICES, nodes=nodes())
     assert set(made.deletes) == {removal(), Delete(PODS, "digits-worker-1", "digits-worker-1-uid")}
@@ -200,16 +200,16 @@ def test_in_a_group_that_restarts_as_one_a_dead_node_restarts_all_uncounted() ->
 
 
 @pytest.mark.parametrize(
-    ("far", "to_blame"), [("Unknown", False), ("False", False), (None, False), ("True", True)], ids=str
+    ("far", "counts"), [("Unknown", False), ("False", False), (None, False), ("True", True)], ids=str
 )
-def test_in_such_a_group_nobody_is_to_blame_who_fails_while_a_peer_is_cut_off(far: str | None, to_blame: bool) -> None:
-    """The collective breaks long before the node counts as dead."""
+def test_failure_in_a_group_with_an_unreachable_peer_is_not_counted(far: str | None, counts: bool) -> None:
+    """Its peers fail long before the node is dead."""
     builder = job(backoffLimit=5).annotation("trainwright.dev/restart-scope", "group")
     failed = on("near", PodBuilder("Worker", 1).failed(1))
     made = decide(builder, a_pod(), failed, services=SERVICES, nodes=nodes(far, seconds_ago=1))
     assert states(made)[-1] == ("Restarting", "True")
     assert made.status is not None
-    assert made.status.get("restarts", {}) == ({"Worker": 1} if to_blame else {})
+    assert made.status.get("restarts", {}) == ({"Worker": 1} if counts else {})
     blind = decide(builder, a_pod(), failed, services=SERVICES)
     assert blind.status is not None
     assert blind.status["restarts"] == {"Worker": 1}
@@ -219,7 +219,7 @@ def test_in_such_a_group_nobody_is_to_blame_who_fails_while_a_peer_is_cut_off(fa
     ("seconds", "for_all", "expected"),
     [(None, None, None), (None, 60, 60), ("30", 60, 30), ("off", 60, None), ("30", None, 30), ("soon", 60, 60)],
 )
-def test_the_annotation_wins_over_the_operators_flag(
+def test_annotation_overrides_the_operators_flag(
     seconds: str | None, for_all: int | None, expected: int | None
 ) -> None:
     settings = Settings(dead_node_seconds=for_all)
@@ -227,24 +227,24 @@ def test_the_annotation_wins_over_the_operators_flag(
     assert made.requeue_at == (None if expected is None else at(expected))
 
 
-def test_an_operator_that_may_not_see_nodes_says_so() -> None:
+def test_missing_permission_for_nodes_is_reported() -> None:
     message = (
         "Pods on dead nodes cannot be replaced: the operator is not allowed to list and watch nodes; add these verbs "
         "to its ClusterRole"
     )
     assert standing_events(decide(job(), a_pod(), services=SERVICES)) == [("NodesNotVisible", message)]
-    assert standing_events(decide(job(), services=SERVICES)) == [], "nobody needs a node yet"
-    assert standing_events(decide(job(None), a_pod(), services=SERVICES)) == [], "nobody asked"
+    assert standing_events(decide(job(), services=SERVICES)) == [], "no pod has a node yet"
+    assert standing_events(decide(job(None), a_pod(), services=SERVICES)) == [], "it is switched off"
 
 
-def test_notes_about_other_things_are_not_lost() -> None:
-    """The patch names one annotation alone."""
+def test_patch_keeps_other_annotations() -> None:
+    """The patch has only one annotation."""
     made = decide(job(), a_pod().annotation("mine", "1"), services=SERVICES, nodes=nodes(None))
     body: Object = made.patches[0].body
     assert list(body["metadata"]["annotations"]) == [SINCE]
 
 
-def test_a_dead_node_ends_the_pause_of_a_group_that_fails_again_and_again() -> None:
+def test_dead_node_ends_the_back_off_of_a_group() -> None:
     builder = job().annotation("trainwright.dev/restart-scope", "group")
     builder.status({**STARTED, "restarts": {"Worker": 50}})
     failed = on("near", PodBuilder("Worker", 1).failed(1))

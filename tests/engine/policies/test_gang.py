@@ -1,4 +1,4 @@
-"""PodGroups: all pods of a job start together, or none."""
+"""PodGroups: the scheduler starts all pods of a job or none."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ def asking(requests: Object | None = None, limits: Object | None = None, **spec:
     return pod
 
 
-def test_the_group_comes_before_the_pods() -> None:
+def test_pod_group_is_created_before_the_pods() -> None:
     made = decide(job(), settings=VOLCANO)
     assert [(one["kind"], one["apiVersion"]) for one in manifests(made)] == [(KIND, "scheduling.volcano.sh/v1beta1")]
     (pod_group,) = manifests(made)
@@ -47,12 +47,12 @@ def test_the_group_comes_before_the_pods() -> None:
 
 
 @pytest.mark.parametrize(("phase", "ready"), [("", False), ("Pending", False), ("Inqueue", True), ("Running", True)])
-def test_pods_wait_until_volcano_lets_the_group_in(phase: str, ready: bool) -> None:
+def test_pods_are_created_after_volcano_admits_the_group(phase: str, ready: bool) -> None:
     assert bool(created(with_group(job(), group(phase=phase)))) is ready
 
 
 @pytest.mark.parametrize(("phase", "started"), [("Pending", False), ("Inqueue", True)])
-def test_the_time_of_a_job_does_not_run_while_its_group_waits(phase: str, started: bool) -> None:
+def test_deadline_does_not_start_before_the_group_is_admitted(phase: str, started: bool) -> None:
     builder = JobBuilder().master().workers(2).run_policy(activeDeadlineSeconds=60)
     waiting = with_group(builder, group(phase=phase))
     assert waiting.status is not None
@@ -60,7 +60,7 @@ def test_the_time_of_a_job_does_not_run_while_its_group_waits(phase: str, starte
     assert (waiting.requeue_at is not None) is started
 
 
-def test_scheduler_plugins_let_pods_in_at_once() -> None:
+def test_scheduler_plugins_admit_pods_at_once() -> None:
     made = decide(job(), settings=PLUGINS)
     assert [(one["apiVersion"], one["spec"]) for one in manifests(made)] == [
         ("scheduling.x-k8s.io/v1alpha1", {"minMember": 3})
@@ -68,7 +68,7 @@ def test_scheduler_plugins_let_pods_in_at_once() -> None:
     assert len(created(with_group(job(), group(PLUGINS, phase=""), PLUGINS))) == 3
 
 
-def test_the_policy_fills_the_group() -> None:
+def test_pod_group_has_the_fields_of_the_scheduling_policy() -> None:
     policy = {
         "minAvailable": 2,
         "queue": "research",
@@ -87,20 +87,24 @@ def test_the_policy_fills_the_group() -> None:
     assert plugins["spec"] == {"minMember": 2, "minResources": {"cpu": "3"}, "scheduleTimeoutSeconds": 60}
 
 
-def test_the_jobs_annotations_are_copied_but_for_other_tools_notes() -> None:
-    notes = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "trainwright.dev/memory": "{}", "team": "a"}
-    (made,) = manifests(decide(job().metadata(annotations=notes), settings=VOLCANO))
+def test_annotations_of_the_job_are_copied_except_those_of_tools() -> None:
+    annotations = {
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+        "trainwright.dev/memory": "{}",
+        "team": "a",
+    }
+    (made,) = manifests(decide(job().metadata(annotations=annotations), settings=VOLCANO))
     assert made["metadata"]["annotations"] == {"team": "a"}
 
 
-def test_a_policy_that_asks_for_nothing_gets_nothing() -> None:
-    """Not what the pods ask for."""
+def test_empty_min_resources_stay_empty() -> None:
+    """They are not replaced by the requests of the pods."""
     builder = JobBuilder().master(pod=asking({"cpu": "1"})).run_policy(schedulingPolicy={"minResources": {}})
     assert group(VOLCANO, builder=builder)["spec"]["minResources"] == {}
     assert "minResources" not in group(PLUGINS, builder=builder)["spec"]
 
 
-def test_the_least_resources_are_those_of_the_first_members() -> None:
+def test_min_resources_are_the_requests_of_the_first_members() -> None:
     builder = JobBuilder().master(pod=asking({"cpu": "1", "memory": "1Gi"})).workers(3, pod=asking({"cpu": "500m"}))
     (made,) = manifests(decide(builder, settings=VOLCANO))
     assert made["spec"]["minResources"] == {"cpu": "2500m", "memory": "1Gi"}
@@ -132,17 +136,17 @@ def test_a_pod_without_a_known_priority_has_none(of_master: str | None) -> None:
         assert made["spec"]["minResources"] == {"cpu": expected}
 
 
-def test_a_limit_without_a_request_counts_as_one_and_nonsense_does_not() -> None:
+def test_limit_without_a_request_counts_as_request_and_invalid_quantities_do_not() -> None:
     pod = asking({"cpu": "1"}, {"cpu": "2", "nvidia.com/gpu": 1, "memory": "much"})
     (made,) = manifests(decide(JobBuilder().master(pod=pod), settings=VOLCANO))
     assert made["spec"]["minResources"] == {"cpu": "1", "nvidia.com/gpu": "1"}
 
 
-def test_a_group_that_says_what_the_job_says_is_left_alone() -> None:
+def test_current_pod_group_is_not_changed() -> None:
     assert with_group(job(), group()).patches == ()
 
 
-def test_the_group_follows_the_job() -> None:
+def test_pod_group_is_patched_when_the_job_changes() -> None:
     (patch,) = with_group(JobBuilder().master().workers(5).status(STARTED), group()).patches
     assert (patch.resource, patch.name, patch.uid) == (Gang("Volcano").resource, "digits", "group-uid")
     assert patch.body["spec"]["minMember"] == 6
@@ -151,8 +155,8 @@ def test_the_group_follows_the_job() -> None:
 
 
 @pytest.mark.parametrize("settings", [VOLCANO, PLUGINS], ids=["volcano", "plugins"])
-def test_a_resource_that_nobody_asks_for_any_more_leaves_the_group(settings: Settings) -> None:
-    """A merge patch keeps what it does not name, and the group would wait for GPUs for ever."""
+def test_resource_that_no_replica_requests_is_removed_from_the_group(settings: Settings) -> None:
+    """A merge patch keeps other fields, and the group would wait for GPUs for ever."""
     before = JobBuilder().master(pod=asking({"cpu": "1", "nvidia.com/gpu": 1})).status(STARTED)
     after = JobBuilder().master(pod=asking({"cpu": "1"})).status(STARTED)
     (patch,) = with_group(after, group(settings, builder=before), settings).patches
@@ -160,13 +164,13 @@ def test_a_resource_that_nobody_asks_for_any_more_leaves_the_group(settings: Set
     assert with_group(after, group(settings, builder=after), settings).patches == ()
 
 
-def test_a_queue_that_somebody_set_on_the_group_is_kept() -> None:
+def test_queue_that_an_administrator_set_is_kept() -> None:
     present = group()
     present["spec"]["queue"] = "moved"
     assert with_group(job(), present).patches == ()
 
 
-def test_pods_are_marked_as_members() -> None:
+def test_pods_are_members_of_the_group() -> None:
     pod = child(with_group(job(), group()), "digits-worker-1")
     assert pod["spec"]["schedulerName"] == "volcano"
     assert pod["metadata"]["annotations"] == {
@@ -178,7 +182,7 @@ def test_pods_are_marked_as_members() -> None:
     assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == "digits"
 
 
-def test_a_members_own_annotations_stay() -> None:
+def test_annotations_of_the_template_are_kept() -> None:
     pod = template()
     pod["metadata"] = {"annotations": {"team": "a"}}
     builder = JobBuilder().master(pod=pod).status(STARTED)
@@ -188,7 +192,7 @@ def test_a_members_own_annotations_stay() -> None:
 
 
 @pytest.mark.parametrize(("scheduler", "warned"), [(None, False), ("", False), ("volcano", False), ("mine", True)])
-def test_another_scheduler_is_kept_and_told(scheduler: str | None, warned: bool) -> None:
+def test_scheduler_of_the_template_is_kept_with_a_warning(scheduler: str | None, warned: bool) -> None:
     pod = template()
     if scheduler is not None:
         pod["spec"]["schedulerName"] = scheduler
@@ -200,31 +204,31 @@ def test_another_scheduler_is_kept_and_told(scheduler: str | None, warned: bool)
     assert (("Warning", "SetPodTemplateSchedulerName", text) in events(made)) is warned
 
 
-def test_the_group_goes_with_the_end_and_with_suspension() -> None:
-    told = ("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup")
+def test_pod_group_is_deleted_when_the_job_finishes_or_is_suspended() -> None:
+    event = ("Normal", "JobTerminated", "Job has been terminated. Deleting PodGroup")
     for builder in (job().status(FINISHED), job().suspend()):
         made = with_group(builder, group())
         assert deleted(made, "podgroups") == ["digits"]
-        assert told in events(made)
+        assert event in events(made)
 
 
-def test_where_there_is_no_group_nothing_is_told() -> None:
+def test_no_event_is_recorded_without_a_pod_group() -> None:
     for builder in (job().status(FINISHED), job().suspend()):
         assert "JobTerminated" not in [reason for _, reason, _ in events(decide(builder, settings=VOLCANO))]
 
 
-def test_pods_wait_for_a_group_that_is_going_or_somebody_elses() -> None:
-    going = group()
-    going["metadata"]["deletionTimestamp"] = "2026-11-15T04:00:00Z"
+def test_no_pod_is_created_while_the_group_is_terminating_or_foreign() -> None:
+    terminating = group()
+    terminating["metadata"]["deletionTimestamp"] = "2026-11-15T04:00:00Z"
     foreign = group()
     foreign["metadata"]["ownerReferences"] = []
-    for present in (going, foreign):
+    for present in (terminating, foreign):
         made = with_group(job(), present)
         assert created(made) == []
         assert made.requeue_at is not None
 
 
-def test_living_pods_are_not_disturbed_while_the_group_is_undecided() -> None:
+def test_existing_pods_are_kept_while_the_group_is_pending() -> None:
     pods = [PodBuilder("Master", 0).running(), PodBuilder("Worker", 0).running(), PodBuilder("Worker", 9)]
     made = with_group(job(), group(phase="Pending"), VOLCANO, *pods)
     assert deleted(made) == ["digits-worker-9"]

@@ -56,11 +56,11 @@ def test_replaced_pods_count(limit: int, counted: int, fails: bool) -> None:
 
 
 @pytest.mark.parametrize("policy", ["Never", "ExitCode"])
-def test_with_no_restart_to_spare_the_first_failure_decides_under_any_policy(policy: str) -> None:
+def test_backoff_limit_0_fails_the_job_at_the_first_failure_under_any_policy(policy: str) -> None:
     assert failed_with(decide(job(policy, backoffLimit=0), PodBuilder("Worker", 0).failed(1)), BACKOFF)
 
 
-def test_with_no_restart_to_spare_an_eviction_decides_where_nobody_is_replaced() -> None:
+def test_backoff_limit_0_fails_the_job_at_an_eviction_under_policy_never() -> None:
     evicted = PodBuilder("Worker", 0).failed(None).reason("Evicted")
     assert failed_with(decide(job("Never", backoffLimit=0), evicted), BACKOFF)
 
@@ -70,24 +70,24 @@ def test_with_a_limit_a_permanent_failure_keeps_its_own_message() -> None:
     assert failed_with(made, "PyTorchJob digits is failed because 1 Worker replica(s) failed.")
 
 
-def test_an_eviction_does_not_use_up_the_limit() -> None:
+def test_eviction_does_not_count_against_the_limit() -> None:
     made = decide(job(backoffLimit=0), PodBuilder("Worker", 0).failed(None).reason("Evicted"))
     assert states(made)[-1] == ("Restarting", "True")
 
 
-def test_restarts_of_pods_that_never_restart_or_that_go_do_not_count() -> None:
+def test_restarts_under_policy_never_and_of_terminating_pods_do_not_count() -> None:
     never = decide(job("Never", backoffLimit=1), PodBuilder("Worker", 0).running(restarts=5))
     assert states(never)[-1] == ("Running", "True")
-    going = decide(job(backoffLimit=1), PodBuilder("Worker", 0).running(restarts=5).terminating())
-    assert states(going)[-1] == ("Created", "True")
+    terminating = decide(job(backoffLimit=1), PodBuilder("Worker", 0).running(restarts=5).terminating())
+    assert states(terminating)[-1] == ("Created", "True")
 
 
-def test_no_limit_means_no_limit() -> None:
+def test_job_without_limit_never_reaches_it() -> None:
     assert states(decide(job(counted=1000), PodBuilder("Worker", 0).running(restarts=1000)))[-1] == ("Running", "True")
 
 
 @pytest.mark.parametrize("policy", ["All", "Running"])
-def test_the_pods_go_with_the_failure_as_the_policy_says(policy: str) -> None:
+def test_pods_of_a_job_that_reached_the_limit_are_deleted_by_the_clean_pod_policy(policy: str) -> None:
     builder = job(backoffLimit=1, cleanPodPolicy=policy)
     made = decide(builder, PodBuilder("Worker", 0).running(restarts=1), services=all_services(master=False))
     assert deleted(made) == ["digits-worker-0"]
@@ -95,25 +95,25 @@ def test_the_pods_go_with_the_failure_as_the_policy_says(policy: str) -> None:
 
 
 @pytest.mark.parametrize(("now", "fails"), [(at(59), False), (at(60), True), (at(-60), False)])
-def test_the_deadline_counts_from_the_start(now: datetime, fails: bool) -> None:
+def test_deadline_counts_from_the_start_time(now: datetime, fails: bool) -> None:
     made = decide(job(activeDeadlineSeconds=60), PodBuilder("Worker", 0).running(), now=now)
     assert failed_with(made, DEADLINE) is fails
     assert made.requeue_at == (None if fails else at(60))
 
 
-def test_a_deadline_of_zero_starts_nothing() -> None:
+def test_deadline_of_0_creates_no_pods() -> None:
     made = decide(JobBuilder().workers(2).run_policy(activeDeadlineSeconds=0))
     assert failed_with(made, DEADLINE)
     assert made.creates == ()
 
 
-def test_a_deadline_beyond_the_calendar_is_never() -> None:
+def test_deadline_that_is_too_far_to_represent_means_never() -> None:
     made = decide(job(activeDeadlineSeconds=2**62), now=NOW)
     assert made.requeue_at is None
     assert created(made) == ["digits-worker-0", "digits-worker-1"]
 
 
-# Over a whole life: what counts, and when it is enough
+# From creation to failure
 
 HAPPENINGS = ["fails", "is evicted", "is preempted", "loses its node", "is deleted", "restarts", "fails late"]
 

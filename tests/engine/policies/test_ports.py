@@ -1,4 +1,4 @@
-"""HostPorts: every listener on the machine has a port of its own, chosen before the first pod."""
+"""HostPorts: every listener on the machine is assigned a port before the first pod is created."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def job(status: Object | None = None) -> JobBuilder:
     return JobBuilder().master().workers(1).status(status)
 
 
-def chosen(made: Plan) -> Object:
+def assigned(made: Plan) -> Object:
     assert made.status is not None
     ports: Object = made.status["ports"]
     return ports
@@ -38,49 +38,49 @@ def services(port: int) -> list[ServiceView]:
     return [view_service(one) for one in made]
 
 
-def test_the_declared_port_is_taken_while_it_is_free() -> None:
+def test_declared_port_is_assigned_while_it_is_free() -> None:
     made = decide(job(), settings=EMBEDDED)
-    assert chosen(made) == {"master-0": 23456}
-    assert (made.creates, made.deletes) == ((), ()), "the choice is on record before the first pod"
+    assert assigned(made) == {"master-0": 23456}
+    assert (made.creates, made.deletes) == ((), ()), "the port is recorded before the first pod is created"
     assert states(made) == [("Created", "True")]
 
 
-def test_a_port_of_the_users_own_that_is_taken_is_a_failure_like_any_other() -> None:
-    """No choice of ours could help, and nobody else would ever replace the pod."""
-    lost = pod("Worker", 23456).annotation(LISTEN_PORTS, "8080").failed(None).reason("PortTaken")
-    made = decide(job(status_with(23456)), lost, settings=EMBEDDED)
-    assert chosen(made) == {"master-0": 23456}
+def test_port_taken_for_another_port_is_a_failure() -> None:
+    """Another assigned port would not help, and the pod has to be replaced."""
+    taken = pod("Worker", 23456).annotation(LISTEN_PORTS, "8080").failed(None).reason("PortTaken")
+    made = decide(job(status_with(23456)), taken, settings=EMBEDDED)
+    assert assigned(made) == {"master-0": 23456}
     assert deleted(made) == ["digits-worker-0"]
     assert states(made)[-1] == ("Restarting", "True")
 
 
-def test_who_fails_at_a_port_of_its_own_has_not_lost_it() -> None:
+def test_failed_listener_keeps_its_assigned_port() -> None:
     made = decide(job(status_with(23456)), pod("Master", 23456).failed(137), settings=EMBEDDED)
-    assert chosen(made) == {"master-0": 23456}
+    assert assigned(made) == {"master-0": 23456}
     assert made.status is not None
     assert made.status["restarts"] == {"Master": 1}
 
 
-def test_a_template_that_was_copied_from_a_pod_does_not_say_what_ports_its_pods_were_made_for() -> None:
-    """They would be out of date at once, and for ever."""
+def test_ports_annotation_in_the_template_is_ignored() -> None:
+    """With it the pods would be outdated at once, and for ever."""
     copied = {**template(), "metadata": {"annotations": {"trainwright.dev/ports": "worker-0=1", "mine": "1"}}}
     builder = JobBuilder().workers(1, pod=copied).spec(elasticPolicy={"rdzvHost": "elsewhere"})
     made = child(decide(builder, settings=EMBEDDED), "digits-worker-0")
     assert made["metadata"]["annotations"] == {"mine": "1"}
 
 
-def test_the_next_free_port_is_taken_otherwise() -> None:
-    assert chosen(decide(job(), settings=EMBEDDED, taken={23456, 23457})) == {"master-0": 23458}
+def test_next_free_port_is_assigned_if_the_declared_one_is_taken() -> None:
+    assert assigned(decide(job(), settings=EMBEDDED, taken={23456, 23457})) == {"master-0": 23458}
 
 
-def test_a_port_outside_the_range_moves_into_it() -> None:
+def test_port_of_the_range_is_assigned_if_the_declared_one_is_outside_of_it() -> None:
     own = {"name": "pytorchjob-port", "containerPort": 80}
     builder = JobBuilder().master(pod=template(ports=[own]))
-    assert chosen(decide(builder, settings=EMBEDDED)) == {"master-0": 80}
-    assert chosen(decide(builder, settings=EMBEDDED, taken={80})) == {"master-0": 20000}
+    assert assigned(decide(builder, settings=EMBEDDED)) == {"master-0": 80}
+    assert assigned(decide(builder, settings=EMBEDDED, taken={80})) == {"master-0": 20000}
 
 
-def test_pods_and_services_are_made_for_the_chosen_port() -> None:
+def test_pods_and_services_have_the_assigned_port() -> None:
     made = decide(job(status_with(23460)), settings=EMBEDDED)
     master, worker = child(made, "digits-master-0"), child(made, "digits-worker-0")
     assert master["metadata"]["annotations"] == {
@@ -97,18 +97,18 @@ def test_pods_and_services_are_made_for_the_chosen_port() -> None:
 def test_a_running_job_keeps_its_port_although_the_node_reports_it_as_taken() -> None:
     running = [pod("Master", 23456).running(), pod("Worker", 23456).running()]
     first = decide(job(status_with(23456)), *running, services=services(23456), settings=EMBEDDED, taken={23456})
-    assert chosen(first) == {"master-0": 23456}
+    assert assigned(first) == {"master-0": 23456}
     assert first.deletes == ()
     assert decide(job(first.status), *running, services=services(23456), settings=EMBEDDED, taken={23456}).empty
 
 
-def test_a_port_that_was_taken_away_is_replaced_and_nothing_is_counted() -> None:
+def test_taken_port_is_replaced_and_no_restart_is_counted() -> None:
     builder = job(status_with(23456)).run_policy(backoffLimit=0)
-    lost = [pod("Master", 23456).failed(None).reason("PortTaken"), pod("Worker", 23456).running()]
-    first = decide(builder, *lost, services=services(23456), settings=EMBEDDED)
-    assert chosen(first) == {"master-0": 23457}
+    taken = [pod("Master", 23456).failed(None).reason("PortTaken"), pod("Worker", 23456).running()]
+    first = decide(builder, *taken, services=services(23456), settings=EMBEDDED)
+    assert assigned(first) == {"master-0": 23457}
     assert (first.creates, first.deletes, first.events) == ((), (), ())
-    second = decide(builder.status(first.status), *lost, services=services(23456), settings=EMBEDDED)
+    second = decide(builder.status(first.status), *taken, services=services(23456), settings=EMBEDDED)
     assert deleted(second) == ["digits-master-0", "digits-worker-0"]
     assert deleted(second, "services") == ["digits-master-0", "digits-worker-0"]
     assert events(second) == []
@@ -119,29 +119,29 @@ def test_a_port_that_was_taken_away_is_replaced_and_nothing_is_counted() -> None
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Never", "ExitCode"])
-def test_who_failed_because_a_peer_lost_its_port_is_not_to_blame(policy: str) -> None:
+def test_failure_after_the_port_of_a_peer_was_taken_is_not_counted(policy: str) -> None:
     builder = JobBuilder().master().workers(1, policy=policy).run_policy(backoffLimit=0).status(status_with(23456))
-    lost = [pod("Master", 23456).failed(None).reason("PortTaken"), pod("Worker", 23456).failed(1)]
-    first = decide(builder, *lost, services=services(23456), settings=EMBEDDED)
-    assert chosen(first) == {"master-0": 23457}
-    second = decide(builder.status(first.status), *lost, services=services(23456), settings=EMBEDDED)
+    taken = [pod("Master", 23456).failed(None).reason("PortTaken"), pod("Worker", 23456).failed(1)]
+    first = decide(builder, *taken, services=services(23456), settings=EMBEDDED)
+    assert assigned(first) == {"master-0": 23457}
+    second = decide(builder.status(first.status), *taken, services=services(23456), settings=EMBEDDED)
     assert deleted(second) == ["digits-master-0", "digits-worker-0"]
     assert events(second) == []
     assert second.status is None or "restarts" not in second.status
 
 
-def test_a_rank_that_has_finished_is_not_started_again_for_another_port() -> None:
+def test_finished_rank_is_not_started_again_for_another_port() -> None:
     done = [pod("Master", 23456).failed(None).reason("PortTaken"), pod("Worker", 23456).succeeded()]
     made = decide(job(status_with(23457)), *done, settings=EMBEDDED)
     assert deleted(made) == ["digits-master-0"]
 
 
-def test_the_search_goes_round_the_range() -> None:
-    lost = pod("Master", 20002).failed(None).reason("PortTaken")
-    assert chosen(decide(job(status_with(20002)), lost, settings=FEW, taken={20000})) == {"master-0": 20001}
+def test_search_for_a_free_port_continues_at_the_start_of_the_range() -> None:
+    taken = pod("Master", 20002).failed(None).reason("PortTaken")
+    assert assigned(decide(job(status_with(20002)), taken, settings=FEW, taken={20000})) == {"master-0": 20001}
 
 
-def test_without_a_free_port_the_job_waits_and_says_why() -> None:
+def test_job_without_a_free_port_waits_and_reports_it() -> None:
     made = decide(job(), settings=FEW, taken={23456, 20000, 20001, 20002})
     assert standing_events(made) == [
         (
@@ -151,7 +151,7 @@ def test_without_a_free_port_the_job_waits_and_says_why() -> None:
     ]
     assert made.requeue_at == at(5)
     assert made.creates == ()
-    assert chosen(decide(job(made.status), settings=FEW, taken={20000})) == {"master-0": 23456}
+    assert assigned(decide(job(made.status), settings=FEW, taken={20000})) == {"master-0": 23456}
 
 
 def test_a_job_that_waits_for_a_port_still_has_a_deadline() -> None:
@@ -161,10 +161,10 @@ def test_a_job_that_waits_for_a_port_still_has_a_deadline() -> None:
     assert states(late)[-1] == ("Failed", "True")
 
 
-def test_elastic_workers_listen_at_the_first_of_them() -> None:
+def test_first_elastic_worker_is_the_listener() -> None:
     builder = JobBuilder().workers(2).spec(elasticPolicy={"rdzvPort": 29400})
     first = decide(builder, settings=EMBEDDED, taken={29400})
-    assert chosen(first) == {"worker-0": 29401}
+    assert assigned(first) == {"worker-0": 29401}
     made = decide(builder.status(first.status), settings=EMBEDDED)
     assert dict(env(child(made, "digits-worker-1")))["PET_RDZV_ENDPOINT"] == "digits-worker-0:29401"
     zero, one = child(made, "digits-worker-0"), child(made, "digits-worker-1")
@@ -176,24 +176,24 @@ def test_elastic_workers_listen_at_the_first_of_them() -> None:
 def test_master_and_rendezvous_of_one_job_get_two_ports() -> None:
     builder = JobBuilder().master().workers(1).spec(elasticPolicy={})
     first = decide(builder, settings=EMBEDDED)
-    assert chosen(first) == {"master-0": 23456, "worker-0": 23457}
+    assert assigned(first) == {"master-0": 23456, "worker-0": 23457}
     second = decide(builder.status(first.status), settings=EMBEDDED)
-    assert created(second) == ["digits-master-0", "digits-worker-0"], "the choice stands"
+    assert created(second) == ["digits-master-0", "digits-worker-0"], "the assignment does not change"
     own = {"trainwright.dev/ports": "worker-0=23457"}
     assert child(second, "digits-worker-0", "Service")["metadata"]["annotations"] == own
 
 
-def test_nobody_listens_where_the_rendezvous_is_elsewhere() -> None:
+def test_job_with_an_external_rendezvous_has_no_listener() -> None:
     builder = JobBuilder().workers(1).spec(elasticPolicy={"rdzvHost": "etcd", "rdzvPort": 2379})
     made = decide(builder, settings=EMBEDDED)
     assert created(made) == ["digits-worker-0"]
     assert made.status is not None
     assert "ports" not in made.status
     there = decide(builder.status(made.status), PodBuilder("Worker", 0), settings=EMBEDDED)
-    assert deleted(there) == [], "it was made for no ports, and there are none"
+    assert deleted(there) == [], "no ports are assigned, and it was created without"
 
 
-def test_where_addresses_come_from_dns_no_port_is_chosen_and_none_can_be_lost() -> None:
+def test_no_port_is_assigned_with_cluster_dns() -> None:
     made = decide(job(), PodBuilder("Master").failed(None).reason("PortTaken"))
     assert made.status is not None
     assert "ports" not in made.status

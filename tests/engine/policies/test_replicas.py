@@ -1,4 +1,4 @@
-"""One pod and one service for every rank: no more, no less, and never somebody else's."""
+"""Every rank has one pod and one Service. Objects of other owners are not changed."""
 
 from tests.support.engine.planning import STARTED, all_services, created, decide, deleted, standing_events
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at, service, view_service
@@ -24,14 +24,14 @@ def test_scaling_down_deletes_the_last_ranks() -> None:
     assert made.status["replicaStatuses"]["Worker"]["active"] == 2
 
 
-def test_a_rank_that_failed_and_is_not_wanted_any_more_is_not_a_failure() -> None:
+def test_failed_rank_that_is_scaled_away_is_no_failure() -> None:
     made = decide(job(2).run_policy(backoffLimit=0), *workers(2), PodBuilder("Worker", 2).failed(1))
     assert deleted(made) == ["digits-worker-2"]
     assert made.status is not None
     assert made.status["conditions"][-1]["type"] == "Running"
 
 
-def test_no_replicas_means_none_and_decides_nothing() -> None:
+def test_role_with_0_replicas_has_no_pods_and_does_not_succeed() -> None:
     made = decide(job(0), *workers(1))
     assert deleted(made) == ["digits-worker-0"]
     assert created(made) == []
@@ -40,7 +40,7 @@ def test_no_replicas_means_none_and_decides_nothing() -> None:
     assert decide(JobBuilder().workers(0).status(made.status)).empty
 
 
-def test_a_rank_that_was_scaled_away_may_run_again() -> None:
+def test_rank_that_was_scaled_away_is_created_again() -> None:
     status = {**STARTED, "completedIndexes": {"Worker": "0-2"}}
     down = decide(JobBuilder().workers(4).master().status(status))
     assert created(down) == ["digits-master-0", "digits-worker-3"]
@@ -49,26 +49,26 @@ def test_a_rank_that_was_scaled_away_may_run_again() -> None:
     assert smaller.status["completedIndexes"] == {"Worker": "0-1"}
 
 
-def test_services_that_were_deleted_come_back() -> None:
+def test_deleted_services_are_created_again() -> None:
     made = decide(job(2), *workers(2), services=all_services(1, master=False))
     assert created(made) == []
     assert created(made, "Service") == ["digits-worker-1"]
 
 
-def test_a_pod_that_goes_is_waited_for() -> None:
-    going = PodBuilder("Worker", 0).running().terminating()
-    assert created(decide(job(1), going)) == []
+def test_pod_is_not_created_while_the_old_one_terminates() -> None:
+    terminating = PodBuilder("Worker", 0).running().terminating()
+    assert created(decide(job(1), terminating)) == []
     assert created(decide(job(1))) == ["digits-worker-0"]
 
 
-def test_a_child_is_known_by_its_name_whatever_its_rank_labels_say() -> None:
+def test_name_of_a_child_determines_its_rank() -> None:
     relabelled = PodBuilder("Worker", 0).running().label("training.kubeflow.org/replica-index", "7")
     made = decide(job(2), relabelled, PodBuilder("Worker", 1).metadata(name="digits-other"), PodBuilder("Chief", 0))
     assert deleted(made) == ["digits-other", "digits-chief-0"]
     assert created(made) == ["digits-worker-1"]
 
 
-def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
+def test_foreign_pod_of_the_same_name_is_left_alone_and_reported() -> None:
     without_owner = PodBuilder("Worker", 0).owner(None).metadata(labels={})
     of_other_job = PodBuilder("Worker", 0).owner("other-uid")
     of_other_job.object["metadata"]["ownerReferences"][0]["name"] = "other-job"
@@ -85,7 +85,7 @@ def test_a_foreign_pod_of_the_same_name_is_left_alone_and_told() -> None:
         assert made.requeue_at == at(5)
 
 
-def test_a_foreign_service_of_the_same_name_is_left_alone_and_told() -> None:
+def test_foreign_service_of_the_same_name_is_left_alone_and_reported() -> None:
     foreign = service("Worker", 0)
     foreign["metadata"] |= {"ownerReferences": [], "labels": {}}
     made = decide(job(1), services=[view_service(foreign)])
@@ -96,7 +96,7 @@ def test_a_foreign_service_of_the_same_name_is_left_alone_and_told() -> None:
     assert message.startswith('Resource "digits-worker-0" of Kind "Service" already exists')
 
 
-def test_children_of_a_predecessor_of_the_same_name_are_waited_for_silently() -> None:
+def test_children_of_a_former_job_of_the_same_name_are_waited_for_without_an_event() -> None:
     for old in (PodBuilder("Worker", 0).owner("older-uid"), PodBuilder("Worker", 0).owner(None).terminating()):
         made = decide(job(1), old)
         assert created(made) == []

@@ -1,4 +1,4 @@
-"""Failed pods: replaced, counted once, or fatal, as the restart policy says."""
+"""Failed pods are replaced and counted once, or fail the job, by their restart policy."""
 
 import pytest
 
@@ -20,14 +20,14 @@ def test_a_failed_pod_is_deleted_to_be_replaced(policy: str, code: int | None) -
     assert deleted(made) == ["digits-worker-1"]
     assert created(made) == ["digits-worker-0"]
     assert conditions(made)[-1] == ("Restarting", "True", "PyTorchJobRestarting", RESTARTING[2])
-    told = ("Warning", "PyTorchJobRestarting", "PyTorchJob digits is restarting because 1 Worker replica(s) failed.")
-    assert events(made)[-2:] == [RESTARTING, told]
+    event = ("Warning", "PyTorchJobRestarting", "PyTorchJob digits is restarting because 1 Worker replica(s) failed.")
+    assert events(made)[-2:] == [RESTARTING, event]
     assert made.status is not None
     assert made.status["restarts"] == {"Worker": 1}
     assert made.status["replacedPods"] == ["digits-worker-1-uid"]
 
 
-def test_it_is_created_again_when_the_failed_one_is_gone() -> None:
+def test_pod_is_created_again_when_the_failed_one_is_gone() -> None:
     status = {**STARTED, "restarts": {"Worker": 1}, "replacedPods": ["digits-worker-1-uid"]}
     made = decide(JobBuilder().workers(2).status(status), PodBuilder("Worker", 0).running())
     assert created(made) == ["digits-worker-1"]
@@ -36,7 +36,7 @@ def test_it_is_created_again_when_the_failed_one_is_gone() -> None:
     assert made.status["restarts"] == {"Worker": 1}
 
 
-def test_a_kill_between_counting_and_deleting_never_counts_twice() -> None:
+def test_failure_is_not_counted_twice_if_the_operator_is_killed_before_the_delete() -> None:
     status = {**STARTED, "restarts": {"Worker": 1}, "replacedPods": ["digits-worker-1-uid"]}
     made = decide(
         JobBuilder().workers(2).status(status), PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(1)
@@ -47,33 +47,33 @@ def test_a_kill_between_counting_and_deleting_never_counts_twice() -> None:
     assert RESTARTING not in events(made)
 
 
-def test_while_the_failed_pod_goes_there_is_nothing_to_do() -> None:
+def test_plan_is_empty_while_the_failed_pod_terminates() -> None:
     pods = (PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(1))
     first = decide(job("OnFailure"), *pods, services=all_services(master=False))
-    going = PodBuilder("Worker", 1).failed(1, finished=at(-9)).terminating()
+    terminating = PodBuilder("Worker", 1).failed(1, finished=at(-9)).terminating()
     second = decide(
         JobBuilder().workers(2, policy="OnFailure").status(first.status),
         PodBuilder("Worker", 0).running(),
-        going,
+        terminating,
         services=all_services(master=False),
     )
     third = decide(
         JobBuilder().workers(2, policy="OnFailure").status(second.status),
         PodBuilder("Worker", 0).running(),
-        going,
+        terminating,
         services=all_services(master=False),
     )
     assert states(second) == [("Created", "True"), ("Running", "True")]
     assert third.empty
 
 
-def test_restarts_by_the_kubelet_are_carried_over() -> None:
+def test_restarts_by_the_kubelet_are_added_to_the_count() -> None:
     made = decide(job("OnFailure"), PodBuilder("Worker", 1).failed(1, restarts=3))
     assert made.status is not None
     assert made.status["restarts"] == {"Worker": 4}
 
 
-def test_what_the_cluster_did_to_a_pod_is_not_counted() -> None:
+def test_disruption_is_not_counted() -> None:
     made = decide(job("OnFailure", backoffLimit=1), PodBuilder("Worker", 1).failed(None).reason("Evicted"))
     assert deleted(made) == ["digits-worker-1"]
     assert made.status is not None
@@ -82,7 +82,7 @@ def test_what_the_cluster_did_to_a_pod_is_not_counted() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 127])
-def test_a_program_that_ends_because_the_cluster_evicts_it_has_not_failed_for_good(code: int) -> None:
+def test_evicted_pod_with_a_permanent_exit_code_is_replaced(code: int) -> None:
     evicted = PodBuilder("Worker", 1).failed(code).condition("DisruptionTarget")
     made = decide(job("ExitCode", backoffLimit=1), evicted)
     assert deleted(made) == ["digits-worker-1"]
@@ -92,8 +92,8 @@ def test_a_program_that_ends_because_the_cluster_evicts_it_has_not_failed_for_go
 
 
 @pytest.mark.parametrize("policy", ["Never", "OnFailure", "ExitCode"])
-def test_a_rank_that_has_finished_cannot_fail_any_more(policy: str) -> None:
-    """Whatever somebody makes of its pod: nothing is told, counted or replaced, and nothing is left to do."""
+def test_finished_rank_cannot_fail(policy: str) -> None:
+    """Whatever happens to its pod: no event, no count, no replacement, and an empty plan."""
     builder = job(policy, backoffLimit=0).status({**STARTED, "completedIndexes": {"Worker": "1"}})
     pods = PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(1)
     first = decide(builder, *pods, services=all_services(master=False))
@@ -101,7 +101,7 @@ def test_a_rank_that_has_finished_cannot_fail_any_more(policy: str) -> None:
     assert decide(builder.status(first.status), *pods, services=all_services(master=False)).empty
 
 
-def test_a_worker_that_fails_beside_a_running_master() -> None:
+def test_failed_worker_beside_a_running_master() -> None:
     builder = JobBuilder().master().workers(2).status(STARTED)
     made = decide(builder, PodBuilder("Master").running(), PodBuilder("Worker", 1).failed(1))
     message = "PyTorchJob digits is restarting because 1 Worker replica(s) failed."
@@ -113,7 +113,7 @@ def test_a_worker_that_fails_beside_a_running_master() -> None:
     ]
 
 
-def test_never_fails_the_job() -> None:
+def test_restart_policy_never_fails_the_job() -> None:
     made = decide(job("Never"), PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).failed(3))
     message = "PyTorchJob digits is failed because 1 Worker replica(s) failed."
     assert conditions(made)[-1] == ("Failed", "True", "PyTorchJobFailed", message)
@@ -141,9 +141,7 @@ def test_a_permanent_exit_code_fails_the_job() -> None:
 
 @pytest.mark.parametrize("limits", [{}, {"backoffLimit": 0}, {"backoffLimit": 1}, {"activeDeadlineSeconds": 0}])
 @pytest.mark.parametrize("policy", ["OnFailure", "Never", "ExitCode"])
-def test_the_masters_success_wins_over_all_that_goes_wrong_at_the_same_time(
-    policy: str, limits: dict[str, int]
-) -> None:
+def test_success_of_the_master_takes_precedence_over_failures(policy: str, limits: dict[str, int]) -> None:
     builder = JobBuilder().master().workers(1, policy=policy).run_policy(**limits).status(STARTED)
     made = decide(builder, PodBuilder("Master").succeeded(), PodBuilder("Worker", 0).failed(1))
     assert states(made) == [("Created", "True"), ("Succeeded", "True")]
@@ -153,7 +151,7 @@ def test_the_masters_success_wins_over_all_that_goes_wrong_at_the_same_time(
 
 
 @pytest.mark.parametrize("policy", ["OnFailure", "Never", "ExitCode"])
-def test_deleting_a_pod_by_hand_is_no_failure(policy: str) -> None:
+def test_pod_that_a_user_deletes_is_not_counted_as_failed(policy: str) -> None:
     builder = job(policy, backoffLimit=0)
     pods = (PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).running().terminating())
     made = decide(builder, *pods, services=all_services(master=False))
@@ -163,7 +161,7 @@ def test_deleting_a_pod_by_hand_is_no_failure(policy: str) -> None:
     assert states(killed) == [("Created", "True"), ("Running", "True")]
 
 
-def test_the_first_role_that_fails_for_good_names_the_reason() -> None:
+def test_first_role_with_a_permanent_failure_gives_the_reason() -> None:
     builder = JobBuilder().master(policy="Never").workers(1, policy="Never").status(STARTED)
     made = decide(builder, PodBuilder("Master").failed(1), PodBuilder("Worker", 0).failed(1))
     message = "PyTorchJob digits is failed because 1 Master replica(s) failed."
@@ -173,12 +171,12 @@ def test_the_first_role_that_fails_for_good_names_the_reason() -> None:
     ]
 
 
-def test_two_failed_roles_are_both_told() -> None:
+def test_failures_of_two_roles_are_both_recorded() -> None:
     builder = JobBuilder().master().workers(1).status(STARTED)
     made = decide(builder, PodBuilder("Master").failed(1), PodBuilder("Worker", 0).failed(1))
-    told = [message for _, reason, message in events(made) if reason == "PyTorchJobRestarting"]
-    assert "job digits is restarting because Master replica(s) failed." in told
-    assert "job digits is restarting because Worker replica(s) failed." in told
+    messages = [message for _, reason, message in events(made) if reason == "PyTorchJobRestarting"]
+    assert "job digits is restarting because Master replica(s) failed." in messages
+    assert "job digits is restarting because Worker replica(s) failed." in messages
     assert conditions(made)[-1][3] == "job digits is restarting because Master replica(s) failed."
     assert made.status is not None
     assert made.status["restarts"] == {"Master": 1, "Worker": 1}

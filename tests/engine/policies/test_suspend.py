@@ -22,7 +22,7 @@ def running() -> Object:
     return made.status
 
 
-def test_a_job_that_is_suspended_from_birth_starts_nothing() -> None:
+def test_job_that_is_created_suspended_has_no_pods() -> None:
     made = decide(job().suspend())
     assert conditions(made) == [
         ("Created", "True", "PyTorchJobCreated", "PyTorchJob digits is created."),
@@ -35,7 +35,7 @@ def test_a_job_that_is_suspended_from_birth_starts_nothing() -> None:
     assert decide(job(made.status).suspend()).empty
 
 
-def test_suspending_takes_all_children_away_whatever_the_cleaning_policy() -> None:
+def test_suspending_deletes_all_children_whatever_the_clean_pod_policy() -> None:
     pods_and_done = [PodBuilder("Master").running(), PodBuilder("Worker", 0).succeeded()]
     made = decide(job(running()).suspend(), *pods_and_done, services=all_services(1), now=at(60))
     assert deleted(made) == ["digits-master-0", "digits-worker-0"]
@@ -49,14 +49,14 @@ def test_suspending_takes_all_children_away_whatever_the_cleaning_policy() -> No
     assert all("active" not in numbers for numbers in made.status["replicaStatuses"].values())
 
 
-def test_pods_that_go_one_by_one_are_not_worth_a_write_each() -> None:
+def test_status_is_not_written_for_each_pod_that_terminates() -> None:
     first = decide(job(running()).suspend(), *pods())
     assert first.status is not None
     assert first.status["replacedPods"] == ["digits-master-0-uid", "digits-worker-0-uid"]
     assert decide(job(first.status).suspend(), PodBuilder("Worker", 0).running().terminating()).empty
 
 
-def test_a_suspended_job_settles_when_its_pods_are_gone() -> None:
+def test_plan_of_a_suspended_job_is_empty_when_its_pods_are_gone() -> None:
     first = decide(job(running()).suspend(), *pods())
     gone = decide(job(first.status).suspend())
     assert gone.status is not None
@@ -80,7 +80,7 @@ def test_resuming_starts_again_from_the_beginning() -> None:
     assert states(back) == [("Created", "True"), ("Suspended", "False"), ("Running", "True")]
 
 
-def test_pods_of_the_run_before_mean_nothing_for_the_next_one() -> None:
+def test_outcomes_of_pods_from_before_the_suspension_do_not_count() -> None:
     suspended = decide(job(running()).suspend(), *pods(), now=at(60))
     ended = [
         PodBuilder("Master").succeeded(finished=at(50)).terminating(at(60)),
@@ -100,7 +100,7 @@ def test_a_finished_job_cannot_be_suspended() -> None:
     assert decide(job(done.status).suspend(), services=all_services(1)).empty
 
 
-def test_ports_are_given_back_while_a_job_is_suspended() -> None:
+def test_suspended_job_has_no_assigned_ports() -> None:
     first = decide(job(), settings=EMBEDDED)
     assert first.status is not None
     assert first.status["ports"] == {"master-0": 23456}

@@ -1,4 +1,4 @@
-"""The containers in which workers wait: the script run by real shells, and what they may do in a restricted pod."""
+"""The init containers in which workers wait: their script in real shells, and their security context."""
 
 import shutil
 import socket
@@ -18,15 +18,15 @@ from trainwright.objects import Object
 
 BUSYBOX = shutil.which("busybox")
 SHELLS = [["/bin/sh"], *([[BUSYBOX, "sh"]] if BUSYBOX else [])]
-"""The shell of this machine, and that of busybox where it is installed."""
+"""The shell of this machine, and that of busybox if it is installed."""
 
-BUSYBOX_ANSWER = r"""printf 'Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\n'
+BUSYBOX_SUCCESS = r"""printf 'Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\n'
 printf 'Name:\tdigits-master-0.team.svc.cluster.local\nAddress: 10.244.0.7\n\n'
 echo "** server can't find digits-master-0.svc.cluster.local: NXDOMAIN"
 exit 1"""
-"""What nslookup of busybox 1.35 says of a short name that one of the search domains knows."""
+"""The output of busybox 1.35's nslookup for a short name that one of the search domains has."""
 
-BUSYBOX_REFUSAL = r"""printf 'Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\n'
+BUSYBOX_FAILURE = r"""printf 'Server:\t\t10.96.0.10\nAddress:\t10.96.0.10:53\n\n'
 echo "** server can't find digits-master-0.team.svc.cluster.local: NXDOMAIN"
 exit 1"""
 
@@ -72,34 +72,34 @@ def run(tools: Path, text: str, shell: list[str] | None = None) -> subprocess.Co
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: Path(shell[0]).name)
-def test_a_name_that_getent_knows_is_found(tools: Path, shell: list[str]) -> None:
+def test_name_is_resolved_with_getent(tools: Path, shell: list[str]) -> None:
     install(tools, getent='echo "$@"')
     done = run(tools, script(max_tries=3), shell)
     assert (done.returncode, done.stdout) == (0, "hosts digits-master-0\n")
 
 
-def test_nslookup_is_believed_when_it_has_found_the_name_whatever_its_exit_code(tools: Path) -> None:
-    install(tools, nslookup=BUSYBOX_ANSWER)
+def test_name_is_resolved_with_nslookup_whatever_its_exit_code(tools: Path) -> None:
+    install(tools, nslookup=BUSYBOX_SUCCESS)
     done = run(tools, script(max_tries=3))
     assert done.returncode == 0
     assert "Address: 10.244.0.7" in done.stdout
     assert "waiting for master" not in done.stdout
 
 
-def test_nslookup_that_knows_no_name_is_asked_again(tools: Path) -> None:
-    install(tools, nslookup=BUSYBOX_REFUSAL)
+def test_failed_nslookup_is_retried(tools: Path) -> None:
+    install(tools, nslookup=BUSYBOX_FAILURE)
     done = run(tools, script(max_tries=2))
     assert (done.returncode, done.stdout) == (1, "waiting for master\n" * 2)
 
 
-def test_python_is_enough(tools: Path) -> None:
+def test_name_is_resolved_with_python(tools: Path) -> None:
     link(tools, "python3")
     assert run(tools, script(max_tries=1).replace("digits-master-0", "localhost")).returncode == 0
     assert run(tools, script(max_tries=1).replace("digits-master-0", "no.such.name.invalid")).returncode == 1
 
 
 @pytest.mark.parametrize(("port", "tool"), [(False, "getent"), (True, "bash")])
-def test_an_image_without_any_of_them_is_named_as_the_reason_at_once(tools: Path, port: bool, tool: str) -> None:
+def test_image_without_any_resolver_fails_at_once_with_the_reason(tools: Path, port: bool, tool: str) -> None:
     done = run(tools, script(max_tries=100, wait_for_port=port))
     assert done.returncode == 1
     assert done.stdout.startswith(f"this image has neither {tool} nor ")
@@ -107,13 +107,13 @@ def test_an_image_without_any_of_them_is_named_as_the_reason_at_once(tools: Path
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: Path(shell[0]).name)
-def test_it_waits_as_often_as_it_is_told_and_then_fails(tools: Path, shell: list[str]) -> None:
+def test_script_fails_after_the_maximum_number_of_tries(tools: Path, shell: list[str]) -> None:
     install(tools, getent="exit 2")
     done = run(tools, script(max_tries=3), shell)
     assert (done.returncode, done.stdout.splitlines()) == (1, ["waiting for master"] * 3)
 
 
-def test_it_goes_on_when_the_name_appears(tools: Path) -> None:
+def test_script_succeeds_as_soon_as_the_name_resolves(tools: Path) -> None:
     install(tools, getent=f'if [ -e "{tools}/there" ]; then exit 0; fi; : > "{tools}/there"; exit 2')
     done = run(tools, script(max_tries=5))
     assert (done.returncode, done.stdout.splitlines()) == (0, ["waiting for master"])
@@ -130,7 +130,7 @@ def listener() -> Iterator[int]:
 
 @pytest.fixture
 def closed() -> int:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -145,7 +145,7 @@ IMAGES = [(SHELLS[0], ("bash", "timeout")), (SHELLS[0], ("python3",)), *((shell,
 
 
 @pytest.mark.parametrize(("shell", "present"), IMAGES, ids=lambda names: names[0])
-def test_the_port_is_tried_for_real(
+def test_script_waits_for_the_port(
     tools: Path, shell: list[str], present: tuple[str, ...], listener: int, closed: int
 ) -> None:
     link(tools, *present)
@@ -157,12 +157,12 @@ def test_the_port_is_tried_for_real(
     ("usage", "arguments"),
     [("-w SEC  Timeout, -z  Zero-I/O mode", "-z -w 2 127.0.0.1 7"), ("nc [-wN] [-e PROG]", "-w 2 127.0.0.1 7 -e true")],
 )
-def test_netcat_is_called_as_it_wants_it(tools: Path, usage: str, arguments: str) -> None:
+def test_netcat_is_called_with_the_options_that_it_supports(tools: Path, usage: str, arguments: str) -> None:
     install(tools, nc=f'case "$*" in -h) echo "{usage}" >&2; exit 1 ;; esac; [ "$*" = "{arguments}" ]')
     assert run(tools, port_script(7)).returncode == 0
 
 
-def test_the_port_is_the_one_that_the_master_declares_or_was_given() -> None:
+def test_port_is_the_declared_or_the_assigned_one() -> None:
     port = {"name": "pytorchjob-port", "containerPort": 4711}
     builder = JobBuilder().master(pod=template(ports=[port])).workers(1)
     (container,) = waiting(builder, wait_for_port=True)
@@ -173,7 +173,7 @@ def test_the_port_is_the_one_that_the_master_declares_or_was_given() -> None:
     assert "/dev/tcp/digits-master-0/20001" in container["command"][2]
 
 
-# Who it runs as
+# The security context
 
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
@@ -185,7 +185,7 @@ RESTRICTED = {
 
 
 def secured(container: Object | None, pod: Object | None = None) -> Object | None:
-    """The security context of the waiting container in a pod that has these."""
+    """The security context of the init container in a pod with these."""
     made = template(**({"securityContext": container} if container else {}))
     if pod:
         made["spec"]["securityContext"] = pod
@@ -194,34 +194,34 @@ def secured(container: Object | None, pod: Object | None = None) -> Object | Non
     return context
 
 
-def test_a_pod_that_promises_nothing_leaves_the_waiting_container_as_upstreams() -> None:
+def test_init_container_of_a_pod_without_security_context_is_upstreams() -> None:
     assert secured(None) is None
     assert secured(None, {"fsGroup": 1000}) is None
     assert secured({"privileged": True, "capabilities": {"add": ["SYS_ADMIN"]}, "runAsUser": 0}) is None
 
 
-def test_what_the_training_container_promises_ours_promises_too() -> None:
+def test_init_container_has_the_security_context_of_the_main_container() -> None:
     assert secured(RESTRICTED) == RESTRICTED
     assert secured({**RESTRICTED, "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}) == RESTRICTED
 
 
-def test_a_pod_that_may_not_run_as_root_gets_somebody_to_run_as() -> None:
-    nobody = {"runAsUser": 65534}
-    assert secured(None, {"runAsNonRoot": True}) == nobody
-    assert secured({"runAsNonRoot": True}) == {"runAsNonRoot": True, **nobody}
-    assert secured(None, {"runAsNonRoot": True, "runAsUser": 7}) is None, "the pod says who"
+def test_init_container_of_a_non_root_pod_runs_as_a_user() -> None:
+    as_nobody = {"runAsUser": 65534}
+    assert secured(None, {"runAsNonRoot": True}) == as_nobody
+    assert secured({"runAsNonRoot": True}) == {"runAsNonRoot": True, **as_nobody}
+    assert secured(None, {"runAsNonRoot": True, "runAsUser": 7}) is None, "the pod has a user"
 
 
-def test_on_the_embedded_cluster_it_asks_for_nothing_that_nobody_enforces() -> None:
+def test_init_container_has_no_security_context_on_the_embedded_cluster() -> None:
     builder = JobBuilder().master().workers(1, pod=template(securityContext=RESTRICTED))
     (ours,) = waiting(builder.status({"ports": {"Master": 23456}}), settings=EMBEDDED)
     assert set(ours) == {"name", "image", "imagePullPolicy", "command"}
 
 
-# Containers of the administrator's own
+# Templates
 
 
-def test_a_template_replaces_ours() -> None:
+def test_template_replaces_the_default_init_container() -> None:
     text = """
     - name: init-pytorch
       image: {{.InitContainerImage}}
@@ -235,7 +235,7 @@ def test_a_template_replaces_ours() -> None:
     ]
 
 
-def test_names_that_the_pod_has_already_are_avoided() -> None:
+def test_init_containers_get_names_that_the_pod_does_not_have() -> None:
     pod = template()
     pod["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "a"}, {"name": "init-pytorch-2", "image": "b"}]
     builder = JobBuilder().master().workers(1, pod=pod)
@@ -245,6 +245,6 @@ def test_names_that_the_pod_has_already_are_avoided() -> None:
     assert names[2:] == ["pytorch-2", "pytorch-2-2"]
 
 
-def test_nobody_waits_where_it_is_switched_off_or_has_nobody_to_wait_for() -> None:
+def test_pod_without_peer_or_with_waiting_switched_off_has_no_init_container() -> None:
     assert waiting(settings=Settings(init_container=None)) == []
     assert waiting(JobBuilder().workers(1)) == []

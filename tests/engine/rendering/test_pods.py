@@ -1,4 +1,4 @@
-"""The pod of a rank: names, labels, owner, environment; the template is passed on as it is."""
+"""The pod of a rank: name, labels, owner and environment. The rest is the template."""
 
 import copy
 
@@ -54,13 +54,13 @@ def test_labels_of_all_generations_and_owner_are_upstreams() -> None:
     }
 
 
-def test_the_master_role_is_marked() -> None:
+def test_master_has_the_job_role_label() -> None:
     made = decide(JobBuilder().master().workers(1))
     assert child(made, "digits-master-0")["metadata"]["labels"]["training.kubeflow.org/job-role"] == "master"
     assert "training.kubeflow.org/job-role" not in child(made, "digits-worker-0")["metadata"]["labels"]
 
 
-def test_the_master_role_is_marked_in_all_generations() -> None:
+def test_master_has_the_job_role_labels_of_all_generations() -> None:
     labels = child(decide(JobBuilder().master()), "digits-master-0")["metadata"]["labels"]
     assert labels["job-role"] == labels["pytorch-job-role"] == "master"
 
@@ -72,7 +72,7 @@ def test_a_template_keeps_its_own_labels_of_earlier_generations() -> None:
     assert (labels["job-name"], labels["training.kubeflow.org/job-name"]) == ("mine", "digits")
 
 
-def test_without_a_master_the_first_worker_has_the_master_role() -> None:
+def test_first_worker_of_a_job_without_master_has_the_job_role_label() -> None:
     made = decide(JobBuilder().workers(2))
     assert child(made, "digits-worker-0")["metadata"]["labels"]["training.kubeflow.org/job-role"] == "master"
     assert "training.kubeflow.org/job-role" not in child(made, "digits-worker-1")["metadata"]["labels"]
@@ -95,14 +95,14 @@ def test_the_templates_metadata_is_copied_and_its_names_are_not() -> None:
     assert metadata["finalizers"] == ["example.com/keep"]
 
 
-def test_instructions_for_the_node_are_copied_from_the_job_and_nothing_else_is() -> None:
+def test_pod_gets_only_the_node_annotations_of_the_job() -> None:
     builder = JobBuilder().master().annotation("node.trainwright.dev/python", "/opt/python")
     builder.annotation("example.com/note", "private")
     metadata = child(decide(builder), "digits-master-0")["metadata"]
     assert metadata["annotations"] == {"node.trainwright.dev/python": "/opt/python"}
 
 
-def test_fields_that_nobody_knows_yet_reach_the_pod() -> None:
+def test_unknown_fields_of_the_template_are_passed_to_the_pod() -> None:
     pod = template(futureField={"deep": [1]}, env=[{"name": "A", "value": "1"}])
     pod["spec"]["resourceClaims2030"] = [{"name": "x"}]
     pod["spec"]["containers"].append({"name": "sidecar", "image": "s"})

@@ -1,4 +1,4 @@
-"""The service of a rank: headless, with every port of the training container under a name."""
+"""The Service of a rank: headless, with every port of the main container."""
 
 import pytest
 
@@ -46,9 +46,9 @@ def test_a_service_is_headless_and_selects_its_pod() -> None:
     ],
     ids=["order and protocol are kept", "ports without a name get one", "a number is listed once"],
 )
-def test_ports_of_the_container_become_ports_of_the_service(declared: list[Object], expected: list[Object]) -> None:
+def test_service_has_the_ports_of_the_container(declared: list[Object], expected: list[Object]) -> None:
     assert service_ports(declared) == [*expected, {"name": "pytorchjob-port", "port": 23456}]
 
 
-def test_the_default_number_without_a_name_gets_the_default_name() -> None:
+def test_unnamed_port_with_the_default_number_gets_the_default_name() -> None:
     assert service_ports([{"containerPort": 23456}]) == [{"name": "pytorchjob-port", "port": 23456}]

@@ -1,4 +1,4 @@
-"""A job that cannot be run fails at once, says which field is wrong, and is cleaned up like any other."""
+"""An invalid job fails at once, with the field and the reason, and is cleaned up like any other."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -33,7 +33,7 @@ def broken() -> JobBuilder:
     return JobBuilder().master().run_policy(backoffLimit="many")
 
 
-def test_it_fails_with_the_field_and_the_reason() -> None:
+def test_invalid_job_fails_with_the_field_and_the_reason() -> None:
     made = refused(broken().raw())
     assert conditions(made) == [
         ("Created", "True", "PyTorchJobCreated", "PyTorchJob digits is created."),
@@ -44,17 +44,17 @@ def test_it_fails_with_the_field_and_the_reason() -> None:
     assert made.status["completionTime"] == "2026-11-15T04:00:00Z"
 
 
-def test_it_is_told_once() -> None:
+def test_failed_validation_is_recorded_once() -> None:
     made = refused(broken().raw())
     assert refused(broken().status(made.status).raw()).empty
 
 
-def test_jobs_that_go_or_are_not_ours_are_not_judged() -> None:
+def test_terminating_and_foreign_jobs_are_not_validated() -> None:
     assert refused(broken().metadata(deletionTimestamp="2026-11-15T04:00:00Z").raw()).empty
     assert refused(broken().run_policy(managedBy="kueue.x-k8s.io/multikueue").raw()).empty
 
 
-def test_a_status_that_cannot_be_read_is_written_anew() -> None:
+def test_unreadable_status_is_replaced() -> None:
     made = refused({**JobBuilder().master().raw(), "status": {"conditions": "none"}})
     assert [kind for kind, *_ in conditions(made)] == ["Created", "Failed"]
 
@@ -63,7 +63,7 @@ def test_a_status_that_cannot_be_read_is_written_anew() -> None:
     ("policy", "gone"),
     [("None", []), ("Running", ["digits-master-0"]), ("All", ["digits-master-0", "digits-worker-0"])],
 )
-def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_as_it_says(policy: str, gone: list[str]) -> None:
+def test_running_job_that_becomes_invalid_is_cleaned_up_by_its_policy(policy: str, gone: list[str]) -> None:
     pods = (PodBuilder("Master").running(), PodBuilder("Worker", 0).succeeded())
     edited = broken().run_policy(cleanPodPolicy=policy).status(STARTED)
     made = refused(edited.raw(), *pods, services=all_services(1))
@@ -72,14 +72,14 @@ def test_a_running_job_that_is_edited_into_a_broken_one_is_cleaned_up_as_it_says
     assert made.creates == ()
 
 
-def test_it_goes_when_its_time_after_the_end_is_over() -> None:
+def test_invalid_job_is_deleted_after_its_ttl() -> None:
     made = refused(broken().run_policy(ttlSecondsAfterFinished=60).raw())
     assert (made.delete_job, made.requeue_at) == (False, at(60))
     again = broken().run_policy(ttlSecondsAfterFinished=60).status(made.status).raw()
     assert refused(again, now=at(60)).delete_job
 
 
-def test_a_job_that_succeeded_before_it_was_broken_stays_so() -> None:
+def test_succeeded_job_that_becomes_invalid_stays_succeeded() -> None:
     verdict = {"type": "Succeeded", "status": "True", "lastTransitionTime": "2026-11-15T04:00:00Z"}
     status = {**STARTED, "conditions": [*STARTED["conditions"], verdict], "completionTime": "2026-11-15T04:00:00Z"}
     made = refused(broken().run_policy(ttlSecondsAfterFinished=60).status(status).raw())
@@ -88,7 +88,7 @@ def test_a_job_that_succeeded_before_it_was_broken_stays_so() -> None:
 
 
 @given(specs | junk, statuses | junk)
-def test_a_job_however_broken_is_planned_for(spec: Any, status: Any) -> None:
+def test_any_malformed_job_can_be_planned(spec: Any, status: Any) -> None:
     raw = {**JobBuilder().raw(), "spec": spec, "status": status}
     pods = (PodBuilder("Master").running().pod(), PodBuilder("Worker", 0).failed(1).pod())
     try:
