@@ -29,8 +29,8 @@ def read(value: Any, type_: type[T], path: str) -> T:
 def problem_with(value: Any, type_: type[Any], path: str) -> FieldError | None:
     try:
         read(value, type_, path)
-    except InvalidJob as refused:
-        return refused.errors[0]
+    except InvalidJob as error:
+        return error.errors[0]
     return None
 
 

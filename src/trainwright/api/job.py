@@ -10,10 +10,10 @@ from trainwright.api.decoding import is_readable, read
 from trainwright.api.defaults import complete_replicas, complete_run_policy, main_container
 from trainwright.api.errors import InvalidJob
 from trainwright.api.kinds import KINDS, OPERATOR, Kind, ReplicaSpecs, Role
-from trainwright.api.legacy import deprecations, misreadings
+from trainwright.api.legacy import deprecations, value_warnings
 from trainwright.api.parsing import parse
 from trainwright.api.types import EarlierRunPolicy, JobStatus, ReplicaSpec, RunPolicy
-from trainwright.api.validation import unworkable
+from trainwright.api.validation import fatal_errors
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.paths import value_at
@@ -84,7 +84,7 @@ def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
     kind = kinds[raw["kind"]]
     manifest = parse(raw, kind)
     replicas = complete_replicas(manifest.replicas, kind)
-    errors = unworkable(manifest, replicas, kind)
+    errors = fatal_errors(manifest, replicas, kind)
     if errors and not is_managed_elsewhere(raw):
         raise InvalidJob(errors)
     run_policy = complete_run_policy(manifest.run_policy, manifest.earlier_run_policy)
@@ -95,7 +95,7 @@ def read_job(raw: Object, kinds: Mapping[str, Kind] = KINDS) -> Job:
         run_policy=run_policy,
         replicas=_replicas(replicas, kind),
         fields=kind.complete(manifest.fields, replicas),
-        warnings=(*deprecations(manifest, kind), *misreadings(run_policy)),
+        warnings=(*deprecations(manifest, kind), *value_warnings(run_policy)),
     )
 
 

@@ -63,7 +63,7 @@ def deprecations(manifest: Manifest, kind: Kind) -> Iterator[str]:
     yield from kind.deprecations(manifest.fields)
 
 
-def misreadings(policy: RunPolicy) -> Iterator[str]:
+def value_warnings(policy: RunPolicy) -> Iterator[str]:
     """Warnings about values that admission rejects and upstream's operator treats as another value."""
     value = policy.clean_pod_policy
     if value is not None and value not in CLEAN_POD_POLICIES:

@@ -67,8 +67,8 @@ class _Reader:
     def read(self, value: Any, type_: type[T], path: str) -> T | None:
         try:
             return read(value, type_, path)
-        except InvalidJob as refused:
-            self.errors += refused.errors
+        except InvalidJob as error:
+            self.errors += error.errors
             return None
 
 

@@ -1,6 +1,6 @@
 """Validation of jobs, with upstream's rules and upstream's messages.
 
-Admission uses `validate`. The operator uses `unworkable`, which has fewer rules: defaults fill in a missing number of
+Admission uses `validate`. The operator uses `fatal_errors`, which has fewer rules: defaults fill in a missing number of
 replicas, upstream's operator runs jobs with an unknown cleanPodPolicy, and `kubectl scale` may set the workers of a
 running job to 0.
 """
@@ -36,13 +36,13 @@ def validate(raw: Object, kind: Kind, old: Object | None = None) -> list[FieldEr
     return [*_changed(raw, old), *(error for error in errors if error not in before)]
 
 
-def unworkable(manifest: Manifest, completed: ReplicaSpecs, kind: Kind) -> list[FieldError]:
+def fatal_errors(manifest: Manifest, completed: ReplicaSpecs, kind: Kind) -> list[FieldError]:
     """The errors that make it impossible to run the job. `completed` are its replicas with defaults."""
     errors = [*_name(manifest), *_scheduling(manifest), *_roles_and_fields(manifest, kind)]
     for key, replica in completed.items():
         path = f"spec.{kind.replicas_field}[{key}]"
         errors += [*_role(key, path, kind), *_template(key, replica, path, kind)]
-        errors += [*_exact_number(key, replica, path, kind)] or [*_workable_number(replica, path)]
+        errors += [*_exact_number(key, replica, path, kind)] or [*_number_in_range(replica, path)]
         errors += _restart_policy(replica, path)
     return [*errors, *_child_names(manifest, completed, kind)]
 
@@ -50,14 +50,14 @@ def unworkable(manifest: Manifest, completed: ReplicaSpecs, kind: Kind) -> list[
 def _errors_of(raw: Object, kind: Kind) -> list[FieldError]:
     try:
         manifest = parse(raw, kind)
-    except InvalidJob as refused:
-        return list(refused.errors)
+    except InvalidJob as error:
+        return list(error.errors)
     errors = [*_name(manifest), *_managed_by(manifest), *_clean_pod_policy(manifest), *_scheduling(manifest)]
     errors += _roles_and_fields(manifest, kind)
     for key, replica in manifest.replicas.items():
         path = f"spec.{kind.replicas_field}[{key}]"
         errors += [*_role(key, path, kind), *_template(key, replica, path, kind)]
-        errors += [*_admitted_number(key, replica, path, kind)] or [*_workable_number(replica, path)]
+        errors += [*_admitted_number(key, replica, path, kind)] or [*_number_in_range(replica, path)]
         errors += _restart_policy(replica, path)
     return [*errors, *_child_names(manifest, manifest.replicas, kind)]
 
@@ -158,7 +158,7 @@ def _exact_number(key: str, replica: ReplicaSpec, path: str, kind: Kind) -> Iter
         yield forbidden(f"{path}.replicas", f"must be {role.exactly}")
 
 
-def _workable_number(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:
+def _number_in_range(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:
     number = replica.replicas or 0
     if number < 0:
         yield invalid(f"{path}.replicas", number, "should be a non-negative integer")

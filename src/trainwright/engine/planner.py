@@ -86,7 +86,7 @@ def _run(facts: Facts, builder: PlanBuilder) -> None:
         adoption.adopt(facts, builder)
         complete = extra_objects.ensure(facts, builder, states)
         replicas.bring_up(facts, builder, admitted=complete and gang.admits(facts))
-        status.judge(facts, builder, states, postponed)
+        status.set_conditions(facts, builder, states, postponed)
     if is_finished(builder.status):
         builder.drop_changes_to_children()
         cleanup.clean_up(facts, builder)

@@ -56,7 +56,7 @@ def count(facts: Facts, builder: PlanBuilder) -> dict[str, RoleState]:
     return states
 
 
-def judge(
+def set_conditions(
     facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState], postponed: Mapping[Rank, datetime]
 ) -> None:
     """Sets the conditions of a job that has not succeeded."""
@@ -65,7 +65,7 @@ def judge(
     if not postponed and facts.framework.is_running(facts.job, states):
         builder.set_condition(RUNNING, facts.texts.running)
     for role in facts.framework.failing_roles(facts.job, states):
-        _judge_failures(facts, builder, role, len(states[role].failed), waiting=bool(postponed))
+        _set_failure_conditions(facts, builder, role, len(states[role].failed), waiting=bool(postponed))
 
 
 def _without_effect(facts: Facts) -> Iterator[str]:
@@ -80,7 +80,7 @@ def _without_effect(facts: Facts) -> Iterator[str]:
         yield from extra_objects.unavailable(facts)
 
 
-def _judge_failures(facts: Facts, builder: PlanBuilder, role: str, failed: int, *, waiting: bool) -> None:
+def _set_failure_conditions(facts: Facts, builder: PlanBuilder, role: str, failed: int, *, waiting: bool) -> None:
     texts = facts.texts
     if facts.job.replicas[role].restart_policy == "Never":
         builder.finish(FAILED, texts.role_failed, role=role, failed=failed)

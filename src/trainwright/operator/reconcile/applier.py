@@ -91,7 +91,7 @@ class Applier:
         return tuple(result.failure for result in results if result.failure)
 
     def _record_events(self, job: Object, results: list[WriteResult]) -> list[WriteResult]:
-        """Comes before the next step, which may raise."""
+        """Called before the next step, which may raise."""
         for result in results:
             if result.event:
                 self._events.record(job, result.event)
