@@ -115,9 +115,9 @@ def test_operator_has_the_same_messages_as_admission() -> None:
     builder.replica("Worker", 1, pod=template(name="main", image=""))
     with pytest.raises(InvalidJob) as refused:
         builder.job()
-    told = sorted(map(str, refused.value.errors))
-    assert told == sorted(errors(builder))
-    assert len(told) == 7
+    messages = sorted(map(str, refused.value.errors))
+    assert messages == sorted(errors(builder))
+    assert len(messages) == 7
 
 
 def test_admission_rejects_an_impossible_number_of_pods() -> None:
@@ -391,9 +391,9 @@ def test_wrong_types_are_named_with_their_field(spec: Any, message: str) -> None
 def test_spec_that_is_nested_too_deeply_is_rejected(levels: int) -> None:
     raw = JobBuilder().master().raw()
     raw["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["volumes"] = nested(levels)
-    told = [str(error) for error in validate(raw, PYTORCH)]
-    assert told in ([], ['spec: Invalid value: "dict": must not be nested deeper than 100 levels'])
-    assert bool(told) == (levels > 100 - len(["spec", "pytorchReplicaSpecs", "Master", "template", "spec"]))
+    messages = [str(error) for error in validate(raw, PYTORCH)]
+    assert messages in ([], ['spec: Invalid value: "dict": must not be nested deeper than 100 levels'])
+    assert bool(messages) == (levels > 100 - len(["spec", "pytorchReplicaSpecs", "Master", "template", "spec"]))
 
 
 @given(specs_of(hostile) | hostile, hostile, hostile, hostile)
