@@ -57,3 +57,17 @@ def test_port_is_taken_if_the_pod_failed_with_its_assigned_port() -> None:
     assert not found_its_port_taken(pod, 23457)
     assert not found_its_port_taken(pod, None)
     assert not found_its_port_taken(PodBuilder("Master").failed(1).annotation(LISTEN_PORTS, "23456").pod(), 23456)
+
+
+def test_every_port_of_a_child_counts() -> None:
+    job = JobBuilder().master().workers(1).spec(elasticPolicy={}).job()
+    pod = PodBuilder("Worker").annotation(PORTS, "master-0=1,worker-0=2").pod()
+    worker = Rank("Worker", 0)
+    changed = [is_outdated(job, PyTorch(), worker, pod.metadata, {MASTER: 1, worker: port}) for port in (2, 3)]
+    assert changed == [False, True]
+
+
+def test_a_child_without_ports_is_outdated_if_it_should_have_some() -> None:
+    metadata = PodBuilder("Violin", 1, job="ninth", kind=ORCHESTRA).pod().metadata
+    assert is_outdated(CONCERT, Orchestra(), VIOLIN, metadata, {VIOLIN: 1})
+    assert not is_outdated(CONCERT, Orchestra(), VIOLIN, metadata, {Rank("Violin", 0): 1})

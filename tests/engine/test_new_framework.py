@@ -1,11 +1,11 @@
 """A fictitious framework that uses everything that a framework can declare: one row and one class."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
 from tests.support.engine.planning import child, created, deleted, manifests, states
-from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, stored
+from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, service, stored, view_service
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from trainwright.api.crd import render_crd
 from trainwright.api.errors import InvalidJob
@@ -13,10 +13,11 @@ from trainwright.api.job import Job, read_job
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan, read_extra
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.assigned_ports import PORTS
-from trainwright.engine.framework import Framework, PodShape
+from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, Framework, PodShape, RoleState
 from trainwright.engine.plan import PODS_WAVE
 from trainwright.engine.ranks import Rank
 from trainwright.objects import Object
+from trainwright.objects.resources import CONFIG_MAPS
 
 EXTRAS = [
     ("ConfigMap", "ninth-score"),
@@ -293,3 +294,127 @@ def test_a_framework_that_declares_nothing_gets_plain_pods() -> None:
     assert "env" not in manifests(made)[0]["spec"]["containers"][0]
     assert made.status is not None
     assert "ports" not in made.status
+
+
+def test_pods_that_still_run_when_the_job_succeeds_count_as_succeeded() -> None:
+    started = decide(job()).status
+    made = decide(job().status(started), seat("Conductor").running(), seat("Violin", 0).succeeded())
+    assert made.status is not None
+    assert made.status["replicaStatuses"] == {"Conductor": {"succeeded": 1}, "Violin": {"succeeded": 1}}
+
+
+def test_every_child_names_the_field_that_it_comes_from() -> None:
+    fields = {(one.resource.kind, one.name): one.job_field for one in decide(job()).creates}
+    assert fields["ConfigMap", "ninth-score"] == "spec.orchestraReplicaSpecs[Conductor]"
+    assert fields["Pod", "ninth-violin-0"] == "spec.orchestraReplicaSpecs[Violin].template"
+    assert fields["Service", "ninth-violin-0"] == "spec.orchestraReplicaSpecs[Violin].template"
+
+
+def test_pods_and_services_are_needed_and_announced() -> None:
+    children = [one for one in decide(job()).creates if one.wave == PODS_WAVE]
+    assert {(one.needed, one.with_event) for one in children} == {(True, True)}
+    assert {one.needed for one in decide(job()).creates} == {True}
+
+
+class Archive(Orchestra):
+    """Keeps its score in a ConfigMap that is deleted on suspend or on finish alone, each with an event."""
+
+    def __init__(self, *, suspend: bool, finish: bool, verb: str) -> None:
+        self.score = ExtraResource(
+            resource=CONFIG_MAPS,
+            correction=Correction.UPDATE,
+            deleted_on_suspend=suspend,
+            deleted_on_finish=finish,
+            events_for=frozenset({verb}),
+        )
+        self.extra_resources = (self.score,)
+
+    def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
+        return [ExtraObject(of=self.score, name="score", content={"data": {}}, job_field="spec")]
+
+
+@pytest.mark.parametrize(("suspend", "finish"), [(True, False), (False, True)])
+@pytest.mark.parametrize("verb", ["create", "delete"])
+def test_an_object_says_when_it_is_deleted_and_which_events_report_it(suspend: bool, finish: bool, verb: str) -> None:
+    archive = {"orchestra": Archive(suspend=suspend, finish=finish, verb=verb)}
+    first = plan(job().job(), Observed(), Settings(), NOW, frameworks=archive)
+    (create,) = (one for one in first.creates if one.resource == CONFIG_MAPS)
+    assert create.with_event == (verb == "create")
+    present = Observed(extras=(read_extra(stored(create.render(), "score-uid")),))
+    done = {**(first.status or {}), "conditions": [{"type": "Succeeded", "status": "True"}]}
+    for builder, goes in ((job().suspend(), suspend), (job().status(done), finish)):
+        deletes = plan(builder.job(), present, Settings(), NOW, frameworks=archive).deletes
+        assert [(delete.name, delete.with_event) for delete in deletes] == [("score", verb == "delete")] * goes
+
+
+def test_an_update_keeps_labels_and_owners_of_others() -> None:
+    first = decide(job())
+    score, *others = extras_of(first)
+    another = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    score["data"] = {}
+    score["metadata"]["labels"]["mine"] = "1"
+    score["metadata"]["ownerReferences"].append(another)
+    (replace,) = decide(job().status(first.status), extras=[score, *others]).replaces
+    assert replace.body["metadata"]["labels"]["mine"] == "1"
+    assert replace.body["metadata"]["ownerReferences"][1:] == [another]
+
+
+def test_mounts_are_added_to_those_of_the_template() -> None:
+    mount = {"name": "own", "mountPath": "/own"}
+    template = {"spec": {"containers": [{"name": "conductor", "image": "a", "volumeMounts": [mount]}]}}
+    conductor = child(decide(job().replica("Conductor", pod=template)), "ninth-conductor")
+    assert [one["name"] for one in conductor["spec"]["containers"][0]["volumeMounts"]] == ["own", "score"]
+
+
+def started_on_one_machine() -> Object:
+    status = decide(job(), settings=EMBEDDED).status
+    assert status is not None
+    return status
+
+
+def test_pods_and_services_without_their_ports_are_replaced_on_one_machine() -> None:
+    builder = job().status(started_on_one_machine())
+    children = Observed(
+        tuple(one.pod() for one in (seat("Conductor").running(), playing("Violin", 0), playing("Violin", 1))),
+        tuple(view_service(service("Violin", index, job="ninth", kind=ORCHESTRA)) for index in range(2)),
+    )
+    made = plan(builder.job(), children, EMBEDDED, NOW, frameworks={"orchestra": Orchestra()})
+    assert deleted(made) == ["ninth-conductor", "ninth-violin-0", "ninth-violin-1"]
+    assert deleted(made, "services") == ["ninth-violin-0", "ninth-violin-1"]
+
+
+def test_an_outdated_pod_that_failed_does_not_hide_a_real_failure() -> None:
+    outdated = seat("Violin", 0).failed(1)
+    failed = seat("Violin", 1).failed(1).annotation(PORTS, "violin-1=20000")
+    made = decide(job().status(started_on_one_machine()), outdated, failed, settings=EMBEDDED)
+    assert made.status is not None
+    assert made.status["conditions"][-1]["message"] == "OrchestraJob ninth is out of tune: 1 Violin failed."
+
+
+def test_a_pod_without_its_ports_has_not_lost_its_port() -> None:
+    lost = seat("Violin", 1).failed(None).reason("PortTaken").annotation("node.trainwright.dev/listen-ports", "20000")
+    status = started_on_one_machine()
+    made = decide(job().status(status), lost, settings=EMBEDDED)
+    assert made.status is not None
+    assert made.status["ports"] == status["ports"]
+    assert deleted(made) == ["ninth-violin-1"]
+
+
+def test_all_failed_pods_of_a_role_are_counted() -> None:
+    started = decide(job()).status
+    made = decide(job().status(started), seat("Violin", 0).failed(1), seat("Violin", 1).failed(1))
+    assert made.status is not None
+    assert made.status["replicaStatuses"]["Violin"] == {"failed": 2}
+    assert made.status["conditions"][-1]["message"] == "OrchestraJob ninth is out of tune: 2 Violin failed."
+
+
+def test_the_verbs_of_a_resource_follow_from_what_is_done_with_its_objects() -> None:
+    verbs = {one.resource.kind: one.verbs for one in Orchestra.extra_resources}
+    assert verbs == {
+        "ConfigMap": ("create", "update"),
+        "ServiceAccount": ("create",),
+        "Role": ("create", "update"),
+        "RoleBinding": ("create", "update"),
+    }
+    assert Archive(suspend=True, finish=False, verb="delete").score.verbs == ("create", "update", "delete")
+    assert Archive(suspend=False, finish=True, verb="delete").score.verbs == ("create", "update", "delete")

@@ -44,7 +44,7 @@ def is_outdated(
     own_port_only: bool = False,
 ) -> bool:
     """True if a port with which the child was created has changed. `own_port_only`: it does not use those of peers."""
-    text = child.annotations.get(PORTS, "")
+    text = child.annotations.get(PORTS)
     if not text:
         return rank in ports if own_port_only else any(peer in ports for peer in framework.peers(job, rank))
     entries = (entry.rpartition("=") for entry in text.split(","))

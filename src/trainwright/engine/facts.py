@@ -32,8 +32,8 @@ class PodStates:
     deleted: Mapping[Rank, Pod] = field(default_factory=dict)
     """Unfinished pods that a user or the cluster deletes. Pods that the operator deletes because of their ports are not
     included."""
-    just_completed: Mapping[Rank, Pod] = field(default_factory=dict)
-    """Succeeded pods that are not recorded in the status yet."""
+    just_completed: frozenset[Rank] = frozenset()
+    """Ranks whose success is not recorded in the status yet."""
     completed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """By role, the indexes that have succeeded, whether their pods still exist or not."""
 
@@ -140,7 +140,7 @@ def _assess_pods(
     active: dict[Rank, Pod] = {}
     failed: dict[Rank, Pod] = {}
     deleted: dict[Rank, Pod] = {}
-    just_completed: dict[Rank, Pod] = {}
+    just_completed: set[Rank] = set()
     completed = {role: set(indexes) for role, indexes in recorded.items()}
     for rank, pod in children.pods.ranked.items():
         is_replaced = pod.metadata.uid in replaced
@@ -154,7 +154,7 @@ def _assess_pods(
             if not is_replaced:
                 completed[rank.role].add(rank.index)
                 if job.replicas[rank.role].role.completes:
-                    just_completed[rank] = pod
+                    just_completed.add(rank)
         elif ports is not None and is_outdated(job, framework, rank, pod.metadata, ports):
             continue
         elif outcome is PodOutcome.DELETED:
@@ -164,7 +164,11 @@ def _assess_pods(
         ):
             failed[rank] = pod
     return PodStates(
-        active, failed, deleted, just_completed, {role: frozenset(indexes) for role, indexes in completed.items()}
+        active,
+        failed,
+        deleted,
+        frozenset(just_completed),
+        {role: frozenset(indexes) for role, indexes in completed.items()},
     )
 
 

@@ -114,7 +114,6 @@ class Framework:
     """The resources of everything that `extra_objects` may declare."""
 
     def texts(self, job: Job) -> Texts:
-        _ = job
         return _TEXTS
 
     def decider(self, job: Job) -> str:
@@ -131,27 +130,22 @@ class Framework:
 
     def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
         """The extra objects of a running job."""
-        _ = job, states
         return ()
 
     def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
         """Called once for each plan that creates pods: compute here what all pods have in common."""
-        _ = job, addresses
         return lambda _: PodShape()
 
     def listeners(self, job: Job) -> dict[Rank, int]:
         """The ranks that listen for their peers, with the declared port of each."""
-        _ = job
         return {}
 
     def peers(self, job: Job, rank: Rank) -> Iterable[Rank]:
         """The listeners whose ports are in the environment of this rank's pod."""
-        _ = rank
         return self.listeners(job)
 
     def waits_for(self, job: Job, rank: Rank) -> Rank | None:
         """The peer whose name must resolve before this pod starts."""
-        _ = job, rank
         return None
 
     # The state of a job
@@ -166,7 +160,6 @@ class Framework:
 
     def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
         """The roles whose failed pods restart or fail the job, in the order of evaluation."""
-        _ = job
         return [role for role, state in states.items() if state.failed]
 
 

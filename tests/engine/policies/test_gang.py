@@ -233,3 +233,24 @@ def test_existing_pods_are_kept_while_the_group_is_pending() -> None:
     made = with_group(job(), group(phase="Pending"), VOLCANO, *pods)
     assert deleted(made) == ["digits-worker-9"]
     assert created(made) == []
+
+
+def test_the_group_blames_its_policy_and_is_announced_when_it_is_deleted_alone() -> None:
+    (create,) = decide(job(), settings=VOLCANO).creates
+    assert (create.job_field, create.with_event) == ("spec.runPolicy.schedulingPolicy", False)
+    (delete,) = with_group(job().suspend(), group()).deletes
+    assert (delete.resource.kind, delete.with_event) == (KIND, True)
+
+
+def test_a_group_that_is_being_deleted_already_is_not_reported() -> None:
+    present = group()
+    present["metadata"]["deletionTimestamp"] = "2026-11-15T04:00:00Z"
+    made = with_group(job().suspend(), present)
+    assert not made.deletes
+    assert "JobTerminated" not in {reason for _, reason, _ in events(made)}
+
+
+def test_pods_wait_although_the_group_of_another_owner_was_let_in() -> None:
+    foreign = group()
+    foreign["metadata"]["ownerReferences"][0]["uid"] = "another"
+    assert created(with_group(job(), foreign)) == []

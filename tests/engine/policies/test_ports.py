@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.engine.planning import child, created, decide, deleted, env, events, standing_events, states
+from tests.support.engine.planning import STARTED, child, created, decide, deleted, env, events, standing_events, states
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at, service, template, view_service
 from trainwright.engine import EMBEDDED, Addressing, Plan, ServiceView, Settings
 from trainwright.objects import Object
@@ -198,3 +198,17 @@ def test_no_port_is_assigned_with_cluster_dns() -> None:
     assert made.status is not None
     assert "ports" not in made.status
     assert made.status["restarts"] == {"Master": 1}
+
+
+def test_a_pod_that_lost_its_port_is_no_failure_while_no_other_is_free() -> None:
+    status = {**(decide(job(), settings=FEW).status or {}), "ports": {"master-0": 20000}}
+    lost = pod("Master", 20000).failed(None).reason("PortTaken")
+    made = decide(job(status), lost, settings=FEW, taken={20000, 20001, 20002})
+    assert standing_events(made)[0][0] == "NoFreePort"
+    assert made.status is None or "Restarting" not in {kind for kind, _ in states(made)}
+
+
+def test_where_addresses_come_from_dns_an_annotation_about_ports_means_nothing() -> None:
+    made = decide(job(STARTED), pod("Master", 1).failed(1), PodBuilder("Worker").running())
+    assert deleted(made) == ["digits-master-0"]
+    assert states(made)[-1] == ("Restarting", "True")

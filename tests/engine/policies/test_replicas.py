@@ -102,3 +102,11 @@ def test_children_of_a_former_job_of_the_same_name_are_waited_for_without_an_eve
         assert created(made) == []
         assert standing_events(made) == []
         assert made.requeue_at == at(5)
+
+
+def test_pods_that_cannot_be_created_yet_cause_no_warning_about_their_template() -> None:
+    pod = {"spec": {"restartPolicy": "Always", "containers": [{"name": "pytorch", "image": "a"}]}}
+    foreign, orphan = PodBuilder("Worker", 0).owner("another"), PodBuilder("Worker", 1).owner(None)
+    made = decide(JobBuilder().workers(2, pod=pod).status(STARTED), foreign, orphan)
+    assert created(made) == []
+    assert "SetPodTemplateRestartPolicy" not in {event.reason for event in made.events}

@@ -248,3 +248,10 @@ def test_init_containers_get_names_that_the_pod_does_not_have() -> None:
 def test_pod_without_peer_or_with_waiting_switched_off_has_no_init_container() -> None:
     assert waiting(settings=Settings(init_container=None)) == []
     assert waiting(JobBuilder().workers(1)) == []
+
+
+def test_restrictions_are_those_of_the_main_container_wherever_it_stands() -> None:
+    main = {"name": "pytorch", "image": "a", "securityContext": {"allowPrivilegeEscalation": False}}
+    pod = {"spec": {"containers": [{"name": "sidecar", "image": "b"}, main]}}
+    (container,) = waiting(JobBuilder().master().workers(1, pod=pod))
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False}

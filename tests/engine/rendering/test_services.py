@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.engine.planning import child, decide
+from tests.support.engine.planning import child, decide, env
 from tests.support.objects.jobs import JobBuilder, template
 from trainwright.objects import Object
 
@@ -52,3 +52,11 @@ def test_service_has_the_ports_of_the_container(declared: list[Object], expected
 
 def test_unnamed_port_with_the_default_number_gets_the_default_name() -> None:
     assert service_ports([{"containerPort": 23456}]) == [{"name": "pytorchjob-port", "port": 23456}]
+
+
+def test_ports_are_those_of_the_main_container_wherever_it_stands() -> None:
+    main = {"name": "pytorch", "image": "a", "ports": [{"name": "pytorchjob-port", "containerPort": 29500}]}
+    pod = {"spec": {"containers": [{"name": "sidecar", "image": "b"}, main]}}
+    made = decide(JobBuilder().master(pod=pod).workers(1))
+    assert child(made, "digits-master-0", "Service")["spec"]["ports"] == [{"name": "pytorchjob-port", "port": 29500}]
+    assert ("MASTER_PORT", "29500") in env(child(made, "digits-worker-0"))

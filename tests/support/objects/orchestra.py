@@ -15,6 +15,7 @@ from trainwright.engine.framework import (
     ROLE_BINDING,
     SERVICE_ACCOUNT,
     ExtraObject,
+    ExtraResource,
     Framework,
     PodShape,
     RoleState,
@@ -50,7 +51,7 @@ TEXTS = Texts(
 
 
 class Orchestra(Framework):
-    extra_resources = (CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
+    extra_resources: tuple[ExtraResource, ...] = (CONFIG_MAP, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
 
     def texts(self, job: Job) -> Texts:
         return TEXTS
@@ -110,4 +111,5 @@ class Orchestra(Framework):
         return 0 in states["Violin"].completed
 
     def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
-        return [role for role in ("Violin", "Conductor") if states[role].failed]
+        order = [role.name for role in reversed(job.kind.roles) if role.completes]
+        return [role for role in order if states[role].failed]

@@ -38,7 +38,6 @@ class PyTorch(Framework):
 
     def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
         """An elastic job with metrics has a HorizontalPodAutoscaler, which scales its workers."""
-        _ = states
         elastic = job.own_fields(PyTorchFields).elastic_policy
         if elastic is None or elastic.metrics is None:
             return

@@ -17,7 +17,7 @@ def clean_up(facts: Facts, builder: PlanBuilder) -> None:
     policy = facts.job.run_policy.clean_pod_policy
     if policy != "None":
         _delete_children(facts, builder, only_unfinished=policy == "Running")
-    extra_objects.remove(facts, builder, on_finish=True)
+    extra_objects.remove(facts, builder, suspended=False)
     _expire(facts, builder)
 
 

@@ -32,10 +32,10 @@ def ensure(facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState]) 
     return not blocked
 
 
-def remove(facts: Facts, builder: PlanBuilder, *, on_suspend: bool = False, on_finish: bool = False) -> None:
+def remove(facts: Facts, builder: PlanBuilder, *, suspended: bool) -> None:
     """For a suspended or finished job."""
     for present, resource in _controlled(facts):
-        if (on_suspend and resource.deleted_on_suspend) or (on_finish and resource.deleted_on_finish):
+        if resource.deleted_on_suspend if suspended else resource.deleted_on_finish:
             gang.report_removal(facts, builder, present)
             _delete(builder, resource, present)
 

@@ -11,14 +11,10 @@ _SIGNALS = 128
 
 def is_replaceable(facts: Facts, rank: Rank, pod: Pod) -> bool:
     replica = facts.job.replicas[rank.role]
-    match replica.restart_policy:
-        case "OnFailure" | "Always":
-            return True
-        case "ExitCode":
-            code = exit_code(pod, replica.container)
-            return code is None or code >= _SIGNALS or is_disrupted(pod)
-        case _:
-            return False
+    if replica.restart_policy == "ExitCode":
+        code = exit_code(pod, replica.container)
+        return code is None or code >= _SIGNALS or is_disrupted(pod)
+    return replica.restart_policy in {"OnFailure", "Always"}
 
 
 def is_excused(facts: Facts, pod: Pod) -> bool:

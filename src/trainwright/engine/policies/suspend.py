@@ -14,7 +14,7 @@ def suspend(facts: Facts, builder: PlanBuilder) -> None:
         builder.delete(PODS, pod.metadata)
     for service in facts.children.services.controlled:
         builder.delete(SERVICES, service.metadata)
-    extra_objects.remove(facts, builder, on_suspend=True)
+    extra_objects.remove(facts, builder, suspended=True)
     for status in (builder.status.get("replicaStatuses") or {}).values():
         status.pop("active", None)
     _reset(facts, builder)
