@@ -1,22 +1,26 @@
 """A fictitious framework that uses everything that a framework can declare: one row and one class."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 
 from tests.support.engine.planning import child, created, deleted, manifests, states
+from tests.support.objects.flutes import FLUTE
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, service, stored, view_service
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from trainwright.api.crd import render_crd
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import Job, read_job
-from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan, read_extra
+from trainwright.api.kinds import Role
+from trainwright.engine import EMBEDDED, InitContainer, Observed, Plan, Settings, plan, read_extra
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.assigned_ports import PORTS
 from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, Framework, PodShape, RoleState
 from trainwright.engine.plan import PODS_WAVE
 from trainwright.engine.ranks import Rank
 from trainwright.objects import Object
+from trainwright.objects.node_annotations import LISTEN_PORTS
 from trainwright.objects.resources import CONFIG_MAPS
 
 EXTRAS = [
@@ -125,12 +129,12 @@ def test_extra_object_is_updated_when_its_content_changes() -> None:
     first = decide(job())
     builder = job().status(first.status)
     made = decide(builder, seat("Conductor").running(), playing("Violin", 1), extras=extras_of(first))
-    (replace,) = made.replaces
-    assert (replace.resource.kind, replace.name) == ("ConfigMap", "ninth-score")
-    assert replace.body["data"] == {"playing": "ninth-violin-1\n"}
-    assert replace.body["metadata"]["resourceVersion"] == "1"
-    assert replace.body["metadata"]["uid"] == "ninth-score-ConfigMap"
-    assert replace.body["metadata"]["labels"]["app"] == "ninth"
+    (update,) = made.replaces
+    assert (update.resource.kind, update.name) == ("ConfigMap", "ninth-score")
+    assert update.body["data"] == {"playing": "ninth-violin-1\n"}
+    assert update.body["metadata"]["resourceVersion"] == "1"
+    assert update.body["metadata"]["uid"] == "ninth-score-ConfigMap"
+    assert update.body["metadata"]["labels"]["app"] == "ninth"
     assert not made.deletes
 
 
@@ -139,10 +143,10 @@ def test_update_keeps_fields_that_are_not_declared() -> None:
     score, *others = extras_of(first)
     score |= {"immutable": False, "data": {"playing": "wrong"}}
     score["metadata"] |= {"annotations": {"mine": "1"}, "finalizers": ["mine"]}
-    (replace,) = decide(job().status(first.status), extras=[score, *others]).replaces
-    assert (replace.body["immutable"], replace.body["data"]) == (False, {"playing": ""})
-    assert replace.body["metadata"]["annotations"] == {"mine": "1"}
-    assert replace.body["metadata"]["finalizers"] == ["mine"]
+    (update,) = decide(job().status(first.status), extras=[score, *others]).replaces
+    assert (update.body["immutable"], update.body["data"]) == (False, {"playing": ""})
+    assert update.body["metadata"]["annotations"] == {"mine": "1"}
+    assert update.body["metadata"]["finalizers"] == ["mine"]
 
 
 def test_extra_object_without_correction_is_not_changed() -> None:
@@ -354,9 +358,9 @@ def test_an_update_keeps_labels_and_owners_of_others() -> None:
     score["data"] = {}
     score["metadata"]["labels"]["mine"] = "1"
     score["metadata"]["ownerReferences"].append(another)
-    (replace,) = decide(job().status(first.status), extras=[score, *others]).replaces
-    assert replace.body["metadata"]["labels"]["mine"] == "1"
-    assert replace.body["metadata"]["ownerReferences"][1:] == [another]
+    (update,) = decide(job().status(first.status), extras=[score, *others]).replaces
+    assert update.body["metadata"]["labels"]["mine"] == "1"
+    assert update.body["metadata"]["ownerReferences"][1:] == [another]
 
 
 def test_mounts_are_added_to_those_of_the_template() -> None:
@@ -418,3 +422,59 @@ def test_the_verbs_of_a_resource_follow_from_what_is_done_with_its_objects() -> 
     }
     assert Archive(suspend=True, finish=False, verb="delete").score.verbs == ("create", "update", "delete")
     assert Archive(suspend=False, finish=True, verb="delete").score.verbs == ("create", "update", "delete")
+
+
+def test_what_the_server_omits_or_fills_in_is_no_difference() -> None:
+    first = decide(job())
+    score, account, role, binding = extras_of(first)
+    binding["subjects"][0]["apiGroup"] = ""
+    assert not decide(job().status(first.status), extras=[score, account, role, binding]).replaces
+    archive = {"orchestra": Archive(suspend=True, finish=True, verb="create")}
+    present = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {**score["metadata"], "name": "score"}}
+    made = plan(job().job(), Observed(extras=(read_extra(present),)), Settings(), NOW, frameworks=archive)
+    assert not made.replaces
+
+
+def test_an_update_brings_annotations_back() -> None:
+    class Annotated(Archive):
+        def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
+            return [replace(one, annotations={"tempo": "allegro"}) for one in super().extra_objects(job, states)]
+
+    frameworks = {"orchestra": Annotated(suspend=True, finish=True, verb="create")}
+    first = plan(job().job(), Observed(), Settings(), NOW, frameworks=frameworks)
+    score = stored(next(one.render() for one in first.creates if one.resource == CONFIG_MAPS), "u")
+    assert score["metadata"].pop("annotations") == {"tempo": "allegro"}
+    made = plan(job().job(), Observed(extras=(read_extra(score),)), Settings(), NOW, frameworks=frameworks)
+    assert [one.body["metadata"]["annotations"] for one in made.replaces] == [{"tempo": "allegro"}]
+
+
+@pytest.mark.parametrize("field", ["serviceAccountName", "serviceAccount"])
+def test_a_service_account_of_the_template_stands(field: str) -> None:
+    template = {"spec": {"containers": [{"name": "conductor", "image": "a"}], field: "own"}}
+    spec = child(decide(job().replica("Conductor", pod=template)), "ninth-conductor")["spec"]
+    assert spec[field] == "own"
+    assert "ninth-conductor" not in spec.values()
+
+
+def test_a_pod_waits_by_name_for_a_peer_without_a_port() -> None:
+    class Patient(Orchestra):
+        def waits_for(self, job: Job, rank: Rank) -> Rank | None:
+            return Rank("Conductor", 0) if rank.role == "Violin" else None
+
+    settings = Settings(init_container=InitContainer(wait_for_port=True))
+    made = plan(job().job(), Observed(), settings, NOW, frameworks={"orchestra": Patient()})
+    (waiting,) = child(made, "ninth-violin-0")["spec"]["initContainers"]
+    assert "getent hosts ninth-conductor" in waiting["command"][2]
+
+
+def test_a_role_without_index_has_exactly_one_replica() -> None:
+    with pytest.raises(ValueError, match="FluteJob: Player has no index, so it must have exactly one replica"):
+        replace(FLUTE, roles=(Role("Player", indexed=False),))
+
+
+def test_the_port_of_a_rank_that_the_job_has_lost_is_not_assigned_again() -> None:
+    status = {**started_on_one_machine(), "ports": {"violin-0": 4711, "violin-1": 20000, "violin-2": 20001}}
+    lost = seat("Violin", 1).failed(None).reason("PortTaken").annotation(PORTS, "violin-1=20000")
+    made = decide(job().status(status), lost.annotation(LISTEN_PORTS, "20000"), settings=EMBEDDED)
+    assert made.status is not None
+    assert made.status["ports"] == {"violin-0": 4711, "violin-1": 20002}

@@ -30,7 +30,8 @@ from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.requests import Request, Response
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects import Object
-from trainwright.objects.resources import EVENTS, NAMESPACES, PODS
+from trainwright.objects.metadata import controller_reference
+from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS
 from trainwright.operator import Operator
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
@@ -279,6 +280,28 @@ async def test_deleted_job_leaves_nothing_in_memory(client: Client, real_namespa
         operator._applier._standing.first(key, ("uid", JobEvent("Warning", "Trouble", "of some kind")))
         await client.delete(PYTORCH.resource, "patient", namespace=real_namespace)
         await eventually(lambda: remembered(operator), lambda keys: not keys)
+
+
+async def test_extra_object_without_label_of_a_finished_job_is_deleted(client: Client, real_namespace: str) -> None:
+    """Another operator, or an earlier version of this one, created it without the label."""
+    job = await submit(client, JobBuilder("done", namespace=real_namespace).workers(1))
+    succeeded = {"type": "Succeeded", "status": "True", "reason": "PyTorchJobSucceeded", "message": "done"}
+    status = {"conditions": [succeeded], "completionTime": "2026-11-15T04:00:00Z"}
+    await client.replace(PYTORCH.resource, {**job, "status": status}, subresource="status")
+    target = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "done"}
+    metadata = {"name": "done", "namespace": real_namespace, "ownerReferences": [controller_reference(job)]}
+    spec = {"scaleTargetRef": target, "maxReplicas": 2}
+    autoscaler = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
+    foreign = {**autoscaler, "metadata": {"name": "foreign", "namespace": real_namespace}}
+    for one in (autoscaler, foreign):
+        await client.create(AUTOSCALERS, one)
+
+    async def left() -> list[str]:
+        found = await client.list(AUTOSCALERS, namespace=real_namespace)
+        return [one["metadata"]["name"] for one in found.items]
+
+    async with running_operator(client, namespace=real_namespace):
+        assert await eventually(left, lambda names: len(names) == 1) == ["foreign"]
 
 
 async def test_stopped_operator_has_recorded_all_events(client: Client, real_namespace: str) -> None:

@@ -5,12 +5,13 @@ of its first pod; that form is still read.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
 
 from trainwright.api.job import Job
 from trainwright.engine.framework import Framework
 from trainwright.engine.pod_outcome import PORT_TAKEN
 from trainwright.engine.ranks import Rank
-from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.node_annotations import LISTEN_PORTS
 from trainwright.objects.pods import Pod
@@ -19,52 +20,53 @@ PORTS = "trainwright.dev/ports"
 """On children: the ports with which they were created. A child is outdated if one of them has changed since."""
 
 
+@dataclass(frozen=True, slots=True)
+class AssignedPorts:
+    """Without listeners where the declared ports are used: then there are no ports, and no child is outdated."""
+
+    listeners: Mapping[Rank, int]
+    """The ranks that listen, with the port that each declares."""
+    by_rank: Mapping[Rank, int]
+    """The assigned ports, without those of ranks that are no listeners any more."""
+    keys: Mapping[str, Rank]
+    """The listeners by their keys, those of earlier versions included."""
+
+    @classmethod
+    def read(cls, job: Job, framework: Framework) -> Self:
+        listeners = framework.listeners(job)
+        written = (job.raw.get("status") or {}).get("ports") or {}
+        earlier = {rank.role: rank for rank in listeners if rank.index == 0}
+        keys = earlier | {key_of(job, rank): rank for rank in listeners}
+        return cls(listeners, {rank: written[key] for key, rank in keys.items() if key in written}, keys)
+
+    def get(self, rank: Rank) -> int | None:
+        return self.by_rank.get(rank)
+
+    def is_outdated(self, child: ObjectMeta, used: Iterable[Rank]) -> bool:
+        """True if a port with which the child was created has changed. `used`: the ranks whose ports it needs."""
+        text = child.annotations.get(PORTS)
+        if not text:
+            return any(rank in self.by_rank for rank in used)
+        entries = (entry.rpartition("=") for entry in text.split(","))
+        return any(
+            number.isdecimal() and key in self.keys and self.by_rank.get(self.keys[key]) != int(number)
+            for key, _, number in entries
+        )
+
+    def is_lost(self, rank: Rank, pod: Pod) -> bool:
+        """True if another program listens on the port that was assigned to the pod."""
+        given = pod.metadata.annotations.get(LISTEN_PORTS)
+        return pod.status.reason == PORT_TAKEN and rank in self.by_rank and given == str(self.by_rank[rank])
+
+
+NO_PORTS = AssignedPorts({}, {}, {})
+
+
 def key_of(job: Job, rank: Rank) -> str:
     """The key of the rank in `status.ports` and in annotations."""
     return job.child_name(rank.role, rank.index).removeprefix(f"{job.name}-")
 
 
-def read_ports(job: Job, framework: Framework, status: Object) -> dict[Rank, int]:
-    """The ports in the status, without those of ranks that are no listeners any more."""
-    return _by_rank(job, framework.listeners(job), status.get("ports") or {})
-
-
-def format_ports(job: Job, ports: Mapping[Rank, int], ranks: Iterable[Rank]) -> str:
+def format_ports(job: Job, ports: AssignedPorts, ranks: Iterable[Rank]) -> str:
     """The ports of these ranks in the format of the annotation `PORTS`."""
-    return ",".join(f"{key_of(job, rank)}={ports[rank]}" for rank in ranks if rank in ports)
-
-
-def is_outdated(
-    job: Job,
-    framework: Framework,
-    rank: Rank,
-    child: ObjectMeta,
-    ports: Mapping[Rank, int],
-    *,
-    own_port_only: bool = False,
-) -> bool:
-    """True if a port with which the child was created has changed. `own_port_only`: it does not use those of peers."""
-    text = child.annotations.get(PORTS)
-    if not text:
-        return rank in ports if own_port_only else any(peer in ports for peer in framework.peers(job, rank))
-    entries = (entry.rpartition("=") for entry in text.split(","))
-    written = {key: int(number) for key, _, number in entries if number.isdecimal()}
-    return any(ports.get(peer) != port for peer, port in _by_rank(job, framework.listeners(job), written).items())
-
-
-def found_its_port_taken(pod: Pod, port: int | None) -> bool:
-    """True if another program listens on the port that was assigned to the pod."""
-    return (
-        pod.status.reason == PORT_TAKEN and port is not None and pod.metadata.annotations.get(LISTEN_PORTS) == str(port)
-    )
-
-
-def _by_rank(job: Job, listeners: Iterable[Rank], written: Mapping[str, int]) -> dict[Rank, int]:
-    found = {}
-    for rank in listeners:
-        port = written.get(key_of(job, rank))
-        if port is None and rank.index == 0:
-            port = written.get(rank.role)
-        if port is not None:
-            found[rank] = port
-    return found
+    return ",".join(f"{key_of(job, rank)}={ports.by_rank[rank]}" for rank in ranks if rank in ports.by_rank)

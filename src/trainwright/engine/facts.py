@@ -6,7 +6,7 @@ from datetime import datetime
 
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses
-from trainwright.engine.assigned_ports import found_its_port_taken, is_outdated, read_ports
+from trainwright.engine.assigned_ports import NO_PORTS, AssignedPorts
 from trainwright.engine.children import Children, classify
 from trainwright.engine.conditions import is_finished
 from trainwright.engine.framework import Framework
@@ -47,8 +47,7 @@ class Facts:
     now: datetime
     texts: Texts
     children: Children
-    ports: Mapping[Rank, int]
-    """The assigned ports of the job; empty if the declared ports are used."""
+    ports: AssignedPorts
     group_restart: bool
     """Whether all pods are replaced when one fails."""
     replaced: frozenset[str]
@@ -59,12 +58,8 @@ class Facts:
     expected to fail."""
 
     @property
-    def host_ports(self) -> bool:
-        return self.settings.addressing is Addressing.HOST_PORTS
-
-    @property
     def addresses(self) -> Addresses:
-        return Addresses(self.job, self.ports)
+        return Addresses(self.job, self.ports.by_rank)
 
     @property
     def group_restarting(self) -> bool:
@@ -85,11 +80,11 @@ def assess(job: Job, observed: Observed, settings: Settings, framework: Framewor
     children = classify(job, observed)
     group_restart = restarts_as_group(job, settings)
     replaced = frozenset(status.get("replacedPods") or ())
-    ports: Mapping[Rank, int] = {}
+    ports = NO_PORTS
     pods = PodStates()
     if not (is_finished(status) or job.run_policy.suspend or job.problem):
         if settings.addressing is Addressing.HOST_PORTS:
-            ports = read_ports(job, framework, status)
+            ports = AssignedPorts.read(job, framework)
         restarted = group_restart and bool(replaced) and not (children.pods.controlled or children.pods.orphans)
         if not group_restart or restarted:
             replaced &= {pod.metadata.uid for pod in children.pods.controlled}
@@ -98,7 +93,7 @@ def assess(job: Job, observed: Observed, settings: Settings, framework: Framewor
             children,
             framework,
             recorded=_recorded(job, {} if restarted else status.get("completedIndexes") or {}),
-            ports=ports if settings.addressing is Addressing.HOST_PORTS else None,
+            ports=ports,
             replaced=replaced,
             group_restarting=group_restart and bool(replaced),
         )
@@ -132,11 +127,11 @@ def _assess_pods(
     framework: Framework,
     *,
     recorded: Mapping[str, frozenset[int]],
-    ports: Mapping[Rank, int] | None,
+    ports: AssignedPorts,
     replaced: frozenset[str],
     group_restarting: bool,
 ) -> PodStates:
-    """`recorded` are the indexes that have succeeded according to the status. `ports` is None if none are assigned."""
+    """`recorded` are the indexes that have succeeded according to the status."""
     active: dict[Rank, Pod] = {}
     failed: dict[Rank, Pod] = {}
     deleted: dict[Rank, Pod] = {}
@@ -155,13 +150,11 @@ def _assess_pods(
                 completed[rank.role].add(rank.index)
                 if job.replicas[rank.role].role.completes:
                     just_completed.add(rank)
-        elif ports is not None and is_outdated(job, framework, rank, pod.metadata, ports):
+        elif ports.is_outdated(pod.metadata, framework.peers(job, rank)):
             continue
         elif outcome is PodOutcome.DELETED:
             deleted[rank] = pod
-        elif not (
-            is_replaced or group_restarting or (ports is not None and found_its_port_taken(pod, ports.get(rank)))
-        ):
+        elif not (is_replaced or group_restarting or ports.is_lost(rank, pod)):
             failed[rank] = pod
     return PodStates(
         active,

@@ -18,6 +18,7 @@ from trainwright.engine.framework import ExtraResource, Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.policies.extra_objects import available_resources
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.deduplicator import Deduplicator
 from trainwright.kube.controller.event_recorder import EventRecorder
@@ -151,6 +152,10 @@ class Operator:
             # Our watches may lag behind the writes of the previous leader. Without a fresh list we would count the
             # failures again that it has counted.
             await self._controller.relist()
+        try:
+            await self._applier.label_extra_objects(self._namespace)
+        except (ApiError, Unreachable) as error:
+            log.warning("extra objects of finished jobs that lack the label %s may stay: %s", JOB_NAME, error)
         self.ready.set()
         for job in self._caches.all_jobs():
             self._enqueue_job(job)
@@ -227,6 +232,7 @@ class Operator:
             self._enqueue_job(job)
         if before is not None and self.ready.is_set() and _was_deleted(before, after):
             self._observer.job_deleted(self._kinds[before["kind"]], before)
+            self._caches.forget_claims(before["metadata"]["uid"])
 
     def _on_child_change(self, before: Child | None, after: Child | None) -> None:
         child = after or before

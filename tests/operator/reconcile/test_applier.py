@@ -465,13 +465,33 @@ async def test_pods_wait_for_the_objects_that_they_need(world: World) -> None:
     assert await world.pods() == []
 
 
-async def test_rejected_object_that_pods_do_not_need_stops_no_create(world: World) -> None:
+async def test_name_conflict_of_an_object_that_pods_do_not_need_stops_no_create(world: World) -> None:
+    await watching(world, CONFIG_MAP)
+    foreign = extra_object(world, CONFIG_MAPS, "job-config")
+    del foreign["metadata"]["ownerReferences"]
+    await world.client.create(CONFIG_MAPS, foreign)
+    wanted = replace(creation(extra_object(world, CONFIG_MAPS, "job-config")), needed=False)
+    failures = await world.applier.apply(
+        PYTORCH, world.job, Plan(creates=(wanted, creation(world.pod("job-worker-0"))))
+    )
+    assert len(failures) == 1
+    assert await world.pods() == ["job-worker-0"]
+
+
+async def test_invalid_object_stops_creates_even_if_pods_do_not_need_it(world: World) -> None:
     await watching(world, CONFIG_MAP)
     broken = replace(creation(extra_object(world, CONFIG_MAPS, "job-config", data={"not a key": "1"})), needed=False)
     plan = Plan(creates=(broken, creation(world.pod("job-worker-0"))))
     with pytest.raises(InvalidChild):
         await world.applier.apply(PYTORCH, world.job, plan)
-    assert await world.pods() == ["job-worker-0"]
+    assert await world.pods() == []
+
+
+async def test_update_that_changes_nothing_is_a_failure(world: World) -> None:
+    await watching(world, CONFIG_MAP)
+    stored = await world.client.create(CONFIG_MAPS, extra_object(world, CONFIG_MAPS, "job-config", data={"a": "1"}))
+    (failure,) = await world.apply(replaces=(Replace(CONFIG_MAPS, "job-config", stored),))
+    assert failure == "ConfigMap job-config: the API server keeps nothing of an update"
 
 
 async def test_update_replaces_an_object_only_in_the_observed_version(world: World) -> None:

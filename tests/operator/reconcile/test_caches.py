@@ -83,10 +83,10 @@ def test_extra_objects_are_found_by_owner_and_by_the_label_with_the_jobs_name() 
 
 def test_object_that_no_watch_shows_is_observed_until_its_job_is_forgotten() -> None:
     caches = Caches(KINDS)
-    caches.claim("team/digits", read_extra(extra(SERVICE_ACCOUNTS, "digits-launcher", {})))
+    caches.claim(JOB.uid, read_extra(extra(SERVICE_ACCOUNTS, "digits-launcher", {})))
     (found,) = caches.observe(JOB, taken_ports=frozenset()).extras
     assert (found.kind, found.metadata.name) == ("ServiceAccount", "digits-launcher")
-    caches.forget_claims("team/digits")
+    caches.forget_claims(JOB.uid)
     assert caches.observe(JOB, taken_ports=frozenset()).extras == ()
 
 

@@ -99,6 +99,8 @@ class Kind:
     roles_by_label: dict[str, Role] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if unnamed := [role.name for role in self.roles if not role.indexed and role.exactly != 1]:
+            raise ValueError(f"{self.name}: {unnamed[0]} has no index, so it must have exactly one replica")
         object.__setattr__(self, "roles_by_label", {role.label: role for role in self.roles})
 
     @property

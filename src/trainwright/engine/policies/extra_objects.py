@@ -116,19 +116,26 @@ def _labels(facts: Facts, wanted: ExtraObject) -> dict[str, str]:
     return {**wanted.labels, OPERATOR_NAME: facts.job.kind.controller, JOB_NAME: facts.job.name}
 
 
-def _patch(builder: PlanBuilder, wanted: ExtraObject, present: ExtraView) -> None:
+def _differing(wanted: ExtraObject, present: ExtraView) -> Object:
+    """What the present object lacks. The API server omits empty fields and fills in defaults."""
     body: Object = {
-        field: value for field, value in wanted.content.items() if not covers(present.content.get(field), value)
+        field: value
+        for field, value in wanted.content.items()
+        if value and not covers(present.content.get(field), value)
     }
     if not covers(present.metadata.annotations, dict(wanted.annotations)):
         body["metadata"] = {"annotations": dict(wanted.annotations)}
-    if body:
+    return body
+
+
+def _patch(builder: PlanBuilder, wanted: ExtraObject, present: ExtraView) -> None:
+    if body := _differing(wanted, present):
         builder.patch(wanted.of.resource, present.metadata, body)
 
 
 def _update(facts: Facts, builder: PlanBuilder, wanted: ExtraObject, present: ExtraView) -> None:
     """An update replaces the whole object, so the body has all its other fields too."""
-    if all(present.content.get(field) == value for field, value in wanted.content.items()):
+    if not _differing(wanted, present):
         return
     rendered, metadata = _render(facts, wanted), present.metadata
     body = {

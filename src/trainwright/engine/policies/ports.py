@@ -4,7 +4,7 @@ if that is free, so that a single job has the same ports as on any cluster."""
 from collections.abc import Iterable
 from itertools import chain
 
-from trainwright.engine.assigned_ports import found_its_port_taken, is_outdated, key_of
+from trainwright.engine.assigned_ports import key_of
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.facts import Facts
 from trainwright.engine.ranks import Rank
@@ -12,12 +12,11 @@ from trainwright.engine.ranks import Rank
 
 def assign(facts: Facts, builder: PlanBuilder) -> bool:
     """Assigns missing ports, and other ones for those that are taken. True if the assignment has changed."""
-    if not facts.host_ports:
-        return False
     taken = _ranks_with_taken_port(facts)
     assigned: dict[Rank, int] = {}
-    unusable = facts.observed.taken_ports | set(facts.ports.values())
-    for rank, declared in facts.framework.listeners(facts.job).items():
+    # Pods of ranks that the job has lost may still listen on their ports.
+    unusable = facts.observed.taken_ports | set((builder.status.get("ports") or {}).values())
+    for rank, declared in facts.ports.listeners.items():
         current = facts.ports.get(rank)
         if current is not None and rank not in taken:
             assigned[rank] = current
@@ -28,7 +27,7 @@ def assign(facts: Facts, builder: PlanBuilder) -> bool:
             return False
         assigned[rank] = port
         unusable |= {port}
-    if assigned == facts.ports:
+    if assigned == facts.ports.by_rank:
         return False
     builder.put("ports", {key_of(facts.job, rank): port for rank, port in assigned.items()})
     return True
@@ -36,16 +35,16 @@ def assign(facts: Facts, builder: PlanBuilder) -> bool:
 
 def are_assigned(facts: Facts) -> bool:
     """Whether pods can be created: every listener has a port, or the declared ports are used."""
-    return not facts.host_ports or facts.framework.listeners(facts.job).keys() == facts.ports.keys()
+    return facts.ports.listeners.keys() == facts.ports.by_rank.keys()
 
 
 def _ranks_with_taken_port(facts: Facts) -> set[Rank]:
     return {
         rank
         for rank, pod in facts.children.pods.ranked.items()
-        if found_its_port_taken(pod, facts.ports.get(rank))
+        if facts.ports.is_lost(rank, pod)
         and pod.metadata.uid not in facts.replaced
-        and not is_outdated(facts.job, facts.framework, rank, pod.metadata, facts.ports)
+        and not facts.ports.is_outdated(pod.metadata, facts.framework.peers(facts.job, rank))
     }
 
 

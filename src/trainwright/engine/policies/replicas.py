@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-from trainwright.engine.assigned_ports import is_outdated
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.children import Classified
 from trainwright.engine.conditions import is_finished
@@ -49,17 +48,16 @@ def _delete(facts: Facts, builder: PlanBuilder) -> None:
     for rank, pod in facts.children.pods.ranked.items():
         if builder.group_restarting or pod.metadata.uid in builder.replaced or _is_outdated(facts, rank, pod):
             builder.delete(PODS, pod.metadata)
-    if facts.host_ports:
-        for rank, service in facts.children.services.ranked.items():
-            if is_outdated(facts.job, facts.framework, rank, service.metadata, facts.ports, own_port_only=True):
-                builder.delete(SERVICES, service.metadata)
+    for rank, service in facts.children.services.ranked.items():
+        if facts.ports.is_outdated(service.metadata, [rank]):
+            builder.delete(SERVICES, service.metadata)
 
 
 def _is_outdated(facts: Facts, rank: Rank, pod: Pod) -> bool:
     """True if the pod was created with other ports and has not succeeded with them."""
-    if not facts.host_ports or outcome_of(pod) is PodOutcome.SUCCEEDED:
+    if not facts.ports.listeners or outcome_of(pod) is PodOutcome.SUCCEEDED:
         return False
-    return is_outdated(facts.job, facts.framework, rank, pod.metadata, facts.ports)
+    return facts.ports.is_outdated(pod.metadata, facts.framework.peers(facts.job, rank))
 
 
 def _create_pods(facts: Facts, builder: PlanBuilder, missing: list[Rank], renderer: PodRenderer) -> None:

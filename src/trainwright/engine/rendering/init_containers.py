@@ -84,7 +84,7 @@ def _container(facts: Facts, rank: Rank, peer: Rank, settings: InitContainer) ->
 
 def _script(facts: Facts, peer: Rank, settings: InitContainer) -> str:
     host = facts.addresses.host(peer)
-    if settings.wait_for_port:
+    if settings.wait_for_port and facts.job.replicas[peer.role].role.has_port:
         port = facts.addresses.port(peer, declared_port(facts.job, peer.role))
         find = _FIND_PORT.format(host=host, port=port)
     else:

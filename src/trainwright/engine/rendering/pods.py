@@ -49,7 +49,7 @@ def assigned_ports(facts: Facts, rank: Rank, declared: list[Object]) -> list[Obj
     assigned = facts.ports.get(rank)
     if assigned is None:
         return declared
-    listening = (facts.job.kind.port_name, facts.framework.listeners(facts.job).get(rank))
+    listening = (facts.job.kind.port_name, facts.ports.listeners.get(rank))
     return [
         {**port, "containerPort": assigned} if (port.get("name"), port["containerPort"]) == listening else port
         for port in declared
@@ -66,7 +66,7 @@ def _spec(facts: Facts, rank: Rank, template: Object, shape: PodShape) -> Object
         spec["initContainers"] = [*(template.get("initContainers") or []), *with_free_names(added, template)]
     if shape.volumes:
         spec["volumes"] = [*(template.get("volumes") or []), *shape.volumes]
-    if shape.service_account and not template.get("serviceAccountName"):
+    if shape.service_account and not (template.get("serviceAccountName") or template.get("serviceAccount")):
         spec["serviceAccountName"] = shape.service_account
     return spec
 
@@ -117,8 +117,9 @@ def _metadata(facts: Facts, rank: Rank, template: Object) -> Object:
 def _annotations(facts: Facts, rank: Rank) -> dict[str, str]:
     of_job = facts.job.metadata.annotations
     annotations = {key: value for key, value in of_job.items() if key.startswith(node_annotations.PREFIX)}
-    if facts.ports and (ports := format_ports(facts.job, facts.ports, facts.framework.peers(facts.job, rank))):
+    peers = facts.framework.peers(facts.job, rank) if facts.ports.listeners else ()
+    if ports := format_ports(facts.job, facts.ports, peers):
         annotations[PORTS] = ports
-    if rank in facts.ports:
-        annotations[node_annotations.LISTEN_PORTS] = str(facts.ports[rank])
+    if (port := facts.ports.get(rank)) is not None:
+        annotations[node_annotations.LISTEN_PORTS] = str(port)
     return annotations

@@ -65,7 +65,6 @@ class Applier:
         """Drops everything that is kept about a job that was deleted."""
         self._standing.forget(key)
         self.status_writer.forget(key)
-        self._caches.forget_claims(key.namespaced_name)
 
     async def apply(self, kind: Kind, job: Object, plan: Plan) -> tuple[Retry, ...]:
         """Returns the writes that failed.
@@ -119,7 +118,7 @@ class Applier:
             results += [written[number] for number in sorted(written)]
             created = [(create, written.get(number)) for number, create in enumerate(creates, len(changes))]
             self._count_pods(kind, job, plan, created)
-            if any(create.needed and (result is None or result.failure) for create, result in created):
+            if any(_stops(create, result) for create, result in created):
                 break
             changes = []
         return results
@@ -148,7 +147,7 @@ class Applier:
                     if failed:
                         return
                     results[number] = await self._create(job, write)
-                    if write.needed and results[number].failure is not None:
+                    if _stops(write, results[number]):
                         failed = True
 
         # The semaphore is fair. With a few workers for each plan, instead of a task for each write, a small job does
@@ -190,7 +189,9 @@ class Applier:
         owner = metadata.controller
         if owner and owner.uid == job["metadata"]["uid"]:
             if JOB_NAME not in metadata.labels:
-                return await self._restore_labels(job, kind, found, error)
+                return await self._restore_labels(job, found) or _failed(
+                    "Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back", error
+                )
             views.remember(found)
             return WriteResult()
         job_kind, job_name = job["kind"], job["metadata"]["name"]
@@ -211,19 +212,32 @@ class Applier:
             raise NotFound({"message": f'{create.resource.qualified_plural} "{create.name}" not found'})
         return found.items[0]
 
-    async def _restore_labels(self, job: Object, kind: str, found: Object, error: AlreadyExists) -> WriteResult:
-        """For a child of this job that no watch shows because it lacks the label: another operator created it."""
-        views = self._caches.children(kind)
+    async def label_extra_objects(self, namespace: str | None) -> None:
+        """Restores the labels of extra objects that no watch shows, because an operator without them created them.
+        Those of running jobs are found when they are created; these are of finished and suspended jobs too."""
+        for views in self._caches.extras.values():
+            found = await self._client.list(views.resource, namespace=namespace, label_selector=f"!{JOB_NAME}")
+            for extra in found.items:
+                owner = views.read(extra).metadata.controller
+                job = self._caches.find_job(owner, extra["metadata"]["namespace"]) if owner else None
+                if job is not None:
+                    await self._restore_labels(job, extra)
+
+    async def _restore_labels(self, job: Object, found: Object) -> WriteResult | None:
+        """For a child of this job that no watch shows because it lacks the label: another operator created it. None if
+        a pod or Service lacks the labels of earlier operators as well."""
+        views = self._caches.children(found["kind"])
         child = views.read(found).metadata
-        controller = f"{job['kind'].lower()}-controller"
-        labels = {OPERATOR_NAME: controller, JOB_NAME: job["metadata"]["name"]}
+        controller, name = f"{job['kind'].lower()}-controller", job["metadata"]["name"]
+        labels = {OPERATOR_NAME: controller, JOB_NAME: name}
         if views.extra is None:
-            if child.labels.get(EARLIER_JOB_NAME) != job["metadata"]["name"]:
-                message = f"Error creating: {error} without the label {JOB_NAME}: put it back"
-                return _failed("Create", kind, message, error)
+            if child.labels.get(EARLIER_JOB_NAME) != name:
+                return None
             labels = modern_labels(child.labels, controller=controller)
         elif views.extra.correction is Correction.NEVER:
-            self._caches.claim(ObjectKey.of(job).namespaced_name, views.read(found))
+            if child.terminating:
+                return WriteResult(failure=Retry(f"{views.resource.kind} {child.name} is being deleted"))
+            self._caches.claim(job["metadata"]["uid"], views.read(found))
             return WriteResult()
         elif views.extra.correction is Correction.UPDATE:
             metadata = {**found["metadata"], "labels": {**child.labels, **labels}}
@@ -254,6 +268,9 @@ class Applier:
             return WriteResult(failure=Retry(str(error)))  # the watch will show it
         except (ApiError, Unreachable) as error:
             return _failed("Update", kind, f"Error updating {replacement.name}: {error}", error)
+        if response["metadata"]["resourceVersion"] == replacement.body["metadata"].get("resourceVersion"):
+            # Otherwise the same plan would follow at once, without end.
+            return WriteResult(failure=Retry(f"{kind} {replacement.name}: the API server keeps nothing of an update"))
         self._caches.children(kind).remember(response)
         return WriteResult()
 
@@ -293,6 +310,13 @@ class Applier:
             return _failed("Delete", PODS.kind, f"Error deleting: {error}", error)
         # The reason is upstream's for this event.
         return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
+
+
+def _stops(create: Create, result: WriteResult | None) -> bool:
+    """True if no further child is created: this one was not, and pods need it or the job is invalid."""
+    if result is None:
+        return create.needed
+    return bool(result.job_error or (create.needed and result.failure))
 
 
 def _wave_of(create: Create) -> int:

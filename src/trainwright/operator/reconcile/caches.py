@@ -17,7 +17,7 @@ from trainwright.engine import ExtraView, Observed, ServiceView, read_extra
 from trainwright.engine.framework import ExtraResource
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
-from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.metadata import ObjectMeta, OwnerReference, View
 from trainwright.objects.nodes import Node
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import NODES, PODS, PRIORITY_CLASSES, SERVICES, Resource
@@ -105,13 +105,19 @@ class Caches:
         for jobs in self.jobs.values():
             yield from jobs.store.all()
 
-    def claim(self, job: str, extra: ExtraView) -> None:
-        """Adds an object of the job NAMESPACE/NAME that no watch shows: it lacks the label, and the operator is not
-        allowed to add it."""
-        self._claimed.setdefault(job, {})[extra.kind, extra.metadata.name] = extra
+    def find_job(self, owner: OwnerReference, namespace: str) -> Object | None:
+        """The job that the reference means, if it is of one of our kinds and still exists."""
+        jobs = self.jobs.get(owner.kind)
+        job = jobs.store.get(f"{namespace}/{owner.name}") if jobs else None
+        return job if job is not None and job["metadata"]["uid"] == owner.uid else None
 
-    def forget_claims(self, job: str) -> None:
-        self._claimed.pop(job, None)
+    def claim(self, job_uid: str, extra: ExtraView) -> None:
+        """Remembers an object of the job that no watch shows, because it lacks the label and may not be changed. If it
+        is deleted meanwhile, only the next operator creates it again."""
+        self._claimed.setdefault(job_uid, {})[extra.kind, extra.metadata.name] = extra
+
+    def forget_claims(self, job_uid: str) -> None:
+        self._claimed.pop(job_uid, None)
 
     def observe(self, job: ObjectMeta, *, taken_ports: frozenset[int]) -> Observed:
         """The engine's input: the job's children, other objects with its name in their label, nodes and priorities."""
@@ -122,7 +128,7 @@ class Caches:
             pods=tuple(self.pods.store.by_index(_JOB, job.uid, name)),
             services=tuple(self.services.store.by_index(_JOB, job.uid, name)),
             taken_ports=taken_ports,
-            extras=(*extras, *self._claimed.get(name, {}).values()),
+            extras=(*extras, *self._claimed.get(job.uid, {}).values()),
             nodes=None if self.nodes is None else NodesByName(self.nodes.store),
             priorities={one.metadata.name: one.value for one in classes},
         )
