@@ -6,10 +6,9 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import aiohttp
 import yarl
@@ -29,12 +28,13 @@ from trainwright.kube.client.requests import (
     RequestResult,
     Response,
 )
-from trainwright.kube.client.responses import ObjectList, WatchEvent
+from trainwright.kube.client.responses import ObjectList
 from trainwright.kube.client.retries import retry_delay
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _object_method(build: Callable[P, Request]) -> Callable[Concatenate["Client", P], Coroutine[Any, Any, Object]]:
@@ -43,6 +43,22 @@ def _object_method(build: Callable[P, Request]) -> Callable[Concatenate["Client"
     async def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> Object:
         kwargs.setdefault("default_namespace", self.config.namespace)
         return responses.read_object(await self.send(build(*args, **kwargs)))
+
+    return method
+
+
+def _stream_method(
+    build: Callable[P, Request], read: Callable[[bytes], T], *, default_namespace: bool
+) -> Callable[Concatenate["Client", P], AsyncGenerator[T, None]]:
+    """A method that sends the request and yields the lines of the response as they arrive. Raises Expired if a watch
+    starts from a version that is too old, Unreachable if the stream breaks."""
+
+    async def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+        if default_namespace:
+            kwargs.setdefault("default_namespace", self.config.namespace)
+        async with aclosing(self.stream_lines(build(*args, **kwargs))) as lines:
+            async for line in lines:
+                yield read(line)
 
     return method
 
@@ -99,6 +115,8 @@ class Client:
     replace = _object_method(requests.replace_request)
     patch = _object_method(requests.patch_request)
     delete = _object_method(requests.delete_request)
+    watch = _stream_method(requests.watch_request, responses.read_watch_event, default_namespace=False)
+    logs = _stream_method(requests.logs_request, bytes, default_namespace=True)
 
     async def list(
         self,
@@ -116,60 +134,6 @@ class Client:
         while pager.request is not None:
             pager.take(await self.send(pager.request))
         return responses.object_list(resource, pager)
-
-    async def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str = "",
-        timeout_seconds: int | None = 300,
-        bookmarks: bool = False,
-    ) -> AsyncGenerator[WatchEvent, None]:
-        """One watch, until the server ends it. Raises Expired if the version is too old, Unreachable if it breaks."""
-        request = requests.watch_request(
-            resource,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            resource_version=resource_version,
-            timeout_seconds=timeout_seconds,
-            bookmarks=bookmarks,
-        )
-        async with aclosing(self.stream_lines(request)) as lines:
-            async for line in lines:
-                yield responses.read_watch_event(line)
-
-    async def logs(
-        self,
-        pod: str,
-        *,
-        namespace: str | None = None,
-        container: str | None = None,
-        follow: bool = False,
-        since_time: datetime | None = None,
-        tail_lines: int | None = None,
-        timestamps: bool = False,
-        previous: bool = False,
-        limit_bytes: int | None = None,
-    ) -> AsyncGenerator[bytes, None]:
-        """The lines of the log with their newlines. `previous`: of the previous container."""
-        request = requests.logs_request(
-            pod,
-            namespace=namespace or self.config.namespace,
-            container=container,
-            follow=follow,
-            since_time=since_time,
-            tail_lines=tail_lines,
-            timestamps=timestamps,
-            previous=previous,
-            limit_bytes=limit_bytes,
-        )
-        async with aclosing(self.stream_lines(request)) as lines:
-            async for line in lines:
-                yield line
 
     async def exec(
         self,

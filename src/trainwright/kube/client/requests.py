@@ -217,15 +217,18 @@ def list_request(
 def watch_request(
     resource: Resource,
     *,
-    namespace: str | None,
+    namespace: str | None = None,
     label_selector: str = "",
     field_selector: str = "",
     resource_version: str = "",
-    timeout_seconds: int | None = None,
+    timeout_seconds: int | None = 300,
     bookmarks: bool = False,
     read_timeout: float | None = None,
 ) -> Request:
-    """`read_timeout`: seconds without data after which the stream ends with Silent; None chooses them."""
+    """One watch, until the server ends it; of all namespaces if `namespace` is None.
+
+    `read_timeout`: seconds without data after which the stream ends with Silent; None chooses them.
+    """
     params = _params(
         watch="true",
         allowWatchBookmarks="true" if bookmarks else None,
@@ -244,7 +247,7 @@ def watch_request(
 def logs_request(
     pod: str,
     *,
-    namespace: str | None,
+    namespace: str | None = None,
     container: str | None = None,
     follow: bool = False,
     since_time: datetime | None = None,
@@ -252,7 +255,9 @@ def logs_request(
     timestamps: bool = False,
     previous: bool = False,
     limit_bytes: int | None = None,
+    default_namespace: str = "",
 ) -> Request:
+    """The lines of the log with their newlines. `previous`: of the previous container."""
     params = _params(
         container=container,
         follow="true" if follow else None,
@@ -262,7 +267,7 @@ def logs_request(
         timestamps="true" if timestamps else None,
         limitBytes=None if limit_bytes is None else str(limit_bytes),
     )
-    return Request("GET", _path(PODS, namespace, pod, "log"), params=params, streaming=True)
+    return Request("GET", _path(PODS, namespace or default_namespace, pod, "log"), params=params, streaming=True)
 
 
 def exec_request(

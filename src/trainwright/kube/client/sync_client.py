@@ -12,10 +12,9 @@ import ssl
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from traceback import clear_frames
 from types import TracebackType
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from trainwright.kube.client import requests, responses
@@ -23,7 +22,7 @@ from trainwright.kube.client.credentials import Credentials, basic_authorization
 from trainwright.kube.client.keepalive import enable_keepalive
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.requests import CONNECT_TIMEOUT, Failure, Request, Response
-from trainwright.kube.client.responses import ObjectList, WatchEvent
+from trainwright.kube.client.responses import ObjectList
 from trainwright.kube.client.retries import retry_delay
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def _object_method(build: Callable[P, Request]) -> Callable[Concatenate["SyncClient", P], Object]:
@@ -41,6 +41,20 @@ def _object_method(build: Callable[P, Request]) -> Callable[Concatenate["SyncCli
     def method(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Object:
         kwargs.setdefault("default_namespace", self.config.namespace)
         return responses.read_object(self.send(build(*args, **kwargs)))
+
+    return method
+
+
+def _stream_method(
+    build: Callable[P, Request], read: Callable[[bytes], T], *, default_namespace: bool
+) -> Callable[Concatenate["SyncClient", P], Generator[T, None, None]]:
+    """A method that sends the request and yields the lines of the response as they arrive."""
+
+    def method(self: "SyncClient", /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        if default_namespace:
+            kwargs.setdefault("default_namespace", self.config.namespace)
+        with closing(self.stream_lines(build(*args, **kwargs))) as lines:
+            yield from map(read, lines)
 
     return method
 
@@ -81,6 +95,8 @@ class SyncClient:
     replace = _object_method(requests.replace_request)
     patch = _object_method(requests.patch_request)
     delete = _object_method(requests.delete_request)
+    watch = _stream_method(requests.watch_request, responses.read_watch_event, default_namespace=False)
+    logs = _stream_method(requests.logs_request, bytes, default_namespace=True)
 
     def list(
         self,
@@ -97,57 +113,6 @@ class SyncClient:
         while pager.request is not None:
             pager.take(self.send(pager.request))
         return responses.object_list(resource, pager)
-
-    def watch(
-        self,
-        resource: Resource,
-        *,
-        namespace: str | None = None,
-        label_selector: str = "",
-        field_selector: str = "",
-        resource_version: str = "",
-        timeout_seconds: int | None = 300,
-        bookmarks: bool = False,
-    ) -> Generator[WatchEvent, None, None]:
-        request = requests.watch_request(
-            resource,
-            namespace=namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            resource_version=resource_version,
-            timeout_seconds=timeout_seconds,
-            bookmarks=bookmarks,
-        )
-        with closing(self.stream_lines(request)) as lines:
-            for line in lines:
-                yield responses.read_watch_event(line)
-
-    def logs(
-        self,
-        pod: str,
-        *,
-        namespace: str | None = None,
-        container: str | None = None,
-        follow: bool = False,
-        since_time: datetime | None = None,
-        tail_lines: int | None = None,
-        timestamps: bool = False,
-        previous: bool = False,
-        limit_bytes: int | None = None,
-    ) -> Generator[bytes, None, None]:
-        request = requests.logs_request(
-            pod,
-            namespace=namespace or self.config.namespace,
-            container=container,
-            follow=follow,
-            since_time=since_time,
-            tail_lines=tail_lines,
-            timestamps=timestamps,
-            previous=previous,
-            limit_bytes=limit_bytes,
-        )
-        with closing(self.stream_lines(request)) as lines:
-            yield from lines
 
     def exec(
         self,
