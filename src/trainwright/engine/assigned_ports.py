@@ -1,4 +1,5 @@
-"""Ports that are assigned to the listeners of a job: all of them in its status, and on each child those that it uses.
+"""The ports assigned to the listeners of a job. The job's status has all of them; an annotation of each child has the
+ones that the child uses.
 
 Keys are the ends of pod names (`worker-0`, `launcher`). Earlier versions used the name of a role (`Master`) as the key
 of its first pod; that form is still read.
@@ -22,14 +23,14 @@ PORTS = "trainwright.dev/ports"
 
 @dataclass(frozen=True, slots=True)
 class AssignedPorts:
-    """Without listeners where the declared ports are used: then there are no ports, and no child is outdated."""
+    """Empty if the declared ports are used; then no child is outdated."""
 
     listeners: Mapping[Rank, int]
     """The ranks that listen, with the port that each declares."""
     by_rank: Mapping[Rank, int]
-    """The assigned ports, without those of ranks that are no listeners any more."""
+    """The assigned ports, except those of ranks that are no longer listeners."""
     keys: Mapping[str, Rank]
-    """The listeners by their keys, those of earlier versions included."""
+    """The listeners by key, including the keys of earlier versions."""
 
     @classmethod
     def read(cls, job: Job, framework: Framework) -> Self:

@@ -85,7 +85,7 @@ class PlanBuilder:
         self._events[JobEvent(event_type, reason, message)] = None
 
     def warn(self, reason: str, message: str) -> None:
-        """Adds a standing warning: it lasts until something changes, and is recorded once."""
+        """Adds a warning about a state that lasts. The operator records it once."""
         self.add_standing_event(JobEvent("Warning", reason, message, standing=True))
 
     def add_standing_event(self, event: JobEvent) -> None:
@@ -133,7 +133,7 @@ class PlanBuilder:
         self._requeue_at = moment if self._requeue_at is None else min(self._requeue_at, moment)
 
     def requeue_soon(self) -> None:
-        """For changes that the operator does not watch."""
+        """For a job that waits for a change that the operator does not watch."""
         self.requeue_at(self._facts.now + _REQUEUE_SOON)
 
     def plan(self) -> Plan:
@@ -163,7 +163,7 @@ class PlanBuilder:
         return bool(self._creates) and not (recorded or changes)
 
     def _is_new(self) -> bool:
-        """A job that is older gets a status even if its children cannot be created, so that users see that the operator
-        handles it."""
+        """Older jobs get a status even if their children cannot be created: it shows users that the operator handles
+        the job."""
         created = self._facts.job.metadata.creation_timestamp
         return created is not None and self._facts.now < parse_time(created) + _NEW

@@ -61,7 +61,7 @@ class Correction(Enum):
 class ExtraResource:
     """A resource of extra objects, and what the operator is allowed to do with them.
 
-    Objects that it may not delete are garbage collected with the job.
+    Objects that the operator is not allowed to delete are garbage collected with the job.
     """
 
     resource: Resource

@@ -13,7 +13,7 @@ from trainwright.objects import Object
 _PLACEHOLDER = re.compile(r"\{\{-?(?P<inside>.*?)-?\}\}", re.DOTALL)
 _KNOWN = ("MasterAddr", "InitContainerImage", "MaxTries")
 _MASTER = "trainwright--master--addr"
-"""Replaces {{.MasterAddr}} while the text is parsed: a word without meaning in YAML."""
+"""Replaces {{.MasterAddr}} while the text is parsed. It has no special meaning in YAML."""
 
 
 class InitTemplateError(ValueError):
@@ -52,8 +52,9 @@ def _name_of(number: int, container: Any) -> str:
 
 @lru_cache(maxsize=8)
 def _read(text: str, image: str, max_tries: int) -> Any:
-    """Fills in image and number before parsing, so that they may occur anywhere in the text. The name of the master
-    differs between jobs and is filled in afterwards: the parsed text is cached for all of them."""
+    """Fills in the image and the number of tries before parsing, so that they may occur anywhere in the text. The name
+    of the master differs between jobs and is filled in after parsing, because the parsed text is cached for all
+    jobs."""
     values = {"MasterAddr": _MASTER, "InitContainerImage": image, "MaxTries": str(max_tries)}
     try:
         return yaml.safe_load(_PLACEHOLDER.sub(lambda found: values[_key(found)], text))

@@ -13,7 +13,7 @@ DEAD_NODE_SECONDS = "trainwright.dev/dead-node-seconds"
 
 _SCOPES = {"group": True, "pod": False}
 _MAX_DIGITS = 9
-"""Thirty years. A larger number is a typo, and the time might be too far to represent."""
+"""Thirty years. A larger number is a typo, and adding it to a time might overflow."""
 
 
 def restarts_as_group(job: Job, settings: Settings) -> bool:
@@ -29,7 +29,7 @@ def dead_node_seconds(job: Job, settings: Settings) -> int | None:
 
 
 def mistakes(job: Job) -> Iterator[str]:
-    """Messages about invalid values, each with the valid ones. The operator's flag applies instead."""
+    """Messages about invalid values; each lists the valid values. The operator's flag applies instead."""
     annotations = job.metadata.annotations
     scope, seconds = annotations.get(RESTART_SCOPE), annotations.get(DEAD_NODE_SECONDS)
     if scope is not None and scope not in _SCOPES:

@@ -12,7 +12,7 @@ from trainwright.objects.pods import Pod
 
 
 class ServiceView(View, frozen=True):
-    """A Service as far as plans depend on it: its owner, and whether it is being deleted."""
+    """The fields of a Service that plans depend on: its owner, and whether it is being deleted."""
 
     metadata: ObjectMeta
 

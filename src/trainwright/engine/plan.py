@@ -26,7 +26,7 @@ class Create:
     """The field of the job that an error names if the API server rejects the child."""
     render: Callable[[], Object]
     wave: int
-    """Children of a wave are created when all those of earlier waves exist."""
+    """The children of a wave are created after all children of earlier waves exist."""
     needed: bool = True
     """Whether its failure stops further creates: a group cannot train without all its pods."""
     with_event: bool = True
@@ -110,7 +110,7 @@ class Plan:
     """Events about states that last (an image that cannot be pulled, a name that is taken). Every plan repeats them,
     and the operator records each once."""
     requeue_at: datetime | None = None
-    """The earliest time at which the plan changes although nothing else does: a deadline, a TTL, a back-off."""
+    """The earliest time at which the plan changes even if no object does: a deadline, a TTL, a back-off."""
     delete_job: bool = False
 
     @property

@@ -20,7 +20,7 @@ class PodOutcome(Enum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     DELETED = "deleted"
-    """The pod was deleted before it finished: neither success nor failure, whatever its exit code."""
+    """The pod was deleted before it finished: neither success nor failure, regardless of its exit code."""
 
 
 _OUTCOMES = {"Succeeded": PodOutcome.SUCCEEDED, "Failed": PodOutcome.FAILED}
@@ -56,8 +56,8 @@ def exit_code(pod: Pod, container: str) -> int | None:
 def _finished_before_deletion(pod: Pod) -> bool:
     """True if all containers had terminated before the deletion was requested.
 
-    The deletion timestamp is the end of the grace period. A pod that stops in the same second as the request was most
-    likely stopped by it.
+    The deletion timestamp is the end of the grace period. A pod that stopped in the same second as the request was most
+    likely stopped by that request.
     """
     ends = [status.state.terminated for status in pod.status.container_statuses]
     finished = [end.finished_at for end in ends if end is not None and end.finished_at is not None]

@@ -77,8 +77,8 @@ def test_postponed_replacement_is_reported_once_and_writes_nothing_more() -> Non
     assert first.status is not None
     assert first.status["restarts"] == {"Worker": 10}, "it is counted when it is replaced"
     message = (
-        "Pod digits-worker-0 failed with exit code 137 soon after its start, and not for the first time: "
-        "it is replaced at 2026-11-15T04:00:10Z"
+        "Back-off after repeated failures: pod digits-worker-0 failed with exit code 137 and is replaced at "
+        "2026-11-15T04:00:10Z"
     )
     assert standing_events(first) == [("RestartBackOff", message)]
     second = decide(job(10).status(first.status), *pods(), services=SERVICES, now=at(5))
@@ -94,7 +94,8 @@ def test_postponed_replacement_is_reported_once_and_writes_nothing_more() -> Non
 
 def test_pod_without_exit_code_is_postponed_too() -> None:
     made = decide(job(10), *pods(None), services=SERVICES)
-    assert standing_events(made)[0][1].startswith("Pod digits-worker-0 failed soon after its start")
+    message = standing_events(made)[0][1]
+    assert message.startswith("Back-off after repeated failures: pod digits-worker-0 failed and is replaced at ")
 
 
 def test_backoff_limit_is_not_postponed() -> None:

@@ -1,8 +1,8 @@
-"""Back-off of pods that fail again and again. The first restarts are immediate, then the delay grows, as the kubelet
-does with containers. So a broken program does not fill the cluster with pods that fail at once.
+"""Back-off of pods that fail repeatedly. The first restarts are immediate; then the delay grows, as with the kubelet's
+restarts of containers. This keeps a broken program from filling the cluster with failed pods.
 
 It needs no state of its own: the failed pod is kept until it is replaced, and `status.restarts` has the number of
-restarts. The delay counts from the creation of the pod, so a pod that ran for long is replaced at once.
+restarts. The delay counts from the creation of the pod, so a pod that ran for a long time is replaced at once.
 """
 
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ from trainwright.objects.pods import Pod
 from trainwright.objects.times import format_time, seconds_after
 
 _IMMEDIATE = 5
-"""The number of restarts of a rank without delay."""
+"""The number of restarts of a rank before the first delay."""
 _SECONDS = (10, 20, 40, 80, 160, 300)
 
 
 def postponed(facts: Facts) -> Mapping[Rank, datetime]:
-    """Failed pods that are not replaced yet, with the time of replacement. Disrupted pods are replaced at once. Of a
-    group that restarts as one, all failed pods are postponed or none."""
+    """Failed pods that are not replaced yet, with the time of replacement. Disrupted pods are replaced at once. If the
+    job restarts as a group, either all failed pods are postponed or none."""
     failed = facts.pods.failed
     moments = {
         rank: moment
@@ -44,8 +44,7 @@ def report(facts: Facts, builder: PlanBuilder, postponed: Mapping[Rank, datetime
         how = "failed" if code is None else f"failed with exit code {code}"
         builder.warn(
             "RestartBackOff",
-            f"Pod {pod.name} {how} soon after its start, and not for the first time: "
-            f"it is replaced at {format_time(moment)}",
+            f"Back-off after repeated failures: pod {pod.name} {how} and is replaced at {format_time(moment)}",
         )
 
 

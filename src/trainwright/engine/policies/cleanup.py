@@ -59,7 +59,7 @@ def _expire(facts: Facts, builder: PlanBuilder) -> None:
 
 
 def _finished_at(builder: PlanBuilder) -> str | None:
-    """Other operators do not set completionTime after some failures; then the condition has the time."""
+    """Other operators do not set completionTime after some failures; then the time of the condition is used."""
     type_ = SUCCEEDED if is_condition_true(builder.status, SUCCEEDED) else FAILED
     condition = find_condition(builder.status, type_) or {}
     return builder.status.get("completionTime") or condition.get("lastTransitionTime")

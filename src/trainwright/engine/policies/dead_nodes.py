@@ -1,8 +1,8 @@
 """Pods on dead nodes: no kubelet terminates them, so their ranks would never be replaced.
 
 If the job or the operator asks for it, such pods are force-deleted after a time limit. This does not count against
-backoffLimit. The Node's condition has the time since when it is not Ready. The time since when a Node is deleted is
-kept in an annotation of its pods, because the cluster does not record it.
+backoffLimit. The Ready condition of a Node has the time of its last change. The cluster does not record when a Node was
+deleted, so an annotation of its pods does.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def remove_stranded(facts: Facts, builder: PlanBuilder) -> frozenset[str]:
 
 
 def _needs_its_node(pod: Pod) -> bool:
-    """A finished pod does not need its node, unless it is terminating: the kubelet has to confirm that."""
+    """A finished pod needs its node only if it is terminating: the kubelet has to confirm the deletion."""
     return bool(pod.spec.node_name) and (pod.metadata.terminating or not pod.finished)
 
 

@@ -112,12 +112,12 @@ def _render(facts: Facts, wanted: ExtraObject) -> Object:
 
 
 def _labels(facts: Facts, wanted: ExtraObject) -> dict[str, str]:
-    """Includes the labels by which the operator watches."""
+    """Includes the labels that the operator's watch selects."""
     return {**wanted.labels, OPERATOR_NAME: facts.job.kind.controller, JOB_NAME: facts.job.name}
 
 
 def _differing(wanted: ExtraObject, present: ExtraView) -> Object:
-    """What the present object lacks. The API server omits empty fields and fills in defaults."""
+    """The fields in which the existing object differs. The API server omits empty fields and fills in defaults."""
     body: Object = {
         field: value
         for field, value in wanted.content.items()

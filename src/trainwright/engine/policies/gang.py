@@ -107,8 +107,8 @@ def _spec(facts: Facts, gang: Gang) -> Object:
     group = _present(facts, gang)
     present: Object = (group.content.get("spec") or {}) if group else {}
     if resources or gang.is_volcano:
-        # A merge patch keeps what it does not name; otherwise the PodGroup would keep waiting for resources that no
-        # replica requests.
+        # A merge patch keeps the resources that it does not name. Null removes them; otherwise the PodGroup would keep
+        # waiting for resources that no replica requests.
         spec["minResources"] = {**dict.fromkeys(present.get("minResources") or ()), **resources}
     if gang.is_volcano:
         # Administrators may move a PodGroup to another queue.
@@ -152,6 +152,6 @@ def _amounts(asked: Object) -> dict[str, Fraction]:
 
 
 def _annotations(facts: Facts) -> dict[str, str]:
-    """The job's annotations, some of which schedulers read, without those of kubectl and the operator."""
+    """The job's annotations, which schedulers may read, without those of kubectl and the operator."""
     annotations = facts.job.metadata.annotations
     return {key: value for key, value in annotations.items() if not key.startswith(_NOT_COPIED)}

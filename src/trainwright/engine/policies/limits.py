@@ -10,7 +10,7 @@ from trainwright.objects.times import seconds_after
 
 
 def reached(facts: Facts, builder: PlanBuilder) -> Text | None:
-    """The text of the limit that is reached; None if there is none."""
+    """The text for the limit that the job has reached; None if it has reached none."""
     if _past_backoff_limit(facts):
         return facts.texts.backoff_limit
     if _past_deadline(facts, builder):

@@ -11,10 +11,10 @@ from trainwright.engine.ranks import Rank
 
 
 def assign(facts: Facts, builder: PlanBuilder) -> bool:
-    """Assigns missing ports, and other ones for those that are taken. True if the assignment has changed."""
+    """Assigns missing ports and replaces ports that are taken. True if the assignment has changed."""
     taken = _ranks_with_taken_port(facts)
     assigned: dict[Rank, int] = {}
-    # Pods of ranks that the job has lost may still listen on their ports.
+    # Pods of ranks that were removed from the job may still listen on their ports.
     unusable = facts.observed.taken_ports | set((builder.status.get("ports") or {}).values())
     for rank, declared in facts.ports.listeners.items():
         current = facts.ports.get(rank)

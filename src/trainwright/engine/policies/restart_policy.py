@@ -6,7 +6,7 @@ from trainwright.engine.ranks import Rank
 from trainwright.objects.pods import Pod
 
 _SIGNALS = 128
-"""Exit codes from here on mean that a signal ended the program. The policy ExitCode restarts pods with these."""
+"""This exit code and higher ones mean that a signal ended the program. The policy ExitCode restarts such pods."""
 
 
 def is_replaceable(facts: Facts, rank: Rank, pod: Pod) -> bool:

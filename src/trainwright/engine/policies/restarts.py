@@ -25,8 +25,8 @@ def forget_deleted_pods(facts: Facts, builder: PlanBuilder) -> None:
 
 
 def restart_count(facts: Facts) -> int:
-    """The restarts that count against backoffLimit: of replaced pods, of failed pods that are to be replaced, and those
-    by the kubelet in active pods."""
+    """The restarts that count against backoffLimit: replaced pods, failed pods that are about to be replaced, and
+    restarts by the kubelet in active pods."""
     due = sum(_costs(facts, facts.pods.failed).values())
     return sum(_counted(facts).values()) + due + sum(_kubelet_restarts(facts).values())
 
@@ -94,13 +94,13 @@ def _count(facts: Facts, builder: PlanBuilder, costs: Mapping[str, int], replace
 
 
 def _counted(facts: Facts) -> dict[str, int]:
-    """By role, the restarts that are in the status."""
+    """By role, the restarts that the status has already counted."""
     return dict((facts.job.raw.get("status") or {}).get("restarts") or {})
 
 
 def _costs(facts: Facts, failed: Mapping[Rank, Pod]) -> dict[str, int]:
-    """By role, the restarts that the replacement of failed pods adds: those by the kubelet, and one for each pod or for
-    the group."""
+    """By role, the restarts that replacing the failed pods adds: the kubelet's restarts in them, and one for each pod
+    or for the group."""
     costs: dict[str, int] = {}
     counted = False
     for rank, pod in failed.items():

@@ -1,4 +1,4 @@
-"""Suspends a job: deletes its pods whatever its cleanPodPolicy. A resumed job starts from the beginning."""
+"""Suspends a job: deletes its pods regardless of cleanPodPolicy. A resumed job starts from the beginning."""
 
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.conditions import RUNNING, SUSPENDED
@@ -32,7 +32,7 @@ def resume(facts: Facts, builder: PlanBuilder) -> None:
 
 
 def _reset(facts: Facts, builder: PlanBuilder) -> None:
-    """All ranks start again after the job is resumed, and the outcome of the present pods does not count any more.
+    """All ranks start again when the job is resumed; the outcomes of the existing pods no longer count.
 
     Their UIDs stay in the status until the last pod is gone: one write for each of a thousand pods would be too many.
     """

@@ -93,7 +93,7 @@ def _script(facts: Facts, peer: Rank, settings: InitContainer) -> str:
 
 
 def _security_context(facts: Facts, rank: Rank) -> Object:
-    """The security context of the main container, as far as it fits this container.
+    """The fields of the main container's security context that fit this container.
 
     The restricted Pod Security Standard applies to all containers of a pod. Without a security context the container is
     the same as upstream's, so that images that need root work.

@@ -16,14 +16,15 @@ from trainwright.objects.metadata import controller_reference
 
 
 class PodRenderer:
-    """Renders the pods of one plan. What they have in common is computed with the plan, each pod when it is written."""
+    """Renders the pods of one plan. Their common values are computed with the plan; each pod is rendered when it is
+    written."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._shape_of: Callable[[Rank], PodShape] | None = None
 
     def render_later(self, rank: Rank) -> Callable[[], Object]:
-        """Errors in what the pods have in common are raised here, before anything is written."""
+        """Errors in the common values are raised here, before anything is written."""
         if self._shape_of is None:
             self._shape_of = self._facts.framework.pod_shapes(self._facts.job, self._facts.addresses)
         return partial(self._render, self._shape_of, rank)

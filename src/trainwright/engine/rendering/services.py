@@ -39,7 +39,7 @@ def render_service(facts: Facts, rank: Rank) -> Object:
 def _service_ports(container_ports: Iterable[Object]) -> list[Object]:
     """All ports of the container in its order, each with a name, which a Service with several ports requires.
 
-    A number that the container lists twice occurs once, under its name if it has one.
+    A number that the container lists twice occurs once, with the declared name if there is one.
     """
     ports: dict[tuple[int, str], Object] = {}
     for declared in container_ports:
