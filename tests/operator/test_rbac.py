@@ -112,7 +112,7 @@ async def test_jobs_run_with_the_rules_for_jobs_alone(
         await eventually(lambda: messages(client, real_namespace), lambda seen: "Deleted job: job" in seen)
 
     assert "Deleted pod: job-worker-0" in await messages(client, real_namespace)
-    assert "not allowed to list nodes: pods on nodes that are gone are not replaced" in caplog.text
+    assert "not allowed to list nodes: pods on lost nodes are not replaced" in caplog.text
     assert "forbidden" not in caplog.text
 
 
@@ -201,7 +201,7 @@ async def test_jobs_run_with_upstreams_role(
         await eventually(lambda: conditions(client, real_namespace), lambda seen: "Succeeded" in seen)
         await eventually(lambda: messages(client, real_namespace), lambda seen: "Deleted pod: job-worker-0" in seen)
 
-    assert "not allowed to list nodes: pods on nodes that are gone are not replaced" in caplog.text
+    assert "not allowed to list nodes: pods on lost nodes are not replaced" in caplog.text
     assert f"off: there is no ValidatingWebhookConfiguration none.{real_namespace}" in caplog.text
     assert "forbidden" not in caplog.text
 

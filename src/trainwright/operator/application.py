@@ -45,7 +45,7 @@ def connection_limit(options: OperatorOptions) -> int:
 
 
 class Application:
-    """Call `run` inside of `serve`, so that probes are answered from the start."""
+    """Call `run` inside `serve`, so that probes are answered from the start."""
 
     def __init__(self, config: ClusterConfig, kinds: Mapping[str, Kind], options: OperatorOptions) -> None:
         self._config = config
@@ -84,7 +84,7 @@ class Application:
             yield
 
     async def run(self, capabilities: Capabilities, stop: asyncio.Event) -> None:
-        """Reconciles jobs until `stop` is set. Raises OperatorError if the lease is lost: another process may lead."""
+        """Reconciles jobs until `stop` is set. Raises OperatorError if the lease is lost."""
         async with AsyncExitStack() as stack:
             # Lease and webhooks have a client of their own, so that reconciling does not delay them.
             separate = await stack.enter_async_context(self._client())
@@ -120,7 +120,7 @@ class Application:
         """Waits until the operator has stopped, then releases the lease, so that a standby takes over at once."""
         operator.stop()
         if self._leadership is not None and self._leadership.lost.is_set():
-            operating.cancel()  # no write would be sent any more
+            operating.cancel()  # without the lease no write is sent
         try:
             await asyncio.wait({operating})
         finally:
@@ -150,7 +150,7 @@ class Application:
         return CheckResult()
 
     def _check_status_fields(self) -> CheckResult:
-        """A CRD that prunes status fields is worth a detail; the operator works all the same."""
+        """Always ok: the operator also works with a CRD that prunes status fields. The detail names it."""
         kinds = self._operator.prunes_status if self._operator else ()
         return CheckResult(detail="; ".join(explain_pruned_status(self._kinds[name]) for name in sorted(kinds)))
 
@@ -214,7 +214,7 @@ a silent watch is opened again, and reconciling a large job may take minutes und
 
 async def _fail_without_lease(leadership: Leadership) -> None:
     await leadership.lost.wait()
-    raise OperatorError("lost the lease: another process may lead now; this one exits, to start again as a standby")
+    raise OperatorError("lost the lease: another process may be the leader; exiting, to restart as a standby")
 
 
 def _user_error(several: BaseExceptionGroup[BaseException]) -> BaseException | None:

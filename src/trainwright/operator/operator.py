@@ -43,8 +43,8 @@ T = TypeVar("T")
 Child = Pod | ServiceView | ExtraView
 
 _EVENT_SECONDS = 2.0
-"""How long a stop waits for events after `DRAIN_SECONDS` for writes: together less than the grace period of a pod,
-which is 10 seconds in upstream's manifests."""
+"""How long `stop` waits for events, after `DRAIN_SECONDS` for writes. The sum must be less than the grace period of the
+operator's pod, which is 10 seconds in upstream's manifests."""
 
 
 class Operator:
@@ -52,8 +52,8 @@ class Operator:
 
     `controller_threads` is the maximum number of concurrent reconciliations, `parallel_writes` that of their writes.
     `cluster_resources` are the cluster-scoped resources that it may watch: Nodes and PriorityClasses. `lead` returns
-    when this process is the leader; until then it only watches. `prunes_status` are the kinds whose CRD prunes our
-    status fields, as far as is known beforehand.
+    when this process is the leader; until then it only watches. `prunes_status` are the kinds whose CRD is already
+    known to prune our status fields.
 
     `synced` is set when all caches are filled, `ready` when the workers start.
     """
@@ -83,7 +83,8 @@ class Operator:
         self._lead = lead
         self._observer = observer or Observer()
         if queue is None:
-            # On one machine jobs are few, and a job starts in two reconciliations: ports are written before pods.
+            # No coalescing on one machine: there are few jobs, and each needs two reconciliations to start (ports, then
+            # pods).
             on_one_machine = self._settings.addressing is Addressing.HOST_PORTS
             queue = WorkQueue(coalesce_seconds=0) if on_one_machine else WorkQueue()
         self._queue = queue
@@ -214,15 +215,15 @@ class Operator:
             self._enqueue(ObjectKey.of(job))
 
     def _enqueue(self, key: ObjectKey) -> None:
-        """Watch events come in bursts: the pods of a job start and end together, and every write of ours comes back.
-        Coalescing them saves a status write for each.
+        """Watch events come in bursts: the pods of a job start and end together, and the watch returns our own writes.
+        Coalescing saves a status write for each event.
 
         A standby enqueues nothing: jobs may be created and deleted for months before it becomes the leader."""
         if self.ready.is_set():
             self._queue.add_coalesced(key)
 
     def _enqueue_if_known(self, key: ObjectKey) -> None:
-        """For events of other objects: a label may name a job that does not exist, and may never."""
+        """For events of other objects, whose label may name a job that does not exist."""
         if self._caches.jobs[key.kind].store.get(key.namespaced_name) is not None:
             self._enqueue(key)
 
@@ -248,7 +249,7 @@ class Operator:
             self._enqueue_if_known(ObjectKey(kind, metadata.namespace, metadata.labels.get(JOB_NAME, "")))
 
     def _on_node_change(self, before: Node | None, after: Node | None) -> None:
-        """Only a change of the Ready condition matters, to the jobs that have pods on the node."""
+        """A change of the Ready condition enqueues the jobs that have pods on the node."""
         node = after or before
         same = before is not None and after is not None and before.ready == after.ready
         if node is None or same or not self.ready.is_set():

@@ -47,7 +47,7 @@ class WebhookOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorOptions:
-    """These defaults open no port; the command's own defaults, which are upstream's, do."""
+    """These defaults open no port. The flags of the command have upstream's defaults, which do."""
 
     namespace: str | None = None
     """Reconcile only jobs of this namespace; None: of all."""

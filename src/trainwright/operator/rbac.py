@@ -1,4 +1,4 @@
-"""The RBAC rules that the operator needs, as data: for running jobs, and for each feature that takes more.
+"""The RBAC rules that the operator needs, as data: for running jobs, and for each feature that needs more.
 
 The rules for running jobs grant no more than upstream's ClusterRole, so that an existing installation can be taken
 over as it is. docs/how-to/run-the-operator.md shows all rules; startup checks name the ones that are missing.
@@ -80,7 +80,7 @@ def job_rules(kinds: Iterable[Kind], frameworks: Mapping[str, Framework] = FRAME
         _rule(SERVICES, f"get {_CACHED} create delete", "create and delete the Services of a job"),
         _rule(EVENTS, "create patch", "record events on jobs"),
         *map(_extra_rule, extras.values()),
-        # RBAC allows to grant only permissions of one's own.
+        # RBAC allows the operator to grant only permissions that it has itself.
         *([_rule(PODS, "create", "grant it in the Role of a job", subresource="exec")] if ROLES in extras else []),
     ]
 
@@ -92,7 +92,7 @@ def _kind_rules(jobs: Resource) -> Iterable[Rule]:
 
 
 def _extra_rule(extra: ExtraResource) -> Rule:
-    return _rule(extra.resource, " ".join((_CACHED, *extra.verbs)), f"keep the {extra.resource.kind} of a job")
+    return _rule(extra.resource, " ".join((_CACHED, *extra.verbs)), f"manage the {extra.resource.kind} of a job")
 
 
 LEADER_ELECTION = Feature(
@@ -102,12 +102,12 @@ LEADER_ELECTION = Feature(
 )
 NODE_STATUS = Feature(
     "`--dead-node-seconds`",
-    (_rule(NODES, _CACHED, "see which nodes are gone"),),
-    "pods on nodes that are gone are not replaced",
+    (_rule(NODES, _CACHED, "detect lost nodes"),),
+    "pods on lost nodes are not replaced",
 )
 AUTOSCALING = Feature(
     "`elasticPolicy.metrics`",
-    (_rule(AUTOSCALERS, f"{_CACHED} create patch delete", "keep the HorizontalPodAutoscaler of a job"),),
+    (_rule(AUTOSCALERS, f"{_CACHED} create patch delete", "manage the HorizontalPodAutoscaler of a job"),),
     "the field has no effect, and an event on the job says so",
     in_upstream_role=True,
 )
@@ -125,7 +125,7 @@ PRIORITIES = Feature(
 WEBHOOKS = Feature(
     "admission webhooks",
     (
-        _rule(SECRETS, f"{_CACHED} update", "keep the certificates of the webhooks", own_namespace=True),
+        _rule(SECRETS, f"{_CACHED} update", "store the certificates of the webhooks", own_namespace=True),
         _rule(
             VALIDATING_WEBHOOK_CONFIGURATIONS, f"{_CACHED} update", "write the certificate authority of the webhooks"
         ),

@@ -491,7 +491,7 @@ async def test_update_that_changes_nothing_is_a_failure(world: World) -> None:
     await watching(world, CONFIG_MAP)
     stored = await world.client.create(CONFIG_MAPS, extra_object(world, CONFIG_MAPS, "job-config", data={"a": "1"}))
     (failure,) = await world.apply(replaces=(Replace(CONFIG_MAPS, "job-config", stored),))
-    assert failure == "ConfigMap job-config: the API server keeps nothing of an update"
+    assert failure == "ConfigMap job-config: the API server ignored the update"
 
 
 async def test_update_replaces_an_object_only_in_the_observed_version(world: World) -> None:

@@ -27,7 +27,7 @@ async def test_missing_permissions_turn_features_off_with_a_warning(
     assert not seen.settings.autoscaling
     assert seen.cluster_resources == []
     assert "horizontalpodautoscalers.autoscaling: spec.elasticPolicy.metrics has no effect" in caplog.text
-    assert "not allowed to list nodes: pods on nodes that are gone are not replaced" in caplog.text
+    assert "not allowed to list nodes: pods on lost nodes are not replaced" in caplog.text
 
 
 async def test_without_autoscalers_in_the_cluster_autoscaling_is_off() -> None:

@@ -90,7 +90,7 @@ class Applier:
         return tuple(result.failure for result in results if result.failure)
 
     def _record_events(self, job: Object, results: list[WriteResult]) -> list[WriteResult]:
-        """Called before the next step, which may raise."""
+        """Records the events at once, because the next step may raise."""
         for result in results:
             if result.event:
                 self._events.record(job, result.event)
@@ -203,7 +203,7 @@ class Applier:
         return WriteResult(event=event, failure=Retry(event.message))
 
     async def _read_existing(self, create: Create, namespace: str) -> Object:
-        """Upstream's ClusterRole allows to get Pods and Services, but only to list the other objects."""
+        """Upstream's ClusterRole grants get for Pods and Services, but only list for the other objects."""
         if create.resource in {PODS, SERVICES}:
             return await self._client.get(create.resource, create.name, namespace=namespace)
         selector = f"metadata.name={create.name}"
@@ -213,8 +213,9 @@ class Applier:
         return found.items[0]
 
     async def label_extra_objects(self, namespace: str | None) -> None:
-        """Restores the labels of extra objects that no watch shows, because an operator without them created them.
-        Those of running jobs are found when they are created; these are of finished and suspended jobs too."""
+        """Restores the labels of extra objects that the watch does not select, because an operator that does not set
+        these labels created them. For a running job, the failed create finds such an object; this method also finds
+        those of finished and suspended jobs."""
         for views in self._caches.extras.values():
             found = await self._client.list(views.resource, namespace=namespace, label_selector=f"!{JOB_NAME}")
             for extra in found.items:
@@ -224,8 +225,8 @@ class Applier:
                     await self._restore_labels(job, extra)
 
     async def _restore_labels(self, job: Object, found: Object) -> WriteResult | None:
-        """For a child of this job that no watch shows because it lacks the label: another operator created it. None if
-        a pod or Service lacks the labels of earlier operators as well."""
+        """For a child of this job that the watch does not select because another operator created it without the label.
+        Returns None for a pod or Service without the labels of earlier operators."""
         views = self._caches.children(found["kind"])
         child = views.read(found).metadata
         controller, name = f"{job['kind'].lower()}-controller", job["metadata"]["name"]
@@ -269,8 +270,8 @@ class Applier:
         except (ApiError, Unreachable) as error:
             return _failed("Update", kind, f"Error updating {replacement.name}: {error}", error)
         if response["metadata"]["resourceVersion"] == replacement.body["metadata"].get("resourceVersion"):
-            # Otherwise the same plan would follow at once, without end.
-            return WriteResult(failure=Retry(f"{kind} {replacement.name}: the API server keeps nothing of an update"))
+            # Without this failure the same plan would be applied again immediately, forever.
+            return WriteResult(failure=Retry(f"{kind} {replacement.name}: the API server ignored the update"))
         self._caches.children(kind).remember(response)
         return WriteResult()
 
@@ -313,7 +314,7 @@ class Applier:
 
 
 def _stops(create: Create, result: WriteResult | None) -> bool:
-    """True if no further child is created: this one was not, and pods need it or the job is invalid."""
+    """True if this failed create stops further creates: pods need the child, or the job is invalid."""
     if result is None:
         return create.needed
     return bool(result.job_error or (create.needed and result.failure))

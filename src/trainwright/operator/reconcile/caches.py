@@ -37,8 +37,8 @@ C = TypeVar("C", Pod, ServiceView, ExtraView)
 
 class Jobs:
     """All jobs of one kind, without managedFields: they are as long as the job itself, the operator does not need them,
-    and the API server keeps them when a status is written without. Status fields that the CRD prunes are restored from
-    the annotation."""
+    and the API server keeps them when a status is written without them. Status fields that the CRD prunes are restored
+    from the annotation."""
 
     def __init__(self, kind: Kind) -> None:
         self.resource = kind.resource
@@ -79,8 +79,8 @@ class Views(Generic[V]):
 
 
 class Caches:
-    """`extras` are the resources of objects that jobs have besides pods and Services, as far as the cluster serves
-    them. Nodes and priority classes are None where the operator does not watch them."""
+    """`extras` are the resources of extra objects that the cluster serves. Nodes and priority classes are None where
+    the operator does not watch them."""
 
     def __init__(
         self,
@@ -106,14 +106,14 @@ class Caches:
             yield from jobs.store.all()
 
     def find_job(self, owner: OwnerReference, namespace: str) -> Object | None:
-        """The job that the reference means, if it is of one of our kinds and still exists."""
+        """The job that the reference names, if it is of one of our kinds and still exists."""
         jobs = self.jobs.get(owner.kind)
         job = jobs.store.get(f"{namespace}/{owner.name}") if jobs else None
         return job if job is not None and job["metadata"]["uid"] == owner.uid else None
 
     def claim(self, job_uid: str, extra: ExtraView) -> None:
-        """Remembers an object of the job that no watch shows, because it lacks the label and may not be changed. If it
-        is deleted meanwhile, only the next operator creates it again."""
+        """Remembers an object of the job that the watch does not select: it lacks the label, and the operator is not
+        allowed to update it. If the object is deleted, only a restarted operator creates it again."""
         self._claimed.setdefault(job_uid, {})[extra.kind, extra.metadata.name] = extra
 
     def forget_claims(self, job_uid: str) -> None:

@@ -26,8 +26,8 @@ def is_namespace_terminating(error: Exception) -> bool:
 
 
 def _rejects_a_field(error: Exception) -> bool:
-    """True if the API server has decoded the object and rejects a field of it. A webhook, a policy or a quota may
-    decide otherwise later, although the job does not change."""
+    """True if the API server has decoded the object and rejects a field of it. Rejections by a webhook, a policy or a
+    quota are not permanent: they may end without a change of the job."""
     if isinstance(error, BadRequest):
         return " cannot be handled as a " in error.message
     if not isinstance(error, Invalid) or error.message.startswith("admission webhook"):

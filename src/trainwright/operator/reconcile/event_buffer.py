@@ -18,7 +18,7 @@ MAX_DELAY_SECONDS = 15.0
 as a pod; creating two thousand jobs at once takes about this long."""
 
 BATCH_SIZE, BATCH_SECONDS = 10, 1.0
-"""So many events are recorded per interval even while plans are applied. This costs next to nothing, and a job whose
+"""This many events are recorded per interval even while plans are applied. It costs next to nothing, and a job whose
 writes are slow does not delay the events of other jobs."""
 
 Record = Callable[[Object, JobEvent, datetime], None]

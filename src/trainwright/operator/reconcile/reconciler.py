@@ -23,15 +23,15 @@ from trainwright.operator.reconcile.port_ledger import PortReservations, listeni
 log = logging.getLogger(__name__)
 
 CATCH_UP_SECONDS, LONGEST_CATCH_UP_SECONDS = 1.0, 60.0
-"""After a conflict the watch brings the newer job and enqueues it. These bound the back-off of conflicts that no newer
-version explains."""
+"""After a conflict the watch delivers the newer job and enqueues it. These bound the back-off if no newer version
+arrives."""
 
 CONFLICTS_TO_REPORT = 5
-"""So many conflicts in a row are logged as a warning."""
+"""This many conflicts in a row are logged as a warning."""
 
 
 class Reconciler:
-    """Keeps nothing between two reconciliations but the ports of plans in flight and the number of conflicts in a row.
+    """Between two reconciliations it keeps only the ports of plans in flight and the number of conflicts in a row.
     Everything else is in the caches."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Reconciler:
         self._conflicts: dict[ObjectKey, int] = {}
 
     async def reconcile(self, key: ObjectKey) -> Outcome:
-        """Errors of the API server and invalid jobs are outcomes. Whatever this raises is a defect of the operator."""
+        """Errors of the API server and invalid jobs are outcomes. Any exception is a defect of the operator."""
         kind = self._kinds[key.kind]
         if failure := await self._confirm_status_write(kind, key):
             return failure

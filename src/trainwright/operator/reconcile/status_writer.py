@@ -93,7 +93,8 @@ class StatusWriter:
                 event, response = _pruned_status_event(kind, response, annotated), annotated
         if self._accept(kind, job, response, plan):
             return WriteResult(event=event)
-        # A plan has a status only if it differs. Without a failure the same plan would follow at once, for ever.
+        # A plan has a status only if it differs. Without this failure the same plan would be applied again immediately,
+        # forever.
         return WriteResult(
             failure=Retry(
                 "the API server pruned every change of the status: the installed CustomResourceDefinition does not "
@@ -132,8 +133,8 @@ class StatusWriter:
             async with self._slots:
                 return await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
         except (ApiError, Unreachable):
-            # The client retries when a response is lost. So any error, a conflict for example, may follow from a first
-            # try that was carried out.
+            # The client retries when a response is lost. So any error, such as a conflict, may be the response to a
+            # retry after the first attempt succeeded.
             write = UnconfirmedWrite(job, status, plan)
             try:
                 stored = await self._read_back(kind, write)
@@ -189,7 +190,7 @@ class StatusWriter:
             )
 
     def _detect_pruning(self, kind: Kind, written: Object, response: Object) -> None:
-        """Updates `prunes_status` by the fields that come back."""
+        """Updates `prunes_status` from the fields in the response."""
         stored = response.get("status") or {}
         if pruned_fields(written, stored) and kind.name not in self.prunes_status:
             self.prunes_status.add(kind.name)

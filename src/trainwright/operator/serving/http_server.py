@@ -102,7 +102,8 @@ async def _close(runner: web.ServerRunner, server: web.Server) -> None:
 
 
 def route(handlers: Mapping[str, Handler]) -> Handler:
-    """Selects a handler by path. A path that ends in `/` matches all paths below it; other paths are not found."""
+    """Selects a handler by path. A path that ends in `/` matches all paths below it. The response for any other path is
+    404."""
 
     async def handle(request: Request) -> Response:
         handler = handlers.get(request.path) or next(

@@ -45,7 +45,7 @@ _QUEUE_BUCKETS = tuple(10.0**power for power in range(-8, 4))  # controller-runt
 _OF_A_QUEUE = ("controller", "name")
 """controller-runtime has both labels, with the same value: dashboards use either."""
 
-# They double the number of series without new information: all counters start with the process.
+# `_created` series double the number of series without new information: all counters start with the process.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate it
 
 
@@ -62,7 +62,7 @@ class Metrics(Observer):
     ) -> None:
         self.registry = CollectorRegistry()
         self._clock = clock
-        # By uid: when the launch began whose pods have been counted.
+        # By uid: the start of the launch whose pods have been counted.
         self._launched: dict[str, datetime | None] = {}
         controllers = {name: kind.controller for name, kind in kinds.items()}
         self._transitions = {

@@ -105,7 +105,7 @@ def _read_server(present: Certificates, authority: Authority) -> "x509.Certifica
         certificate = x509.load_pem_x509_certificate(present.server)
         key = serialization.load_pem_private_key(present.server_key, password=None)
         certificate.verify_directly_issued_by(authority.certificate)
-        # The ssl module rejects more: a chain with a broken end, or a key that is too short.
+        # The ssl module rejects more: a truncated chain, or a key that is too short.
         load_into(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), present)
     except (ValueError, TypeError, InvalidSignature, ssl.SSLError):
         return None

@@ -1,1 +1,1 @@
-"""Before the operator works: permissions, CRDs, cluster capabilities and leader election."""
+"""The startup of the operator: permissions, CRDs, cluster capabilities and leader election."""

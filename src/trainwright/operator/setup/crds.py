@@ -22,7 +22,8 @@ _POLL_SECONDS = 0.05
 
 
 async def missing_crds(client: Client, kinds: Iterable[Kind], *, namespace: str | None = None) -> list[str]:
-    """The names of the CRDs that the cluster lacks. Lists the jobs, which an operator is always allowed to."""
+    """The names of the CRDs that the cluster lacks. Checks by listing the jobs, which the operator is always allowed to
+    do."""
     missing = []
     for kind in kinds:
         try:
@@ -34,7 +35,7 @@ async def missing_crds(client: Client, kinds: Iterable[Kind], *, namespace: str 
 
 async def kinds_pruning_status(client: Client, kinds: Iterable[Kind]) -> frozenset[str]:
     """The kinds whose installed CRD prunes our status fields, as upstream's does. Reads the published schema, which
-    every user is allowed to; if that fails, the first status write shows it."""
+    every user is allowed to read. If that fails, the first status write shows which fields are pruned."""
     try:
         text = await client.raw("GET", f"/openapi/v3/apis/{GROUP}/{VERSION}")
         schemas = msgspec.json.decode(text, type=_OpenApi).components.schemas

@@ -31,7 +31,7 @@ async def check_permissions(client: Client, namespace: str) -> None:
 
 
 class NotLeading(Unreachable):
-    """The write was not sent, because another process may lead."""
+    """The write was not sent, because another process may be the leader."""
 
 
 class Leadership:
@@ -77,13 +77,13 @@ class Leadership:
         await self._election.release()
 
     def gate(self, request: Request) -> None:
-        """For the operator's client: allows reads always, and writes only while this process leads."""
+        """For the operator's client: allows reads always, and writes only while this process is the leader."""
         if request.method != "GET" and not self._election.is_leader and not request.path.startswith(_REVIEWS):
-            raise NotLeading(f"{request.method} {request.path} was not sent: this process does not lead")
+            raise NotLeading(f"{request.method} {request.path} was not sent: this process is not the leader")
 
     @property
     def role(self) -> str:
-        """For users: whether this process leads, and which one does if not."""
+        """For users: whether this process is the leader or, if it is not, which process is."""
         if self._election.is_leader:
             return "leading"
         leader = self._election.leader

@@ -23,8 +23,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 async def is_allowed(client: Client, verb: str, resource: Resource, namespace: str | None = None) -> bool:
     """Whether the client's credentials allow `verb` on the resource; without a namespace: in all of them.
 
-    Says nothing about whether the resource is served. Waits for an API server that cannot answer at the moment; if it
-    forbids the review itself, the answer is False.
+    Does not check whether the resource is served. Waits while the API server cannot answer. Returns False if the API
+    server forbids the review itself.
     """
     attempt = 0
     while True:
@@ -44,7 +44,7 @@ async def is_allowed(client: Client, verb: str, resource: Resource, namespace: s
 
 
 async def is_watch_allowed(client: Client, resource: Resource, namespace: str | None = None) -> bool:
-    """Whether the resource can be cached, which takes list and watch."""
+    """Whether the resource can be cached, which requires list and watch."""
     return await is_allowed(client, "list", resource, namespace) and await is_allowed(
         client, "watch", resource, namespace
     )
@@ -52,7 +52,7 @@ async def is_watch_allowed(client: Client, resource: Resource, namespace: str | 
 
 async def missing_permission(client: Client, rule: Rule, namespace: str | None, *, optional: str = "") -> str:
     """The first verb of the rule that is not allowed, with its resource ("update leases in namespace x"); empty if all
-    of them are. `optional` is a verb that can be done without."""
+    verbs are. `optional` is a verb that is not required."""
     where = f" in namespace {namespace}" if namespace else ""
     for verb in rule.verbs:
         if verb != optional and not await is_allowed(client, verb, rule.resource, namespace):
