@@ -177,7 +177,7 @@ class Client:
         return responses.read_bytes(await self.send(requests.raw_request(method, path, params=params, body=body)))
 
     async def send(self, request: Request) -> Response:
-        """The server's response, whatever its status, after the retries that the request allows."""
+        """The server's response with any status, after the retries that the request allows."""
         _, response = await self._perform(request)
         return response
 

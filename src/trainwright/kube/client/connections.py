@@ -13,7 +13,8 @@ from weakref import WeakSet
 from trainwright.kube.client.keepalive import enable_keepalive
 
 _ROUNDS = 50
-"""The event loop closes a socket that was shut down in two or three rounds, in some more if TLS had not begun."""
+"""Maximum rounds of the event loop to wait for. It closes a socket that was shut down within two or three rounds, or a
+few more if the TLS handshake had not begun."""
 
 
 class Connections:

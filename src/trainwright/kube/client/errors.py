@@ -34,7 +34,7 @@ class Cause:
 
 
 class ApiError(Exception):
-    """An error response. `status` is its metav1.Status, made from the text if the body is none."""
+    """An error response. `status` is its metav1.Status; if the body is not one, it is built from the text."""
 
     def __init__(self, status: Object, *, retry_after: float | None = None) -> None:
         self.status = status

@@ -19,11 +19,11 @@ from trainwright.objects.times import format_micro_time
 T = TypeVar("T")
 
 WATCH_END_SLACK = 15.0
-"""The server ends a watch after its timeoutSeconds. The client closes the connection so many seconds later."""
+"""The server ends a watch after its timeoutSeconds. The client closes the connection this many seconds later."""
 
 BOOKMARK_TIMEOUT = 90.0
-"""A server sends a bookmark about once a minute. The client closes a watch that is silent for longer: to watch again
-from the same version costs one request and loses nothing."""
+"""A server sends a bookmark about once a minute. The client closes a watch that is silent for longer: a new watch from
+the same version costs one request and misses no event."""
 
 CONNECT_TIMEOUT = 10.0
 
@@ -227,7 +227,7 @@ def watch_request(
 ) -> Request:
     """One watch, until the server ends it; of all namespaces if `namespace` is None.
 
-    `read_timeout`: seconds without data after which the stream ends with Silent; None chooses them.
+    `read_timeout`: seconds without data after which the stream ends with Silent; None: the default.
     """
     params = _params(
         watch="true",

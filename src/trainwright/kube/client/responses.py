@@ -40,7 +40,7 @@ class ObjectList:
 
 
 def read_bytes(response: Response) -> bytes:
-    """The body of a successful response; another one is raised as ApiError."""
+    """The body of a successful response; any other response is raised as ApiError."""
     if not is_success(response.status):
         raise error_from_response(response.status, response.body, retry_after=retry_after(response.headers))
     return response.body
@@ -140,7 +140,7 @@ class Pager(Generic[T]):
         try:
             body = read_bytes(response)
         except Expired:
-            # The snapshot of the later pages has been compacted. A list in one piece cannot expire.
+            # The snapshot of the later pages has been compacted. A list without pages cannot expire.
             if not self._on_later_page:
                 raise
             self.items, self._on_later_page = [], False

@@ -30,7 +30,8 @@ def retry_delay(request: Request, outcome: Response | Failure, *, attempt: int, 
         return pause
     if wanted > _LONGEST_RETRY_AFTER:
         return None
-    # Never early. Many clients get the same Retry-After, so they spread their requests over about as long again.
+    # Never early. Many clients get the same Retry-After, so the jitter spreads their requests over about the same time
+    # again.
     return wanted + jitter * min(wanted, _LONGEST_DELAY) + pause
 
 

@@ -142,7 +142,7 @@ class SyncClient:
         return responses.read_bytes(self.send(requests.raw_request(method, path, params=params, body=body)))
 
     def send(self, request: Request) -> Response:
-        """The server's response, whatever its status, after the retries that the request allows."""
+        """The server's response with any status, after the retries that the request allows."""
         connection, _, response = self._perform(request)
         self._idle.append(connection)
         return response

@@ -78,7 +78,7 @@ class Controller(Generic[K]):
             self.queue.shut_down()
 
     async def relist(self) -> None:
-        """Returns when the stores hold everything that had happened when this was called."""
+        """Returns when the stores contain all changes from before this call."""
         await asyncio.gather(*(reflector.relist() for reflector in self.reflectors))
 
     async def _start(self) -> None:
@@ -135,7 +135,7 @@ class Controller(Generic[K]):
                 self._log.log(self._retry_log_level, "%s: %s; trying again in %.3g s", key, reason, pause)
                 return
             case RequeueAfter(0):
-                self.queue.add_coalesced(key)  # one reconciliation together with the watch events of our own writes
+                self.queue.add_coalesced(key)  # together with the watch events of our own writes
             case RequeueAfter(seconds):
                 self.queue.add_after(key, seconds)
             case Terminal(reason):

@@ -1,4 +1,4 @@
-"""Reports a state that lasts once: remembers the messages about each object."""
+"""Deduplicates messages about states that last: each message is reported once per object."""
 
 from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ M = TypeVar("M", bound=Hashable)
 
 
 class Deduplicator(Generic[K, M]):
-    """Which messages were reported under each key, until `forget`."""
+    """Remembers the messages that were reported under each key, until `forget`."""
 
     def __init__(self) -> None:
         self._reported: dict[K, set[M]] = {}
@@ -25,7 +25,7 @@ class Deduplicator(Generic[K, M]):
         return True
 
     def update(self, key: K, messages: Sequence[M]) -> list[M]:
-        """Takes all messages that hold now and returns the new ones. One that ended is new when it returns."""
+        """Takes all messages that apply now and returns the new ones. A message that stops applying is forgotten."""
         reported = self._reported.get(key, ())
         if messages:
             self._reported[key] = set(messages)

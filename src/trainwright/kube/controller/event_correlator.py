@@ -18,7 +18,8 @@ AGGREGATION_WINDOW = timedelta(minutes=10)
 """An occurrence within this time after the last one of its Event increases the count."""
 
 MAX_SIMILAR_EVENTS = 10
-"""So many messages of one object, type and reason get an Event each within the window. Others are combined."""
+"""The number of messages of one object, type and reason that get their own Event within the window. Further messages
+are combined."""
 
 COMBINED_PREFIX = "(combined from similar events): "
 
@@ -37,7 +38,7 @@ class Occurrence:
     at: datetime
     component: str = ""
     standing: bool = False
-    """A state rather than an occurrence: every process would give its Event the same name."""
+    """A state that lasts, not a single occurrence: its Event has the same name in every process."""
 
     @property
     def object_id(self) -> str:
@@ -97,7 +98,8 @@ class EventSeries:
             self.message = COMBINED_PREFIX + occurrence.message
 
     def restart(self, name: str) -> None:
-        """The Event has been deleted: a new one counts what it had not shown yet. A standing one keeps its name."""
+        """The Event was deleted: a new one counts the occurrences that were not written yet. A standing Event keeps its
+        name."""
         self.count, self.written, self.first = self.count - self.written, 0, self.last
         if not self.standing:
             self.name = name

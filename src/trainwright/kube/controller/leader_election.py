@@ -1,8 +1,8 @@
 """Leader election with a coordination.k8s.io/v1 Lease, compatible with client-go.
 
-`lease_candidate` decides, this sends the requests. One gap is left, as in client-go: if the Lease is deleted, a process
-that starts at that moment does not know the holder and becomes a second leader, for at most `renew_seconds`. Processes
-that already ran wait until the deleted lease would have expired.
+`lease_candidate` decides, this module sends the requests. One gap is left, as in client-go: if the Lease is deleted, a
+process that starts at that moment does not know the holder and becomes a second leader, for at most `renew_seconds`.
+Processes that already ran wait until the deleted lease would have expired.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def boot_seconds() -> float:
-    """A monotonic clock that also counts while the machine is suspended: other candidates do not wait for it."""
+    """A monotonic clock that also advances while the machine is suspended, as the clocks of other candidates do."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

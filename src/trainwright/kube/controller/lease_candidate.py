@@ -1,8 +1,8 @@
 """The decisions of leader election, without I/O: from the observed Lease and the candidate's own clock.
 
-Why there are never two leaders: a leader considers itself one for `renew_seconds` after it *sent* its last successful
-write. Other candidates wait for the lease's duration, which is longer, after they *observed* that write, which is
-later. No candidate uses the clock of another one.
+Why there are never two leaders: a leader considers itself the leader for `renew_seconds` after it *sent* its last
+successful write. Other candidates wait for the lease's duration, which is longer, after they *observed* that write,
+which is later. No candidate uses the clock of another one.
 """
 
 import math
@@ -51,7 +51,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Another candidate holds the lease, for so many seconds unless it renews it."""
+    """Another candidate holds the lease, which expires in `seconds` unless it is renewed."""
 
     seconds: float
 

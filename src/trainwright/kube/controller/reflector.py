@@ -93,8 +93,8 @@ class Reflector(Generic[T]):
         await self._synced.wait()
 
     async def relist(self) -> None:
-        """Lists again. Returns when the store holds everything that had happened when this was called, however far the
-        watch was behind."""
+        """Lists again. Returns when the store contains all changes from before this call, even if the watch is
+        behind."""
         self._synced.clear()
         self._listed = False
         self._relists += 1
@@ -109,7 +109,7 @@ class Reflector(Generic[T]):
             try:
                 async with asyncio.timeout(None) as self._attempt:
                     await self._list_and_watch()
-                    # After an attempt without progress the next one must not follow at once, whatever the reason.
+                    # After an attempt without progress, the next one must not follow immediately.
                     failures = 0 if self._progressed else failures + 1
                     delay = self._retry_after + (_delay(failures) if failures else 0.0)
                     if delay:
@@ -200,7 +200,7 @@ class Reflector(Generic[T]):
                 raise Unreachable(f"watch event of unknown type {unknown!r}")
 
     def _convert(self, raw: msgspec.Raw) -> T | None:
-        """None for an object that cannot be read, which is logged: it must not hide the others."""
+        """None for an object that cannot be decoded: the error is logged and the other objects are stored."""
         try:
             return self._decode(raw)
         except Exception as error:

@@ -49,7 +49,7 @@ class Store(Generic[T]):
         self._position = 0
         # By key: the object that listeners know, where a write of our own is newer.
         self._notified: dict[str, T | None] = {}
-        # By uid: objects that are deleted although the watch has not delivered it, and their last known version.
+        # By uid: objects whose deletion is confirmed but not yet delivered by the watch, with their last known version.
         self._deleted: dict[str, int] = {}
         # By key: the version of a removed object, so that older events do not bring it back.
         self._min_version: dict[str, int] = {}
@@ -82,7 +82,7 @@ class Store(Generic[T]):
     def remember(self, item: T) -> None:
         """Stores the response to a write of ours, unless the watch has delivered something newer.
 
-        A response that the watch does not select any more removes the object: no later event would.
+        A response that no longer matches the selector of the watch removes the object, because no later event would.
         """
         metadata = self._metadata(item)
         key, version = metadata.namespaced_name, _number(metadata.resource_version)

@@ -13,7 +13,7 @@ from trainwright.kube.client.retries import backoff
 K = TypeVar("K", bound=Hashable)
 
 HEAD_START = 15.0
-"""Seconds by which a new key is ahead of other keys. These wait for new ones for at most so long."""
+"""Seconds by which a new key is ahead of other keys: a key waits at most this long for new keys."""
 
 
 class QueueShutDown(Exception):  # noqa: N818 (named as asyncio's own)
@@ -63,12 +63,13 @@ class WorkQueue(Generic[K]):
         self._enqueue(key, self._waiting)
 
     def add_new(self, key: K) -> None:
-        """Adds a key that was never processed: it comes before other keys, unless these have waited for long."""
+        """Adds a key that was never processed: it comes before other keys, except those that have waited for longer
+        than `HEAD_START`."""
         self._enqueue(key, self._new)
 
     def add_coalesced(self, key: K) -> None:
-        """Adds the key, but not within `coalesce_seconds` after it was last done: of a burst of events the first is
-        processed at once and the others together."""
+        """Adds the key, but not within `coalesce_seconds` after it was last done: the first event of a burst is
+        processed at once, and the others together."""
         if self._shut_down or key in self._coalescing:
             return
         if key in self._working:
@@ -82,7 +83,7 @@ class WorkQueue(Generic[K]):
             self._coalescing[key] = loop.call_at(due, self._coalesced, key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Adds the key later. Of several times for a key the earliest counts."""
+        """Adds the key later. If a key is added several times, the earliest time counts."""
         if self._shut_down:
             return
         if seconds <= 0:
