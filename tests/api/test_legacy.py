@@ -105,7 +105,7 @@ def test_unknown_clean_pod_policy_has_a_warning() -> None:
 )
 def test_two_spellings_of_one_role_are_rejected_and_both_are_named(keys: tuple[str, str], message: str) -> None:
     builder = JobBuilder().replica(keys[0]).replica(keys[1])
-    expected = f"spec.pytorchReplicaSpecs{message}: only one of them may be there, as Master"
+    expected = f"spec.pytorchReplicaSpecs{message}: specify only one of them, as Master"
     assert [str(error) for error in validate(builder.raw(), PYTORCH)] == [expected]
     with pytest.raises(InvalidJob) as refused:
         builder.job()

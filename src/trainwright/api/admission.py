@@ -27,7 +27,7 @@ class Admission:
 
 
 def review(kind: Kind, new: Object, old: Object | None = None) -> Admission:
-    """Reviews a new job, or the update from `old` to `new`. Never raises, whatever the objects contain."""
+    """Reviews a new job, or the update from `old` to `new`. Never raises, even for malformed objects."""
     return Admission(tuple(validate(new, kind, old)), tuple(warnings(new, kind)))
 
 

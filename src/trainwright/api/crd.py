@@ -115,7 +115,7 @@ def render_crd(kind: Kind) -> Object:
 
 def _schema(kind: Kind) -> Object:
     run_policy = structural_schema(RunPolicy)
-    run_policy["default"] = {}  # upstream has none, and its SDK cannot read a job without
+    run_policy["default"] = {}  # not in upstream's CRD; its SDK cannot read a job without runPolicy
     run_policy["properties"]["suspend"]["default"] = False
     roles = " and ".join(role.name for role in kind.roles)
     replicas = {

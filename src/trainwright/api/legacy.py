@@ -44,7 +44,7 @@ def ambiguous_roles(replicas: ReplicaSpecs, kind: Kind) -> Iterator[FieldError]:
         first, *others = sorted(keys, key=lambda key: key != role_name)
         for other in others:
             path = f"spec.{kind.replicas_field}[{other}]"
-            yield forbidden(path, f"is the same role as {first}: only one of them may be there, as {role_name}")
+            yield forbidden(path, f"is the same role as {first}: specify only one of them, as {role_name}")
 
 
 def deprecations(manifest: Manifest, kind: Kind) -> Iterator[str]:

@@ -25,7 +25,7 @@ _COMPRESSED = "zlib:"
 
 
 class _Annotation(AdditionalStatus, frozen=True, omit_defaults=True, kw_only=True):
-    """The annotation's content. `of` is the job's uid: a copied manifest may bring the annotation of another job."""
+    """The annotation's content. `of` is the job's uid: a copied manifest may have the annotation of another job."""
 
     of: str
 

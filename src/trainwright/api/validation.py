@@ -183,5 +183,5 @@ def _child_names(manifest: Manifest, replicas: ReplicaSpecs, kind: Kind) -> Iter
             "metadata.name",
             name,
             f"must be no more than {room} characters: pod and service {longest} would have {len(longest)}, "
-            f"and names end at {_MAX_NAME}",
+            f"and the maximum is {_MAX_NAME}",
         )

@@ -40,7 +40,7 @@ class UpOptions:
     kubeconfig: Path
     """The user's file, to which the context is added."""
     kubeconfig_required: bool
-    """The user named the file: not being able to write it is an error."""
+    """The user named the file, so a failure to write it is an error."""
     port: int | None
     python: Path | None
     sandbox: str | None

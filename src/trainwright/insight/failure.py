@@ -42,7 +42,7 @@ _GENERIC_REASONS = frozenset({"", "Error", "Completed"})
 
 
 def failures_of(pod: Pod, rank: str, last_lines: Sequence[str]) -> list[Failure]:
-    """The failed runs of containers in a pod's status; of restarted containers also the previous run."""
+    """The failed runs of containers in a pod's status, including the previous run of restarted containers."""
     statuses = pod.status.init_container_statuses + pod.status.container_statuses
     failures = [_failure(pod, rank, status, run, last_lines) for status in statuses for run in _failed_runs(status)]
     if not failures and pod.phase == "Failed":

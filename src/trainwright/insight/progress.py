@@ -1,6 +1,6 @@
 """Reads progress and metrics from the log lines of training programs, without support from the programs.
 
-`read_line` parses one line, `advance` adds it to the progress so far. Neither raises an error, whatever the text.
+`read_line` parses one line, `advance` adds it to the progress so far. Neither raises an error for any text.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""Shared by all HTTP servers of the project: a certificate authority, and a stop that loses no connection."""
+"""Shared by all HTTP servers of the project: a certificate authority, and a graceful stop."""

@@ -167,7 +167,7 @@ def _follow(states: list[JobState], target: Target, console: Console, *, timeout
 
 
 def _volumes(state: JobState, client: SyncClient) -> Iterator[tuple[str, str, str]]:
-    """Name, mount path and location of the volumes of a job, as far as the location is known."""
+    """Name, mount path and location of the job's volumes whose location is known."""
     for replica in read_job(state.object).replicas.values():
         spec = replica.template.get("spec") or {}
         mounts = {

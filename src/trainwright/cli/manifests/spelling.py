@@ -24,7 +24,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(path: str, schema: Schema, definition: Callable[[str], Schema]) -> str | None:
-    """The most similar field where the last step of `path` stands. `definition` resolves a `$ref`."""
+    """The field of the schema that is most similar to the last step of `path`. `definition` resolves a `$ref`."""
     *parents, last = [match["name"] or match["key"] for match in _STEP.finditer(path)] or [""]
     for step in parents:
         below = _child(_resolved(schema, definition), step)
