@@ -60,7 +60,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class RememberedPort:
     number: int
     requested: bool
-    """True if the user chose it with --port: then there is no substitute."""
+    """True if the user chose it with --port: then no other port is tried."""
 
 
 @dataclass(frozen=True)

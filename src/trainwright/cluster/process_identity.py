@@ -1,4 +1,4 @@
-"""The identity of a process: its pid may be reused, pid, start time and boot id together are unique."""
+"""The identity of a process: a pid may be reused, but pid, start time and boot id together are unique."""
 
 from dataclasses import dataclass
 from pathlib import Path

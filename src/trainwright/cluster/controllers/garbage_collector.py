@@ -1,6 +1,6 @@
 """The garbage collector: deletes objects whose owners are deleted, with background, foreground or orphan propagation.
 
-Its caches only tell which objects to check. Before it deletes or changes an object, it reads the object and its owners
+Its caches only select the objects to check. Before it deletes or changes an object, it reads the object and its owners
 from the API server, and the deletion has the resourceVersion as a precondition.
 """
 
@@ -111,7 +111,8 @@ class GarbageCollector:
         self._stores: dict[Resource, Store[Entry]] = {}
         self._watching: dict[Resource, asyncio.Task[None]] = {}
         self._keys: dict[str, ObjectKey] = {}
-        """The key of each known object by its uid. Its kind is the qualified plural: groups share names of kinds."""
+        """The key of each known object by its uid. Its kind is the qualified plural, because kinds of different groups
+        may have the same name."""
 
     async def run(self) -> None:
         definitions = Reflector(

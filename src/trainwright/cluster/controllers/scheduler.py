@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _BY_NODE, _BY_NAMESPACE = "node", "namespace"
 _WITHOUT_NODE = ""
 _REPORT_DELAY = 1.0
-"""Seconds before a pending pod is reported: an object that follows at once, such as its claim, is no problem."""
+"""Seconds before a pending pod is reported: objects that it needs, such as a claim, may be created right after it."""
 
 
 class Scheduler:
@@ -49,7 +49,7 @@ class Scheduler:
         self._claims = Store[Claim](
             metadata=lambda claim: claim.metadata, indexes={_BY_NAMESPACE: lambda claim: (claim.metadata.namespace,)}
         )
-        # Includes pods that are bound but not yet seen so by the watch (assumed pods, in kube-scheduler).
+        # Includes pods whose binding the watch has not delivered yet (kube-scheduler calls them assumed pods).
         self._usage = NodeUsage()
         self._pending_since: dict[str, float] = {}
         """When pods without a node were first seen, by uid, in the time of the event loop."""

@@ -148,7 +148,7 @@ class Unschedulable:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A resource of which the pods of a node, with this one, request more than is allocatable."""
+    """A resource that the pods of a node, including this one, request more of than is allocatable."""
 
     wanted: Fraction
     total: Fraction
@@ -342,7 +342,8 @@ def _expression_matches(expression: Mapping[str, Any], labels: Mapping[str, str]
 
 
 def shortages(wanted: Amounts, allocatable: Amounts, used: Amounts) -> dict[str, Shortage]:
-    """The resources of which a node has too little. Without allocatable pods their number is not limited."""
+    """The resources that the node has too little of. The number of pods is not limited if `pods` is not in
+    allocatable."""
     nothing = Fraction(0)
     return {
         name: Shortage(amount, total, limit)
@@ -389,7 +390,7 @@ def _ignored_affinity(pod: SchedulablePod) -> Iterable[PlacementWarning]:
 
 
 def _fit_error(nodes: int, problems: Sequence[str], *, unresolvable: int) -> Unschedulable:
-    """As in kube-scheduler, with the result of preemption, which there is none of here."""
+    """kube-scheduler's message. This cluster has no preemption, but the message includes its result."""
     outcome = []
     if nodes - unresolvable:
         outcome.append(f"{nodes - unresolvable} No preemption victims found for incoming pod.")

@@ -131,7 +131,7 @@ def _open_newer(path: Path, files: list[BinaryIO]) -> list[BinaryIO]:
 
 
 def _paths(path: Path) -> list[Path]:
-    """Paths of the files of a log, the newest first; not all need exist."""
+    """Paths of the files of a log, the newest first; some may not exist."""
     return [path, *map(Path, rotated_names(str(path)))]
 
 

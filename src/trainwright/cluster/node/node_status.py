@@ -128,7 +128,7 @@ def lease(name: str, *, now: datetime) -> Object:
 
 
 def reported_ports() -> frozenset[int]:
-    """TCP ports in use below the ephemeral range; jobs get no others."""
+    """TCP ports in use below the ephemeral range. Jobs are assigned no ports above it."""
     limit = first_ephemeral_port()
     return frozenset(port for port in read_listening_ports() if port < limit)
 

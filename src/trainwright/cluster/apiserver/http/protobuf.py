@@ -1,6 +1,6 @@
 """Protobuf bodies, which `kubectl auth` and `kubectl create KIND` send without a JSON alternative.
 
-The tables below have the fields that kubectl sends; other kinds are refused with a message that names the way out.
+The tables below have the fields that kubectl sends; other kinds are refused with a message that names the alternative.
 """
 
 import base64

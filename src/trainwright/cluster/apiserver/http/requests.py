@@ -19,7 +19,7 @@ from trainwright.objects.paths import value_at
 from trainwright.objects.selectors import LabelSelector, SelectorError, parse_field_selector, parse_label_selector
 
 _MOST_DIGITS = 18
-"""Of a 64-bit integer."""
+"""The most decimal digits that always fit into a 64-bit integer."""
 
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
 

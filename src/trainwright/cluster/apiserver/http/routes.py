@@ -264,7 +264,7 @@ def _not_implemented(info: RequestInfo) -> errors.StatusError:
 
 
 def _health(name: str, *, verbose: bool, failed: tuple[str, ...] = ()) -> Response:
-    """The real server's text. Unauthenticated clients may read it, so that reasons are only in the log."""
+    """The real server's text. Unauthenticated clients can read it, so the reasons are only in the log."""
     if not failed and not verbose:
         return Response(200, b"ok", _TEXT)
     lines = "".join(f"[-]{component} failed: reason withheld\n" for component in failed)

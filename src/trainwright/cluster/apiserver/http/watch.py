@@ -146,7 +146,7 @@ class Watch:
         return b"".join(lines)
 
     def _lines_of(self, change: Change) -> bytes:
-        """The event for this watcher: an object that starts or stops to match the selectors is ADDED or DELETED."""
+        """The event for this watcher: an object that starts or stops matching the selectors is ADDED or DELETED."""
         namespace = self._options.namespace
         if namespace is not None and change.new.key[0] != namespace:
             return b""

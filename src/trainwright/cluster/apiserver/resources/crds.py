@@ -199,7 +199,7 @@ def _column_errors(column: Object, path: str) -> list[FieldError]:
 
 
 def _structural_errors(schema: Any, path: str) -> list[FieldError]:
-    """Every field needs a type or a marker that it may have any; patterns must compile."""
+    """Every field needs a type or an extension that allows any type; patterns must compile."""
     if not isinstance(schema, dict):
         return []
     found = []

@@ -25,7 +25,7 @@ _QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEin
 
 
 class DecodeError(Exception):
-    """A field has another JSON type than its Go type, so that the object cannot be decoded."""
+    """A field has another JSON type than its Go type, so the object cannot be decoded."""
 
     def __init__(self, root: str, error: FieldError, lookup: Lookup) -> None:
         super().__init__(_decoder_message(root, error, lookup))

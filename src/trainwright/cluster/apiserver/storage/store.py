@@ -1,6 +1,7 @@
 """All objects of the cluster in memory, backed by the journal, with a watch cache of recent changes.
 
-A write is visible to readers and watchers only after its commit, so that a crash never takes back what a client saw.
+A write is visible to readers and watchers only after its commit, so a crash never undoes a change that a client has
+seen.
 """
 
 import asyncio

@@ -86,7 +86,7 @@ def _grace(kind: ResourceType, obj: Object, options: DeleteOptions) -> int:
 
 
 def _shortens(kind: ResourceType, obj: Object, options: DeleteOptions) -> bool:
-    """A second DELETE without a grace period does not change the one of the first."""
+    """A second DELETE without a grace period does not change the grace period of the first one."""
     return options.grace_seconds is not None or _grace(kind, obj, DeleteOptions()) == 0
 
 

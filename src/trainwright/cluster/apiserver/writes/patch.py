@@ -16,7 +16,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 
 
 def patch_media_type(content_type: str, kind: ResourceType) -> str:
-    """The media type of the patch. Custom resources have no Go types, so that strategic merge is not possible."""
+    """The media type of the patch. Custom resources have no Go types, so they have no strategic merge."""
     media = content_type.partition(";")[0].strip().lower()
     accepted = [JSON_PATCH, MERGE, *([] if kind.custom else [STRATEGIC]), APPLY]
     if media not in accepted:

@@ -70,7 +70,7 @@ def empty_state(pod: Object, *, waiting: Sequence[WaitingReason] = ()) -> dict[s
 
 
 def phase(policy: str, inits: Sequence[ContainerStatus], mains: Sequence[ContainerStatus], *, finished: bool) -> str:
-    """By the kubelet's rules. `finished`: no container will run again, whatever the restart policy says."""
+    """By the kubelet's rules. `finished`: no container will run again, regardless of the restart policy."""
     failed_init = any(container_status.exit_code(status) not in {None, 0} for status in inits)
     if not container_status.is_initialized(list(inits)):
         return "Failed" if finished or (failed_init and policy == container_status.NEVER) else "Pending"

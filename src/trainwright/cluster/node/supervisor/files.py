@@ -1,4 +1,5 @@
-"""How agent and supervisor communicate: small files that are written atomically, and a datagram that says so.
+"""How agent and supervisor communicate: small files that are written atomically, and a datagram that announces a
+change.
 
 Standard library only.
 """
@@ -30,7 +31,8 @@ def read_json(path: str, default: Any = _REQUIRED) -> Any:
 
 
 def write_json(path: str, value: dict[str, Any], *, durable: bool = True) -> None:
-    """Atomic. `durable`: on the disk on return, which takes time; not needed for what a reboot makes meaningless."""
+    """Writes the file atomically. `durable`: waits until it is on the disk, for files that are needed after a
+    reboot."""
     with open(f"{path}.new", "w", encoding="utf-8") as file:
         json.dump(value, file)
         if durable:
@@ -53,7 +55,7 @@ def notify_agent(node_directory: str, uid: str) -> bool:
 
     An agent that is not running syncs every pod when it starts.
     """
-    import socket  # late, because the first container is running by now
+    import socket  # imported here, where it does not delay the first container
 
     # By the directory's descriptor, because the path of a socket is limited to 107 characters.
     node = os.open(node_directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -70,7 +72,8 @@ def notify_agent(node_directory: str, uid: str) -> bool:
 
 
 def remove_tree(path: str) -> None:
-    """Removes a directory of a pod as far as possible. The work directories of overlays have mode 000."""
+    """Removes a directory of a pod, except files that cannot be removed. The work directories of overlays have mode
+    000."""
     for parent, directories, _ in os.walk(path):
         for name in directories:
             _try(lambda inner: None if os.path.islink(inner) else os.chmod(inner, 0o700), os.path.join(parent, name))
@@ -87,4 +90,4 @@ def _try(change: Any, path: str) -> None:
     try:
         change(path)
     except OSError:
-        pass  # another user's file in a volume, or removed meanwhile; the others are removed all the same
+        pass  # another user's file in a volume, or already removed; continue with the others

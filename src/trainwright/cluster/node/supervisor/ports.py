@@ -24,14 +24,14 @@ def read_listening_ports() -> dict[int, str]:
 
 
 def first_ephemeral_port() -> int:
-    """The kernel assigns ports from here on to sockets that bind to port 0."""
+    """The lowest port that the kernel assigns to sockets that bind to port 0."""
     text = _read("/proc/sys/net/ipv4/ip_local_port_range")
     return int(text.split()[0]) if text else 32768
 
 
 def port_conflict(port: int) -> str | None:
     """Binds the port once, on all addresses; if that fails, names the process that uses it."""
-    import socket  # late, because it takes milliseconds and most pods need no port
+    import socket  # imported here because it takes milliseconds and most pods need no port
 
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - as programs do
         try:
@@ -67,7 +67,8 @@ def _open_files(pid: str) -> list[str]:
 
 
 def _link(path: str) -> str:
-    """Empty if the file was closed meanwhile, as for our own process the directory that was listed."""
+    """Empty if the file was closed meanwhile. For our own process that is always so for the descriptor of the
+    listing."""
     try:
         return os.readlink(path)
     except OSError:

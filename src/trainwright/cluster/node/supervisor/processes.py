@@ -47,7 +47,7 @@ def kill_session(session: int, proc: str) -> None:
 
 
 def kill_orphans(session: int, *, variable: str) -> None:
-    """Kills the processes that are left of a container without supervisor, which is possible only at `plain`.
+    """Kills the remaining processes of a container whose supervisor has ended, which can happen only at `plain`.
 
     A session id may be reused, so only processes that have this variable of the container are killed.
     """

@@ -1,6 +1,6 @@
 """Sandbox detection: finds the strongest sandbox level that works on this machine by trying it in a child process.
 
-No kernel setting says it reliably. Standard library only, because the child is the program of supervisors.
+No kernel setting shows it reliably. Standard library only, because the child is the program of supervisors.
 """
 
 import json
@@ -62,7 +62,7 @@ def try_overlay(directory: str) -> dict[str, Any]:
 
 
 def _detect_in_child(directory: str, python: str) -> dict[str, Any]:
-    import subprocess  # late, because the child does not need it
+    import subprocess  # imported here because the child does not need it
 
     command = [python, "-I", "-S", PROGRAM, "--detect-sandbox", directory]
     try:

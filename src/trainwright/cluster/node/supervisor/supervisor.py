@@ -41,7 +41,7 @@ _RETRY_SECONDS = 0.1
 
 def main(arguments: list[str]) -> None:
     if arguments[0] == "--detect-sandbox":
-        from trainwright.cluster.node.supervisor import sandbox_detection  # late, because pods do not need it
+        from trainwright.cluster.node.supervisor import sandbox_detection  # pods do not need it
 
         sys.stdout.write(json.dumps(sandbox_detection.try_overlay(arguments[1])))
         return

@@ -15,7 +15,7 @@ _FILE_TYPES = {
 
 
 def set_up(volume: Volume) -> str | None:
-    """None if the volume is ready, else what is wrong; to be tried again."""
+    """None if the volume is ready, else what is wrong; the caller tries again."""
     try:
         return _set_up(volume)
     except OSError as error:
