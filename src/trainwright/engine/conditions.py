@@ -21,7 +21,7 @@ def is_finished(status: Object) -> bool:
 
 
 def set_condition(status: Object, type_: str, *, reason: str, message: str, now: datetime, value: bool) -> bool:
-    """Sets a condition in `status`; False if nothing changed. The conditions of a finished job do not change any more.
+    """Sets a condition in `status`; False if nothing changed. The conditions of a finished job no longer change.
 
     The new condition comes last, except Created, which is always first.
     """

@@ -1,7 +1,7 @@
 """Finds the rank that failed first, among peers that failed because of it, and the probable cause.
 
-Pod statuses have times in whole seconds, and the peers of a failed rank often fail in the same second. The last log
-lines therefore decide too.
+Pod statuses have times in whole seconds, and the peers of a failed rank often fail in the same second. Therefore the
+last log lines are compared too.
 """
 
 import re

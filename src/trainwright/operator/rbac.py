@@ -1,7 +1,7 @@
 """The RBAC rules that the operator needs, as data: for running jobs, and for each feature that needs more.
 
-The rules for running jobs grant no more than upstream's ClusterRole, so that an existing installation can be taken
-over as it is. docs/how-to/run-the-operator.md shows all rules; startup checks name the ones that are missing.
+The rules for running jobs grant no more than upstream's ClusterRole, so an existing installation needs no new rules.
+docs/how-to/run-the-operator.md shows all rules; startup checks name the ones that are missing.
 """
 
 from collections.abc import Iterable, Mapping

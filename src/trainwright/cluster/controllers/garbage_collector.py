@@ -94,7 +94,7 @@ def blocking_dependents(owner: ObjectMeta, dependents: Iterable[ObjectMeta]) -> 
         dependent
         for dependent in dependents
         if any(one.uid == owner.uid and one.block_owner_deletion for one in dependent.owner_references)
-        # Two objects that own each other and are both being deleted would wait for ever.
+        # Two objects that own each other and are both being deleted would wait forever.
         and not (dependent.uid in owners and dependent.terminating and FOREGROUND in dependent.finalizers)
     ]
 

@@ -70,8 +70,8 @@ async def _pieces(path: Path, options: LogOptions, *, ended: Callable[[], bool])
         if options.tail_lines is not None:
             _seek(files, _tail_offset(files, options.tail_lines))
         while left is None or left > 0:
-            # The order matters: a container's last output is in the log before its end is recorded, and a rotated
-            # file is not written to any more.
+            # The order matters: a container's last output is in the log before its end is recorded, and rotated files
+            # are no longer written.
             last = not options.follow or ended()
             if options.follow:
                 files += _open_newer(path, files)

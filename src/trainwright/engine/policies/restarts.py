@@ -2,7 +2,7 @@
 
 If the job or the operator asks for it, all pods are replaced when one fails, because one rank cannot rejoin a
 collective. All pods are deleted, and new ones are created when the last old one is gone. Such a group restart counts
-once, however many pods failed. It is in progress as long as `status.replacedPods` is not empty.
+once, even if several pods failed. It is in progress as long as `status.replacedPods` is not empty.
 """
 
 from collections.abc import Mapping

@@ -104,7 +104,7 @@ class Controller(Generic[K]):
                 key = await queue.get()
             except QueueShutDown:
                 return
-            # Each reconciliation decides anew when the next one is due. A deadline of a deleted object may otherwise
+            # Each reconciliation decides when the next one is due. Otherwise the deadline of a deleted object might
             # stay in memory for months.
             queue.cancel(key)
             began = clock()

@@ -24,7 +24,7 @@ are combined."""
 COMBINED_PREFIX = "(combined from similar events): "
 
 _REMEMBERED_EVENTS = 4096
-_LONGEST_NAME = 253
+_MAX_NAME_LENGTH = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class EventCorrelator:
 
 
 def _with_suffix(about: str, suffix: str) -> str:
-    return f"{about[: _LONGEST_NAME - len(suffix) - 1]}.{suffix}"
+    return f"{about[: _MAX_NAME_LENGTH - len(suffix) - 1]}.{suffix}"
 
 
 def _digest(occurrence: Occurrence) -> str:

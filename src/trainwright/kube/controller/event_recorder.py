@@ -77,8 +77,8 @@ class EventRecorder:
         component: str = "",
     ) -> None:
         """Returns at once. `about` is the object or an ObjectReference; `type` is Normal or Warning; `at` is the time
-        of the occurrence, by default now. `standing` is for a state that lasts: it has one Event, whichever process
-        records it, and only its lastTimestamp changes."""
+        of the occurrence, by default now. `standing` is for a state that lasts: all processes record it in the same
+        Event, and only its lastTimestamp changes."""
         try:
             reference = object_reference(about)
         except KeyError as missing:

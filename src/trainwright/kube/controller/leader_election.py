@@ -88,7 +88,7 @@ class LeaderElector:
         return self._candidate.is_leader(self._clock())
 
     async def acquire(self) -> None:
-        """Returns when this process holds the lease, however long that takes."""
+        """Waits until this process holds the lease, without a time limit."""
         while True:
             try:
                 async with asyncio.timeout(self._renew_seconds):

@@ -171,7 +171,7 @@ class Candidate:
         return {**observed.lease, "spec": {**_spec(observed.lease), "holderIdentity": "", "leaseDurationSeconds": 1}}
 
     def forget_writes(self) -> None:
-        """After a release: the lease contains no write of this candidate any more."""
+        """After a release: the lease no longer contains a write of this candidate."""
         self._own_writes = frozenset()
 
 

@@ -134,7 +134,7 @@ class Reflector(Generic[T]):
         except (Unreachable, TooManyRequests, Unavailable) as error:
             self._log_error(error)
         except (ApiError, msgspec.DecodeError) as error:
-            # The server may not accept our resourceVersion any more; a list needs none.
+            # The server may no longer accept our resourceVersion. A list needs none.
             self._listed = False
             self._log_error(error)
 

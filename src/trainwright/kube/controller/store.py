@@ -18,7 +18,7 @@ Index = Callable[[T], Iterable[str]]
 """The index values of an object."""
 
 Change = tuple[T | None, T | None]
-"""The object before and after, as listeners see it; None where there is none."""
+"""The object before and after the change; None if it did not exist or no longer exists."""
 
 
 def raw_metadata(obj: Object) -> ObjectMeta:

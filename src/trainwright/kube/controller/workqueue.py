@@ -1,4 +1,4 @@
-"""The work queue of a controller: no key is handed to two workers at once, however often it is added."""
+"""The work queue of a controller: no two workers get the same key at the same time."""
 
 import asyncio
 import math

@@ -42,7 +42,7 @@ _RECONCILE_BUCKETS = (  # controller-runtime's
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # client-go's
 # fmt: on
 _QUEUE_BUCKETS = tuple(10.0**power for power in range(-8, 4))  # controller-runtime's
-_OF_A_QUEUE = ("controller", "name")
+_QUEUE_LABELS = ("controller", "name")
 """controller-runtime has both labels, with the same value: dashboards use either."""
 
 # `_created` series double the number of series without new information: all counters start with the process.
@@ -223,11 +223,11 @@ class Metrics(Observer):
 
     def _measured_queue(self, controllers: Mapping[str, str]) -> MeasuredQueue:
         def histogram(name: str, text: str) -> dict[str, Callable[[float], None]]:
-            metric = self._histogram(name, text, *_OF_A_QUEUE, buckets=_QUEUE_BUCKETS)
+            metric = self._histogram(name, text, *_QUEUE_LABELS, buckets=_QUEUE_BUCKETS)
             return {kind: metric.labels(controller, controller).observe for kind, controller in controllers.items()}
 
         def counter(name: str, text: str) -> dict[str, Callable[[], None]]:
-            metric = self._counter(name, text, *_OF_A_QUEUE)
+            metric = self._counter(name, text, *_QUEUE_LABELS)
             return {kind: metric.labels(controller, controller).inc for kind, controller in controllers.items()}
 
         return MeasuredQueue(
@@ -271,18 +271,18 @@ class _QueueState(Collector):
     def collect(self) -> Iterable[Metric]:
         state = self._queue.state()
         yield from _gauges(
-            "workqueue_depth", "Number of jobs that wait for a worker.", _OF_A_QUEUE, self._each(state.waiting)
+            "workqueue_depth", "Number of jobs that wait for a worker.", _QUEUE_LABELS, self._each(state.waiting)
         )
         yield from _gauges(
             "workqueue_unfinished_work_seconds",
             "Total time that workers have spent on jobs that they have not finished.",
-            _OF_A_QUEUE,
+            _QUEUE_LABELS,
             self._each(state.unfinished_seconds),
         )
         yield from _gauges(
             "workqueue_longest_running_processor_seconds",
             "Time that the slowest worker has spent on its present job.",
-            _OF_A_QUEUE,
+            _QUEUE_LABELS,
             self._each(state.longest_seconds),
         )
         yield from _gauges(
@@ -349,4 +349,4 @@ def _parse_time(text: object) -> datetime | None:
     try:
         return parse_time(text) if isinstance(text, str) else None
     except ValueError:
-        return None  # a status that a user wrote by hand
+        return None  # a user has edited the status

@@ -1,7 +1,7 @@
 """The validating admission webhooks at upstream's paths.
 
-All of upstream's paths are served, whichever kinds are enabled: if the ValidatingWebhookConfiguration had a path that
-answers 404, no job of its kind could be created.
+All of upstream's paths are served, even those of kinds that are not enabled: if a path in the
+ValidatingWebhookConfiguration answered 404, no job of its kind could be created.
 """
 
 from collections.abc import Callable, Mapping

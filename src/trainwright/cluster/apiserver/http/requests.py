@@ -18,7 +18,7 @@ from trainwright.objects.field_errors import FieldError
 from trainwright.objects.paths import value_at
 from trainwright.objects.selectors import LabelSelector, SelectorError, parse_field_selector, parse_label_selector
 
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 """The most decimal digits that always fit into a 64-bit integer."""
 
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
@@ -183,6 +183,6 @@ def read_integer(query: Mapping[str, str], name: str) -> int | None:
     text = query.get(name)
     if not text:
         return None
-    if not (text.isascii() and text.isdigit()) or len(text) > _MOST_DIGITS:
-        raise errors.bad_request(f"{name}: {text[:40]!r} is not a whole number of at most {_MOST_DIGITS} digits")
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
+        raise errors.bad_request(f"{name}: {text[:40]!r} is not a whole number of at most {_MAX_DIGITS} digits")
     return int(text)

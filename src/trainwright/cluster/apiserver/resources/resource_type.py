@@ -76,7 +76,7 @@ class ResourceType:
     strategy: Strategy = Strategy()
     validate_name: Callable[[str], str | None] = dns_subdomain_problem
     selectable_fields: Mapping[str, str] = field(default_factory=dict)
-    """Fields for field selectors besides metadata.name and metadata.namespace, each with its value if it is absent."""
+    """The selectable fields besides metadata.name and metadata.namespace, with the value that an absent field has."""
     custom: bool = False
     storage_version: str = ""
     scale: ScalePaths | None = None

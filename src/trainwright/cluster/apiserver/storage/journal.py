@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FORMAT = 1
-"""Increased when older releases cannot read the file any more."""
+"""Increased when older releases can no longer read the file."""
 
 _BATCH = 500
 
@@ -80,7 +80,7 @@ class Journal:
                 self._connection.execute("UPDATE clock SET version = ?", (writes[-1].version,))
         except sqlite3.Error as error:
             return StoreError(f"{self._path}: cannot write: {error}; free some disk space and check its permissions")
-        except Exception as error:  # without this thread every later write would wait for ever
+        except Exception as error:  # without this thread every later write would wait forever
             return error
         return None
 

@@ -360,7 +360,7 @@ class PodWorkers:
             )
 
     async def _clean_up(self, uid: str, directory: PodDirectory, supervisor: SupervisorProcess | None) -> None:
-        """The Pod object does not exist any more."""
+        """The Pod object no longer exists."""
         if supervisor is not None:
             if supervisor.grace_period != 0:
                 directory.stop(supervisor, 0)

@@ -135,7 +135,7 @@ def without_supervisor(state: PodState, policy: str, now: str) -> PodState:
 
 
 def reset_for_restart(status: ContainerStatus, *, init: bool, policy: str) -> ContainerStatus:
-    """The status with which a new supervisor of the same pod begins: a container that is not done starts once more."""
+    """The initial status under a new supervisor of the same pod: a container that has not finished starts again."""
     code = exit_code(status)
     if code is None or (not init and not should_restart(policy, code, init=False)):
         return status
