@@ -1,6 +1,6 @@
 """The kinds of jobs: one file per kind with its row, fields, defaults and checks; this table lists them.
 
-A new kind is a file here and one in `trainwright.engine.frameworks`.
+A new kind is a file here and one in `trainwright.engine.frameworks`, both named after the framework.
 """
 
 from trainwright.api.kinds.kind import GROUP, MULTIKUEUE, OPERATOR, VERSION, Kind, ReplicaSpecs, Role
