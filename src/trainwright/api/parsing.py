@@ -17,7 +17,8 @@ from trainwright.objects.metadata import ObjectMeta, View
 T = TypeVar("T")
 
 _MAX_DEPTH = 100
-"""Levels of a spec. The deepest field of a pod is at about a third of it; JSON encoding fails at about a thousand."""
+"""Maximum nesting of a spec. The deepest field of a pod is at about a third of this; JSON encoding fails at about
+1000."""
 
 _CONTAINERS = frozenset((dict, list))
 

@@ -46,7 +46,7 @@ class PodShape:
     volumes: Sequence[Object] = ()
     init_containers: Sequence[Object] = ()
     service_account: str = ""
-    """Used if the template names none."""
+    """The pod's ServiceAccount, if the template has none."""
 
 
 class Correction(Enum):

@@ -63,9 +63,8 @@ def plan(
 def _run(facts: Facts, builder: PlanBuilder) -> None:
     """For a job that should run: creates missing children, replaces failed pods and sets the conditions."""
     if gang.admits(facts):
-        status.mark_started(
-            facts, builder
-        )  # activeDeadlineSeconds starts when the gang scheduler has admitted the group
+        # activeDeadlineSeconds starts when the gang scheduler has admitted the group
+        status.mark_started(facts, builder)
     pod_problems.report(facts, builder)
     for mistake in job_annotations.mistakes(facts.job):
         builder.warn("InvalidAnnotation", mistake)

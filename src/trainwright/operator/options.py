@@ -14,8 +14,8 @@ class OperatorError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaderElectionOptions:
-    """The defaults are those of Kubernetes controllers, and the name is training-operator's, so that the two never lead
-    at the same time."""
+    """The defaults are those of Kubernetes controllers. The name is training-operator's, so that only one of the two
+    operators is the leader at a time."""
 
     name: str = "1ca428e5.training-operator.kubeflow.org"
     namespace: str | None = None

@@ -306,7 +306,7 @@ async def test_child_without_job_label_is_reported(world: World) -> None:
     (failure,) = await world.apply(creates=(world.pod("job-worker-0"),))
     assert failure == (
         'Error creating: pods "job-worker-0" already exists without the label training.kubeflow.org/job-name: '
-        "put it back"
+        "restore it"
     )
     assert await world.events() == [("Warning", "FailedCreatePod", failure)]
     assert world.observed.pods == ()

@@ -47,7 +47,7 @@ class Role:
     at_least: int | None = None
     default_replicas: int = 1
     default_restart_policy: str = ""
-    """Empty: the kind's."""
+    """Empty: the default of the kind."""
     indexed: bool = True
     """Whether pods are named JOB-ROLE-INDEX. Without an index the role has one pod, named JOB-ROLE."""
     has_service: bool = True
@@ -57,7 +57,7 @@ class Role:
     completes: bool = True
     """Whether a pod that exits with 0 is done. False: such pods serve others until the job has finished."""
     container: str = ""
-    """The name of the main container; empty: the kind's."""
+    """The name of the main container; empty: the name that the kind has."""
 
     @property
     def label(self) -> str:

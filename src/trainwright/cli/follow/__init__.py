@@ -1,1 +1,2 @@
-"""Follows jobs until they finish: `follower` watches the cluster, `job_state` keeps the state, `messages` words it."""
+"""Follows jobs until they finish: `follower` watches the cluster, `job_state` keeps the state, `messages` has the
+texts."""

@@ -1,7 +1,7 @@
 """The filters of kube-scheduler as pure functions, with its messages.
 
 One rule is softer than upstream's: CPU and memory may be overcommitted. On one machine a job that trains slowly is
-better than one that never starts, and the pod's events say so.
+better than one that never starts. An event of the pod reports it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -190,7 +190,7 @@ class Applier:
         if owner and owner.uid == job["metadata"]["uid"]:
             if JOB_NAME not in metadata.labels:
                 return await self._restore_labels(job, found) or _failed(
-                    "Create", kind, f"Error creating: {error} without the label {JOB_NAME}: put it back", error
+                    "Create", kind, f"Error creating: {error} without the label {JOB_NAME}: restore it", error
                 )
             views.remember(found)
             return WriteResult()

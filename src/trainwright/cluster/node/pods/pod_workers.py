@@ -1,4 +1,5 @@
-"""The pod workers of the node: `sync` brings one pod to the state that its Pod object wants, and updates its status.
+"""The pod workers of the node: `sync` brings one pod to the state that its Pod object specifies, and updates its
+status.
 
 A pod is synced when its object changes, when its supervisor writes a new state, and when its supervisor ends. The
 decisions are pure functions in `runtime_config`, `container_status` and `pod_status`; this module carries them out.

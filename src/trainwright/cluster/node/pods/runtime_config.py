@@ -258,7 +258,7 @@ def _unsupported_containers(pod: Object) -> list[WaitingReason]:
         for index, spec in enumerate(pod["spec"].get(kind) or []):
             if not spec.get("command"):
                 message = (
-                    f"image {spec.get('image') or '(none)'} is not known to this node, so neither is its command: add "
+                    f"this node has no image {spec.get('image') or '(none)'} that could define the command: add "
                     f"`command:` to container {spec['name']}"
                 )
                 waiting.append(WaitingReason(reason="ImageHasNoCommand", message=message, container=spec["name"]))

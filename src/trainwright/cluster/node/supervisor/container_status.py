@@ -29,8 +29,8 @@ CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
 
 BACKOFF = {"initial": 10.0, "limit": 300.0, "reset": 600.0}
-"""The kubelet's, in seconds. The first restart is immediate, each further delay is twice the last one; a container
-that ran for `reset` begins again without a delay."""
+"""The kubelet's values in seconds. The first restart is immediate; each further delay is twice the last one. A
+container that ran for `reset` seconds restarts without a delay."""
 
 
 def waiting(reason: str, message: str = "") -> ContainerState:

@@ -203,7 +203,7 @@ class Supervisor:
             self._start_if_due(container, now)
 
     def _first_start_is_due(self, now: float) -> bool:
-        """True if a container is due while none runs, so that another process must have a port that is in use.
+        """True if a container is due while none runs. A port that is in use then belongs to another process.
 
         Restarts are checked too: a program may have failed because its port was taken after the first check.
         """
