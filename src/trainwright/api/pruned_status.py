@@ -50,8 +50,8 @@ def pruned_fields(written: Object, stored: Object) -> tuple[str, ...]:
 def annotation_value(status: Object, uid: str) -> str | None:
     """The annotation with the additional fields of `status`, for the job with this uid; None if there are none.
 
-    The same status gives the same text, so a settled job needs no write. If thousands of pods are replaced at once, the
-    text may become too long. Then it leaves some of these pods out, and their failures may be counted again.
+    The same status gives the same text, so a settled job needs no write. If thousands of pods are replaced at the same
+    time, the text may become too long. Then some of these pods are left out, and their failures may be counted again.
     """
     fields = {field: status[field] for field in ADDITIONAL_FIELDS if status.get(field)}
     if not fields:

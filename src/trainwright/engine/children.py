@@ -26,7 +26,7 @@ class Classified(Generic[C]):
     orphans: dict[str, C] = field(default_factory=dict)
     """Without a controller, but with the name and labels of a rank."""
     relabelled: dict[str, C] = field(default_factory=dict)
-    """Controlled by the job, but a user has changed their labels to have them released."""
+    """Controlled by the job, but to be released because a user has changed their labels."""
     foreign: dict[str, ObjectMeta] = field(default_factory=dict)
     """Children that do not belong to the job, by name; includes relabelled ones."""
 

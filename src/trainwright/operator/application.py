@@ -86,7 +86,7 @@ class Application:
     async def run(self, capabilities: Capabilities, stop: asyncio.Event) -> None:
         """Reconciles jobs until `stop` is set. Raises OperatorError if the lease is lost."""
         async with AsyncExitStack() as stack:
-            # Lease and webhooks have a client of their own, so that reconciling does not delay them.
+            # The lease and the webhooks have their own client, so that reconciling does not delay their requests.
             separate = await stack.enter_async_context(self._client())
             if self._options.leader_election is not None:
                 self._leadership = self._new_leadership(separate, self._options.leader_election)

@@ -126,7 +126,7 @@ class Operator:
 
     @property
     def prunes_status(self) -> frozenset[str]:
-        """The kinds whose CRD prunes our status fields, so that an annotation keeps them."""
+        """The kinds whose CRD prunes our status fields; an annotation of the job keeps these fields."""
         return frozenset(self._applier.status_writer.prunes_status)
 
     @property

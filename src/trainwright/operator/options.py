@@ -78,7 +78,7 @@ class OperatorOptions:
 
 
 def enabled_kinds(names: tuple[str, ...], kinds: Mapping[str, Kind] = KINDS) -> dict[str, Kind]:
-    """The kinds that `--enable-scheme` names; all of them without a name."""
+    """The kinds that `--enable-scheme` names; all kinds without the flag."""
     by_lower_case = {name.lower(): name for name in kinds}
     for name in names:
         if name.lower() not in by_lower_case:

@@ -24,7 +24,7 @@ def is_temporary(blocker: ObjectMeta, job_kind: str, job_name: str) -> bool:
 
 
 def conflict(blocker: ObjectMeta, kind: str, *, job: str) -> JobEvent:
-    """`job` is its kind and name. Reason and message begin as those of upstream's MPIJob."""
+    """`job` is the kind and name of the job. Reason and message begin like upstream's for MPIJobs."""
     owner = blocker.controller
     manager = f" but by {owner.kind} {owner.name}" if owner else ""
     return JobEvent(

@@ -1,4 +1,4 @@
-"""Reports why pods do not start as events of the job, because users read those first."""
+"""Reports why pods do not start, as events of the job, because users read the job's events first."""
 
 from collections.abc import Iterator
 

@@ -192,7 +192,7 @@ class WorkQueue(Generic[K]):
         try:
             await getter
         except asyncio.CancelledError:
-            # If it was woken and cancelled at once, another getter must process the key.
+            # If this getter was woken and cancelled at the same time, another one must process the key.
             if getter.done() and not getter.cancelled() and len(self):
                 self._wake_one()
             raise

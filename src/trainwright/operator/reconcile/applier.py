@@ -38,7 +38,7 @@ Write = Callable[[], Awaitable[WriteResult]]
 
 
 class Applier:
-    """Applies plans of many jobs at once; all of them together have at most `parallel_writes` writes in flight."""
+    """Applies the plans of many jobs concurrently, with at most `parallel_writes` writes in flight over all jobs."""
 
     def __init__(
         self,

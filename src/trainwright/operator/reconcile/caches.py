@@ -61,7 +61,7 @@ class Views(Generic[V]):
     convert: Callable[[Object], V] | type[V]
     store: Store[V]
     extra: ExtraResource | None = None
-    """Set for resources of extra objects: what the operator may do with them."""
+    """For extra objects: what the operator is allowed to do with them. None for pods and Services."""
 
     def read(self, obj: Object) -> V:
         return msgspec.convert(obj, self.convert) if isinstance(self.convert, type) else self.convert(obj)

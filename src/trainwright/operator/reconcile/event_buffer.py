@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 MAX_DELAY_SECONDS = 15.0
 """The longest time that an event is held back, however busy the operator is. An event costs the API server half as much
-as a pod; creating two thousand jobs at once takes about this long."""
+as a pod; creating two thousand jobs at the same time takes about this long."""
 
 BATCH_SIZE, BATCH_SECONDS = 10, 1.0
 """This many events are recorded per interval even while plans are applied. It costs next to nothing, and a job whose

@@ -1,4 +1,4 @@
-"""The hooks that reconciling calls for metrics. These do nothing; `serving.metrics.Metrics` implements them."""
+"""The hooks that reconciling calls for metrics. They do nothing here; `serving.metrics.Metrics` implements them."""
 
 from trainwright.api.kinds import Kind
 from trainwright.engine import Transition

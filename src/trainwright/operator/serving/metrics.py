@@ -329,7 +329,7 @@ def is_launching(job: Object) -> bool:
 
 
 def starts_running(before: Object, after: Object) -> bool:
-    """Whether the job started to run between these two: after its creation or a resume, not after a restart."""
+    """Whether the job started to run between these two states: after its creation or a resume, not after a restart."""
     return is_condition_true(after.get("status") or {}, "Running") and is_launching(before)
 
 

@@ -45,7 +45,7 @@ def read_certificates(data: Mapping[str, bytes]) -> Certificates | None:
 
 
 def renewed(present: Certificates | None, names: Collection[str], now: datetime) -> Certificates | None:
-    """New certificates to replace the present ones; None if those are valid and cover the names.
+    """New certificates to replace the present ones; None if the present ones are valid and cover the names.
 
     A valid authority is kept: clients that trust it trust the next server certificate too. The names of the present
     certificate are kept as well: otherwise two operators that share a Secret would replace it in turns.

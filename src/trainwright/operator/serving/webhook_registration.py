@@ -50,7 +50,7 @@ class WebhookEndpoint:
 
 
 def names_to_serve(endpoint: WebhookEndpoint, configuration: Object) -> set[str]:
-    """The host names by which the API server calls the webhooks: that of the Service, and those of URLs."""
+    """The host names by which the API server calls the webhooks: the name of the Service, and the hosts of URLs."""
     clients = [webhook.get("clientConfig") or {} for webhook in configuration.get("webhooks") or ()]
     hosts = (urlsplit(client["url"]).hostname for client in clients if client.get("url"))
     return {f"{endpoint.names.service}.{endpoint.namespace}.svc", *(host for host in hosts if host)}

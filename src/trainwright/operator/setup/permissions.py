@@ -21,7 +21,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 
 
 async def is_allowed(client: Client, verb: str, resource: Resource, namespace: str | None = None) -> bool:
-    """Whether the client's credentials allow `verb` on the resource; without a namespace: in all of them.
+    """Whether the client's credentials allow `verb` on the resource; without a namespace: in all namespaces.
 
     Does not check whether the resource is served. Waits while the API server cannot answer. Returns False if the API
     server forbids the review itself.

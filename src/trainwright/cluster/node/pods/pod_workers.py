@@ -202,7 +202,7 @@ class PodWorkers:
             for pod in self.store.by_index("uid", uid):
                 self._record_once(pod, [PodWarning("FailedCreatePodSandBox", text)])
         finished = bool((directory.state or {}).get("finished"))
-        # A supervisor that failed at once would fail again: wait before the next one.
+        # A supervisor that failed immediately would fail again: wait before starting the next one.
         delay = 0.0 if finished else _RETRY_SECONDS - (time.monotonic() - supervisor.since)
         self.queue.add_after(uid, delay)
 
