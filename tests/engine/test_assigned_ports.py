@@ -74,10 +74,10 @@ def test_where_declared_ports_are_used_no_child_is_outdated() -> None:
     assert not NO_PORTS.is_outdated(pod.metadata, [MASTER])
 
 
-def test_port_is_lost_if_the_pod_failed_with_its_assigned_port() -> None:
+def test_port_is_taken_if_the_pod_failed_with_its_assigned_port() -> None:
     pod = PodBuilder("Master").failed(None).reason("PortTaken").annotation(LISTEN_PORTS, "23456").pod()
-    assert assigned(digits(), master_0=23456).is_lost(MASTER, pod)
-    assert not assigned(digits(), master_0=23457).is_lost(MASTER, pod)
-    assert not NO_PORTS.is_lost(MASTER, pod)
+    assert assigned(digits(), master_0=23456).is_taken(MASTER, pod)
+    assert not assigned(digits(), master_0=23457).is_taken(MASTER, pod)
+    assert not NO_PORTS.is_taken(MASTER, pod)
     other = PodBuilder("Master").failed(1).annotation(LISTEN_PORTS, "23456").pod()
-    assert not assigned(digits(), master_0=23456).is_lost(MASTER, other)
+    assert not assigned(digits(), master_0=23456).is_taken(MASTER, other)

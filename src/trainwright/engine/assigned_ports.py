@@ -54,7 +54,7 @@ class AssignedPorts:
             for key, _, number in entries
         )
 
-    def is_lost(self, rank: Rank, pod: Pod) -> bool:
+    def is_taken(self, rank: Rank, pod: Pod) -> bool:
         """True if another program listens on the port that was assigned to the pod."""
         given = pod.metadata.annotations.get(LISTEN_PORTS)
         return pod.status.reason == PORT_TAKEN and rank in self.by_rank and given == str(self.by_rank[rank])

@@ -154,7 +154,7 @@ def _assess_pods(
             continue
         elif outcome is PodOutcome.DELETED:
             deleted[rank] = pod
-        elif not (is_replaced or group_restarting or ports.is_lost(rank, pod)):
+        elif not (is_replaced or group_restarting or ports.is_taken(rank, pod)):
             failed[rank] = pod
     return PodStates(
         active,

@@ -116,7 +116,7 @@ class Framework:
     def texts(self, job: Job) -> Texts:
         return _TEXTS
 
-    def decider(self, job: Job) -> str:
+    def deciding_role(self, job: Job) -> str:
         """The role whose pods decide whether the job runs and has succeeded: the first one that the job has."""
         return next(iter(job.replicas))
 
@@ -124,7 +124,7 @@ class Framework:
         """Whether the pod has the label `job-role: master`."""
         if rank.role == job.kind.roles[0].name:
             return True
-        return rank == Rank(self.decider(job), 0)
+        return rank == Rank(self.deciding_role(job), 0)
 
     # What a job consists of
 
@@ -151,11 +151,11 @@ class Framework:
     # The state of a job
 
     def is_running(self, job: Job, states: Mapping[str, RoleState]) -> bool:
-        return bool(states[self.decider(job)].active)
+        return bool(states[self.deciding_role(job)].active)
 
     def has_succeeded(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         """True if all pods of the deciding role have succeeded. A role without pods never succeeds."""
-        role = self.decider(job)
+        role = self.deciding_role(job)
         return 0 < job.replicas[role].count <= len(states[role].completed)
 
     def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:

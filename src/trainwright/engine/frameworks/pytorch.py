@@ -88,7 +88,7 @@ class PyTorch(Framework):
 
     def has_succeeded(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         """An elastic job without a master has succeeded as soon as any worker has."""
-        if self.decider(job) == "Worker" and job.own_fields(PyTorchFields).elastic_policy is not None:
+        if self.deciding_role(job) == "Worker" and job.own_fields(PyTorchFields).elastic_policy is not None:
             return bool(states["Worker"].completed)
         return super().has_succeeded(job, states)
 

@@ -42,7 +42,7 @@ def _ranks_with_taken_port(facts: Facts) -> set[Rank]:
     return {
         rank
         for rank, pod in facts.children.pods.ranked.items()
-        if facts.ports.is_lost(rank, pod)
+        if facts.ports.is_taken(rank, pod)
         and pod.metadata.uid not in facts.replaced
         and not facts.ports.is_outdated(pod.metadata, facts.framework.peers(facts.job, rank))
     }
