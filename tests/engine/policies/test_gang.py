@@ -254,3 +254,6 @@ def test_pods_wait_although_the_group_of_another_owner_was_let_in() -> None:
     foreign = group()
     foreign["metadata"]["ownerReferences"][0]["uid"] = "another"
     assert created(with_group(job(), foreign)) == []
+    new = with_group(JobBuilder().master().workers(2), foreign)
+    assert new.status is not None
+    assert "startTime" not in new.status
