@@ -150,7 +150,7 @@ def _assess_pods(
                 completed[rank.role].add(rank.index)
                 if job.replicas[rank.role].role.completes:
                     just_completed.add(rank)
-        elif ports.is_outdated(pod.metadata, framework.peers(job, rank)):
+        elif ports.listeners and ports.is_outdated(pod.metadata, framework.peers(job, rank)):
             continue
         elif outcome is PodOutcome.DELETED:
             deleted[rank] = pod

@@ -59,6 +59,8 @@ def _is_available(extra: ExtraResource, settings: Settings) -> bool:
 
 
 def _controlled(facts: Facts) -> list[tuple[ExtraView, ExtraResource]]:
+    if not facts.observed.extras:
+        return []
     resources = available_resources(facts.framework.extra_resources, facts.settings)
     by_kind = {one.resource.kind: one for one in resources}
     return [

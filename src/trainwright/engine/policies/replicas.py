@@ -48,9 +48,10 @@ def _delete(facts: Facts, builder: PlanBuilder) -> None:
     for rank, pod in facts.children.pods.ranked.items():
         if builder.group_restarting or pod.metadata.uid in builder.replaced or _is_outdated(facts, rank, pod):
             builder.delete(PODS, pod.metadata)
-    for rank, service in facts.children.services.ranked.items():
-        if facts.ports.is_outdated(service.metadata, [rank]):
-            builder.delete(SERVICES, service.metadata)
+    if facts.ports.listeners:
+        for rank, service in facts.children.services.ranked.items():
+            if facts.ports.is_outdated(service.metadata, [rank]):
+                builder.delete(SERVICES, service.metadata)
 
 
 def _is_outdated(facts: Facts, rank: Rank, pod: Pod) -> bool:

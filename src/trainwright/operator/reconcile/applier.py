@@ -109,7 +109,7 @@ class Applier:
         changes: list[Write] = [
             *(partial(self._delete, job, delete) for delete in plan.deletes),
             *(partial(self._patch, job, patch) for patch in plan.patches),
-            *(partial(self._replace, job, replacement) for replacement in plan.replaces),
+            *(partial(self._replace, replacement) for replacement in plan.replaces),
         ]
         waves = [[*wave] for _, wave in groupby(sorted(plan.creates, key=_wave_of), key=_wave_of)] or [[]]
         results: list[WriteResult] = []
@@ -242,7 +242,7 @@ class Applier:
             return WriteResult()
         elif views.extra.correction is Correction.UPDATE:
             metadata = {**found["metadata"], "labels": {**child.labels, **labels}}
-            return await self._replace(job, Replace(views.resource, child.name, {**found, "metadata": metadata}))
+            return await self._replace(Replace(views.resource, child.name, {**found, "metadata": metadata}))
         patch = Patch(views.resource, child.name, child.uid, {"metadata": {"labels": labels}})
         return await self._patch(job, patch)
 
@@ -260,8 +260,7 @@ class Applier:
         self._caches.children(kind).remember(response)
         return WriteResult()
 
-    async def _replace(self, job: Object, replacement: Replace) -> WriteResult:
-        _ = job
+    async def _replace(self, replacement: Replace) -> WriteResult:
         kind = replacement.resource.kind
         try:
             response = await self._client.replace(replacement.resource, replacement.body)

@@ -95,11 +95,15 @@ class Caches:
         self.extras = {one.resource.kind: _children(one.resource, read_extra, one) for one in extras}
         self.nodes = _views(NODES, Node) if NODES in cluster_resources else None
         self.priorities = _views(PRIORITY_CLASSES, PriorityClass) if PRIORITY_CLASSES in cluster_resources else None
+        self._children: dict[str, Views[Any]] = {
+            PODS.kind: self.pods,
+            SERVICES.kind: self.services,
+            **self.extras,
+        }
         self._claimed: dict[str, dict[tuple[str, str], ExtraView]] = {}
 
     def children(self, kind: str) -> Views[Any]:
-        table: dict[str, Views[Any]] = {PODS.kind: self.pods, SERVICES.kind: self.services, **self.extras}
-        return table[kind]
+        return self._children[kind]
 
     def all_jobs(self) -> Iterable[Object]:
         for jobs in self.jobs.values():
