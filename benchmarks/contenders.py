@@ -22,11 +22,15 @@ def our_definitions() -> list[Object]:
     return [render_crd(kind) for kind in KINDS.values()]
 
 
+Start = Callable[[ControlPlane, Path, str], AbstractContextManager[Daemon]]
+"""Starts the operator for the jobs of one kind, which it is named, with its log in a directory."""
+
+
 @dataclass(frozen=True)
 class Contender:
     name: str
     label: str
-    start: Callable[[ControlPlane, Path], AbstractContextManager[Daemon]]
+    start: Start
     bounded: bool = False
     """True if it is too slow for a whole run: only its rate in the first seconds is measured."""
     definitions: Callable[[], list[Object]] = our_definitions
@@ -46,13 +50,13 @@ def earlier(revision: str) -> Contender:
 
 
 @contextmanager
-def _trainwright(command: Sequence[str], plane: ControlPlane, directory: Path) -> Iterator[Daemon]:
+def _trainwright(command: Sequence[str], plane: ControlPlane, directory: Path, kind: str) -> Iterator[Daemon]:
     metrics, health, webhook = free_ports(3)
     operator = Daemon(
         *command,
         "operator",
         f"--kubeconfig={plane.kubeconfig}",
-        "--enable-scheme=PyTorchJob",  # the Go operator, too, runs the controller of this kind alone
+        f"--enable-scheme={kind}",  # the Go operator, too, runs the controller of this kind alone
         f"--metrics-bind-address=127.0.0.1:{metrics}",
         f"--health-probe-bind-address=127.0.0.1:{health}",
         f"--webhook-server-port={webhook}",
@@ -64,8 +68,8 @@ def _trainwright(command: Sequence[str], plane: ControlPlane, directory: Path) -
         operator.close()
 
 
-def _peer(*flags: str) -> Callable[[ControlPlane, Path], AbstractContextManager[Daemon]]:
-    return lambda plane, directory: running_go_operator(plane, directory=directory, flags=flags)
+def _peer(*flags: str) -> Start:
+    return lambda plane, directory, kind: running_go_operator(plane, directory=directory, flags=flags, kinds=[kind])
 
 
 OURS = Contender("ours", "ours", partial(_trainwright, TRAINWRIGHT))

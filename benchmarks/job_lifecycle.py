@@ -15,20 +15,21 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from benchmarks.apiserver_requests import writes_so_far
-from benchmarks.job_watcher import JOBS, JobWatcher
+from benchmarks.job_watcher import JobWatcher
 from benchmarks.processes import cpu_seconds, peak_megabytes
 from tests.support.cluster.controlplane import ControlPlane, Daemon
-from trainwright.api.kinds import KINDS
+from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.objects import Object
-from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from trainwright.objects.times import format_time
 
 T = TypeVar("T")
 
-KIND = KINDS["PyTorchJob"]
+_FIRST_ROLE = {"PyTorchJob": "Master", "TFJob": "Chief", "XGBoostJob": "Master"}
+"""The role of the first replica, by kind; that of all others is Worker."""
 NAMESPACE = "bench"
 PARALLEL_REQUESTS = 16
 STALLED_SECONDS = 60.0
@@ -40,13 +41,14 @@ QUIET_SECONDS = 10.0
 class Scenario:
     jobs: int
     replicas: int
+    kind: Kind = PYTORCH
 
     @property
     def pods(self) -> int:
         return self.jobs * self.replicas
 
     def __str__(self) -> str:
-        return f"{self.jobs}x{self.replicas}"
+        return f"{self.jobs}x{self.replicas} {self.kind.name}"
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,13 @@ async def measure(plane: ControlPlane, operator: Daemon, scenario: Scenario, *, 
 async def _measure(
     client: Client, plane: ControlPlane, operator: Daemon, scenario: Scenario, *, bounded: bool
 ) -> Measurement:
-    await _prepare(client)
-    watcher = JobWatcher(client, namespace=NAMESPACE)
+    jobs = scenario.kind.resource
+    await _prepare(client, jobs)
+    watcher = JobWatcher(client, jobs, namespace=NAMESPACE)
     lifecycle = _Lifecycle(client, plane, operator, watcher)
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(watcher.run())
-        await lifecycle.run(Scenario(1, 2), prefix="warm-up")
+        await lifecycle.run(Scenario(1, 2, scenario.kind), prefix="warm-up")
         await lifecycle.settled()
         measurement = await (lifecycle.measure_bounded(scenario) if bounded else lifecycle.measure(scenario))
         watching.cancel()
@@ -152,7 +155,7 @@ class _Lifecycle:
             delays=tuple(self._watcher.pods[job][-1] - moment for job, moment in created.items()),
             life_cpu=life_cpu,
             ending_seconds=ending_seconds,
-            writes=_by_the_operator(total),
+            writes=_by_the_operator(total, scenario.kind),
             settled_writes=(after - total - written).total(),
             settled_cpu=settled_cpu,
         )
@@ -191,7 +194,8 @@ class _Lifecycle:
         async def create(number: int) -> None:
             name = f"{prefix}-{number}"
             created[name] = time.monotonic()
-            await self._send(requests.create_request(JOBS, _job(name, scenario.replicas), namespace=NAMESPACE))
+            job = _job(scenario.kind, name, scenario.replicas)
+            await self._send(requests.create_request(scenario.kind.resource, job, namespace=NAMESPACE))
 
         await _in_parallel(create, range(scenario.jobs))
         return created
@@ -202,18 +206,20 @@ class _Lifecycle:
         pods, reached = self._watcher.pod_names[-scenario.pods :], self._watcher.reached
         running, succeeded = (reached[condition] + scenario.jobs for condition in ("Running", "Succeeded"))
         now = format_time(datetime.now(UTC))
-        await _in_parallel(lambda pod: self._report(pod, "Running", {"running": {"startedAt": now}}), pods)
+        container = scenario.kind.container
+        started = {"running": {"startedAt": now}}
+        await _in_parallel(lambda pod: self._report(pod, container, "Running", started), pods)
         await self._until("all jobs Running", lambda: reached["Running"] >= running)
         ended = {"exitCode": 0, "reason": "Completed", "startedAt": now, "finishedAt": now}
-        await _in_parallel(lambda pod: self._report(pod, "Succeeded", {"terminated": ended}), pods)
-        started = time.monotonic()
+        await _in_parallel(lambda pod: self._report(pod, container, "Succeeded", {"terminated": ended}), pods)
+        all_ended = time.monotonic()
         await self._until("all jobs Succeeded", lambda: reached["Succeeded"] >= succeeded)
-        return time.monotonic() - started
+        return time.monotonic() - all_ended
 
-    async def _report(self, pod: str, phase: str, state: Object) -> None:
+    async def _report(self, pod: str, container: str, phase: str, state: Object) -> None:
         address = next(self._addresses)
-        container = {
-            "name": KIND.container,
+        reported = {
+            "name": container,
             "image": "example.com/train:1",
             "imageID": "example.com/train:1",
             "ready": phase == "Running",
@@ -223,7 +229,7 @@ class _Lifecycle:
         status = {
             "phase": phase,
             "podIP": f"10.{address >> 16 & 255}.{address >> 8 & 255}.{address & 255}",
-            "containerStatuses": [container],
+            "containerStatuses": [reported],
         }
         await self._send(
             requests.patch_request(PODS, pod, {"status": status}, namespace=NAMESPACE, subresource="status")
@@ -256,12 +262,12 @@ async def _in_parallel(function: Callable[[T], Awaitable[None]], items: Iterable
             group.create_task(work())
 
 
-def _by_the_operator(writes: Counter[str]) -> Counter[str]:
-    by_the_benchmark = {f"create {JOBS.plural}", "patch pods/status"}
+def _by_the_operator(writes: Counter[str], kind: Kind) -> Counter[str]:
+    by_the_benchmark = {f"create {kind.plural}", "patch pods/status"}
     return Counter({what: count for what, count in writes.items() if count and what not in by_the_benchmark})
 
 
-async def _prepare(client: Client) -> None:
+async def _prepare(client: Client, jobs: Resource) -> None:
     """Creates the namespace and waits until the server serves the jobs' CRD."""
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
@@ -269,20 +275,21 @@ async def _prepare(client: Client) -> None:
         await client.create(SERVICE_ACCOUNTS, account)
     while True:
         with suppress(NotFound):
-            await client.list(JOBS)
+            await client.list(jobs)
             return
         await asyncio.sleep(0.05)
 
 
-def _job(name: str, replicas: int) -> Object:
-    container = {"name": KIND.container, "image": "example.com/train:1", "command": ["python", "/train.py"]}
+def _job(kind: Kind, name: str, replicas: int) -> Object:
+    container = {"name": kind.container, "image": "example.com/train:1", "command": ["python", "/train.py"]}
     template = {"spec": {"containers": [container]}}
-    roles = {"Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": template}}
-    if replicas > 1:
-        roles["Worker"] = {"replicas": replicas - 1, "restartPolicy": "OnFailure", "template": template}
+    counts = Counter([_FIRST_ROLE.get(kind.name, "Worker"), *["Worker"] * (replicas - 1)])
+    roles = {
+        role: {"replicas": count, "restartPolicy": "OnFailure", "template": template} for role, count in counts.items()
+    }
     return {
-        "apiVersion": JOBS.api_version,
-        "kind": KIND.name,
+        "apiVersion": kind.resource.api_version,
+        "kind": kind.name,
         "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {KIND.replicas_field: roles},
+        "spec": {kind.replicas_field: roles},
     }

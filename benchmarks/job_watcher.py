@@ -13,13 +13,11 @@ from contextlib import aclosing
 import aiohttp
 import msgspec
 
-from trainwright.api.kinds import KINDS
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.credentials import Credentials, tls_context
 from trainwright.objects.resources import PODS, SERVICES, Resource
 
-JOBS = KINDS["PyTorchJob"].resource
 JOB_NAME = "training.kubeflow.org/job-name"
 _BARE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
@@ -27,8 +25,9 @@ _BARE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 class JobWatcher:
     """Runs as a task; `until` waits for a condition on what it has seen."""
 
-    def __init__(self, client: Client, *, namespace: str) -> None:
+    def __init__(self, client: Client, jobs: Resource, *, namespace: str) -> None:
         self._client = client
+        self._jobs = jobs
         self._namespace = namespace
         self.pods: dict[str, list[float]] = {}
         """The times at which the pods of each job appeared, by the job's name."""
@@ -94,7 +93,7 @@ class JobWatcher:
     async def _watch_jobs(self) -> None:
         version = ""
         while True:
-            request = requests.watch_request(JOBS, namespace=self._namespace, resource_version=version)
+            request = requests.watch_request(self._jobs, namespace=self._namespace, resource_version=version)
             async with aclosing(self._client.stream_lines(request)) as lines:
                 async for line in lines:
                     job = _job_decoder.decode(line).object

@@ -10,11 +10,13 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.contenders import CONTENDERS, OURS, Contender
 from benchmarks.job_lifecycle import BOUNDED_SECONDS, QUIET_SECONDS, Cpu, Measurement, Scenario, measure
 from tests.support.cluster.controlplane import running_control_plane
+from trainwright.api.kinds import KINDS
 
 SCENARIOS = (Scenario(200, 8), Scenario(1, 1000), Scenario(2000, 1))
 ROUNDS = 2
@@ -33,10 +35,12 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = scenario_parser("benchmarks.operator_throughput", __doc__ or "", rounds=ROUNDS)
     names = [contender.name for contender in CONTENDERS]
     parser.add_argument("--contender", nargs="+", choices=names, default=names, help="contenders (default: all)")
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=["PyTorchJob"], help="kinds (default: PyTorchJob)")
     options = parser.parse_args(arguments)
     contenders = [contender for contender in CONTENDERS if contender.name in options.contender]
-    for scenario in options.scenario:
-        compare(contenders, scenario, rounds=options.rounds)
+    for kind in options.kind:
+        for scenario in options.scenario:
+            compare(contenders, replace(scenario, kind=KINDS[kind]), rounds=options.rounds)
 
 
 def scenario_parser(program: str, description: str, *, rounds: int) -> argparse.ArgumentParser:
@@ -76,7 +80,7 @@ def run_once(contender: Contender, scenario: Scenario) -> Measurement:
     with (
         tempfile.TemporaryDirectory() as name,
         running_control_plane(Path(name), definitions=contender.definitions()) as plane,
-        contender.start(plane, Path(name)) as operator,
+        contender.start(plane, Path(name), scenario.kind.name) as operator,
     ):
         return asyncio.run(measure(plane, operator, scenario, bounded=contender.bounded))
 
@@ -97,7 +101,7 @@ def _order(contenders: Sequence[Contender], rounds: int) -> Iterable[Contender]:
 
 
 def _print(scenario: Scenario, runs: Runs, medians: Medians) -> None:
-    print(f"\n{scenario.jobs} jobs of {scenario.replicas} replicas: {scenario.pods} pods and services")
+    print(f"\n{scenario.jobs} {scenario.kind.name}s of {scenario.replicas} replicas: {scenario.pods} pods and services")
     print(f"{'':36}" + "".join(f"{contender.label:>14}" for contender in runs))
     for label, form, _ in _ROWS:
         values = medians[label]

@@ -117,10 +117,9 @@ def _schema(kind: Kind) -> Object:
     run_policy = structural_schema(RunPolicy)
     run_policy["default"] = {}  # not in upstream's CRD; its SDK cannot read a job without runPolicy
     run_policy["properties"]["suspend"]["default"] = False
-    roles = " and ".join(role.name for role in kind.roles)
     replicas = {
         "type": "object",
-        "description": f"Replicas by role. The roles of a {kind.name} are {roles}.",
+        "description": f"Replicas by role: {', '.join(role.name for role in kind.roles)}.",
         "minProperties": 1,
         "additionalProperties": _replica_schema(),
     }

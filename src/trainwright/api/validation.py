@@ -114,7 +114,7 @@ def _quantity_problem(amount: int | str) -> str | None:
 
 def _roles_and_fields(manifest: Manifest, kind: Kind) -> Iterator[FieldError]:
     """The kind's own rules apply to the manifest without defaults, in any spelling of the roles."""
-    yield from kind.check(manifest.fields, canonical_roles(manifest.replicas, kind))
+    yield from kind.check(manifest.metadata, manifest.fields, canonical_roles(manifest.replicas, kind))
     if not manifest.replicas:
         yield required(f"spec.{kind.replicas_field}", "must be required")
     yield from ambiguous_roles(manifest.replicas, kind)

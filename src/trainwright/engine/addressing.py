@@ -13,9 +13,17 @@ class Addresses:
     job: Job
     assigned: Mapping[Rank, int]
     """The assigned ports of the listeners; empty if the declared ports are used."""
+    cluster_domain: str = ""
+    """The domain of fully qualified names, such as `cluster.local`; empty: names end with `svc`."""
 
     def host(self, rank: Rank) -> str:
+        """The name of the rank's Service, which resolves in the job's namespace."""
         return self.job.child_name(rank.role, rank.index)
+
+    def qualified_host(self, rank: Rank) -> str:
+        """The name of the rank's Service, which resolves in all namespaces."""
+        domain = f".{self.cluster_domain}" if self.cluster_domain else ""
+        return f"{self.host(rank)}.{self.job.namespace}.svc{domain}"
 
     def port(self, rank: Rank, declared: int) -> int:
         return self.assigned.get(rank, declared)

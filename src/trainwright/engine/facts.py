@@ -59,7 +59,7 @@ class Facts:
 
     @property
     def addresses(self) -> Addresses:
-        return Addresses(self.job, self.ports.by_rank)
+        return Addresses(self.job, self.ports.by_rank, self.settings.cluster_domain)
 
     @property
     def group_restarting(self) -> bool:

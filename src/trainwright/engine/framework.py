@@ -10,7 +10,7 @@ from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.pod_outcome import is_ready
 from trainwright.engine.ranks import Rank
-from trainwright.engine.texts import Texts
+from trainwright.engine.texts import DEFAULT_TEXTS, Texts
 from trainwright.objects import Object
 from trainwright.objects.pods import Pod
 from trainwright.objects.resources import CONFIG_MAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
@@ -47,6 +47,11 @@ class PodShape:
     init_containers: Sequence[Object] = ()
     service_account: str = ""
     """The pod's ServiceAccount, if the template has none."""
+
+
+def env_list(values: Mapping[str, str]) -> list[Object]:
+    """Environment variables as a container lists them."""
+    return [{"name": name, "value": value} for name, value in values.items()]
 
 
 class Correction(Enum):
@@ -114,7 +119,7 @@ class Framework:
     """The resources of everything that `extra_objects` may declare."""
 
     def texts(self, job: Job) -> Texts:
-        return _TEXTS
+        return DEFAULT_TEXTS
 
     def deciding_role(self, job: Job) -> str:
         """The role whose pods decide whether the job runs and has succeeded: the first one that the job has."""
@@ -122,8 +127,6 @@ class Framework:
 
     def is_master(self, job: Job, rank: Rank) -> bool:
         """Whether the pod has the label `job-role: master`."""
-        if rank.role == job.kind.roles[0].name:
-            return True
         return rank == Rank(self.deciding_role(job), 0)
 
     # What a job consists of
@@ -161,6 +164,3 @@ class Framework:
     def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
         """The roles whose failed pods restart or fail the job, in the order of evaluation."""
         return [role for role, state in states.items() if state.failed]
-
-
-_TEXTS = Texts()

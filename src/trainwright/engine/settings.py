@@ -59,6 +59,8 @@ class Settings:
     addressing: Addressing = Addressing.CLUSTER_DNS
     init_container: InitContainer | None = InitContainer()
     """None: workers do not wait for the master."""
+    cluster_domain: str = ""
+    """The domain of the cluster, such as `cluster.local`, in the addresses of TF_CONFIG; empty: they end with `svc`."""
     port_range: range = range(20000, 32768)
     """The ports that `HostPorts` assigns if the declared one is taken: below Linux' ephemeral range."""
     gang: Gang | None = None

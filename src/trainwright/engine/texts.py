@@ -36,3 +36,10 @@ class Texts:
     backoff_limit: Text = Text("Failed", "Job {name} has failed because it has reached the specified backoff limit")
     deadline: Text = Text("Failed", "Job {name} has failed because it was active longer than specified deadline")
     invalid: Text = Text("FailedValidation", "{kind} failed validation because {problem}")
+
+
+DEFAULT_TEXTS = Texts()
+TEXTS_WITHOUT_MASTER = Texts(
+    running=Text("Running", "{kind} {namespace}/{name} is running."),
+    succeeded=Text("Succeeded", "{kind} {namespace}/{name} successfully completed."),
+)

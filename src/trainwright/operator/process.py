@@ -84,7 +84,8 @@ async def prepare(config: ClusterConfig, kinds: Mapping[str, Kind], options: Ope
         if missing:
             raise OperatorError(
                 f"{config.server} does not serve {', '.join(missing)}: install the CustomResourceDefinitions with "
-                f"`trainwright operator --install-crds` or `{_APPLY_CRDS}`"
+                f"`trainwright operator --install-crds` or `{_APPLY_CRDS}`, "
+                "or name the kinds to run with --enable-scheme"
             )
         if options.leader_election is not None:
             await check_permissions(client, options.leader_election.namespace or own_namespace(config))

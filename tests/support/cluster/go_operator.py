@@ -54,8 +54,10 @@ def go_operator_files() -> GoOperatorFiles:
 
 
 @contextmanager
-def running_go_operator(plane: ControlPlane, *, directory: Path, flags: Sequence[str] = ()) -> Iterator[Daemon]:
-    """The Go operator for PyTorchJobs, ready when entered, with its log in `directory`.
+def running_go_operator(
+    plane: ControlPlane, *, directory: Path, flags: Sequence[str] = (), kinds: Sequence[str] = ("PyTorchJob",)
+) -> Iterator[Daemon]:
+    """The Go operator for jobs of these kinds, ready when entered, with its log in `directory`.
 
     No webhook is registered. Several can run at the same time. Each ends with the block or with the test process.
     """
@@ -67,7 +69,7 @@ def running_go_operator(plane: ControlPlane, *, directory: Path, flags: Sequence
     operator = Daemon(
         binary,
         f"--kubeconfig={plane.kubeconfig}",
-        "--enable-scheme=pytorchjob",
+        *(f"--enable-scheme={kind.lower()}" for kind in kinds),
         f"--metrics-bind-address=127.0.0.1:{metrics}",
         f"--health-probe-bind-address=127.0.0.1:{health}",
         f"--webhook-server-port={webhook}",

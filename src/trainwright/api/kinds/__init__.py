@@ -3,9 +3,13 @@
 A new kind is a file here and one in `trainwright.engine.frameworks`, both named after the framework.
 """
 
+from trainwright.api.kinds.jax import JAX
 from trainwright.api.kinds.kind import GROUP, MULTIKUEUE, OPERATOR, VERSION, Kind, ReplicaSpecs, Role
+from trainwright.api.kinds.paddle import PADDLE
 from trainwright.api.kinds.pytorch import PYTORCH
+from trainwright.api.kinds.tensorflow import TENSORFLOW
+from trainwright.api.kinds.xgboost import XGBOOST
 
 __all__ = ["GROUP", "KINDS", "MULTIKUEUE", "OPERATOR", "PYTORCH", "VERSION", "Kind", "ReplicaSpecs", "Role"]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (PYTORCH,)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX)}

@@ -5,8 +5,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from trainwright.api.types import ReplicaSpec
-from trainwright.objects.field_errors import FieldError
-from trainwright.objects.metadata import View
+from trainwright.objects.field_errors import FieldError, forbidden
+from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.resources import Resource
 
 GROUP = "kubeflow.org"
@@ -27,8 +27,8 @@ def _no_defaults(fields: Any, replicas: ReplicaSpecs) -> Any:
     return fields
 
 
-def _no_checks(fields: Any, replicas: ReplicaSpecs) -> Iterable[FieldError]:
-    _ = fields, replicas
+def _no_checks(metadata: ObjectMeta, fields: Any, replicas: ReplicaSpecs) -> Iterable[FieldError]:
+    _ = metadata, fields, replicas
     return ()
 
 
@@ -91,10 +91,12 @@ class Kind:
     """The kind's own fields of `spec`."""
     complete: Callable[[Any, ReplicaSpecs], Any] = _no_defaults
     """Fills in defaults of the kind's own fields; the replicas have theirs already."""
-    check: Callable[[Any, ReplicaSpecs], Iterable[FieldError]] = _no_checks
-    """Validates the kind's own fields before defaults."""
+    check: Callable[[ObjectMeta, Any, ReplicaSpecs], Iterable[FieldError]] = _no_checks
+    """Validates the job by the kind's own rules, before defaults."""
     deprecations: Callable[[Any], Iterable[str]] = _no_deprecations
     """Deprecation warnings about the kind's own fields."""
+    deleted_as: str = "Pod"
+    """The end of the reason of the event about the job's deletion after its TTL. Upstream has Pod or Job."""
 
     roles_by_label: dict[str, Role] = field(init=False, repr=False, compare=False)
 
@@ -123,3 +125,25 @@ class Kind:
     def container_of(self, role: Role) -> str:
         """The name of the role's main container; empty: the first one."""
         return role.container or self.container
+
+
+_MAX_ENV_STRING = 131_071
+"""Bytes of `NAME=VALUE`: Linux starts no program with a longer one."""
+
+
+def length_of_list(first: str, replica: ReplicaSpec | None) -> int:
+    """The length of a list with one item for each pod of a role. `first` is the item of index 0."""
+    count = 0 if replica is None else 1 if replica.replicas is None else max(replica.replicas, 0)
+    further_digits = sum(max(count - least, 0) for least in (10, 100, 1_000, 10_000, 100_000))
+    return count * len(first) + further_digits
+
+
+def check_env_string(field: str, variable: str, length: int, instead: str = "") -> Iterable[FieldError]:
+    """Rejects a job with more peers than a variable can name. `length` is that of its value."""
+    length += len(f"{variable}=")
+    if length > _MAX_ENV_STRING:
+        detail = (
+            f"too many replicas: {variable} of each pod names all of them and would have up to {length} bytes, "
+            f"and an environment string holds at most {_MAX_ENV_STRING}; use fewer replicas{instead}"
+        )
+        yield forbidden(field, detail)

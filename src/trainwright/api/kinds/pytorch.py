@@ -11,7 +11,7 @@ from trainwright.api.errors import invalid
 from trainwright.api.kinds.kind import Kind, ReplicaSpecs, Role
 from trainwright.api.types import Int32, text
 from trainwright.objects.field_errors import FieldError, forbidden, required
-from trainwright.objects.metadata import View
+from trainwright.objects.metadata import ObjectMeta, View
 
 _NPROC = "spec.nprocPerNode"
 _OLD_NPROC = "spec.elasticPolicy.nProcPerNode"
@@ -70,7 +70,8 @@ def _complete(fields: PyTorchFields, replicas: ReplicaSpecs) -> PyTorchFields:
     return replace(fields, elastic_policy=_with_bounds(elastic, _workers(replicas)), nproc_per_node=nproc)
 
 
-def _check(fields: PyTorchFields, replicas: ReplicaSpecs) -> Iterable[FieldError]:
+def _check(metadata: ObjectMeta, fields: PyTorchFields, replicas: ReplicaSpecs) -> Iterable[FieldError]:
+    _ = metadata
     elastic = fields.elastic_policy
     if elastic is None:
         return

@@ -80,6 +80,13 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     metavar="SECONDS",
     help="Replace pods whose node has been lost for this long (default: never). Jobs can override it by annotation.",
 )
+@click.option(
+    "--cluster-domain",
+    default="",
+    metavar="DOMAIN",
+    envvar="CUSTOM_CLUSTER_DOMAIN",
+    help="Domain of the addresses in TF_CONFIG, such as cluster.local (default: $CUSTOM_CLUSTER_DOMAIN, else none).",
+)
 @_text(
     "--pytorch-init-container-image",
     _INIT.image,
@@ -217,6 +224,7 @@ def _settings(flags: dict[str, Any]) -> Settings:
     gang = flags["gang_scheduler_name"]
     return Settings(
         init_container=_init_container(flags) if flags["pytorch_init_container_image"] else None,
+        cluster_domain=flags["cluster_domain"],
         gang=Gang(gang) if gang else None,
         group_restart=flags["whole_group_restart"],
         dead_node_seconds=flags["dead_node_seconds"],

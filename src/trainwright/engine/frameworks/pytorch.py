@@ -6,9 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from trainwright.api.job import Job
 from trainwright.api.kinds.pytorch import ElasticPolicy, PyTorchFields
 from trainwright.engine.addressing import Addresses, declared_port
-from trainwright.engine.framework import Correction, ExtraObject, ExtraResource, Framework, PodShape, RoleState
+from trainwright.engine.framework import (
+    Correction,
+    ExtraObject,
+    ExtraResource,
+    Framework,
+    PodShape,
+    RoleState,
+    env_list,
+)
 from trainwright.engine.ranks import Rank
-from trainwright.engine.texts import Text, Texts
+from trainwright.engine.texts import DEFAULT_TEXTS, TEXTS_WITHOUT_MASTER, Texts
 from trainwright.objects import Object
 from trainwright.objects.resources import AUTOSCALERS
 
@@ -23,18 +31,12 @@ AUTOSCALER = ExtraResource(
     resource=AUTOSCALERS, correction=Correction.PATCH, deleted_on_suspend=True, deleted_on_finish=True
 )
 
-WITH_MASTER = Texts()
-WITHOUT_MASTER = Texts(
-    running=Text("Running", "{kind} {namespace}/{name} is running."),
-    succeeded=Text("Succeeded", "{kind} {namespace}/{name} successfully completed."),
-)
-
 
 class PyTorch(Framework):
     extra_resources = (AUTOSCALER,)
 
     def texts(self, job: Job) -> Texts:
-        return WITH_MASTER if "Master" in job.replicas else WITHOUT_MASTER
+        return DEFAULT_TEXTS if "Master" in job.replicas else TEXTS_WITHOUT_MASTER
 
     def extra_objects(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[ExtraObject]:
         """An elastic job with metrics has a HorizontalPodAutoscaler, which scales its workers."""
@@ -68,7 +70,7 @@ class PyTorch(Framework):
                 node = str(rank.index if rank.role == "Master" else rank.index + 1)
                 env |= {**master, "RANK": node, "PET_NODE_RANK": node}
             env |= torchrun
-            return PodShape(env=[{"name": name, "value": value} for name, value in env.items()])
+            return PodShape(env=env_list(env))
 
         return shape
 

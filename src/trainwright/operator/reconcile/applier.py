@@ -307,9 +307,8 @@ class Applier:
         except (NotFound, Conflict):
             return WriteResult()
         except (ApiError, Unreachable) as error:
-            return _failed("Delete", PODS.kind, f"Error deleting: {error}", error)
-        # The reason is upstream's for this event.
-        return _succeeded("Delete", PODS.kind, f"Deleted job: {metadata['name']}")
+            return _failed("Delete", kind.deleted_as, f"Error deleting: {error}", error)
+        return _succeeded("Delete", kind.deleted_as, f"Deleted job: {metadata['name']}")
 
 
 def _stops(create: Create, result: WriteResult | None) -> bool:

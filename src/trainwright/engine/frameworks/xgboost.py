@@ -1,0 +1,48 @@
+"""XGBoost: environment variables for its tracker, and for LightGBM, whose workers connect to each other."""
+
+from collections.abc import Callable
+
+from trainwright.api.job import Job
+from trainwright.engine.addressing import Addresses, declared_port
+from trainwright.engine.framework import Framework, PodShape, env_list
+from trainwright.engine.ranks import Rank
+
+MASTER = Rank("Master", 0)
+FIRST_WORKER = Rank("Worker", 0)
+
+
+class XGBoost(Framework):
+    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+        master = {
+            "MASTER_PORT": str(addresses.port(MASTER, declared_port(job, "Master"))),
+            "MASTER_ADDR": addresses.host(MASTER),
+            "WORLD_SIZE": str(job.total_replicas),
+        }
+        workers = _workers(job, addresses)
+
+        def shape(rank: Rank) -> PodShape:
+            number = rank.index if rank.role == "Master" else rank.index + job.replicas["Master"].count
+            return PodShape(env=env_list({**master, "RANK": str(number), "PYTHONUNBUFFERED": "1", **workers}))
+
+        return shape
+
+    def listeners(self, job: Job) -> dict[Rank, int]:
+        """The master and, because WORKER_PORT is the same for all workers, the first of them."""
+        listeners = {MASTER: declared_port(job, "Master")}
+        if _has_workers(job):
+            listeners[FIRST_WORKER] = declared_port(job, "Worker")
+        return listeners
+
+
+def _workers(job: Job, addresses: Addresses) -> dict[str, str]:
+    if not _has_workers(job):
+        return {}
+    names = [addresses.host(Rank("Worker", index)) for index in range(job.replicas["Worker"].count)]
+    return {
+        "WORKER_PORT": str(addresses.port(FIRST_WORKER, declared_port(job, "Worker"))),
+        "WORKER_ADDRS": ",".join(names),
+    }
+
+
+def _has_workers(job: Job) -> bool:
+    return "Worker" in job.replicas and job.replicas["Worker"].count > 0
