@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.engine.planning import DNS, child, conditions, created, decide, env, events, manifests, states
-from tests.support.objects.jobs import JobBuilder, PodBuilder, template
+from tests.support.objects.jobs import JobBuilder, PodBuilder, service, template, view_service
 from trainwright.api.admission import review
 from trainwright.api.kinds.tensorflow import TENSORFLOW, TensorFlowFields, longest_tf_config
 from trainwright.api.parsing import parse
 from trainwright.engine import Addressing, Settings
+from trainwright.engine.plan import JobEvent
 from trainwright.objects import Object
 
 HOST_PORTS = Settings(addressing=Addressing.HOST_PORTS)
@@ -215,6 +216,20 @@ def test_the_job_continues_without_a_dynamic_worker_that_failed() -> None:
     assert ended(made) == "Running"
     made = decide(builder, pod("Worker", 0).running(), pod("Worker", 1).running(), pod("PS").failed())
     assert ended(made) == "Failed"
+
+
+def test_the_exit_code_of_a_dynamic_worker_that_stays_failed_is_recorded_once() -> None:
+    builder = tfjob(Worker=2, PS=1).spec(enableDynamicWorker=True)
+    pods = (pod("Worker", 0).running(), pod("Worker", 1).failed(3), pod("PS").running())
+    ranks = (("Worker", 0), ("Worker", 1), ("PS", 0))
+    there = [view_service(service(role, index, job="mnist", kind=TENSORFLOW)) for role, index in ranks]
+
+    first = decide(builder, *pods, services=there)
+    second = decide(builder.status(first.status), *pods, services=there)
+
+    exited = JobEvent("Normal", "ExitedWithCode", "Pod: team.mnist-worker-1 exited with code 3", standing=True)
+    assert first.standing_events == second.standing_events == (exited,)
+    assert second.empty
 
 
 def test_a_dynamic_worker_is_restarted_by_its_policy() -> None:

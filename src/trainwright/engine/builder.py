@@ -82,14 +82,15 @@ class PlanBuilder:
         self.record_event(event_type, text.full_reason(job), text.format(job, **values))
 
     def record_event(self, event_type: str, reason: str, message: str) -> None:
-        self._events[JobEvent(event_type, reason, message)] = None
+        self.add_event(JobEvent(event_type, reason, message))
 
     def warn(self, reason: str, message: str) -> None:
         """Adds a warning about a state that lasts. The operator records it once."""
-        self.add_standing_event(JobEvent("Warning", reason, message, standing=True))
+        self.add_event(JobEvent("Warning", reason, message, standing=True))
 
-    def add_standing_event(self, event: JobEvent) -> None:
-        self._standing_events[event] = None
+    def add_event(self, event: JobEvent) -> None:
+        events = self._standing_events if event.standing else self._events
+        events[event] = None
 
     # Children
 

@@ -73,8 +73,8 @@ def _run(facts: Facts, builder: PlanBuilder) -> None:
     restarts.forget_deleted_pods(facts, builder)
     limit = limits.reached(facts, builder)
     postponed = {} if limit else backoff.postponed(facts)  # pods that are not replaced need no back-off
-    status.record_outcomes(facts, builder, postponed)
     states = status.count(facts, builder)
+    status.record_outcomes(facts, builder, states, postponed)
     if facts.framework.has_succeeded(facts.job, states):
         builder.finish(SUCCEEDED, facts.texts.succeeded)  # takes precedence over failures at the same time
     elif limit:

@@ -14,7 +14,7 @@ def wait_for(facts: Facts, builder: PlanBuilder, kind: str, blocker: ObjectMeta)
     job = facts.job
     builder.requeue_soon()
     if not is_temporary(blocker, job.kind.name, job.name):
-        builder.add_standing_event(conflict(blocker, kind, job=f"{job.kind.name} {job.name}"))
+        builder.add_event(conflict(blocker, kind, job=f"{job.kind.name} {job.name}"))
 
 
 def is_temporary(blocker: ObjectMeta, job_kind: str, job_name: str) -> bool:

@@ -8,7 +8,7 @@ from trainwright.engine.conditions import CREATED, FAILED, RESTARTING, RUNNING, 
 from trainwright.engine.facts import Facts
 from trainwright.engine.framework import RoleState
 from trainwright.engine.labels import role_selector
-from trainwright.engine.plan import Transition
+from trainwright.engine.plan import JobEvent, Transition
 from trainwright.engine.pod_outcome import exit_code
 from trainwright.engine.policies import extra_objects
 from trainwright.engine.ranks import Rank
@@ -31,11 +31,16 @@ def mark_started(facts: Facts, builder: PlanBuilder) -> None:
     builder.status.setdefault("startTime", format_time(facts.now))
 
 
-def record_outcomes(facts: Facts, builder: PlanBuilder, postponed: Mapping[Rank, datetime]) -> None:
+def record_outcomes(
+    facts: Facts, builder: PlanBuilder, states: Mapping[str, RoleState], postponed: Mapping[Rank, datetime]
+) -> None:
     """Records the ranks that have completed, and the exit code of each pod once."""
+    failing = frozenset(facts.framework.failing_roles(facts.job, states))
     for rank, pod in facts.children.pods.ranked.items():
         if rank in facts.pods.just_completed or (rank in facts.pods.failed and rank not in postponed):
-            _record_exit_code(facts, builder, rank, pod)
+            # a failed pod without which the job continues stays as it is, so every plan reports it
+            tolerated = rank in facts.pods.failed and rank.role not in failing
+            _record_exit_code(facts, builder, rank, pod, standing=tolerated)
     replicas = facts.job.replicas
     builder.put_completed({role: done for role, done in facts.pods.completed.items() if replicas[role].role.completes})
 
@@ -99,8 +104,8 @@ def _replica_status(facts: Facts, role: str, state: RoleState) -> Object:
     return status
 
 
-def _record_exit_code(facts: Facts, builder: PlanBuilder, rank: Rank, pod: Pod) -> None:
+def _record_exit_code(facts: Facts, builder: PlanBuilder, rank: Rank, pod: Pod, *, standing: bool) -> None:
     code = exit_code(pod, facts.job.replicas[rank.role].container)
     if code is not None:
         message = f"Pod: {facts.job.namespace}.{pod.name} exited with code {code}"
-        builder.record_event("Normal", "ExitedWithCode", message)
+        builder.add_event(JobEvent("Normal", "ExitedWithCode", message, standing=standing))
