@@ -136,7 +136,7 @@ def _template(key: str, replica: ReplicaSpec, path: str, kind: Kind) -> Iterator
     role = kind.role(key)
     name = kind.container_of(role) if role else kind.container
     if name and all(container.get("name") != name for container in containers):
-        yield required(path, f"must have at least one container with name {name}")
+        yield required(path, kind.missing_container.format(name=name))
 
 
 def _restart_policy(replica: ReplicaSpec, path: str) -> Iterator[FieldError]:

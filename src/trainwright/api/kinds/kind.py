@@ -95,6 +95,8 @@ class Kind:
     """Validates the job by the kind's own rules, before defaults."""
     deprecations: Callable[[Any], Iterable[str]] = _no_deprecations
     """Deprecation warnings about the kind's own fields."""
+    missing_container: str = "must have at least one container with name {name}"
+    """Admission's error for a template without the main container."""
     deleted_as: str = "Pod"
     """The end of the reason of the event about the job's deletion after its TTL. Upstream has Pod or Job."""
 

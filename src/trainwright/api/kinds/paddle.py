@@ -40,4 +40,5 @@ PADDLE = Kind(
     scaled_role="Worker",
     fields=PaddleFields,
     deprecations=_deprecations,
+    missing_container='must have at least one container with name "{name}"',
 )
