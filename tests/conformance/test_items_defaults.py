@@ -1,4 +1,4 @@
-"""Items 70 and 71: the kinds that `--enable-scheme` enables, and the defaults of fields."""
+"""Items 22, 70 and 71: the kinds that `--enable-scheme` enables, and the defaults of fields."""
 
 import asyncio
 import sys
@@ -10,10 +10,12 @@ import pytest
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.engine.planning import child, decide, env
 from tests.support.harness.cluster_harness import RealClusterHarness
-from tests.support.harness.job_harness import JobHarness, environment
-from tests.support.objects.jobs import JobBuilder, template
+from tests.support.harness.job_harness import JobHarness, environment, submit
+from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.api.kinds.paddle import PADDLE
+from trainwright.api.kinds.tensorflow import TENSORFLOW
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS
@@ -26,9 +28,10 @@ pytestmark = pytest.mark.timeout(90)
 
 def test_item_70_enabled_schemes_as_parsed() -> None:
     assert enabled_kinds(()) == dict(KINDS)
-    for spelling in ("PyTorchJob", "pytorchjob", "PYTORCHJOB"):
-        assert enabled_kinds((spelling,)) == {"PyTorchJob": PYTORCH}
-    assert enabled_kinds(("pytorchjob", "PyTorchJob")) == {"PyTorchJob": PYTORCH}
+    for name, kind in KINDS.items():
+        for spelling in (name, name.lower(), name.upper()):
+            assert enabled_kinds((spelling,)) == {name: kind}
+    assert enabled_kinds(("pytorchjob", "TFJob", "PyTorchJob")) == {"PyTorchJob": PYTORCH, "TFJob": TENSORFLOW}
     with pytest.raises(OperatorError, match="scheme dummyjob is not supported yet"):
         enabled_kinds(("pytorchjob", "dummyjob"))
 
@@ -40,15 +43,17 @@ async def test_item_70_enabled_schemes(control_plane: ControlPlane, client: Clie
     assert refused.returncode != 0
     assert b"scheme dummyjob is not supported yet" in output
 
-    job = {**JobBuilder("job").master().raw(), "metadata": {"name": "job", "namespace": real_namespace}}
-    await client.create(PYTORCH.resource, job)
-    working = await operator(control_plane, real_namespace, "--enable-scheme", "pytorchjob")
+    for kind in KINDS.values():
+        await submit(client, pair(kind.framework, kind).metadata(namespace=real_namespace))
+    enabled = {PADDLE.name, TENSORFLOW.name}
+    working = await operator(control_plane, real_namespace, *(f"--enable-scheme={name}" for name in enabled))
     try:
-        await eventually(lambda: client.list(PODS, namespace=real_namespace), lambda pods: pods.items)
+        pods = await eventually(lambda: client.list(PODS, namespace=real_namespace), lambda pods: len(pods.items) == 4)
     finally:
         working.terminate()
         await working.communicate()
     assert working.returncode == 0
+    assert {pod["metadata"]["ownerReferences"][0]["kind"] for pod in pods.items} == enabled
 
 
 async def operator(plane: ControlPlane, namespace: str, *arguments: str) -> asyncio.subprocess.Process:
@@ -62,7 +67,6 @@ async def operator(plane: ControlPlane, namespace: str, *arguments: str) -> asyn
 
 PORT = {"name": "pytorchjob-port", "containerPort": 23456}
 ANOTHER = {"name": "metrics", "containerPort": 1234}
-MOVED = {"name": "pytorchjob-port", "containerPort": 4711}
 
 
 class Default(NamedTuple):
@@ -84,16 +88,7 @@ def elastic(**policy: int) -> Object:
 
 WORKER_OF_TWO: Object = {"Worker": {"replicas": 2}}
 DEFAULTS: dict[str, Default] = {
-    "upper-case": Default({"WORKER": {"replicas": 1}}, {}, {"worker-0": pod()}),
     "number": Default({"Master": {}, "Worker": {}}, {}, {"master-0": pod(WORLD_SIZE="2"), "worker-0": pod()}),
-    "restart-policy": Default({"Worker": {"replicas": 1}}, {}, {"worker-0": pod("OnFailure")}),
-    "own-policy": Default({"Worker": {"restartPolicy": "Always"}}, {}, {"worker-0": pod("Always")}),
-    "exit-code": Default({"Worker": {"restartPolicy": "ExitCode"}}, {}, {"worker-0": pod("Never")}),
-    "port": Default({"Worker": {"template": template()}}, {}, {"worker-0": pod(ports=[PORT])}),
-    "own-port": Default({"Worker": {"template": template(ports=[MOVED])}}, {}, {"worker-0": pod(ports=[MOVED])}),
-    "more-ports": Default(
-        {"Worker": {"template": template(ports=[ANOTHER])}}, {}, {"worker-0": pod(ports=[ANOTHER, PORT])}
-    ),
     "neither-bound": Default(
         WORKER_OF_TWO,
         elastic(),
@@ -142,6 +137,57 @@ async def test_item_71_the_default_of_clean_pod_policy(harness: RealClusterHarne
     await harness.wait_for_children("own", [])
     await harness.wait_for_children("default", ["default-master-0"])
     assert "cleanPodPolicy" not in (await harness.job("default"))["spec"]["runPolicy"]
+
+
+class KindDefaults(NamedTuple):
+    policy: str
+    port: Object
+
+
+OF_KIND = {
+    "PyTorchJob": KindDefaults("OnFailure", PORT),
+    "TFJob": KindDefaults("Never", {"name": "tfjob-port", "containerPort": 2222}),
+    "XGBoostJob": KindDefaults("Never", {"name": "xgboostjob-port", "containerPort": 9999}),
+    "PaddleJob": KindDefaults("OnFailure", {"name": "master", "containerPort": 36543}),
+    "JAXJob": KindDefaults("Never", {"name": "jaxjob-port", "containerPort": 6666}),
+}
+POLICIES = {"Always": "Always", "OnFailure": "OnFailure", "Never": "Never", "ExitCode": "Never"}
+"""A restart policy of a role, and that of its pods."""
+
+
+@pytest.mark.apiserver
+async def test_items_22_71_defaults_of_all_kinds(harness: JobHarness) -> None:
+    """The role Worker in capitals: the number of its pods, their restart policies and ports. An XGBoostJob needs a
+    Master."""
+    for name, default in OF_KIND.items():
+        kind = KINDS[name]
+        moved = {**default.port, "containerPort": 4711}
+        rows: dict[str, tuple[Object, Object]] = {
+            "default": ({}, pod(default.policy, [default.port])),
+            "own-port": ({"template": template(name=kind.container, ports=[moved])}, pod(default.policy, [moved])),
+            "more-ports": (
+                {"template": template(name=kind.container, ports=[ANOTHER])},
+                pod(default.policy, [ANOTHER, default.port]),
+            ),
+            **{
+                f"policy-{policy.lower()}": ({"restartPolicy": policy}, pod(of_pods, [default.port]))
+                for policy, of_pods in POLICIES.items()
+            },
+        }
+        jobs = harness.of(kind)
+        masters = ["Master"] if name == "XGBoostJob" else []
+        for row, (spec, _) in rows.items():
+            worker = {"WORKER": {"template": template(name=kind.container), **spec}}
+            builder = JobBuilder(f"{kind.framework}-{row}", kind=kind)
+            for role in masters:
+                builder.replica(role)
+            builder.object["spec"][kind.replicas_field].update(worker)
+            await jobs.submit(builder)
+        for row, (_, expected) in rows.items():
+            job = f"{kind.framework}-{row}"
+            await jobs.wait_for_children(job, [f"{job}-{role.lower()}-0" for role in (*masters, "Worker")])
+            assert seen((await jobs.pods(job))[f"{job}-worker-0"], expected, {}) == expected, job
+            assert "restartPolicy" not in str((await jobs.job(job))["spec"]) or row.startswith("policy")
 
 
 def builder(row: str) -> JobBuilder:

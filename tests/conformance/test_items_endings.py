@@ -1,5 +1,5 @@
-"""Items 58 to 61 and 67: cleanup, limits and time to live. All rows of a table run at once on a real API server; rows
-that the engine decides alone are tested on the planner too."""
+"""Items 17, 18, 58 to 61 and 67: cleanup, limits and time to live. All rows of a table run at once on a real API
+server; rows that the engine decides alone are tested on the planner too."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -12,8 +12,8 @@ from tests.support.harness.cluster_harness import RealClusterHarness
 from tests.support.harness.job_harness import JobHarness, submit
 from tests.support.harness.running_operator import running_operator
 from tests.support.objects import upstream
-from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at, services
-from trainwright.api.kinds import PYTORCH
+from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at, pair, services
+from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.times import format_time, parse_time
@@ -194,6 +194,7 @@ class Expiry(NamedTuple):
     completed: bool
     wait: float | None
     """Seconds from now until the job is deleted; None: it stays."""
+    suspended: bool = False
 
 
 EXPIRIES = [
@@ -203,41 +204,52 @@ EXPIRIES = [
     Expiry("a succeeded job without a time to live", None, "Succeeded", True, None),
     Expiry("a succeeded job past its time to live", 3, "Succeeded", True, 0),
     Expiry("a succeeded job with a time to live of zero", 0, "Succeeded", True, 0),
+    Expiry("a suspended job", None, None, False, None, suspended=True),
+    Expiry("a suspended job with a time to live", 3, "Succeeded", True, None, suspended=True),
     # Upstream never deletes it: the row on permanent exit codes of docs/compatibility.md.
     Expiry("a failed job without completionTime", 5, "Failed", False, 1),
 ]
 
 
 @pytest.mark.parametrize("row", EXPIRIES, ids=lambda row: row.about)
-def test_item_67_time_to_live_as_planned(row: Expiry) -> None:
-    policy = {} if row.ttl is None else {"ttlSecondsAfterFinished": row.ttl}
-    builder = JobBuilder().master().run_policy(**policy).status(_ended(row, NOW))
+def test_items_17_18_67_time_to_live_as_planned(row: Expiry) -> None:
+    builder = _with_ttl(JobBuilder().master(), row).status(_ended(row, NOW))
     planned = decide(builder, PodBuilder("Master").running(), services=services(("Master", 0)), now=at(4))
     assert planned.delete_job == (row.wait == 0)
     assert planned.requeue_at == (at(4 + row.wait) if row.wait else None)
-    assert deleted(planned) == []
+    assert deleted(planned) == (["digits-master-0"] if row.suspended and not row.condition else [])
+
+
+DELETED_AS = {
+    "PyTorchJob": "SuccessfulDeletePod",
+    "TFJob": "SuccessfulDeleteJob",
+    "XGBoostJob": "SuccessfulDeleteJob",
+    "PaddleJob": "SuccessfulDeletePod",
+    "JAXJob": "SuccessfulDeletePod",
+}
+"""The reasons of upstream's events about the deletion of a job."""
 
 
 @pytest.mark.apiserver
-async def test_item_67_time_to_live(client: Client, real_namespace: str) -> None:
-    """The jobs exist before the operator starts, four seconds after they finished."""
+async def test_items_17_18_67_time_to_live(client: Client, real_namespace: str) -> None:
+    """The jobs of all kinds exist before the operator starts, four seconds after they finished."""
     ended = datetime.now(UTC) - timedelta(seconds=4)
-    for number, row in enumerate(EXPIRIES):
-        policy = {} if row.ttl is None else {"ttlSecondsAfterFinished": row.ttl}
-        job = await submit(client, JobBuilder(f"job-{number}", namespace=real_namespace).master().run_policy(**policy))
-        await client.replace(PYTORCH.resource, {**job, "status": _ended(row, ended)}, subresource="status")
+    rows = [(KINDS[kind], f"job-{number}", row) for kind in DELETED_AS for number, row in enumerate(EXPIRIES)]
+    for kind, name, row in rows:
+        builder = _with_ttl(pair(name, kind).metadata(namespace=real_namespace), row)
+        job = await submit(client, builder)
+        await client.replace(kind.resource, {**job, "status": _ended(row, ended)}, subresource="status")
 
     async with running_operator(client, namespace=real_namespace) as operator:
         harness = JobHarness(client, real_namespace, operator)
-        for number, row in enumerate(EXPIRIES):
+        for kind, name, row in rows:
             if row.wait is not None:
-                await harness.wait_until_deleted(f"job-{number}")
-                await harness.wait_for_events(
-                    f"job-{number}", ("Normal", "SuccessfulDeletePod", f"Deleted job: job-{number}")
-                )
+                await harness.of(kind).wait_until_deleted(name)
+                event = ("Normal", DELETED_AS[kind.name], f"Deleted job: {name}")
+                await harness.of(kind).wait_for_events(name, event)
         await harness.settle()
-        left = {number for number in range(len(EXPIRIES)) if await harness.exists(f"job-{number}")}
-    assert left == {number for number, row in enumerate(EXPIRIES) if row.wait is None}
+        left = [row for row in rows if await harness.of(row[0]).exists(row[1])]
+    assert left == [row for row in rows if row[2].wait is None]
 
 
 # Helpers
@@ -245,6 +257,11 @@ async def test_item_67_time_to_live(client: Client, real_namespace: str) -> None
 
 def _limit(row: Limit) -> dict[str, Any]:
     return {} if row.limit is None else {"backoffLimit": row.limit}
+
+
+def _with_ttl(builder: JobBuilder, row: Expiry) -> JobBuilder:
+    policy = {} if row.ttl is None else {"ttlSecondsAfterFinished": row.ttl}
+    return builder.run_policy(suspend=row.suspended, **policy)
 
 
 def _ended(row: Expiry, when: datetime) -> Object:

@@ -1,4 +1,4 @@
-"""Items 62, 64, 65 and 66: the manager of a job, its pods, and what their failures do to it."""
+"""Items 23, 24, 62, 64, 65 and 66: the manager of a job, its pods, and what their failures do to it."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,10 +7,11 @@ import pytest
 
 from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, deleted
 from tests.support.harness.cluster_harness import RealClusterHarness
-from tests.support.harness.job_harness import JobHarness, owner_reference
+from tests.support.harness.job_harness import JobHarness, conditions_of, owner_reference
 from tests.support.objects import upstream
-from tests.support.objects.jobs import JobBuilder, PodBuilder, template
-from trainwright.api.kinds import PYTORCH
+from tests.support.objects.jobs import JobBuilder, PodBuilder, pair, pair_pods, template
+from tests.support.waiting import eventually
+from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.objects import Object
 from trainwright.objects.resources import PODS, SERVICES
 
@@ -38,14 +39,16 @@ def test_item_62_managed_by_as_planned(row: str) -> None:
 
 @pytest.mark.apiserver
 async def test_item_62_managed_by(harness: JobHarness) -> None:
-    for name, (manager, _) in MANAGERS.items():
-        builder = JobBuilder(name).master()
-        await harness.submit(builder if manager is None else builder.run_policy(managedBy=manager))
+    rows = [(harness.of(kind), f"{kind.framework}-{row}", row) for kind in KINDS.values() for row in MANAGERS]
+    for jobs, name, row in rows:
+        builder, manager = pair(name, jobs.kind), MANAGERS[row][0]
+        await jobs.submit(builder if manager is None else builder.run_policy(managedBy=manager))
     await harness.settle()
-    for name, (_, ours) in MANAGERS.items():
-        await harness.wait_for_children(name, [f"{name}-master-0"] if ours else [])
-        assert bool(await harness.status(name)) is ours
-        assert bool(await harness.events(name)) is ours
+    for jobs, name, row in rows:
+        ours = MANAGERS[row][1]
+        await jobs.wait_for_children(name, pair_pods(name, jobs.kind) if ours else [])
+        assert bool(await jobs.status(name)) is ours
+        assert bool(await jobs.events(name)) is ours
 
 
 # 64: missing and surplus pods
@@ -163,7 +166,7 @@ EXIT_CODES = {1: False, 2: False, 3: False, 127: False, 128: True, 130: True, 13
 
 
 @pytest.mark.parametrize(("code", "retried"), EXIT_CODES.items())
-def test_item_66_retryable_exit_codes_as_planned(code: int, retried: bool) -> None:
+def test_items_23_24_66_retryable_exit_codes_as_planned(code: int, retried: bool) -> None:
     builder = JobBuilder().master().workers(1, policy="ExitCode").status(STARTED)
     pods = (PodBuilder("Master").running(), PodBuilder("Worker").failed(code))
     planned = decide(builder, *pods, services=all_services(1))
@@ -172,30 +175,37 @@ def test_item_66_retryable_exit_codes_as_planned(code: int, retried: bool) -> No
 
 
 @pytest.mark.apiserver
-async def test_item_66_retryable_exit_codes(harness: RealClusterHarness) -> None:
-    first: dict[int, Object] = {}
-    for code in EXIT_CODES:
-        await harness.submit(JobBuilder(f"code-{code}").master().workers(1, policy="ExitCode"))
-    for code in EXIT_CODES:
-        await harness.wait_until_running(f"code-{code}")
-        first[code] = (await harness.pods(f"code-{code}"))[f"code-{code}-worker-0"]
-        await harness.end(f"code-{code}-worker-0", exit_code=code)
-    for code, retried in EXIT_CODES.items():
-        job, worker = f"code-{code}", f"code-{code}-worker-0"
+@pytest.mark.parametrize("name", KINDS)
+async def test_items_23_24_66_retryable_exit_codes(harness: RealClusterHarness, name: str) -> None:
+    kind, first = KINDS[name], dict[int, Object]()
+    jobs, codes = harness.of(kind), EXIT_CODES if kind is PYTORCH else {1: False, 130: True}
+    for code in codes:
+        await jobs.submit(pair(f"code-{code}", kind, policy="ExitCode"))
+    for code in codes:
+        await jobs.wait_until_running(f"code-{code}")
+        _, worker = pair_pods(f"code-{code}", kind)
+        first[code] = (await jobs.pods(f"code-{code}"))[worker]
+        await jobs.end(worker, exit_code=code)
+    for code, retried in codes.items():
+        job, (_, worker) = f"code-{code}", pair_pods(f"code-{code}", kind)
         if retried:
-            await harness.wait_for_replacement(job, first[code])
-            await harness.wait_until_running(job)
-            event = ("Warning", "PyTorchJobRestarting", f"job {job} is restarting because Worker replica(s) failed.")
-            shown = [upstream.running(job)]
+            await jobs.wait_for_replacement(job, first[code])
+            await jobs.wait_until_running(job)
+            event = ("Warning", f"{name}Restarting", f"job {job} is restarting because Worker replica(s) failed.")
+            shown = [("Running", "True", f"{name}Running")]
         else:
-            event = ("Warning", "PyTorchJobFailed", f'job "{job}" is failing because "Worker" replica(s) failed.')
-            shown = [upstream.running(job, "False"), upstream.permanent_exit_code(job, "Worker")]
-        await harness.wait_for_conditions(job, upstream.created(job), *shown)
-        exited = ("Normal", "ExitedWithCode", f"Pod: {harness.namespace}.{worker} exited with code {code}")
-        await harness.wait_for_events(job, exited, event)
-    await harness.settle()
-    for code in (code for code, retried in EXIT_CODES.items() if not retried):
-        kept = (await harness.pods(f"code-{code}"))[f"code-{code}-worker-0"]
+            event = ("Warning", f"{name}Failed", f'job "{job}" is failing because "Worker" replica(s) failed.')
+            shown = [("Running", "False", f"{name}Running"), ("Failed", "True", f"{name}Failed")]
+            failed = await jobs.wait_for_end(job, "Failed")
+            assert conditions_of(failed)[-1] == upstream.permanent_exit_code(job, "Worker", name)
+            assert failed["status"]["completionTime"]
+        seen = await eventually(lambda: jobs.conditions(job), lambda seen: len(seen) == 1 + len(shown))  # noqa: B023
+        assert [condition[:3] for condition in seen[1:]] == shown
+        exited = ("Normal", "ExitedWithCode", f"Pod: {jobs.namespace}.{worker} exited with code {code}")
+        await jobs.wait_for_events(job, exited, event)
+    await jobs.settle()
+    for code in (code for code, retried in codes.items() if not retried):
+        kept = (await jobs.pods(f"code-{code}"))[first[code]["metadata"]["name"]]
         assert kept["metadata"]["uid"] == first[code]["metadata"]["uid"]
 
 

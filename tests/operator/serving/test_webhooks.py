@@ -5,13 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.objects.jobs import JobBuilder
+from tests.support.objects.jobs import JobBuilder, pair
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.objects import Object
 from trainwright.operator.serving.http_server import Request, Response
 from trainwright.operator.serving.webhooks import admit, path_of, webhook_handlers
 
-PATHS = [f"/validate-kubeflow-org-v1-{kind}" for kind in ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")]
+PATHS = {
+    kind: f"/validate-kubeflow-org-v1-{kind.lower()}"
+    for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
+}
 
 
 def review_of(job: object, old: object = None, **fields: object) -> Object:
@@ -68,11 +71,23 @@ async def test_a_deletion_is_allowed() -> None:
     assert answer["allowed"]
 
 
-@pytest.mark.parametrize("path", PATHS)
-async def test_every_path_of_upstreams_configuration_is_served(path: str) -> None:
-    answer = await response(path, review_of(JobBuilder().master().raw()))
-    assert answer["allowed"]
-    assert ("neither validates" in str(answer.get("warnings"))) is (path != path_of(PYTORCH.name))
+@pytest.mark.parametrize("name", PATHS)
+async def test_every_path_of_upstreams_configuration_validates_its_kind(name: str) -> None:
+    assert path_of(name) == PATHS[name]
+    job = pair("job", KINDS[name]).raw()
+    assert await response(PATHS[name], review_of(job)) == {"uid": "review-1", "allowed": True}
+    denied = await response(PATHS[name], review_of({**job, "spec": {}}))
+    field = f"spec.{KINDS[name].replicas_field}"
+    assert f"{field}: Required value: must be required" in denied["status"]["message"]
+
+
+@pytest.mark.parametrize("name", PATHS)
+async def test_jobs_of_a_kind_that_is_not_enabled_are_allowed_with_a_warning(name: str) -> None:
+    handler = webhook_handlers({})[PATHS[name]]
+    body = msgspec.json.encode(review_of({"kind": name}))
+    answer = msgspec.json.decode((await handler(Request("", {}, "", body))).body)["response"]
+    warning = f"this operator does not support {name}: it neither validates nor runs the job"
+    assert (answer["allowed"], answer["warnings"]) == (True, [warning])
 
 
 @pytest.mark.parametrize(

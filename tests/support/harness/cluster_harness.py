@@ -19,11 +19,12 @@ from trainwright.cli.up_process import operator_settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, install_crds
 
-# $0 is the directory in which the harness leaves a file with the exit code, named after the rank.
-_PROGRAM = 'until [ -e "$0/$RANK" ]; do sleep 0.02; done; read code < "$0/$RANK"; rm "$0/$RANK"; exit "$code"'
+# $0 is the directory in which the harness leaves a file with the exit code, named after the pod.
+_PROGRAM = (
+    'file="$0/$HOSTNAME"; until [ -e "$file" ]; do sleep 0.02; done; read code < "$file"; rm "$file"; exit "$code"'
+)
 
 
 class ClusterHarness(JobHarness, ABC):
@@ -38,10 +39,10 @@ class ClusterHarness(JobHarness, ABC):
         """Ends the program of this running pod."""
 
     def template(self) -> Object:
-        """A pod template for a PyTorchJob whose programs wait for `end`; the same on every cluster."""
+        """A pod template for jobs of the kind whose programs wait for `end`; the same on every cluster."""
         directory = str(self._directory)
         container = {
-            "name": "pytorch",
+            "name": self.kind.container,
             "image": "trainwright/host",
             "command": ["sh", "-c", _PROGRAM, directory],
             "volumeMounts": [{"name": "harness", "mountPath": directory}],
@@ -64,9 +65,11 @@ class RealClusterHarness(ClusterHarness):
 
     async def settle(self) -> None:
         """Also waits until the operator has seen the present state of all pods."""
-        await self.submit(JobBuilder("marker").master().run_policy(cleanPodPolicy="All"))
+        role = self.kind.roles[0]
+        builder = JobBuilder("marker", kind=self.kind).replica(role.name).run_policy(cleanPodPolicy="All")
+        await self.submit(builder)
         await self.wait_until_running("marker")
-        await self.end("marker-master-0", exit_code=0)
+        await self.end(role.child_name("marker", 0), exit_code=0)
         await self.wait_for_children("marker", [])
         await self.client.delete(self.kind.resource, "marker", namespace=self.namespace)
         await settled(self.operator, counts=False)
@@ -76,11 +79,9 @@ class EmbeddedClusterHarness(ClusterHarness):
     """The embedded cluster. Programs wait for a file with their exit code."""
 
     async def end(self, pod: str, *, exit_code: int) -> None:
-        found = await self.client.get(PODS, pod, namespace=self.namespace)
-        (rank,) = (env["value"] for env in found["spec"]["containers"][0]["env"] if env["name"] == "RANK")
-        unseen = self._directory / f".{rank}"
+        unseen = self._directory / f".{pod}"
         unseen.write_text(f"{exit_code}\n")
-        unseen.rename(self._directory / rank)
+        unseen.rename(self._directory / pod)
 
 
 @asynccontextmanager

@@ -3,9 +3,11 @@
 Results are literal values, as users see them, so that a test compares exactly.
 """
 
+import copy
 import itertools
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
+from typing import Self
 
 from tests.support.background import in_background
 from tests.support.harness.running_operator import settled
@@ -34,6 +36,12 @@ class JobHarness:
         self.namespace = namespace
         self.operator = operator
         self.kind = kind
+
+    def of(self, kind: Kind) -> Self:
+        """The same harness for jobs of another kind."""
+        other = copy.copy(self)
+        other.kind = kind
+        return other
 
     # Reading
 
@@ -146,7 +154,7 @@ class JobHarness:
     async def settle(self) -> None:
         """Waits until the operator has seen the present state of all jobs and has no work left."""
         marker = f"marker-{next(_numbers)}"
-        await self.submit(JobBuilder(marker, kind=self.kind).master().suspend())
+        await self.submit(JobBuilder(marker, kind=self.kind).replica(self.kind.roles[0].name).suspend())
         await eventually(lambda: self.conditions(marker), bool)
         await self.client.delete(self.kind.resource, marker, namespace=self.namespace)
         await settled(self.operator, counts=False)

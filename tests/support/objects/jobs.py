@@ -103,6 +103,20 @@ class JobBuilder:
         return read_job(self.raw(), {self.kind.name: self.kind})
 
 
+def pair(name: str, kind: Kind, *, policy: str | None = None, pod: Object | None = None) -> JobBuilder:
+    """A job of two pods. The first one belongs to the kind's deciding role."""
+    builder, first = JobBuilder(name, kind=kind), kind.roles[0].name
+    if first == "Worker":
+        return builder.workers(2, policy=policy, pod=pod)
+    return builder.replica(first, policy=policy, pod=pod).workers(1, policy=policy, pod=pod)
+
+
+def pair_pods(name: str, kind: Kind) -> tuple[str, str]:
+    """The names of both pods. The second one is a worker."""
+    first = kind.roles[0]
+    return first.child_name(name, 0), f"{name}-worker-{int(first.name == 'Worker')}"
+
+
 class PodBuilder:
     """A pod of the job `digits`; `PodBuilder("Worker", 1).failed(137).pod()`."""
 
