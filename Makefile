@@ -39,9 +39,9 @@ mutate: setup ## Change the engine in a thousand small ways and list the changes
 bench: setup kubernetes ## Print speed and memory as ratios to peers that are measured in the same run
 	@.venv/bin/python -m benchmarks
 
-bench-regression: setup kubernetes ## Compare the operator with an earlier revision of it, BASE=REV (CASES=200x8 ROUNDS=1 for less)
+bench-regression: setup kubernetes ## Compare the operator with an earlier revision of it, BASE=REV (CASES=200x8 ROUNDS=1 for less, ARGS=--together on a busy machine)
 	@.venv/bin/python -m benchmarks.operator_regression --base "$(or $(BASE),$(error BASE is missing: the revision to compare with, such as BASE=main))" \
-	  $(if $(CASES),--scenario $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS))
+	  $(if $(CASES),--scenario $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
 kubernetes: ## Build the real kube-apiserver, etcd, kubectl and Go training-operator once, for tests and benchmarks
 	@tools/build-kubernetes >/dev/null

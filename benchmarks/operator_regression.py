@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     base = earlier(options.base)
     worse = []
     for scenario in options.scenario:
-        medians = compare((OURS, base), scenario, rounds=options.rounds)
+        medians = compare((OURS, base), scenario, rounds=options.rounds, together=options.together)
         worse += [f"{scenario}: {finding}" for finding in beyond_limits(medians, base)]
     if worse:
         sys.exit("\n".join(["\nworse than the base:", *worse]))

@@ -5,12 +5,14 @@
 
 import argparse
 import asyncio
+import multiprocessing
 import statistics
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks.contenders import CONTENDERS, OURS, Contender
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     contenders = [contender for contender in CONTENDERS if contender.name in options.contender]
     for kind in options.kind:
         for scenario in options.scenario:
-            compare(contenders, replace(scenario, kind=KINDS[kind]), rounds=options.rounds)
+            compare(contenders, replace(scenario, kind=KINDS[kind]), rounds=options.rounds, together=options.together)
 
 
 def scenario_parser(program: str, description: str, *, rounds: int) -> argparse.ArgumentParser:
@@ -54,16 +56,17 @@ def scenario_parser(program: str, description: str, *, rounds: int) -> argparse.
         metavar="JOBSxREPLICAS",
         help=f"number of jobs and of replicas of each (default: {' '.join(map(str, SCENARIOS))})",
     )
+    parser.add_argument(
+        "--together", action="store_true", help="run all contenders at the same time (default: one after the other)"
+    )
     parser.add_argument("--rounds", type=int, default=rounds, help=f"runs of each contender (default: {rounds})")
     return parser
 
 
-def compare(contenders: Sequence[Contender], scenario: Scenario, *, rounds: int) -> Medians:
-    """Runs the contenders in turn, prints the medians and fails if our operator writes about settled jobs."""
-    runs: Runs = {contender: [] for contender in contenders}
-    for contender in _order(contenders, rounds):
-        print(f"{scenario}: round {len(runs[contender]) + 1} of {contender.label}", file=sys.stderr, flush=True)
-        runs[contender].append(run_once(contender, scenario))
+def compare(contenders: Sequence[Contender], scenario: Scenario, *, rounds: int, together: bool = False) -> Medians:
+    """Runs the contenders in turn or `together`, prints the medians and fails if our operator writes about settled
+    jobs."""
+    runs = _run_together(contenders, scenario, rounds) if together else _run_in_turn(contenders, scenario, rounds)
     medians: Medians = {
         label: {contender: _median(read, measurements) for contender, measurements in runs.items()}
         for label, _, read in _ROWS
@@ -74,12 +77,42 @@ def compare(contenders: Sequence[Contender], scenario: Scenario, *, rounds: int)
     return medians
 
 
+def _run_in_turn(contenders: Sequence[Contender], scenario: Scenario, rounds: int) -> Runs:
+    """Each has the machine for itself, so that its rate is what a user sees."""
+    runs: Runs = {contender: [] for contender in contenders}
+    for contender in _order(contenders, rounds):
+        print(f"{scenario}: round {len(runs[contender]) + 1} of {contender.label}", file=sys.stderr, flush=True)
+        runs[contender].append(run_once(contender, scenario))
+    return runs
+
+
+def _run_together(contenders: Sequence[Contender], scenario: Scenario, rounds: int) -> Runs:
+    """All run at the same time, each on its own control plane, so that the machine's other load costs all the same."""
+    runs: Runs = {contender: [] for contender in contenders}
+    for number in range(rounds):
+        print(f"{scenario}: round {number + 1} of all contenders together", file=sys.stderr, flush=True)
+        # A forked process needs no pickling of contenders, which have functions.
+        processes = multiprocessing.get_context("fork")
+        receiving: dict[Contender, Connection] = {}
+        for contender in contenders:
+            receiving[contender], sending = processes.Pipe(duplex=False)
+            processes.Process(target=_send_measurement, args=(sending, contender, scenario)).start()
+            sending.close()
+        for contender, connection in receiving.items():
+            runs[contender].append(connection.recv())
+    return runs
+
+
+def _send_measurement(sending: Connection, contender: Contender, scenario: Scenario) -> None:
+    sending.send(run_once(contender, scenario))
+
+
 def run_once(contender: Contender, scenario: Scenario) -> Measurement:
     """On a control plane of its own: no contender meets the objects of another, or a server that has grown."""
     # The garbage collector must find the definitions when it starts: it discovers later ones only after 30 seconds.
     with (
         tempfile.TemporaryDirectory() as name,
-        running_control_plane(Path(name), definitions=contender.definitions()) as plane,
+        running_control_plane(Path(name), definitions=[contender.definition(scenario.kind.name)]) as plane,
         contender.start(plane, Path(name), scenario.kind.name) as operator,
     ):
         return asyncio.run(measure(plane, operator, scenario, bounded=contender.bounded))
