@@ -29,20 +29,29 @@ else:
             break
         except OSError:
             time.sleep(0.02)
+    while not os.path.exists("/gate/open"):
+        time.sleep(0.02)
     peer.sendall(job.encode())
     assert peer.recv(100).decode() == job
 print("met", address[1])
 """
 
 
-def job(name: str, command: list[str], *, workers: int, env: dict[str, str] | None = None) -> Object:
+def job(
+    name: str, command: list[str], *, workers: int, env: dict[str, str] | None = None, gate: Path | None = None
+) -> Object:
+    """`gate` is a directory of this machine, which the pods see as /gate."""
     container = {
         "name": "pytorch",
         "image": "trainwright/host",
         "command": command,
         "env": [{"name": key, "value": value} for key, value in (env or {}).items()],
     }
-    replica = {"restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
+    spec: Object = {"containers": [container]}
+    if gate is not None:
+        container["volumeMounts"] = [{"name": "gate", "mountPath": "/gate"}]
+        spec["volumes"] = [{"name": "gate", "hostPath": {"path": str(gate)}}]
+    replica = {"restartPolicy": "Never", "template": {"spec": spec}}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -59,8 +68,11 @@ def job(name: str, command: list[str], *, workers: int, env: dict[str, str] | No
 @pytest.mark.timeout(180)
 def test_ten_jobs_with_the_default_port_run_at_the_same_time(commands: Commands, tmp_path: Path) -> None:
     names = [f"job-{number}" for number in range(10)]
-    jobs = [job(name, ["python", "-c", MEET], workers=1, env={"JOB": name}) for name in names]
+    jobs = [job(name, ["python", "-c", MEET], workers=1, env={"JOB": name}, gate=tmp_path) for name in names]
     commands.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(jobs))
+    for name in names:
+        commands.kubectl("wait", "--for=condition=Running", f"pytorchjob/{name}", "--timeout=100s")
+    (tmp_path / "open").touch()
     for name in names:
         commands.kubectl("wait", "--for=condition=Succeeded", f"pytorchjob/{name}", "--timeout=100s")
 

@@ -183,13 +183,13 @@ async def test_a_crd_that_prunes_status_is_a_detail_of_readiness(
 async def test_a_missing_permission_is_a_reason_not_to_be_ready(
     control_plane: ControlPlane, client: Client, real_namespace: str
 ) -> None:
-    only_jobs = [rule("kubeflow.org", "pytorchjobs", "list watch")]
+    only_jobs = [rule("kubeflow.org", "*", "list watch")]
     config = await account(client, real_namespace, "restricted", only_jobs)
     process = Process(replace(control_plane, config=config), real_namespace)
     async with running(process):
         # The jobs are a reason too until they are listed.
         status, text = await eventually(
-            process.readiness, lambda seen: "pods: pods is forbidden" in seen[1] and "pytorchjobs" not in seen[1]
+            process.readiness, lambda seen: "pods: pods is forbidden" in seen[1] and "jobs" not in seen[1]
         )
     assert status == 500
     (caches,) = (line for line in text.splitlines() if line.startswith("[-]caches"))

@@ -22,6 +22,7 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.engine import JobEvent
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.framework import PodShape
+from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.ranks import Rank
 from trainwright.kube.client.async_client import Client
@@ -108,10 +109,13 @@ class Cursed(PyTorch):
         return super().pod_shapes(job, addresses)
 
 
+WITH_CURSED = {**FRAMEWORKS, "pytorch": Cursed()}
+
+
 async def test_unexpected_error_in_one_job_does_not_stop_others(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running_operator(client, namespace=real_namespace, frameworks={"pytorch": Cursed()}):
+    async with running_operator(client, namespace=real_namespace, frameworks=WITH_CURSED):
         await submit(client, JobBuilder("cursed", namespace=real_namespace).master())
         await submit(client, JobBuilder("sane", namespace=real_namespace).master())
         await eventually(lambda: pods(client, real_namespace), lambda names: names == {"sane-master-0"})
@@ -123,7 +127,7 @@ async def test_unexpected_error_is_one_event_however_often_it_is_retried(
 ) -> None:
     async with (
         EventWrites(client.config) as observed,
-        running_operator(observed, namespace=real_namespace, frameworks={"pytorch": Cursed()}) as operator,
+        running_operator(observed, namespace=real_namespace, frameworks=WITH_CURSED) as operator,
     ):
         await submit(client, JobBuilder("cursed", namespace=real_namespace).master())
         await eventually(lambda: tries(caplog), lambda count: count >= 5)
