@@ -47,6 +47,34 @@ from trainwright.insight.progress import Progress, Reading, advance, planned_epo
         ("Accuracy: 97.5%", Reading(metrics={"accuracy": 0.975})),
         ("acc: 97.5", Reading(metrics={"accuracy": 0.975})),
         ("\x1b[32mloss=0.5\x1b[0m", Reading(metrics={"loss": 0.5})),
+        ("Epoch 1/5", Reading(epoch=1, epochs=5)),
+        (
+            "\x1b[1m12/100\x1b[0m \x1b[37m━━━━━━━━━━━\x1b[0m \x1b[1m3s\x1b[0m 20ms/step - accuracy: 0.91 - loss: 0.3",
+            Reading(step=12, total=100, metrics={"accuracy": 0.91, "loss": 0.3}, rate=50.0),
+        ),
+        (
+            "100/100 ━━━━━━━━━━━━━━━━━━━━ 3s 20ms/step - loss: 0.3 - val_accuracy: 0.92 - val_loss: 0.25",
+            Reading(step=100, total=100, metrics={"loss": 0.3, "accuracy": 0.92, "test_loss": 0.25}, rate=50.0),
+        ),
+        (
+            (
+                "\r  1/100 [............] - ETA: 4:32 - loss: 7.2666 - accuracy: 0.0000e+00\b\b\b\b"
+                "\r 12/100 [=>..........] - ETA: 8s - loss: 6.3295 - accuracy: 0.0000e+00\b\b\b\b"
+            ),
+            Reading(step=12, total=100, metrics={"loss": 6.3295, "accuracy": 0.0}),
+        ),
+        (
+            "100/100 - 3s - loss: 0.3 - accuracy: 0.91 - 3s/epoch - 31ms/step",
+            Reading(step=100, total=100, metrics={"loss": 0.3, "accuracy": 0.91}, rate=1000 / 31),
+        ),
+        ("INFO:tensorflow:loss = 0.3, step = 100 (1.2 sec)", Reading(step=100, metrics={"loss": 0.3})),
+        (
+            "step 20/63 [========>.....................] - loss: 2.1 - acc: 0.25 - 10ms/step",
+            Reading(step=20, total=63, metrics={"loss": 2.1, "accuracy": 0.25}, rate=100.0),
+        ),
+        ("[3]\ttrain-rmse:0.10234\teval-rmse:0.2", Reading(step=3, metrics={"train-rmse": 0.10234, "eval-rmse": 0.2})),
+        ("[0]\ttest-ndcg@5-:0.5+0.01", Reading(step=0, metrics={"test-ndcg@5-": 0.5})),
+        ("[10]\tvalid_0's binary_logloss: 0.61", Reading(step=10, metrics={"valid_0-binary_logloss": 0.61})),
     ],
 )
 def test_known_formats_are_read(line: str, reading: Reading) -> None:
@@ -68,6 +96,10 @@ def test_a_loss_that_is_not_a_number_is_read_as_such() -> None:
         "Downloading http://example.com/train-images-idx3-ubyte.gz",
         "the glossary=3 is not a metric",
         "2026-11-15 04:05:06 INFO started on port 23456",
+        "[19:43:23] Rank 0",
+        "[2] rabit: connected to peer-1:9999",
+        "LAUNCH INFO 2026-11-15 19:43:23,120 Run Pod: ybcydg, replicas 1, status ready",
+        "1/2 - the first half",
     ],
 )
 def test_other_lines_are_ignored(line: str) -> None:

@@ -75,13 +75,17 @@ def probable_cause(failure: Failure) -> str | None:
         return f"file {match['file']} was not found: relative paths start in the container's workingDir"
     if _NAN.search(text):
         return "the loss became NaN: lower the learning rate"
+    if _PORT_IN_USE.search(text):
+        return "another program uses its port: stop that program, or declare another port in the manifest"
     if failure.exit_code == 127:
         return "the command was not found: check the first word of `command` and the PATH of the image"
     if failure.exit_code == 126:
         return "the command could not be executed: check that the file is executable"
-    if failure.exit_code == 137:
+    if failure.exit_code == 137 or _PADDLE_KILLED.search(text):
         return "it was killed, by a user or by the kernel because memory ran out"
-    if signal_name(failure.exit_code) in {"SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT"}:
+    if _reports_lost_peer(failure):
+        return "it lost the connection to another pod: see the logs of the other pods"
+    if signal_name(failure.exit_code) in _CRASHES and not _first_exception(failure.last_lines):
         return "the program crashed in native code"
     return None
 
@@ -95,8 +99,8 @@ def signal_name(exit_code: int) -> str | None:
 
 
 def relevant_lines(lines: Sequence[str], limit: int = 10) -> list[str]:
-    """The last lines that are not blank; a traceback from its beginning if it is not too long."""
-    kept = [line.rstrip() for line in lines if line.strip()]
+    """The last lines, without blank ones and native stack frames; a traceback from its beginning if not too long."""
+    kept = [line.rstrip() for line in lines if line.strip() and not _NATIVE_FRAME.match(line)]
     starts = [index for index, line in enumerate(kept) if line.lstrip().startswith("Traceback (most recent call last)")]
     if starts and len(kept) - starts[-1] <= 2 * limit:
         return kept[starts[-1] :]
@@ -107,11 +111,30 @@ _SAME_FAILURE_SECONDS = 30.0
 _NO_MODULE = re.compile(r"No module named '?(?P<module>[\w.]{1,200})'?")
 _NO_FILE = re.compile(r"can't open file '(?P<file>[^'\n]{1,500})'")
 _NAN = re.compile(r"\bloss\s{0,9}[:=]\s{0,9}nan\b", re.IGNORECASE)
+_PADDLE_KILLED = re.compile(r"^Container rank \d{1,6} status failed .{0,2000} code -9 log ", re.MULTILINE)
+"""paddle.distributed.launch ends with 247 if the program was killed."""
+_PORT_IN_USE = re.compile(r"Address already in use|EADDRINUSE", re.IGNORECASE)
 _LOST_PEER = re.compile(
     r"Connection (?:reset|closed|refused) by peer|Connection closed by peer|Broken pipe|socket (?:was|is) closed"
-    r"|\bRemote end closed\b|NCCL communicator was aborted|DistNetworkError|recvValue failed|ProcessGroupGloo",
+    r"|\bRemote end closed\b|NCCL communicator was aborted|DistNetworkError|recvValue failed|ProcessGroupGloo"
+    # gRPC, in TensorFlow and JAX
+    r"|\bSocket closed\b|failed to connect to all addresses|GRPC error information from remote target"
+    r"|Collective ops is aborted by|CoordinationServiceError|JAX distributed service detected fatal errors"
+    # XGBoost
+    r"|The other end is likely closed|Socket error\. Connection (?:reset|refused)"
+    # gloo, in PaddlePaddle
+    r"|gloo/transport/tcp/pair\.cc:\d{1,6}\] TIMEOUT",
     re.IGNORECASE,
 )
+_ERROR_CODES = frozenset({1, 128 + signal.SIGABRT})
+"""How programs end after an error: Python with 1, and JAX and TensorFlow by abort()."""
+_CRASHES = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT"})
+_NATIVE_FRAME = re.compile(r"\s{0,9}(?:@\s{1,9}0x[0-9a-f]|\[bt\] \(|\*\*\* Check failure stack trace)")
+_TRACEBACK = "Traceback (most recent call last)"
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_PREFIX = re.compile(r"\[rank\d{1,6}\]: ?")
+"""torch writes it before every line of a traceback."""
+_NATIVE_LOG = re.compile(r"[EFIW]\d{4} \d\d:\d\d:\d\d|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
 def _failed_runs(status: ContainerStatus) -> list[Terminated]:
@@ -142,4 +165,27 @@ def _seconds(failure: Failure) -> float:
 
 
 def _reports_lost_peer(failure: Failure) -> bool:
-    return failure.exit_code == 1 and any(_LOST_PEER.search(line) for line in failure.last_lines[-40:])
+    """Whether the program failed because a peer did. If it raised an exception, only that one counts: while a program
+    ends, frameworks print further errors about connections, also in the program that failed first."""
+    if failure.exit_code not in _ERROR_CODES:
+        return False
+    lines = _first_exception(failure.last_lines) or failure.last_lines[-40:]
+    return any(_LOST_PEER.search(line) for line in lines)
+
+
+def _first_exception(lines: Sequence[str]) -> list[str]:
+    """The text of the exception that ended the program; of a chain of exceptions the first one; empty if none did."""
+    plain = [_PREFIX.sub("", line) for line in lines]
+    starts = [index for index, line in enumerate(plain) if line.startswith(_TRACEBACK)]
+    if not starts:
+        return []
+    start = starts.pop()
+    while starts and any(line.startswith(_CHAINED) for line in plain[starts[-1] : start]):
+        start = starts.pop()
+    text: list[str] = []
+    for line in plain[start + 1 :]:
+        if line.startswith((_TRACEBACK, *_CHAINED)) or _NATIVE_LOG.match(line):
+            break
+        if text or (line.strip() and not line[0].isspace()):
+            text.append(line)
+    return text

@@ -50,7 +50,9 @@ class Progress:
 def read_line(line: str) -> Reading | None:
     """The progress or metrics in a line; None if it has none."""
     text = _visible(line)
-    if bar := _BAR.search(text):
+    if boosted := _BOOSTED.match(text):
+        return Reading(step=int(boosted["step"]), metrics=_boosting_metrics(boosted["metrics"]))
+    if bar := _BAR.search(text) or _KERAS_BAR.match(text):
         return Reading(
             **_epoch(text)[0],
             step=int(bar["step"]),
@@ -66,7 +68,8 @@ def read_line(line: str) -> Reading | None:
     if counted is None:
         return Reading(**epoch, metrics=metrics)
     total = counted["total"]
-    return Reading(**epoch, step=int(counted["step"]), total=int(total) if total else None, metrics=metrics)
+    steps = {"step": int(counted["step"]), "total": int(total) if total else None}
+    return Reading(**epoch, **steps, metrics=metrics, rate=_rate(text))
 
 
 def advance(progress: Progress, reading: Reading, at: float) -> Progress:
@@ -100,7 +103,17 @@ _NUMBER = r"[-+]?(?:(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[
 _COUNT = r"[0-9]{1,15}"
 
 _BAR = re.compile(rf"[0-9]{{1,3}}%\|[^|]{{0,200}}\|\s{{0,9}}(?P<step>{_COUNT})/(?P<total>{_COUNT})\b")
-_RATE = re.compile(rf"(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it)")
+_KERAS_BAR = re.compile(
+    rf"\s{{0,9}}(?P<step>{_COUNT})/(?P<total>{_COUNT})\s(?:\[[=>.]{{1,60}}\]|━{{1,60}}|- [0-9]{{1,9}}[mu]?s\b)"
+)
+"""`12/100 ━━━━━━━━ 3s 20ms/step - loss: 0.3`, `12/100 [==>....] - ETA: 3s - loss: 0.3`, `100/100 - 3s - loss: 0.3`."""
+_BOOSTED = re.compile(
+    rf"\[(?P<step>{_COUNT})\](?P<metrics>"
+    rf"(?:\s{{1,9}}[\w.]{{1,60}}(?:-|'s )[\w@.-]{{1,60}}:\s?{_NUMBER}(?:\s?\+\s?{_NUMBER})?){{1,20}})\s{{0,9}}$"
+)
+"""A boosting round: XGBoost's `[3] train-rmse:0.1 eval-rmse:0.2`, LightGBM's `[3] valid_0's l2: 0.1`."""
+_BOOSTING_METRIC = re.compile(rf"(?P<data>[\w.]{{1,60}})(?:-|'s )(?P<name>[\w@.-]{{1,60}}):\s?(?P<value>{_NUMBER})")
+_RATE = re.compile(rf"(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it|s/step|ms/step|us/step)")
 _EPOCH = re.compile(
     rf"\bepochs?['\"]?\s{{0,3}}[:=#]?\s{{0,3}}\[?(?P<epoch>{_COUNT})(?![0-9.]*%)(?:\.[0-9]{{1,9}})?"
     rf"(?:\s?(?:/|of)\s?(?P<epochs>{_COUNT})\]?)?",
@@ -115,7 +128,7 @@ _NAMED_STEP = re.compile(
     re.IGNORECASE,
 )
 _METRIC = re.compile(
-    rf"(?:\b(?P<part>train|training|val|valid|validation|test|eval)[_/ -])?(?:\b|_|/)"
+    rf"(?:\b(?P<part>train|training|val|valid|validation|test|eval)[_/ -]|\b|_|/)"
     rf"(?P<name>loss|accuracy|acc|perplexity|lr|learning_rate)['\"]?\s{{0,9}}[:=]\s{{0,9}}['\"]?(?P<value>{_NUMBER})"
     rf"(?:\s?/\s?(?P<of>{_COUNT})|(?P<percent>\s?%))?",
     re.IGNORECASE,
@@ -126,8 +139,9 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
 
 
 def _visible(line: str) -> str:
-    """The text that a terminal would show: progress bars rewrite the line after `\\r`. Very long lines are cut."""
-    parts = [part for part in line.rstrip("\r\n").split("\r") if part.strip()]
+    """The text that a terminal would show: progress bars rewrite the line after `\\r` or backspaces. It is cut if it is
+    very long."""
+    parts = [part for part in re.split(r"[\r\b]+", line.rstrip("\r\n")) if part.strip()]
     return _COLOURS.sub("", parts[-1][:2000]) if parts else ""
 
 
@@ -157,6 +171,10 @@ def _metrics(text: str) -> dict[str, float]:
     return metrics
 
 
+def _boosting_metrics(text: str) -> dict[str, float]:
+    return {f"{match['data']}-{match['name']}": float(match["value"]) for match in _BOOSTING_METRIC.finditer(text)}
+
+
 _NAMES = {"acc": "accuracy", "learning_rate": "lr"}
 _HELD_OUT = frozenset({"val", "valid", "validation", "test", "eval"})
 
@@ -166,9 +184,12 @@ def _rate(text: str) -> float | None:
     if match is None:
         return None
     value = float(match["rate"])
-    if match["unit"] == "s/it":
-        return 1.0 / value if value > 0 else None
-    return value if 0 < value < float("inf") else None
+    if not 0 < value < float("inf"):
+        return None
+    return value if match["unit"] == "it/s" else _PER_SECOND[match["unit"]] / value
+
+
+_PER_SECOND = {"s/it": 1.0, "s/step": 1.0, "ms/step": 1e3, "us/step": 1e6}
 
 
 def _speed(marks: tuple[tuple[float, int], ...]) -> float | None:
