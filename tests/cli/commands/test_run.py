@@ -1,6 +1,7 @@
 """`trainwright run` on a real embedded cluster: jobs succeed, fail, are followed, replaced and refused."""
 
 import copy
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +13,8 @@ import pytest
 from tests.cli.conftest import Call
 from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import command_line
-from tests.support.objects.shell_jobs import shell_job, write_manifest
-from trainwright.api.kinds import PYTORCH
+from tests.support.objects.shell_jobs import shell_job, shell_job_of, write_manifest
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
@@ -70,6 +71,70 @@ def test_a_rank_that_exits_1_fails_the_job_and_is_reported(call: Call, tmp_path:
     assert "bad failed after " in answer.out
     assert "  worker-1 failed first: exit code 1\n" in answer.out
     assert "    out of luck\n" in answer.out
+
+
+ROLES = {
+    "PyTorchJob": {"Master": 1, "Worker": 1},
+    "TFJob": {"Chief": 1, "Worker": 1, "PS": 1, "Evaluator": 1},
+    "XGBoostJob": {"Master": 1, "Worker": 1},
+    "PaddleJob": {"Master": 1, "Worker": 1},
+    "JAXJob": {"Worker": 2},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_progress_is_that_of_the_deciding_rank(call: Call, tmp_path: Path, kind: Kind) -> None:
+    first, *others = labels = [f"{role.lower()}-{index}" for role, n in ROLES[kind.name].items() for index in range(n)]
+    told = " ".join(f"-e told-{label}" for label in others).replace(" -e", " -a -e")
+    script = f"""
+        rank=${{HOSTNAME#{kind.framework}-}}; echo "I am $rank"
+        if [ $rank = {first} ]; then
+            until [ {told} ]; do sleep 0.02; done; echo 'Epoch 2/2 loss=0.25'
+        else
+            echo 'Epoch 1/2 loss=0.75'; touch told-$rank
+        fi
+    """
+    scripts = {role: (count, script) for role, count in ROLES[kind.name].items()}
+
+    answer = call("run", write_manifest(tmp_path, shell_job_of(kind, kind.framework, scripts)))
+
+    assert answer.code == 0, answer.all
+    for label in labels:
+        assert re.search(rf"^\[{label}\] +I am {label}$", answer.out, re.MULTILINE), answer.out
+    assert re.search(rf"^{kind.framework} succeeded in .*: loss=0.2500$", answer.out, re.MULTILINE), answer.out
+
+
+def test_parameter_servers_that_outlive_their_job_are_reported(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    scripts = {"PS": (2, "sleep 600"), "Worker": (1, "echo trained")}
+    manifest = write_manifest(tmp_path, shell_job_of(KINDS["TFJob"], "served", scripts))
+    answer = call("run", manifest)
+    assert answer.code == 0, answer.all
+    assert "still running because spec.runPolicy.cleanPodPolicy is None: ps-0, ps-1; delete them: kubectl" in answer.out
+    assert " delete tfjob served -n default\n" in answer.out
+    assert "  with cleanPodPolicy Running such pods end with the job\n" in answer.out
+
+    cleaned = shell_job_of(KINDS["TFJob"], "served", scripts, runPolicy={"cleanPodPolicy": "Running"})
+    answer = call("run", write_manifest(tmp_path, cleaned))
+    assert answer.code == 0, answer.all
+    assert "still running" not in answer.out
+
+
+def test_the_rank_that_failed_first_is_reported_for_every_framework(call: Call, tmp_path: Path) -> None:
+    lost = "until [ -e failed ]; do sleep 0.02; done; echo 'F1115 Terminating process because the JAX distributed "
+    script = f"""
+        if [ $PROCESS_ID = 1 ]; then touch failed; echo 'out of luck'; exit 3; fi
+        {lost}service detected fatal errors'; exit 134
+    """
+    job = shell_job_of(KINDS["JAXJob"], "unlucky", {"Worker": (3, script)})
+    answer = call("run", write_manifest(tmp_path, job))
+    assert answer.code == 1, answer.all
+    assert "  worker-1 failed first: exit code 3\n" in answer.out
+
+
+def test_an_mpijob_is_refused_with_the_supported_kinds(call: Call, tmp_path: Path) -> None:
+    answer = call("run", write_manifest(tmp_path, {**shell_job("launched", "true"), "kind": "MPIJob"}))
+    assert answer.code == 1, answer.all
+    assert "MPIJob is not supported yet; supported kinds of jobs: PyTorchJob, TFJob" in answer.err
 
 
 def test_a_missing_module_names_the_python_of_the_pod(call: Call, embedded: UpCommand, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_success_shows_duration_and_metrics() -> None:
     state.update_pod(PodBuilder("Master", 0).running().raw())
     state.add_log_line("digits-master-0-uid", "loss=0.0177", 1.0)
     state.add_log_line("digits-master-0-uid", "accuracy=0.9832", 2.0)
+    state.update_pod(PodBuilder("Master", 0).succeeded().raw())
     assert result(state) == "digits succeeded in 42s: accuracy=0.9832 loss=0.0177"
     assert EXIT_CODES["Succeeded"] == 0
 
@@ -124,10 +125,30 @@ def test_pods_that_keep_running_after_a_failure_are_listed() -> None:
     )
 
 
+def test_pods_that_keep_running_after_success_are_listed_with_the_fix() -> None:
+    state = finished("Succeeded")
+    state.update_pod(PodBuilder("Master", 0).succeeded().raw())
+    state.update_pod(PodBuilder("Worker", 1).running().raw())
+    assert result(state).splitlines()[1:] == [
+        (
+            "  still running because spec.runPolicy.cleanPodPolicy is None: worker-1; "
+            f"delete them: {KUBECTL} delete pytorchjob digits -n team"
+        ),
+        "  with cleanPodPolicy Running such pods end with the job",
+    ]
+
+
+def test_metrics_that_a_program_names_itself_come_after_the_well_known_ones() -> None:
+    metrics = {"train-rmse": 0.1, "lr": 0.01, "eval-rmse": 0.2, "loss": 3.0, "eval-mae": 0.5}
+    assert final_metrics(Progress(metrics=metrics)) == "loss=3.0000 train-rmse=0.1000 eval-rmse=0.2000"
+
+
 def test_pods_that_will_be_cleaned_up_are_not_listed() -> None:
     state = finished("Failed")
-    state.object["spec"]["runPolicy"] = {"cleanPodPolicy": "Running"}
     state.update_pod(PodBuilder("Master", 0).running().raw())
+    state.object["spec"]["runPolicy"] = {"cleanPodPolicy": "Running"}
+    assert "still" not in result(state)
+    state.object["spec"].update(runPolicy={}, cleanPodPolicy="All")  # as earlier operators had it
     assert "still" not in result(state)
 
 

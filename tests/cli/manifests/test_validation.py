@@ -34,6 +34,10 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "setting
         ({"apiVersion": "v1", "kind": "PyTorchJob"}, "the apiVersion of PyTorchJob is kubeflow.org/v1"),
         ({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}, "`trainwright operator --install-crds`"),
         ({"apiVersion": "v1", "kind": "Zebra"}, "known kinds: ClusterRole, "),
+        (
+            {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob"},
+            "MPIJob is not supported yet; supported kinds of jobs: PyTorchJob, TFJob, ",
+        ),
     ],
 )
 def test_an_unknown_kind_is_reported_with_a_suggestion(obj: Object, words: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import HOST_IMAGE
 
@@ -19,14 +20,22 @@ def shell_job(
     **spec: Any,
 ) -> Object:
     """A PyTorchJob that runs `master` in its master and `worker` in its workers, both by `sh -c`."""
-    roles = {"Master": _replica(1, master, policy)}
+    scripts = {"Master": (1, master)}
     if worker is not None:
-        roles["Worker"] = _replica(workers, worker, policy)
+        scripts["Worker"] = (workers, worker)
+    return shell_job_of(PYTORCH, name, scripts, policy=policy, **spec)
+
+
+def shell_job_of(
+    kind: Kind, name: str, scripts: dict[str, tuple[int, str]], *, policy: str = "Never", **spec: Any
+) -> Object:
+    """A job of any kind; `scripts` has the number of replicas and the script of each role."""
+    roles = {role: _replica(kind, count, script, policy) for role, (count, script) in scripts.items()}
     return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "PyTorchJob",
+        "apiVersion": kind.resource.api_version,
+        "kind": kind.name,
         "metadata": {"name": name},
-        "spec": {**spec, "pytorchReplicaSpecs": roles},
+        "spec": {**spec, kind.replicas_field: roles},
     }
 
 
@@ -37,6 +46,6 @@ def write_manifest(directory: Path, *objects: Object, name: str = "job.yaml") ->
     return str(path)
 
 
-def _replica(replicas: int, script: str, policy: str) -> Object:
-    container = {"name": "pytorch", "image": HOST_IMAGE, "command": ["sh", "-c", script]}
+def _replica(kind: Kind, replicas: int, script: str, policy: str) -> Object:
+    container = {"name": kind.container, "image": HOST_IMAGE, "command": ["sh", "-c", script]}
     return {"replicas": replicas, "restartPolicy": policy, "template": {"spec": {"containers": [container]}}}

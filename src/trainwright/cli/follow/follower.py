@@ -29,6 +29,7 @@ _REFRESH_SECONDS = 0.15
 _LOG_END_SECONDS = 5.0
 _OTHER_LOGS_SECONDS = 0.5
 _FAILED_POD_SECONDS = 2.0
+_RUNNING_POD_SECONDS = 1.0
 
 
 async def follow(
@@ -193,7 +194,8 @@ class _Follower:
 
     async def _drain(self) -> None:
         """Waits for the end of the logs of finished pods; other pods may keep running."""
-        await self._wait_for_failed_pods()
+        await self._wait_for_pods(self._awaits_failed_pod, _FAILED_POD_SECONDS)
+        await self._wait_for_pods(self._awaits_running_pods, _RUNNING_POD_SECONDS)
         ended = {pod.metadata.uid for state in self._states for _, pod in state.pods() if pod.finished}
         finished = [task for (uid, _, _), task in self._logs.items() if uid in ended]
         others = [task for task in self._logs.values() if task not in finished]
@@ -202,13 +204,20 @@ class _Follower:
         if others:
             await asyncio.wait(others, timeout=_OTHER_LOGS_SECONDS)
 
-    async def _wait_for_failed_pods(self) -> None:
-        """A job's failure may arrive before that of its pod, because they come from different watches."""
+    async def _wait_for_pods(self, awaited: Callable[[], bool], seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_FAILED_POD_SECONDS):
-                while any(state.outcome == "Failed" and not state.first_failure() for state in self._states):
+            async with asyncio.timeout(seconds):
+                while awaited():
                     self._pods_changed.clear()
                     await self._pods_changed.wait()
+
+    def _awaits_failed_pod(self) -> bool:
+        """A job's failure may arrive before that of its pod, because they come from different watches."""
+        return any(state.outcome == "Failed" and not state.first_failure() for state in self._states)
+
+    def _awaits_running_pods(self) -> bool:
+        """Peers of the pod that decided about success usually end a moment later."""
+        return any(state.outcome == "Succeeded" and state.leftover_pods() for state in self._states)
 
     def _prefix(self, state: JobState) -> str:
         return f"{state.name}: " if len(self._states) > 1 else ""

@@ -177,7 +177,8 @@ class JobState:
 
     def leftover_pods(self) -> list[str]:
         """The ranks that keep running after the end of the job, because its cleanPodPolicy is None."""
-        if (self._run_policy.get("cleanPodPolicy") or "None") != "None":
+        policy = self._run_policy.get("cleanPodPolicy") or self.object["spec"].get("cleanPodPolicy") or "None"
+        if policy != "None":
             return []
         return [label for label, pod in self.pods() if pod.phase == "Running" and not pod.metadata.terminating]
 
@@ -244,6 +245,6 @@ def _command(job: Job) -> Sequence[str]:
     """Command and arguments of the first role's training container, which may set the number of epochs."""
     for replica in job.replicas.values():
         for container in value_at(replica.template, "spec", "containers", default=()):
-            if container.get("name") == job.kind.container:
+            if container.get("name") == replica.container:
                 return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
     return []

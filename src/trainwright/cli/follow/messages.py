@@ -13,6 +13,8 @@ from trainwright.objects.times import human_duration, parse_time
 
 EXIT_CODES = {"Succeeded": 0, "Failed": 1, "Deleted": 1, "Stuck": 1}
 _FIRST_METRICS = ("accuracy", "loss", "test_loss")
+_HIDDEN_METRICS = frozenset({"lr", "perplexity"})
+_SHOWN_METRICS = 3
 
 
 def progress_line(progress: Progress) -> str:
@@ -42,8 +44,7 @@ def result_lines(state: JobState, *, now: datetime, kubectl: str) -> list[str]:
     outcome = state.outcome or "Unfinished"
     match outcome:
         case "Succeeded":
-            metrics = final_metrics(state.progress)
-            return [f"{state.name} succeeded in {_duration(state.object, now)}" + (f": {metrics}" if metrics else "")]
+            return _succeeded_lines(state, now=now, kubectl=kubectl)
         case "Failed":
             return _failed_lines(state, now=now, kubectl=kubectl)
         case "Stuck":
@@ -69,6 +70,13 @@ def volume_lines(volumes: Iterable[tuple[str, str, str]]) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+def _succeeded_lines(state: JobState, *, now: datetime, kubectl: str) -> list[str]:
+    metrics = final_metrics(state.progress)
+    line = f"{state.name} succeeded in {_duration(state.object, now)}" + (f": {metrics}" if metrics else "")
+    left = _leftover_lines(state, kubectl=kubectl)
+    return [line, *left, *(["  with cleanPodPolicy Running such pods end with the job"] if left else [])]
+
+
 def _failed_lines(state: JobState, *, now: datetime, kubectl: str) -> list[str]:
     reason = _condition_message(state.object, "Failed")
     lines = [f"{state.name} failed after {_duration(state.object, now)}" + (f": {reason}" if reason else "")]
@@ -89,7 +97,7 @@ def _explanation(state: JobState, *, kubectl: str) -> list[str]:
 
 
 def _leftover_lines(state: JobState, *, kubectl: str) -> list[str]:
-    """The other pods of a failed job, which wait for the failed one and hold their resources."""
+    """The pods that outlive the job and hold their resources: peers that wait for a failed one, parameter servers."""
     left = state.leftover_pods()
     if not left:
         return []
@@ -133,7 +141,9 @@ def _duration(job: Object, now: datetime) -> str:
 
 
 def _metrics(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
-    return [(name, metrics[name]) for name in _FIRST_METRICS if name in metrics]
+    """The well-known metrics first, then those that the program named itself."""
+    others = (name for name in metrics if name not in _HIDDEN_METRICS and name not in _FIRST_METRICS)
+    return [(name, metrics[name]) for name in (*_FIRST_METRICS, *others) if name in metrics][:_SHOWN_METRICS]
 
 
 def _number(value: float) -> str:

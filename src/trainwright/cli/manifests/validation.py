@@ -26,6 +26,7 @@ from trainwright.objects.resources import BUILT_IN, NAMESPACES, PODS, Resource
 
 _DRY_RUN = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "trainwright"}
 _UNKNOWN_FIELD = "unknown field"
+_PLANNED_KINDS = frozenset({"MPIJob"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ def unknown_kind(document: Document, served: Mapping[str, Resource]) -> str:
     ours = KINDS.get(document.kind)
     if ours and document.api_version == ours.resource.api_version:
         return f"{error}: its CRD is not installed; install it with `trainwright operator --install-crds`"
+    if document.kind in _PLANNED_KINDS and document.api_version.startswith(f"{GROUP}/"):
+        return f"{error}: {document.kind} is not supported yet; supported kinds of jobs: {', '.join(KINDS)}"
     known = {resource.kind: resource.api_version for resource in (*_our_resources(), *BUILT_IN, *served.values())}
     if document.kind in known:
         return f"{error}: the apiVersion of {document.kind} is {known[document.kind]}"
