@@ -70,6 +70,15 @@ def test_an_xgboost_pod_that_its_policy_restarts_does_not_fail_the_job() -> None
     assert states(made)[-1] == ("Restarting", "True")
 
 
+@pytest.mark.parametrize("role", ["Master", "Worker"])
+def test_an_xgboost_job_that_restarts_says_how_many_pods_failed(role: str) -> None:
+    builder = JobBuilder(kind=XGBOOST).replica("Master", 1, policy="ExitCode").replica("Worker", 1, policy="ExitCode")
+    other = "Worker" if role == "Master" else "Master"
+    made = decide(builder, PodBuilder(role, kind=XGBOOST).failed(137), PodBuilder(other, kind=XGBOOST).running())
+    message = f"XGBoostJob digits is restarting because 1 {role} replica(s) failed."
+    assert conditions(made)[-1] == ("Restarting", "True", "XGBoostJobRestarting", message)
+
+
 def test_an_xgboost_job_without_a_master_is_rejected() -> None:
     answer = review(XGBOOST, job(XGBOOST, Worker=1).raw())
     assert answer.message == "spec.xgbReplicaSpecs[Master]: Required value: must be present"

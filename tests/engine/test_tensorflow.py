@@ -147,6 +147,8 @@ def test_on_one_machine_a_dynamic_pod_depends_on_the_ports_that_it_knows(role: s
         ({"Chief": 1, "Worker": 1}, ["mnist-chief-0"]),
         ({"Master": 1, "Worker": 1}, ["mnist-master-0"]),
         ({"PS": 1, "Worker": 2}, ["mnist-worker-0"]),
+        ({"Chief": 2, "Worker": 1}, ["mnist-chief-0", "mnist-chief-1"]),
+        ({"PS": 2, "Evaluator": 1}, []),
     ],
 )
 def test_the_chief_or_worker_0_has_the_label_of_a_master(roles: dict[str, int], master: list[str]) -> None:

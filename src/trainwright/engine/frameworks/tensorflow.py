@@ -11,6 +11,7 @@ from trainwright.engine.ranks import Rank
 from trainwright.engine.texts import Text, Texts
 
 _CHIEFS = ("Chief", "Master")
+FIRST_WORKER = Rank("Worker", 0)
 
 TEXTS = Texts(
     running=Text("Running", "{kind} {namespace}/{name} is running."),
@@ -25,7 +26,7 @@ class TensorFlow(Framework):
         return TEXTS
 
     def is_master(self, job: Job, rank: Rank) -> bool:
-        return rank.role in _CHIEFS or rank == Rank(self.deciding_role(job), 0)
+        return rank.role in _CHIEFS or (rank == FIRST_WORKER and self.deciding_role(job) == "Worker")
 
     def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
         if not _is_distributed(job):

@@ -1,10 +1,10 @@
 """XGBoost: environment variables for its tracker, and for LightGBM, whose workers connect to each other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses, declared_port
-from trainwright.engine.framework import Framework, PodShape, env_list
+from trainwright.engine.framework import Framework, PodShape, RoleState, env_list
 from trainwright.engine.ranks import Rank
 
 MASTER = Rank("Master", 0)
@@ -32,6 +32,11 @@ class XGBoost(Framework):
         if _has_workers(job):
             listeners[FIRST_WORKER] = declared_port(job, "Worker")
         return listeners
+
+    def is_running(self, job: Job, states: Mapping[str, RoleState]) -> bool:
+        """As upstream does: a job with a failed pod is Running for a moment, so that Restarting or Failed follows with
+        the number of failed pods."""
+        return any(state.failed for state in states.values()) or super().is_running(job, states)
 
 
 def _workers(job: Job, addresses: Addresses) -> dict[str, str]:
