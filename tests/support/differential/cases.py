@@ -1,7 +1,8 @@
-"""One case of the differential test: a PyTorchJob and what happens to it, the same for both operators."""
+"""One case of the differential test: a job and what happens to it, the same for both operators."""
 
 from dataclasses import dataclass, field
 
+from trainwright.api.kinds import Kind
 from trainwright.objects import Object
 
 # Actions on a job or on one of its pods between two comparisons. A pod is named by role and index: `worker-0`.
@@ -95,6 +96,7 @@ class Case:
     """One job and the steps of its life. After each step both operators settle and are compared."""
 
     name: str
+    kind: Kind
     theme: str
     manifest: Object
     steps: list[Step] = field(default_factory=list)
@@ -103,6 +105,12 @@ class Case:
     def run_policy(self) -> Object:
         policy: Object = self.manifest["spec"].get("runPolicy", {})
         return policy
+
+    @property
+    def roles(self) -> Object:
+        """The replica specs by role."""
+        roles: Object = self.manifest["spec"][self.kind.replicas_field]
+        return roles
 
     def does(self, kind: type[Action]) -> bool:
         """True if one of its steps has an action of this kind."""

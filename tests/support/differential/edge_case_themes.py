@@ -20,19 +20,19 @@ def _unnamed_port(case: CaseBuilder) -> None:
 
 
 def _managed_by_another(case: CaseBuilder) -> None:
-    case.either_shape()
+    case.any_shape()
     case.run_policy(managedBy="kueue.x-k8s.io/multikueue")
 
 
 def _managed_by_name(case: CaseBuilder) -> None:
-    case.either_shape()
+    case.any_shape()
     case.run_policy(managedBy="kubeflow.org/training-operator")
     case.then(Start())
     case.succeed()
 
 
 def _policy_in_template(case: CaseBuilder) -> None:
-    pod = case.either_shape(policy="OnFailure")
+    pod = case.any_shape(policy="OnFailure")
     case.template_of("Worker")["spec"]["restartPolicy"] = "Never"
     case.then(Start())
     case.then(Exit(pod, 3))
@@ -41,7 +41,7 @@ def _policy_in_template(case: CaseBuilder) -> None:
 
 
 def _cannot_start(case: CaseBuilder) -> None:
-    case.either_shape()
+    case.any_shape()
     case.then(Stuck("worker-0", "ImagePullBackOff", 'Back-off pulling image "example/train:1"'))
     case.then(Start())
     case.succeed()
@@ -49,9 +49,9 @@ def _cannot_start(case: CaseBuilder) -> None:
 
 def _restricted(case: CaseBuilder) -> None:
     """Pods that the restricted Pod Security Standard admits."""
-    case.master()
+    case.leader()
     case.workers(1)
-    for role in ("Master", "Worker"):
+    for role in case.roles:
         spec = case.template_of(role)["spec"]
         spec["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
         for container in spec["containers"]:
@@ -60,20 +60,13 @@ def _restricted(case: CaseBuilder) -> None:
     case.succeed()
 
 
-def _own_init_container(case: CaseBuilder) -> None:
-    case.master()
-    case.workers(1)
-    case.template_of("Worker")["spec"]["initContainers"] = [{"name": "init-pytorch", "image": "example/fetch:1"}]
-    case.then(Start())
-
-
 def _zero_deadline(case: CaseBuilder) -> None:
-    case.either_shape(policy="Never")
+    case.any_shape(policy="Never")
     case.run_policy(activeDeadlineSeconds=0)
 
 
 def _deleted_slowly(case: CaseBuilder) -> None:
-    pod = case.either_shape(policy=case.dice.choice(["Never", "OnFailure"]))
+    pod = case.any_shape(policy=case.dice.choice(["Never", "OnFailure"]))
     case.then(Start())
     case.then(Delete(pod, slowly=True))
     case.then(Start())
@@ -81,64 +74,57 @@ def _deleted_slowly(case: CaseBuilder) -> None:
 
 def _removed_after_its_end(case: CaseBuilder) -> None:
     """A user deletes a worker that has succeeded while the others run."""
-    case.master()
+    case.leader()
     case.workers(2)
     case.then(Start())
     case.then(Exit("worker-1"))
     case.then(Delete("worker-1"))
-    case.then(Exit("master-0"))
+    case.then(Exit(case.decider))
 
 
 def _role_removed(case: CaseBuilder) -> None:
-    case.master()
+    case.leader()
     case.workers()
     case.then(Start())
-    case.then(Change({"pytorchReplicaSpecs": {"Worker": None}}))
-    case.then(Exit("master-0"))
+    case.then(Change(case.change("Worker", None)))
+    case.then(Exit(case.decider))
 
 
 def _replicas_left_out(case: CaseBuilder) -> None:
-    case.master()
+    case.leader()
     case.workers(1)
-    for spec in case.spec["pytorchReplicaSpecs"].values():
+    for spec in case.roles.values():
         del spec["replicas"]
     case.then(Start())
     case.then(Exit("worker-0"))
-    case.then(Exit("master-0"))
+    case.then(Exit(case.decider))
 
 
-def _deprecated_elastic(case: CaseBuilder) -> None:
-    case.workers(2)
-    case.spec.pop("nprocPerNode", None)
-    case.spec["elasticPolicy"] = {"maxReplicas": 2, "nProcPerNode": 2}
-    case.then(Start())
-    case.succeed()
-
-
-def _empty_rendezvous(case: CaseBuilder) -> None:
-    case.workers(2)
-    case.spec["elasticPolicy"] = {"maxReplicas": 2, "rdzvConf": []}
-    case.then(Start())
+def _no_replicas(case: CaseBuilder) -> None:
+    """Of the role that decides."""
+    case.replicas(next(role.name for role in case.kind.roles if role.exactly is None), 0)
 
 
 def _unschedulable(case: CaseBuilder) -> None:
-    case.either_shape()
+    case.any_shape()
     case.then(Unschedulable("worker-0"))
     case.then(Start())
     case.succeed()
 
 
 def _sidecar_died(case: CaseBuilder) -> None:
-    case.master()
+    case.leader()
     case.workers(1)
-    case.template_of("Worker")["spec"]["containers"][1:] = [{"name": "logs", "image": "example/logs:1"}]
+    containers = case.template_of("Worker")["spec"]["containers"]
+    main = next(one for one in containers if one["name"] == case.kind.container)
+    containers[:] = [main, {"name": "logs", "image": "example/logs:1"}]
     case.then(Start())
     case.then(SidecarDied("worker-0"))
     case.succeed()
 
 
 def _service_deleted(case: CaseBuilder) -> None:
-    pod = case.either_shape()
+    pod = case.any_shape()
     case.then(Start())
     case.then(DeleteService(pod))
     case.succeed()
@@ -149,26 +135,26 @@ def _changed_while_running(case: CaseBuilder) -> None:
     case.workers(2, policy="Never")
     case.then(Start())
     template = {"metadata": {"labels": {"generation": "second"}}}
-    case.then(Change({"pytorchReplicaSpecs": {"Worker": {"template": template}}}))
+    case.then(Change(case.change("Worker", {"template": template})))
     case.succeed()
-    case.then(Change({"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}))
+    case.then(Change({"runPolicy": {"suspend": True}, **case.change("Worker", {"replicas": 3})}))
 
 
 def _role_added(case: CaseBuilder) -> None:
-    case.master()
-    workers = {"replicas": 2, "template": template(command=["python", "/train.py"])}
+    case.leader()
+    workers = {"replicas": 2, "template": template(name=case.kind.container, command=["python", "/train.py"])}
     case.then(Start())
-    case.then(Change({"pytorchReplicaSpecs": {"Worker": workers}}))
+    case.then(Change(case.change("Worker", workers)))
     case.then(Start())
     case.then(Exit("worker-1"))
-    case.then(Exit("master-0"))
+    case.then(Exit(case.decider))
 
 
 def _scaled_while_suspended(case: CaseBuilder) -> None:
     case.workers(1)
     case.then(Start())
     case.then(Change({"runPolicy": {"suspend": True}}))
-    case.then(Change({"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}))
+    case.then(Change(case.change("Worker", {"replicas": 2})))
     case.then(Change({"runPolicy": {"suspend": False}}))
     case.then(Start())
     case.succeed()
@@ -181,19 +167,18 @@ def _long_name(case: CaseBuilder) -> None:
 
 
 def _no_gang(case: CaseBuilder) -> None:
-    case.either_shape()
+    case.any_shape()
     case.run_policy(schedulingPolicy={"minAvailable": 1, "queue": "research"})
     case.then(Start())
     case.succeed()
 
 
 def _other_letter_case(case: CaseBuilder) -> None:
-    case.master()
+    case.leader()
     case.workers()
     case.then(Start())
     case.succeed()
-    specs = case.spec["pytorchReplicaSpecs"]
-    specs["worker"] = specs.pop("Worker")
+    case.roles["worker"] = case.roles.pop("Worker")
 
 
 def _legacy_fields(case: CaseBuilder) -> None:
@@ -212,14 +197,12 @@ EDGE_CASES: Themes = {
     "restart policy in the template": _policy_in_template,
     "cannot start": _cannot_start,
     "restricted": _restricted,
-    "own init container of the same name": _own_init_container,
     "zero deadline": _zero_deadline,
     "deleted slowly": _deleted_slowly,
     "removed after its end": _removed_after_its_end,
     "role removed": _role_removed,
     "replicas left out": _replicas_left_out,
-    "elastic with the deprecated number of processes": _deprecated_elastic,
-    "empty rendezvous configuration": _empty_rendezvous,
+    "no replicas": _no_replicas,
     "unschedulable": _unschedulable,
     "sidecar died": _sidecar_died,
     "service deleted": _service_deleted,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.support.differential.cases import Case, Delete
 from tests.support.differential.snapshots import Difference, Snapshot, differences
+from trainwright.api.job import is_managed_elsewhere
 
 PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
 
@@ -79,9 +80,11 @@ def _getent_for_nslookup(difference: Difference, _: Comparison) -> bool:
     )
 
 
-def _earlier_label(difference: Difference, _: Comparison) -> bool:
-    words = "group-name|controller-name|(pytorch-)?(job-name|job-role|replica-type|replica-index)"
-    return difference.go is None and bool(re.fullmatch(rf"pods\.[^.]+\.metadata\.labels\.({words})", difference.path))
+def _earlier_label(difference: Difference, comparison: Comparison) -> bool:
+    earlier = comparison.case.kind.earlier_name
+    words = "(job-name|job-role|replica-type|replica-index)"
+    keys = f"group-name|{words}" + (f"|controller-name|{earlier}-{words}" if earlier else "")
+    return difference.go is None and bool(re.fullmatch(rf"pods\.[^.]+\.metadata\.labels\.({keys})", difference.path))
 
 
 def _label_of_extra_object(difference: Difference, _: Comparison) -> bool:
@@ -106,13 +109,23 @@ def _created_twice(difference: Difference, _: Comparison) -> bool:
 
 def _restart_event(difference: Difference, comparison: Comparison) -> bool:
     """Go records a restart of a pod that was only deleted, or of a job that is about to fail."""
-    name = comparison.case.name
-    message = rf"PyTorchJob {name} is restarting because \d+ (Master|Worker) replica\(s\) failed\."
+    case = comparison.case
+    message = rf"{case.kind.name} {case.name} is restarting because \d+ \w+ replica\(s\) failed\."
     return difference.path == "events" and bool(difference.go and re.fullmatch(message, difference.go[2]))
 
 
-def _deleted_twice(job: str) -> tuple[str, str, str]:
-    return ("Warning", "FailedDeletePod", f'Error deleting: pytorchjobs.kubeflow.org "{job}" not found')
+def _deleted_twice(case: Case) -> tuple[str, str, str]:
+    kind = case.kind
+    message = f'Error deleting: {kind.resource.qualified_plural} "{case.name}" not found'
+    return ("Warning", f"FailedDelete{kind.deleted_as}", message)
+
+
+def _has_no_replicas(case: Case) -> bool:
+    return any(replica.get("replicas") == 0 for replica in case.roles.values())
+
+
+def _has_failed_in_go_alone(comparison: Comparison) -> bool:
+    return "Failed" in comparison.go.states and "Failed" not in comparison.ours.states
 
 
 def _rerun_after_success(comparison: Comparison) -> bool:
@@ -143,9 +156,18 @@ def _dropped_by_the_recorder(difference: Difference, comparison: Comparison) -> 
 
 _OWN_FIELDS = ("job.status.ports", "job.status.restarts", "job.status.replacedPods", "job.status.completedIndexes")
 _BACKOFF = "backoff limit"
+_FAILED_PODS = "replica(s) failed."
 _DEADLINE = "longer than specified deadline"
 
 DIVERGENCES = (
+    Divergence(
+        "`runPolicy.managedBy` of a JAXJob is ignored",
+        lambda of: of.case.kind.name == "JAXJob" and of.go.pods and is_managed_elsewhere(of.case.manifest),
+    ),
+    Divergence(
+        "A job whose deciding role has 0 replicas is Succeeded at once",
+        lambda of: of.succeeded(of.go) and not of.ours.pods and _has_no_replicas(of.case),
+    ),
     Divergence(
         "`activeDeadlineSeconds` is checked only when another event triggers a reconcile",
         lambda of: of.failed(of.ours, _DEADLINE) and not of.failed(of.go, _DEADLINE),
@@ -180,15 +202,30 @@ DIVERGENCES = (
     ),
     Divergence(
         "Deleting a running pod by hand counts as a failure",
-        lambda of: (
-            of.case.does(Delete) and of.failed(of.go, "is failed because") and not of.ours.status.get("completionTime")
-        ),
+        lambda of: of.case.does(Delete) and of.failed(of.go, _FAILED_PODS) and not of.ours.status.get("completionTime"),
         sometimes=True,
+    ),
+    Divergence(
+        "Scaling down a TFJob or an XGBoostJob may fail it",
+        lambda of: of.case.theme == "scaled" and of.failed(of.go, _FAILED_PODS) and _has_failed_in_go_alone(of),
+        sometimes=True,
+    ),
+    Divergence(
+        "A pod of an XGBoostJob that fails under `OnFailure` or `Always` fails the job",
+        lambda of: of.case.kind.name == "XGBoostJob" and of.failed(of.go, _FAILED_PODS) and _has_failed_in_go_alone(of),
+    ),
+    Divergence(
+        "A pod of a TFJob that fails under `Never` while another one is being replaced does not fail the job",
+        lambda of: of.case.kind.name == "TFJob" and of.failed(of.ours, _FAILED_PODS) and "Restarting" in of.go.states,
+    ),
+    Divergence(
+        "A TFJob without Chief, Master and Worker never gets Running or Succeeded",
+        lambda of: of.ours.states - of.go.states and not of.case.roles.keys() & {"Chief", "Master", "Worker"},
     ),
     Divergence("A pod that has succeeded and is then deleted is started again", _rerun_after_success),
     Divergence(
         "Removing a role from a live job leaves its pods, services and replica status",
-        lambda of: of.ours.job and of.go.counted_roles - of.ours.job["spec"]["pytorchReplicaSpecs"].keys(),
+        lambda of: of.ours.job and of.go.counted_roles - of.ours.job["spec"][of.case.kind.replicas_field].keys(),
     ),
 )
 """Checked before the explanations, in this order."""
@@ -211,13 +248,13 @@ EXPLANATIONS = (
         "The selector of the other role is lost if the master succeeds first",
         lambda found, of: (
             of.succeeded(of.go)
-            and "Master" in of.case.manifest["spec"]["pytorchReplicaSpecs"]
+            and "Master" in of.case.roles
             and _only_ours(found, "job.status.replicaStatuses.Worker.selector")
         ),
         sometimes=True,
     ),
     Explanation(
-        "A permanent exit code under `ExitCode` leaves `completionTime` empty",
+        "A permanent exit code under `ExitCode` (but for TFJobs) leaves `completionTime` empty",
         lambda found, of: (
             of.failed(of.go, "is failing because")
             and (_only_ours(found, "job.status.completionTime") or _restart_event(found, of))
@@ -256,7 +293,7 @@ EXPLANATIONS = (
     ),
     Explanation(
         "A job whose TTL has expired may be deleted twice",
-        lambda found, of: of.go.job is None and found.go == _deleted_twice(of.case.name),
+        lambda found, of: of.go.job is None and found.go == _deleted_twice(of.case),
         sometimes=True,
     ),
     Explanation(
@@ -272,10 +309,35 @@ EXPLANATIONS = (
         sometimes=True,
     ),
     Explanation(
+        "A permanent exit code fails a TFJob with two events",
+        lambda found, of: (
+            of.case.kind.name == "TFJob"
+            and of.failed(of.go, "is failing because")
+            and found.path == "events"
+            and found.go
+            and "has failed because" in found.go[2]
+        ),
+    ),
+    Explanation(
+        "An XGBoostJob that succeeds gets the condition Running",
+        lambda found, of: (
+            of.case.kind.name == "XGBoostJob"
+            and found.path == "job.status.conditions"
+            and [one for one in found.go if one[0] != "Running"] == found.ours
+            and of.succeeded(of.ours)
+        ),
+    ),
+    Explanation(
+        "`elasticPolicy` of a PaddleJob has no effect", lambda found, _: _deprecated(found, "elasticPolicy has")
+    ),
+    Explanation(
         "`elasticPolicy.nProcPerNode` causes an admission warning", lambda found, _: _deprecated(found, "nProcPerNode")
     ),
     Explanation(
-        "Replica keys in another letter case", lambda found, _: _deprecated(found, "spec.pytorchReplicaSpecs[worker]")
+        "Replica keys in another letter case",
+        lambda found, of: any(
+            _deprecated(found, f"spec.{of.case.kind.replicas_field}[{key}]") for key in of.case.roles
+        ),
     ),
     Explanation("A child that the cache does not show yet is created a second time", _created_twice, sometimes=True),
     Explanation("Events of a job beyond the 25th are dropped", _dropped_by_the_recorder, sometimes=True),
@@ -326,13 +388,13 @@ class DifferenceReport:
         self._divergences = divergences
         self._explanations = explanations
         self._diverged: dict[str, Divergence] = {}
-        self._cases: set[str] = set()
+        self._cases: dict[str, Case] = {}
         self._comparisons = 0
 
     def compare(self, step: int, comparison: Comparison) -> None:
         """Takes in the differences of one case after one step."""
         name = comparison.case.name
-        self._cases.add(name)
+        self._cases[name] = comparison.case
         self._comparisons += 1
         if name not in self._diverged and (
             found := next((one for one in self._divergences if one.since(comparison)), None)
@@ -353,8 +415,10 @@ class DifferenceReport:
 
     @property
     def summary(self) -> str:
+        kinds = Counter(case.kind.name for case in self._cases.values())
+        jobs = ", ".join(f"{number} {kind}s" for kind, number in kinds.items())
         return (
-            f"{len(self._cases)} PyTorchJobs compared with training-operator v1.9.4 after {self._comparisons} steps: "
+            f"{jobs} compared with training-operator v1.9.4 after {self._comparisons} steps: "
             f"{self.seen.total()} differences in {len(self.seen)} rows of docs/compatibility.md, "
             f"{len(self.unexplained)} in none"
         )

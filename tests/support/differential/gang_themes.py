@@ -5,7 +5,7 @@ from tests.support.differential.cases import Admit, Change, Exit, Start
 
 
 def _together(case: CaseBuilder) -> None:
-    case.master()
+    case.leader()
     case.workers()
     if case.dice.random() < 0.5:
         case.run_policy(schedulingPolicy={"queue": "research", "priorityClass": "high", "scheduleTimeoutSeconds": 60})
@@ -28,7 +28,7 @@ def _own_scheduler(case: CaseBuilder) -> None:
 
 
 def _never(case: CaseBuilder) -> None:
-    case.master(policy="Never")
+    case.leader(policy="Never")
     case.workers(policy="Never")
     _start(case)
     case.then(Exit("worker-0", 1))
@@ -53,7 +53,7 @@ def _created_suspended(case: CaseBuilder) -> None:
 def _scaled(case: CaseBuilder) -> None:
     case.workers(2)
     _start(case)
-    case.then(Change({"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}}))
+    case.then(Change(case.change("Worker", {"replicas": 3})))
     case.then(Start())
 
 

@@ -28,7 +28,7 @@ from tests.support.differential.cases import (
 from tests.support.differential.snapshots import Snapshot, snapshots
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import Kind
 from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, Conflict, NotFound
@@ -49,11 +49,13 @@ _numbers = itertools.count(1)
 class Side:
     """One operator's namespace. `last_write` is the time of the last change in it, by the event loop's clock."""
 
-    def __init__(self, client: Client, namespace: str, *, gang: Gang | None = None) -> None:
+    def __init__(self, client: Client, namespace: str, kinds: Iterable[Kind], *, gang: Gang | None = None) -> None:
         self.namespace = namespace
         self.last_write = 0.0
         self._gang = gang
-        self._resources = [PYTORCH.resource, PODS, SERVICES, AUTOSCALERS, EVENTS, *([gang.resource] if gang else [])]
+        self._kinds = tuple(kinds)
+        self._resources = [kind.resource for kind in self._kinds] + [PODS, SERVICES, AUTOSCALERS, EVENTS]
+        self._resources += [gang.resource] if gang else []
         self._client = client
         self._kubelet = FakeKubelet(client, namespace=namespace)
         self._requests = asyncio.Semaphore(_PARALLEL_REQUESTS)
@@ -88,7 +90,7 @@ class Side:
     async def submit(self, case: Case) -> None:
         manifest = {**case.manifest, "metadata": {**case.manifest["metadata"], "namespace": self.namespace}}
         async with self._requests:
-            await self._client.create(PYTORCH.resource, manifest)
+            await self._client.create(case.kind.resource, manifest)
 
     async def perform(self, case: Case, actions: Iterable[Action]) -> None:
         """Actions on objects that an operator has deleted have no effect."""
@@ -98,23 +100,27 @@ class Side:
                     await self._perform(case, action)
 
     async def wait_for_operator(self) -> None:
-        """Waits until the operator has reconciled a new job."""
-        marker = JobBuilder(f"marker-{next(_numbers)}", namespace=self.namespace).master().suspend().raw()
-        name = marker["metadata"]["name"]
-        await self._client.create(PYTORCH.resource, {**marker, "metadata": {"name": name, "namespace": self.namespace}})
-        await eventually(
-            lambda: self._client.get(PYTORCH.resource, name, namespace=self.namespace),
-            lambda seen: (seen.get("status") or {}).get("conditions"),
-            seconds=60,
-        )
-        await self._client.delete(PYTORCH.resource, name, namespace=self.namespace)
+        """Waits until the operator has reconciled a new job of every kind."""
+        await asyncio.gather(*(self._wait_for_controller(kind) for kind in self._kinds))
 
     async def snapshots(self, cases: Sequence[Case]) -> dict[str, Snapshot]:
         listed = {
             resource: (await self._client.list(resource, namespace=self.namespace)).items
             for resource in self._resources
         }
-        return snapshots([case.name for case in cases], listed, namespace=self.namespace)
+        return snapshots(cases, listed, namespace=self.namespace)
+
+    async def _wait_for_controller(self, kind: Kind) -> None:
+        builder = JobBuilder(f"marker-{next(_numbers)}", kind=kind, namespace=self.namespace)
+        marker = builder.replica(kind.roles[0].name).suspend().manifest()
+        name = marker["metadata"]["name"]
+        await self._client.create(kind.resource, marker)
+        await eventually(
+            lambda: self._client.get(kind.resource, name, namespace=self.namespace),
+            lambda seen: (seen.get("status") or {}).get("conditions"),
+            seconds=60,
+        )
+        await self._client.delete(kind.resource, name, namespace=self.namespace)
 
     async def _perform(self, case: Case, action: Action) -> None:
         match action:
@@ -123,7 +129,7 @@ class Side:
             case Admit():
                 await self._admit(case)
             case Change(spec):
-                await self._client.patch(PYTORCH.resource, case.name, {"spec": spec}, namespace=self.namespace)
+                await self._client.patch(case.kind.resource, case.name, {"spec": spec}, namespace=self.namespace)
             case DeleteService(pod):
                 await self._client.delete(SERVICES, f"{case.name}-{pod}", namespace=self.namespace)
             case Delete(pod, slowly):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainwright.api.kinds import PYTORCH
+from tests.support.differential.cases import Case
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
 
@@ -66,10 +66,10 @@ class Difference:
 
 
 def snapshots(
-    jobs: Sequence[str], listed: Mapping[Resource, Sequence[Object]], *, namespace: str
+    cases: Sequence[Case], listed: Mapping[Resource, Sequence[Object]], *, namespace: str
 ) -> dict[str, Snapshot]:
     """The snapshots of the jobs of `namespace`, by name."""
-    return {job: _snapshot(job, listed, namespace) for job in jobs}
+    return {case.name: _snapshot(case, listed, namespace) for case in cases}
 
 
 def differences(go: Snapshot, ours: Snapshot) -> Iterator[Difference]:
@@ -81,7 +81,9 @@ def differences(go: Snapshot, ours: Snapshot) -> Iterator[Difference]:
     yield from (Difference("events", None, event) for event in sorted(set(ours.events) - set(go.events)))
 
 
-def _snapshot(job: str, listed: Mapping[Resource, Sequence[Object]], namespace: str) -> Snapshot:
+def _snapshot(case: Case, listed: Mapping[Resource, Sequence[Object]], namespace: str) -> Snapshot:
+    job = case.name
+
     def children(resource: Resource) -> dict[str, Object]:
         found = [obj for obj in listed[resource] if obj["metadata"]["name"].startswith(f"{job}-")]
         return {obj["metadata"]["name"].removeprefix(f"{job}-"): _child(obj, uid, namespace) for obj in found}
@@ -90,7 +92,7 @@ def _snapshot(job: str, listed: Mapping[Resource, Sequence[Object]], namespace: 
         found = [obj for obj in listed[resource] if obj["metadata"]["name"] == job]
         return {obj["kind"]: _child(obj, uid, namespace) for obj in found}
 
-    whole = next((obj for obj in listed[PYTORCH.resource] if obj["metadata"]["name"] == job), None)
+    whole = next((obj for obj in listed[case.kind.resource] if obj["metadata"]["name"] == job), None)
     uid = whole["metadata"]["uid"] if whole else ""
     events = [event for event in listed[EVENTS] if event["involvedObject"]["name"] == job]
     events_seen = [(event["type"], event["reason"], _anonymous(event["message"], namespace)) for event in events]
