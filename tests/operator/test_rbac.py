@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.support.cluster.podgroups import serve_pod_groups
 from tests.support.cluster.service_accounts import account, rule
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator
-from tests.support.objects.jobs import JobBuilder, service
+from tests.support.objects.jobs import JobBuilder, pair, pair_pods, service
 from tests.support.objects.manifests import webhook_configuration
 from tests.support.objects.orchestra import ORCHESTRA, Orchestra
 from tests.support.waiting import eventually
@@ -60,9 +61,15 @@ UPSTREAM = [
     rule("", "secrets", "get list update watch"),
     rule("admissionregistration.k8s.io", "validatingwebhookconfigurations", "get list update watch"),
     rule("autoscaling", "horizontalpodautoscalers", ALL),
-    rule("kubeflow.org", "pytorchjobs", ALL),
-    rule("kubeflow.org", "pytorchjobs/status", "get patch update"),
-    rule("kubeflow.org", "pytorchjobs/finalizers", "update"),
+    *(
+        granted
+        for jobs in ("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
+        for granted in (
+            rule("kubeflow.org", jobs, ALL),
+            rule("kubeflow.org", f"{jobs}/status", "get patch update"),
+            rule("kubeflow.org", f"{jobs}/finalizers", "update"),
+        )
+    ),
     rule("rbac.authorization.k8s.io", "roles rolebindings", "create list update watch"),
     rule("scheduling.volcano.sh", "podgroups", ALL),
     rule("scheduling.x-k8s.io", "podgroups", ALL),
@@ -75,7 +82,7 @@ def grants(rules: Iterable[Object]) -> set[tuple[str, str, str]]:
     }
 
 
-@pytest.mark.parametrize("kind", [PYTORCH, ORCHESTRA], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*KINDS.values(), ORCHESTRA], ids=lambda kind: kind.name)
 def test_running_jobs_takes_no_more_than_upstreams_role(kind: Kind) -> None:
     needed = grants(one.render() for one in job_rules([kind], FRAMEWORKS | NEW_FRAMEWORK))
     upstream = {(group, name.replace(PYTORCH.plural, kind.plural), verb) for group, name, verb in grants(UPSTREAM)}
@@ -99,19 +106,23 @@ def test_the_page_shows_the_rules() -> None:
 async def test_jobs_run_with_the_rules_for_jobs_alone(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = await granted(client, real_namespace, job_rules([PYTORCH]))
-    job = JobBuilder("job", namespace=real_namespace).master(policy="ExitCode").workers(1)
+    config = await granted(client, real_namespace, job_rules(KINDS.values()))
 
     async with operating(client, config, OperatorOptions(namespace=real_namespace)) as kubelet:
-        await submit(client, job.run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=1))
-        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Running" in seen)
-        await kubelet.finish("job-worker-0", exit_code=1)
-        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Restarting" in seen)
-        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Running" in seen)
-        await kubelet.finish("job-master-0")
-        await eventually(lambda: messages(client, real_namespace), lambda seen: "Deleted job: job" in seen)
+        for kind in KINDS.values():
+            job = pair(kind.framework, kind, policy="OnFailure").metadata(namespace=real_namespace)
+            await submit(client, job.run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=1))
+        for kind in KINDS.values():
+            await wait_for(client, real_namespace, kind, "Running")
+            await kubelet.finish(pair_pods(kind.framework, kind)[1], exit_code=1)
+            await wait_for(client, real_namespace, kind, "Restarting")
+            await wait_for(client, real_namespace, kind, "Running")
+            await finish_all(client, kubelet, real_namespace, kind)
+        deleted = {f"Deleted job: {kind.framework}" for kind in KINDS.values()}
+        await eventually(lambda: messages(client, real_namespace), lambda seen: deleted <= seen)
 
-    assert "Deleted pod: job-worker-0" in await messages(client, real_namespace)
+    seen = await messages(client, real_namespace)
+    assert {f"Deleted pod: {pair_pods(kind.framework, kind)[1]}" for kind in KINDS.values()} <= seen
     assert "not allowed to list nodes: pods on lost nodes are not replaced" in caplog.text
     assert "forbidden" not in caplog.text
 
@@ -156,7 +167,7 @@ async def test_every_feature_works_with_its_rules(
     await serve_pod_groups(client, gang)
     await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook_configuration(webhooks))
     await client.create(SERVICES, orphaned_service(), namespace=real_namespace)
-    rules = [*job_rules([PYTORCH]), *(one for feature in FEATURES for one in feature.rules)]
+    rules = [*job_rules(KINDS.values()), *(one for feature in FEATURES for one in feature.rules)]
     config = await granted(client, real_namespace, rules)
     options = OperatorOptions(
         namespace=real_namespace,
@@ -192,14 +203,17 @@ async def test_jobs_run_with_upstreams_role(
     config = await account(client, real_namespace, "upstream", UPSTREAM)
     names = WebhookOptions(configuration=f"none.{real_namespace}")
     options = OperatorOptions(namespace=real_namespace, settings=Settings(dead_node_seconds=60), webhooks=names)
-    job = JobBuilder("job", namespace=real_namespace).master().workers(1).run_policy(cleanPodPolicy="All")
 
     async with operating(client, config, options) as kubelet:
-        await submit(client, job)
-        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Running" in seen)
-        await kubelet.finish("job-master-0")
-        await eventually(lambda: conditions(client, real_namespace), lambda seen: "Succeeded" in seen)
-        await eventually(lambda: messages(client, real_namespace), lambda seen: "Deleted pod: job-worker-0" in seen)
+        for kind in KINDS.values():
+            job = pair(kind.framework, kind).metadata(namespace=real_namespace)
+            await submit(client, job.run_policy(cleanPodPolicy="All"))
+        for kind in KINDS.values():
+            await wait_for(client, real_namespace, kind, "Running")
+            await finish_all(client, kubelet, real_namespace, kind)
+            await wait_for(client, real_namespace, kind, "Succeeded")
+        deleted = {f"Deleted pod: {pair_pods(kind.framework, kind)[1]}" for kind in KINDS.values()}
+        await eventually(lambda: messages(client, real_namespace), lambda seen: deleted <= seen)
 
     assert "not allowed to list nodes: pods on lost nodes are not replaced" in caplog.text
     assert f"off: there is no ValidatingWebhookConfiguration none.{real_namespace}" in caplog.text
@@ -258,8 +272,25 @@ async def items(client: Client, resource: Resource, namespace: str) -> list[Obje
     return (await client.list(resource, namespace=namespace)).items
 
 
-async def conditions(client: Client, namespace: str, kind: Kind = PYTORCH) -> set[str]:
-    job = await client.get(kind.resource, "job", namespace=namespace)
+async def wait_for(client: Client, namespace: str, kind: Kind, condition: str) -> None:
+    """Waits for a condition of the job that is named after its framework."""
+    await eventually(lambda: conditions(client, namespace, kind, kind.framework), lambda seen: condition in seen)
+
+
+async def finish_all(client: Client, kubelet: FakeKubelet, namespace: str, kind: Kind) -> None:
+    """Both pods of the job end with 0, the first one last."""
+    first, worker = pair_pods(kind.framework, kind)
+    for name in (worker, first):
+        pod = await eventually(partial(client.get, PODS, name, namespace=namespace), is_running)
+        await kubelet.finish(pod["metadata"]["name"])
+
+
+def is_running(pod: Object) -> bool:
+    return bool(pod["status"]["phase"] == "Running")
+
+
+async def conditions(client: Client, namespace: str, kind: Kind = PYTORCH, name: str = "job") -> set[str]:
+    job = await client.get(kind.resource, name, namespace=namespace)
     return {one["type"] for one in job.get("status", {}).get("conditions", ()) if one["status"] == "True"}
 
 
