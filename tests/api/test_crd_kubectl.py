@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.objects.jobs import JobBuilder, template
+from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.objects import Object
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
@@ -183,24 +183,24 @@ def test_invalid_values_are_rejected_by_the_schema(kubectl: Kubectl, builder: Jo
     assert message in kubectl("apply", "-f", "-", stdin=job(builder), fails=True)
 
 
-def test_kubectl_get_shows_state_and_age_and_with_wide_more_columns(kubectl: Kubectl) -> None:
-    kubectl("apply", "-f", "-", stdin=job(JobBuilder().master()))
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_kubectl_get_shows_state_and_age_and_with_wide_more_columns(kubectl: Kubectl, kind: Kind) -> None:
+    kubectl("apply", "-f", "-", stdin=job(pair("digits", kind)))
     status = {
         "startTime": "2026-11-15T04:00:00Z",
         "completionTime": "2026-11-15T04:00:05Z",
         "conditions": [
             {"type": "Created", "status": "True"},
-            {"type": "Failed", "status": "True", "message": "PyTorchJob digits is failed because 1 Master failed."},
+            {"type": "Failed", "status": "True", "message": f"{kind.name} digits is failed because 1 Worker failed."},
         ],
     }
-    kubectl(
-        "patch", "pytorchjob", "digits", "--subresource=status", "--type=merge", "-p", json.dumps({"status": status})
-    )
-    usual, wide = kubectl("get", "pytorchjobs"), kubectl("get", "pytorchjobs", "-o", "wide")
+    patch = json.dumps({"status": status})
+    kubectl("patch", kind.singular, "digits", "--subresource=status", "--type=merge", "-p", patch)
+    usual, wide = kubectl("get", kind.plural), kubectl("get", kind.plural, "-o", "wide")
     assert usual.splitlines()[0].split() == ["NAME", "STATE", "AGE"]
     assert usual.splitlines()[1].split()[:2] == ["digits", "Failed"]
     assert wide.splitlines()[0].split() == ["NAME", "STATE", "AGE", "STARTED", "FINISHED", "MESSAGE"]
-    assert wide.splitlines()[1].endswith("PyTorchJob digits is failed because 1 Master failed.")
+    assert wide.splitlines()[1].endswith(f"{kind.name} digits is failed because 1 Worker failed.")
 
 
 def test_workers_can_be_scaled_to_0_although_a_new_job_needs_one(kubectl: Kubectl) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder, template
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import BadRequest, Invalid
+from trainwright.kube.client.errors import BadRequest, Invalid, NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.operator.setup.crds import install_crds
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
 def server(control_plane: ControlPlane) -> Iterator[SyncClient]:
     async def install() -> None:
         async with Client(control_plane.config) as client:
-            await install_crds(client, [PYTORCH])
+            await install_crds(client, KINDS.values())
 
     asyncio.run(install())
     with SyncClient(control_plane.config) as client:
@@ -78,24 +78,35 @@ def test_queue_and_manager_cannot_be_changed(server: SyncClient, real_namespace:
             server.patch(PYTORCH.resource, "digits", {"spec": {"runPolicy": change}}, namespace=real_namespace)
 
 
-def test_workers_can_be_scaled_and_additional_status_fields_are_stored(server: SyncClient, real_namespace: str) -> None:
-    post(server, manifest(JobBuilder().master().workers(2), real_namespace))
-    server.patch(PYTORCH.resource, "digits", {"spec": {"replicas": 5}}, namespace=real_namespace, subresource="scale")
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_additional_status_fields_are_stored_and_workers_can_be_scaled_as_upstreams(
+    server: SyncClient, real_namespace: str, kind: Kind
+) -> None:
+    first = kind.roles[0].name
+    builder = JobBuilder(kind=kind).replica(first, 1).workers(2)
+    server.create(kind.resource, manifest(builder, real_namespace))
     status = {
         "replicaStatuses": {"Worker": {"active": 2, "selector": "a=b"}},
-        "ports": {"Master": 23456},
+        "ports": {f"{first.lower()}-0": 23456},
         "restarts": {"Worker": 1},
         "replacedPods": ["u"],
         "completedIndexes": {"Worker": "0"},
         "startTime": "2026-11-15T04:00:00Z",
     }
-    stored = server.patch(
-        PYTORCH.resource, "digits", {"status": status}, namespace=real_namespace, subresource="status"
-    )
+    stored = server.patch(kind.resource, "digits", {"status": status}, namespace=real_namespace, subresource="status")
     assert stored["status"] == status
-    assert stored["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 5
-    scale = server.get(PYTORCH.resource, "digits", namespace=real_namespace, subresource="scale")
-    assert scale["status"] == {"replicas": 2, "selector": "a=b"}
+
+    def scale() -> Object:
+        patch = {"spec": {"replicas": 5}}
+        return server.patch(kind.resource, "digits", patch, namespace=real_namespace, subresource="scale")
+
+    if kind.name in {"TFJob", "XGBoostJob"}:
+        with pytest.raises(NotFound):
+            scale()
+    else:
+        assert scale()["status"] == {"replicas": 2, "selector": "a=b"}
+        spec = server.get(kind.resource, "digits", namespace=real_namespace)["spec"]
+        assert spec[kind.replicas_field]["Worker"]["replicas"] == 5
 
 
 @pytest.mark.parametrize("roles", [["Master"], ["Master", "worker"]])

@@ -18,6 +18,7 @@ from tests.support.servers.scripted_server import ScriptedServer, answer, cut, s
 from tests.support.waiting import eventually
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
+from trainwright.api.kinds.tensorflow import TENSORFLOW
 from trainwright.api.pruned_status import ADDITIONAL_FIELDS, ANNOTATION, annotation_value
 from trainwright.engine import Plan, Transition
 from trainwright.kube.client.async_client import Client
@@ -31,11 +32,11 @@ from trainwright.operator.reconcile.status_writer import StatusWriter
 from trainwright.operator.setup.crds import install_crds, kinds_pruning_status
 
 
-@pytest.fixture
-async def kind(client: Client, real_namespace: str) -> AsyncIterator[Kind]:
-    """A kind like PyTorchJob, one for each test, with a CRD like upstream's."""
+@pytest.fixture(params=[PYTORCH, TENSORFLOW], ids=lambda kind: kind.name)
+async def kind(request: pytest.FixtureRequest, client: Client, real_namespace: str) -> AsyncIterator[Kind]:
+    """A kind like another, one for each test, with a CRD like upstream's."""
     number = real_namespace.removeprefix("test-")
-    kind = replace(PYTORCH, name=f"Pruning{number}", plural=f"pruning{number}")
+    kind = replace(request.param, name=f"Pruning{number}", plural=f"pruning{number}")
     await client.create(CUSTOM_RESOURCE_DEFINITIONS, upstream_crd(kind))
     await eventually(lambda: served(client, kind), bool)
     yield kind

@@ -38,6 +38,22 @@ def value(metrics: Metrics, metric: str, /, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(metric, labels)
 
 
+@pytest.mark.parametrize(
+    ("kind", "framework"),
+    {
+        "PyTorchJob": "pytorch",
+        "TFJob": "tensorflow",
+        "XGBoostJob": "xgboost",
+        "PaddleJob": "paddle",
+        "JAXJob": "jax",
+    }.items(),
+)
+def test_jobs_are_counted_by_framework(metrics: Metrics, kind: str, framework: str) -> None:
+    metrics.transition(KINDS[kind], {**JOB, "kind": kind}, Transition.CREATED)
+    labels = {"job_namespace": "here", "framework": framework}
+    assert value(metrics, "training_operator_jobs_created_total", **labels) == 1
+
+
 @pytest.mark.parametrize("transition", list(Transition))
 def test_each_transition_has_its_counter(metrics: Metrics, transition: Transition) -> None:
     for _ in range(2):
