@@ -5,10 +5,9 @@ import pytest
 
 from tests.support.harness.cluster_harness import RealClusterHarness
 from tests.support.harness.job_harness import Event, JobHarness
-from tests.support.objects import upstream
-from tests.support.objects.jobs import JobBuilder, template
+from tests.support.objects.jobs import pair, pair_pods, template
 from tests.support.waiting import eventually
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.objects import Object
 from trainwright.objects.resources import AUTOSCALERS, CONFIG_MAPS, PODS, SERVICES, Resource
 
@@ -17,43 +16,93 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
 METRIC = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
 
 
-async def test_foreign_objects_with_the_names_or_labels_of_a_job_are_not_changed(harness: RealClusterHarness) -> None:
+@pytest.mark.parametrize("name", KINDS)
+async def test_foreign_objects_with_the_names_or_labels_of_a_job_are_not_changed(
+    harness: RealClusterHarness, name: str
+) -> None:
+    kind = KINDS[name]
+    harness = harness.of(kind)
     foreign = await create_foreign_objects(harness)
     before = [await stable_content(harness, *one) for one in foreign]
-    elastic = {"minReplicas": 1, "maxReplicas": 3, "metrics": [METRIC]}
-    builder = JobBuilder("job").master().workers(4).spec(elasticPolicy=elastic)
+    first, _ = pair_pods("job", kind)
+    builder = pair("job", kind).workers(4)
+    if kind is PYTORCH:
+        builder.spec(elasticPolicy={"minReplicas": 1, "maxReplicas": 3, "metrics": [METRIC]})
+        foreign_autoscaler = [("HorizontalPodAutoscaler", "job")]
+    else:
+        foreign_autoscaler = []
     await harness.submit(builder.run_policy(cleanPodPolicy="All"))
 
     # Two of the four workers have names that are taken: one as pod, one as Service.
-    ours = ["job-master-0", "job-worker-0", "job-worker-3"]
+    ours = [first, "job-worker-0", "job-worker-3"]
     await wait_for_owned(harness, PODS, [*ours, "job-worker-2"])
     await wait_for_owned(harness, SERVICES, [*ours, "job-worker-1"])
-    for kind, name in (("HorizontalPodAutoscaler", "job"), ("Pod", "job-worker-1"), ("Service", "job-worker-2")):
-        await wait_for_warning(harness, kind, name)
+    for taken, name_of in (*foreign_autoscaler, ("Pod", "job-worker-1"), ("Service", "job-worker-2")):
+        await wait_for_warning(harness, taken, name_of)
 
     await harness.suspend("job")
     await wait_for_owned(harness, PODS, [])
     await harness.suspend("job", False)
     await wait_for_owned(harness, PODS, [*ours, "job-worker-2"])
-    scale = {"spec": {"replicas": 1}}
-    await harness.client.patch(PYTORCH.resource, "job", scale, namespace=harness.namespace, subresource="scale")
-    await wait_for_owned(harness, PODS, ["job-master-0", "job-worker-0"])
+    await harness.change("job", **{kind.replicas_field: {"Worker": {"replicas": 1}}})
+    await wait_for_owned(harness, PODS, [first, "job-worker-0"])
     await harness.wait_until_running("job")
-    await harness.end("job-master-0", exit_code=0)
-    await harness.wait_for_conditions(
-        "job",
-        upstream.created("job"),
-        upstream.resumed("job"),
-        upstream.running("job", "False"),
-        upstream.succeeded("job"),
-    )
+    await harness.end(first, exit_code=0)
+    await harness.wait_for_end("job", "Succeeded")
     await wait_for_owned(harness, PODS, [])
     await wait_for_owned(harness, SERVICES, [])
-    await harness.client.delete(PYTORCH.resource, "job", namespace=harness.namespace)
+    await harness.client.delete(kind.resource, "job", namespace=harness.namespace)
     await harness.wait_until_deleted("job")
     await harness.settle()
 
     assert [await stable_content(harness, *one) for one in foreign] == before
+
+
+TWO_KINDS = [("PyTorchJob", "TFJob"), ("PaddleJob", "JAXJob")]
+
+
+@pytest.mark.parametrize(("one", "other"), TWO_KINDS, ids=[f"{one} and {other}" for one, other in TWO_KINDS])
+async def test_jobs_of_two_kinds_with_one_name_do_each_other_no_harm(
+    harness: RealClusterHarness, one: str, other: str
+) -> None:
+    """The second one waits for the names that the first one has, says so, and runs when they are free."""
+    kind, blocked = KINDS[one], KINDS[other]
+    await harness.of(kind).submit(pair("job", kind))
+    first = await harness.of(kind).wait_until_running("job")
+    names = set(pair_pods("job", kind))
+    taken = names & set(pair_pods("job", blocked))
+    assert taken
+    before = await owned_uids(harness, one, names)
+
+    await harness.of(blocked).submit(pair("job", blocked))
+    for name in taken:
+        for of in ("Pod", "Service"):
+            text = (
+                f'Resource "{name}" of Kind "{of}" already exists and is not managed by {other} job but by {one} job: '
+                "delete it, or give the job another name"
+            )
+            await harness.of(blocked).wait_for_events("job", ("Warning", "ErrResourceExists", text))
+    await harness.settle()
+
+    assert await owned_uids(harness, one, names) == before
+    assert (await harness.of(kind).job("job"))["status"] == first["status"]
+    warnings = {event for event in await harness.of(kind).events("job") if event[0] == "Warning"}
+    assert warnings == set()
+
+    await harness.client.delete(kind.resource, "job", namespace=harness.namespace)
+    await harness.of(blocked).wait_until_running("job")
+    await wait_for_owned(harness.of(blocked), PODS, [*pair_pods("job", blocked)])
+
+
+async def owned_uids(harness: JobHarness, kind: str, names: set[str]) -> dict[str, str]:
+    """By name, the UIDs of these pods and Services, all of which a job of the kind owns."""
+    uids = {}
+    for resource in (PODS, SERVICES):
+        for name in names:
+            child = await harness.client.get(resource, name, namespace=harness.namespace)
+            assert [owner["kind"] for owner in child["metadata"]["ownerReferences"]] == [kind]
+            uids[f"{resource.plural}/{name}"] = child["metadata"]["uid"]
+    return uids
 
 
 async def create_foreign_objects(harness: JobHarness) -> list[tuple[Resource, str]]:
@@ -63,7 +112,7 @@ async def create_foreign_objects(harness: JobHarness) -> list[tuple[Resource, st
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
     owned = {"ownerReferences": [{**reference, "controller": True}]}
     labels = {
-        "training.kubeflow.org/operator-name": "pytorchjob-controller",
+        "training.kubeflow.org/operator-name": f"{harness.kind.name.lower()}-controller",
         "training.kubeflow.org/job-name": "job",
         "training.kubeflow.org/replica-type": "worker",
         "training.kubeflow.org/replica-index": "1",

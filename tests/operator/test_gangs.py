@@ -8,9 +8,9 @@ from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.cluster.podgroups import serve_pod_groups
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator
-from tests.support.objects.jobs import JobBuilder, template
+from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Settings
 from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
@@ -23,6 +23,7 @@ from trainwright.operator.setup.capabilities import discover_capabilities
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
 
 VOLCANO, PLUGINS = Gang("volcano"), Gang("scheduler-plugins")
+ONE = {"minAvailable": 1}
 
 
 async def groups(client: Client, gang: Gang, namespace: str) -> list[Object]:
@@ -68,6 +69,56 @@ async def test_volcano_lets_the_group_in_before_there_are_pods(client: Client, r
             lambda: reasons(client, real_namespace), lambda seen: {"JobTerminated", "SuccessfulDeletePodGroup"} <= seen
         )
     assert len(await pods(client, real_namespace)) == 3
+
+
+@pytest.mark.parametrize("gang", [VOLCANO, PLUGINS], ids=lambda gang: gang.name)
+async def test_jobs_of_all_kinds_are_gangs(client: Client, real_namespace: str, gang: Gang) -> None:
+    """Of two pods one is enough, and the worker has the higher priority."""
+    await serve_pod_groups(client, gang)
+    priority = f"priority-of-{real_namespace}"
+    head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": PRIORITY_CLASSES.kind}
+    await client.create(PRIORITY_CLASSES, {**head, "metadata": {"name": priority}, "value": 1000})
+    async with (
+        running_kubelet(client, real_namespace) as kubelet,
+        running_operator(
+            client,
+            namespace=real_namespace,
+            settings=Settings(gang=gang),
+            cluster_resources=[NODES, PRIORITY_CLASSES],
+        ),
+    ):
+        for kind in KINDS.values():
+            builder = pair(kind.framework, kind, pod=template(name=kind.container, resources=_asks("1")))
+            preferred = template(name=kind.container, resources=_asks("4"))
+            preferred["spec"]["priorityClassName"] = priority
+            builder.workers(2 if kind.roles[0].name == "Worker" else 1, pod=preferred)
+            await submit(client, builder.metadata(namespace=real_namespace).run_policy(schedulingPolicy=ONE))
+        found = await eventually(lambda: groups(client, gang, real_namespace), lambda seen: len(seen) == len(KINDS))
+        for group in found:
+            assert (group["spec"]["minMember"], group["spec"]["minResources"]) == (1, {"cpu": "4"})
+            name = group["metadata"]["name"]
+            assert group["metadata"]["ownerReferences"][0]["kind"] in {
+                kind.name for kind in KINDS.values() if kind.framework == name
+            }
+            if gang.is_volcano:
+                inqueue = {"status": {"phase": "Inqueue"}}
+                await client.patch(gang.resource, name, inqueue, namespace=real_namespace, subresource="status")
+        running = await eventually(
+            lambda: pods(client, real_namespace),
+            lambda seen: [pod["status"]["phase"] for pod in seen] == ["Running"] * 2 * len(KINDS),
+        )
+        for pod in running:
+            owner = pod["metadata"]["ownerReferences"][0]["name"]
+            assert pod["spec"]["schedulerName"] == gang.scheduler
+            if gang.is_volcano:
+                role = pod["metadata"]["labels"]["training.kubeflow.org/replica-type"]
+                annotations = {"scheduling.k8s.io/group-name": owner, "volcano.sh/task-spec": role}
+                assert annotations.items() <= pod["metadata"]["annotations"].items()
+            else:
+                assert pod["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == owner
+            await kubelet.finish(pod["metadata"]["name"])
+        await eventually(lambda: groups(client, gang, real_namespace), lambda seen: not seen)
+    await client.delete(PRIORITY_CLASSES, priority)
 
 
 async def test_the_group_of_scheduler_plugins_follows_the_scale_of_its_job(client: Client, real_namespace: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.engine.planning import DNS, STARTED, child, created, decide, deleted, events, manifests
 from tests.support.objects.jobs import JOB_UID, NAMESPACE, JobBuilder, PodBuilder, stored, template
+from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import Plan, Settings
 from trainwright.engine.settings import Gang
 from trainwright.objects import Object
@@ -31,8 +32,10 @@ def with_group(builder: JobBuilder, present: Object, settings: Settings = VOLCAN
     return decide(builder, *pods, settings=settings, extras=[present])
 
 
-def asking(requests: Object | None = None, limits: Object | None = None, **spec: Any) -> Object:
-    pod = template(resources={"requests": requests or {}, "limits": limits or {}})
+def asking(
+    requests: Object | None = None, limits: Object | None = None, container: str = "pytorch", **spec: Any
+) -> Object:
+    pod = template(name=container, resources={"requests": requests or {}, "limits": limits or {}})
     pod["spec"] |= spec
     return pod
 
@@ -121,6 +124,19 @@ def test_pods_of_higher_priority_are_counted_first() -> None:
     )
     (made,) = manifests(decide(builder, settings=VOLCANO, priorities={"low": 1, "high": 10}))
     assert made["spec"]["minResources"] == {"cpu": "4"}
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_all_kinds_have_pod_groups(kind: Kind) -> None:
+    """The roles are counted in their order, the deciding one first."""
+    roles = [role.name for role in kind.roles if (kind.name, role.name) != ("TFJob", "Master")]  # it has a Chief
+    builder = JobBuilder(kind=kind)
+    for number, role in enumerate(roles):
+        builder.replica(role, pod=asking({"cpu": str(10**number)}, container=kind.container))
+    for members in range(1, len(roles) + 1):
+        spec = group(builder=builder.run_policy(schedulingPolicy={"minAvailable": members}))["spec"]
+        assert spec == {"minMember": members, "minResources": {"cpu": "1" * members}, "queue": "default"}
+    assert group(builder=builder.run_policy(schedulingPolicy=None))["spec"]["minMember"] == len(roles)
 
 
 @pytest.mark.parametrize("of_master", [None, "unknown"])
