@@ -84,7 +84,6 @@ async def test_item_57_environment_of_a_jaxjob(harness: JobHarness) -> None:
         for index in ("0", "1"):
             pod = pods[f"{row}-worker-{index}"]
             assert list(environment(pod).items()) == expected_environment(row, row, index)
-            # Upstream labels every worker: a row of docs/compatibility.md.
             assert ("training.kubeflow.org/job-role" in pod["metadata"]["labels"]) is (index == "0")
 
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -280,13 +279,14 @@ async def wait_for(client: Client, namespace: str, kind: Kind, condition: str) -
 async def finish_all(client: Client, kubelet: FakeKubelet, namespace: str, kind: Kind) -> None:
     """Both pods of the job end with 0, the first one last."""
     first, worker = pair_pods(kind.framework, kind)
+
+    async def running() -> set[str]:
+        pods = await items(client, PODS, namespace)
+        return {pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"}
+
+    await eventually(running, lambda seen: {first, worker} <= seen)
     for name in (worker, first):
-        pod = await eventually(partial(client.get, PODS, name, namespace=namespace), is_running)
-        await kubelet.finish(pod["metadata"]["name"])
-
-
-def is_running(pod: Object) -> bool:
-    return bool(pod["status"]["phase"] == "Running")
+        await kubelet.finish(name)
 
 
 async def conditions(client: Client, namespace: str, kind: Kind = PYTORCH, name: str = "job") -> set[str]:
