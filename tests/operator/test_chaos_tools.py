@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.chaos.pod_invariants import PodInvariants
-from tests.support.chaos.scripted_jobs import scripted_jobs
+from tests.support.chaos.scripted_jobs import SCRIPTED_KINDS, scripted_jobs
 from tests.support.servers.fault_proxy import FaultProxy
 from tests.support.servers.faults import LOST, STATUS_CODES, STREAM, Choice, Fault, FaultScript, Verb, verb_of
 from tests.support.servers.scripted_server import answer, scripted_server, stream
@@ -178,6 +178,7 @@ def test_a_succeeded_rank_that_starts_again_is_a_violation() -> None:
 def test_scripted_jobs_have_counted_and_uncounted_failures_and_succeed() -> None:
     jobs = scripted_jobs(4, 50, steps=range(10))
     assert jobs == scripted_jobs(4, 50, steps=range(10))
+    assert {job.kind for job in jobs} == set(SCRIPTED_KINDS)
     scripts = [ends for job in jobs for ends in job.ends.values()]
     assert all(ends[-1].exit_code == 0 and all(end.exit_code for end in ends[:-1]) for ends in scripts)
     counted = sum(sum(job.restarts.values()) for job in jobs)

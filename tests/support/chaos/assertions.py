@@ -7,9 +7,8 @@ from pathlib import Path
 
 from tests.support.chaos.operator_process import OperatorProcess
 from tests.support.chaos.pod_invariants import PodInvariants
-from tests.support.chaos.scripted_jobs import ScriptedJob, role_of
+from tests.support.chaos.scripted_jobs import SCRIPTED_KINDS, ScriptedJob
 from tests.support.waiting import eventually
-from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.controller.event_correlator import COMBINED_PREFIX
@@ -43,13 +42,13 @@ async def all_succeeded(
         for operator in operators:
             operator.check()
         try:
-            found = (await client.list(PYTORCH.resource, namespace=namespace)).items
+            found = await _listed(client, namespace)
         except (ApiError, Unreachable) as error:
             return {"": str(error)}  # the API server may just have been stopped
         return {job["metadata"]["name"]: str(job.get("status")) for job in found if not _is(job, "Succeeded")}
 
     await eventually(unfinished, lambda jobs: not jobs, seconds=seconds)
-    return {job["metadata"]["name"]: job for job in (await client.list(PYTORCH.resource, namespace=namespace)).items}
+    return {job["metadata"]["name"]: job for job in await _listed(client, namespace)}
 
 
 def assert_ran_exactly_once(jobs: list[ScriptedJob], found: dict[str, Object], invariants: PodInvariants) -> None:
@@ -61,10 +60,11 @@ def assert_ran_exactly_once(jobs: list[ScriptedJob], found: dict[str, Object], i
     restarts = {name: one.get("restarts", {}) for name, one in status.items()}
     _same("restarts", restarts, {job.name: job.restarts for job in jobs})
     _same("failed jobs", [name for name, job in found.items() if _is(job, "Failed")], [])
-    # The master decides: a job may finish before the end of its workers is known.
+    # A job may finish before the end of the pods that do not decide is known.
+    deciding = {job.name: job.deciding_role for job in jobs}
     _same(
-        "finished masters",
-        {name: one["completedIndexes"]["Master"] for name, one in status.items()},
+        "pods that decided",
+        {name: one["completedIndexes"][deciding[name]] for name, one in status.items()},
         {job.name: "0" for job in jobs},
     )
 
@@ -93,20 +93,25 @@ async def assert_events_happened(client: Client, namespace: str, jobs: list[Scri
     _same("combined events", combined - unrecorded, Counter())
 
 
+async def _listed(client: Client, namespace: str) -> list[Object]:
+    return [job for kind in SCRIPTED_KINDS for job in (await client.list(kind.resource, namespace=namespace)).items]
+
+
 def _possible_events(job: ScriptedJob, namespace: str) -> Iterator[tuple[str, str, int]]:
     """Reason, message and how often it may occur."""
-    yield "PyTorchJobSucceeded", f"PyTorchJob {job.name} is successfully completed.", 1
+    kind, is_pytorch = job.kind.name, job.kind.name == "PyTorchJob"
+    succeeded = f"{job.name} is" if is_pytorch else f"{namespace}/{job.name}"
+    yield f"{kind}Succeeded", f"{kind} {succeeded} successfully completed.", 1
     for pod, ends in job.ends.items():
         yield "SuccessfulCreatePod", f"Created pod: {pod}", len(ends)
         yield "SuccessfulDeletePod", f"Deleted pod: {pod}", len(ends) - 1
         yield "SuccessfulCreateService", f"Created service: {pod}", 1
         for end in ends:
             yield "ExitedWithCode", f"Pod: {namespace}.{pod} exited with code {end.exit_code}", 1
-        # Upstream records two events with different texts.
-        for subject in ("job", "PyTorchJob"):
-            many = "1 " if subject == "PyTorchJob" else ""
-            message = f"{subject} {job.name} is restarting because {many}{role_of(pod)} replica(s) failed."
-            yield "PyTorchJobRestarting", message, len(ends) - 1
+        # Of a PyTorchJob upstream records two events with different texts.
+        for subject, number in (("job", ""), *([("PyTorchJob", "1 ")] if is_pytorch else [])):
+            message = f"{subject} {job.name} is restarting because {number}{job.role_of(pod)} replica(s) failed."
+            yield f"{kind}Restarting", message, len(ends) - 1
 
 
 def _without_numbers(message: str) -> str:

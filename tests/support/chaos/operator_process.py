@@ -39,7 +39,7 @@ class OperatorProcess(Daemon):
         self._place.close()
 
     async def counters(self) -> Counter[str]:
-        """The counters of jobs, by the word in the middle of the metric's name; empty before they are served."""
+        """The counters of all kinds of jobs, by the word in the middle of their names; empty before they are served."""
         return await asyncio.to_thread(self._scrape)
 
     def _scrape(self) -> Counter[str]:
@@ -49,4 +49,7 @@ class OperatorProcess(Daemon):
         except OSError:
             return Counter()
         found = re.findall(r"^training_operator_jobs_(\w+)_total{[^}]*} ([0-9.]+)$", text, re.MULTILINE)
-        return Counter({word: int(float(number)) for word, number in found})
+        counters: Counter[str] = Counter()
+        for word, number in found:
+            counters[word] += int(float(number))
+        return counters

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Expired, Unreachable
 from trainwright.objects import Object
@@ -90,7 +90,7 @@ async def checking_invariants(
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(_watch(client, resource, namespace, version, see))
-            for resource, see in ((PODS, pod_changed), (PYTORCH.resource, job_changed))
+            for resource, see in ((PODS, pod_changed), *((kind.resource, job_changed) for kind in KINDS.values()))
             for version in [(await client.list(resource, namespace=namespace)).resource_version]
         ]
         yield invariants

@@ -1,4 +1,4 @@
-"""Many jobs whose pods end as a seeded script says, on the real API server.
+"""Many PyTorchJobs and TFJobs whose pods end as a seeded script says, on the real API server.
 
 The test that disturbs the operator advances the script, so that disturbances meet every phase of a job however fast
 the machine is. The script also says exactly what the operator must have done in the end.
@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from tests.support.cluster.fake_kubelet import FakeKubelet
 from tests.support.harness.job_harness import submit
 from tests.support.objects.jobs import JobBuilder
+from trainwright.api.kinds import PYTORCH, Kind
+from trainwright.api.kinds.tensorflow import TENSORFLOW
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
+
+SCRIPTED_KINDS = (PYTORCH, TENSORFLOW)
 
 _RETRY_SECONDS = 0.2
 _EVICTED = "Evicted"
@@ -39,21 +43,33 @@ class End:
 @dataclass(frozen=True)
 class ScriptedJob:
     name: str
+    kind: Kind
+    replicas: dict[str, int]
+    """By role, the one that decides first."""
     policies: dict[str, str]
-    workers: int
     ends: dict[str, tuple[End, ...]]
     """By pod name: the ends of its pods in order. The last one succeeds."""
 
+    @property
+    def deciding_role(self) -> str:
+        return next(iter(self.replicas))
+
     def build(self, namespace: str) -> JobBuilder:
-        builder = JobBuilder(self.name, namespace=namespace).master(policy=self.policies["Master"])
-        return builder.workers(self.workers, policy=self.policies["Worker"])
+        builder = JobBuilder(self.name, kind=self.kind, namespace=namespace)
+        for role, count in self.replicas.items():
+            builder.replica(role, count, policy=self.policies[role])
+        return builder
+
+    def role_of(self, pod: str) -> str:
+        label = pod.split("-")[-2]
+        return next(role for role in self.replicas if role.lower() == label)
 
     @property
     def restarts(self) -> dict[str, int]:
         """The expected `status.restarts` of the finished job."""
         counts: Counter[str] = Counter()
         for pod, ends in self.ends.items():
-            counts[role_of(pod)] += sum(end.counts for end in ends)
+            counts[self.role_of(pod)] += sum(end.counts for end in ends)
         return {role: count for role, count in counts.items() if count}
 
     @property
@@ -61,22 +77,27 @@ class ScriptedJob:
         return sum(len(ends) - 1 for ends in self.ends.values())
 
 
-def role_of(pod: str) -> str:
-    return "Master" if "-master-" in pod else "Worker"
-
-
 def scripted_jobs(seed: int, count: int, *, steps: range) -> list[ScriptedJob]:
-    """Jobs whose pods end within these steps of the script. About two in five ranks fail at least once."""
+    """Jobs whose pods end within these steps of the script. About two in five ranks fail at least once. Every third job
+    is a TFJob."""
     dice = random.Random(f"fleet {seed}")
-    return [_scripted_job(dice, f"job-{seed}-{number:02}", steps) for number in range(count)]
+    return [
+        _scripted_job(dice, TENSORFLOW if number % 3 == 1 else PYTORCH, f"job-{seed}-{number:02}", steps)
+        for number in range(count)
+    ]
 
 
-def _scripted_job(dice: random.Random, name: str, steps: range) -> ScriptedJob:
-    policies = {role: dice.choice(("OnFailure", "ExitCode")) for role in ("Master", "Worker")}
+def _scripted_job(dice: random.Random, kind: Kind, name: str, steps: range) -> ScriptedJob:
     workers = dice.randint(1, 3)
-    ends = {f"{name}-worker-{index}": _ends(dice, policies["Worker"], steps) for index in range(workers)}
-    ends[f"{name}-master-0"] = _ends(dice, policies["Master"], steps)
-    return ScriptedJob(name, policies, workers, ends)
+    replicas = {"Chief": 1, "PS": dice.randint(1, 2)} if kind is TENSORFLOW else {"Master": 1}
+    replicas["Worker"] = workers
+    policies = {role: dice.choice(("OnFailure", "ExitCode")) for role in replicas}
+    ends = {
+        f"{name}-{role.lower()}-{index}": _ends(dice, policies[role], steps)
+        for role, count in replicas.items()
+        for index in range(count)
+    }
+    return ScriptedJob(name, kind, replicas, policies, ends)
 
 
 def _ends(dice: random.Random, policy: str, steps: range) -> tuple[End, ...]:
@@ -102,7 +123,8 @@ class ScriptedKubelet:
         self._namespace = namespace
         self._kubelet = FakeKubelet(client, namespace=namespace)
         self._ends: dict[str, tuple[End, ...]] = {}
-        self._unfinished_workers: dict[str, int] = {}
+        self._unfinished: dict[str, int] = {}
+        """By job, the pods that have not succeeded besides the one that decides."""
         self._created: Counter[str] = Counter()
         self._known: set[str] = set()
         self._step = 0
@@ -122,7 +144,7 @@ class ScriptedKubelet:
         for job in jobs:
             self.jobs.append(job)
             self._ends |= job.ends
-            self._unfinished_workers[job.name] = job.workers
+            self._unfinished[job.name] = len(job.ends) - 1
             await submit(self._client, job.build(self._namespace))
 
     async def advance(self, step: int) -> None:
@@ -154,21 +176,22 @@ class ScriptedKubelet:
         if number >= len(self._ends[pod]):
             return  # the operator should not have created it: it keeps running, and the assertions report it
         end = self._ends[pod][number]
-        job, is_master = pod.rpartition("-")[0].rpartition("-")[0], role_of(pod) == "Master"
+        job = next(one for one in self.jobs if pod in one.ends)
+        decides = job.role_of(pod) == job.deciding_role
         async with self._moved:
             await self._moved.wait_for(
                 lambda: (
                     self._step >= end.step
-                    # Failures after the master's success do not count, so the master succeeds last.
-                    and not (is_master and end.exit_code == 0 and self._unfinished_workers[job])
+                    # Failures after the success of the job do not count, so the pod that decides succeeds last.
+                    and not (decides and end.exit_code == 0 and self._unfinished[job.name])
                 )
             )
         await _retrying(
             lambda: self._kubelet.finish(pod, exit_code=end.exit_code, reason=end.reason, message="as the script says")
         )
-        if not is_master and end.exit_code == 0:
+        if not decides and end.exit_code == 0:
             async with self._moved:
-                self._unfinished_workers[job] -= 1
+                self._unfinished[job.name] -= 1
                 self._moved.notify_all()
 
 
