@@ -6,9 +6,11 @@ validation rejects unknown fields. The rules of upstream's webhook are not in th
 would differ from upstream's.
 """
 
+from collections.abc import Mapping
+
 from trainwright.api.kinds import GROUP, VERSION, Kind
 from trainwright.api.schema import structural_schema
-from trainwright.api.types import EarlierRunPolicy, JobStatus, ReplicaSpec, RunPolicy
+from trainwright.api.types import EarlierRunPolicy, JobStatus, ReplicaSpec, RunPolicy, with_default
 from trainwright.objects import Object
 
 _COLUMNS: dict[str, Object] = {
@@ -64,7 +66,6 @@ _TEMPLATE_METADATA: Object = {
 }
 _TEMPLATE: Object = {
     "type": "object",
-    "description": "Template of the pods, a PodTemplateSpec. The operator adds environment variables and labels.",
     "properties": {
         "metadata": _TEMPLATE_METADATA,
         "spec": {
@@ -121,7 +122,7 @@ def _schema(kind: Kind) -> Object:
         "type": "object",
         "description": f"Replicas by role: {', '.join(role.name for role in kind.roles)}.",
         "minProperties": 1,
-        "additionalProperties": _replica_schema(),
+        "additionalProperties": _replica_schema(kind),
     }
     spec: Object = {
         "type": "object",
@@ -147,9 +148,32 @@ def _schema(kind: Kind) -> Object:
     }
 
 
-def _replica_schema() -> Object:
+def _replica_schema(kind: Kind) -> Object:
     schema = structural_schema(ReplicaSpec)
-    schema["properties"]["template"] = _TEMPLATE
+    fields = schema["properties"]
+    fields["template"] = {**_TEMPLATE, "description": _template_description(kind)}
+    defaults = {
+        "replicas": {role.name: str(role.default_replicas) for role in kind.roles},
+        "restartPolicy": {role.name: kind.restart_policy_of(role) for role in kind.roles},
+    }
+    for field, by_role in defaults.items():
+        fields[field]["description"] = with_default(fields[field]["description"], _by_role(by_role))
     # Otherwise `kubectl scale` could add a role that has only `replicas` to a job without that role.
     schema["required"] = ["template"]
     return schema
+
+
+def _template_description(kind: Kind) -> str:
+    names = _by_role({role.name: kind.container_of(role) or "anything" for role in kind.roles})
+    ports = f"{kind.port_name} ({kind.port})"
+    return (
+        "Template of the pods, a PodTemplateSpec. The operator adds labels and environment variables. "
+        f"One container must be named {names}; it gets the port {ports} unless it has a port of that name."
+    )
+
+
+def _by_role(values: Mapping[str, str]) -> str:
+    """`1`, or `1 (Launcher: 2)` if roles differ."""
+    common, *_ = values.values()
+    others = [f"{role}: {value}" for role, value in values.items() if value != common]
+    return f"{common} ({', '.join(others)})" if others else common

@@ -4,13 +4,13 @@ from msgspec.structs import replace
 
 from trainwright.api.kinds import Kind, ReplicaSpecs, Role
 from trainwright.api.legacy import canonical_roles, merged_run_policy
-from trainwright.api.types import EarlierRunPolicy, ReplicaSpec, RunPolicy
+from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY, EarlierRunPolicy, ReplicaSpec, RunPolicy
 from trainwright.objects import Object
 
 
 def complete_run_policy(current: RunPolicy, earlier: EarlierRunPolicy) -> RunPolicy:
     policy = merged_run_policy(current, earlier)
-    return policy if policy.clean_pod_policy is not None else replace(policy, clean_pod_policy="None")
+    return policy if policy.clean_pod_policy is not None else replace(policy, clean_pod_policy=DEFAULT_CLEAN_POD_POLICY)
 
 
 def complete_replicas(replicas: ReplicaSpecs, kind: Kind) -> dict[str, ReplicaSpec]:
@@ -29,7 +29,7 @@ def main_container(containers: list[Object], name: str) -> Object:
 def _complete_replica(replica: ReplicaSpec, role: Role, kind: Kind) -> ReplicaSpec:
     return ReplicaSpec(
         replicas=role.default_replicas if replica.replicas is None else replica.replicas,
-        restart_policy=replica.restart_policy or role.default_restart_policy or kind.default_restart_policy,
+        restart_policy=replica.restart_policy or kind.restart_policy_of(role),
         template=_with_port(replica.template or {}, role, kind),
     )
 

@@ -11,7 +11,10 @@ from msgspec import Meta
 from trainwright.objects import Object
 from trainwright.objects.metadata import View
 
+OPERATOR = "kubeflow.org/training-operator"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 CLEAN_POD_POLICIES = ("All", "Running", "None")
+DEFAULT_CLEAN_POD_POLICY = "None"
 RESTART_POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 MAX_REPLICAS = 100_000
 """More pods of one role than any cluster has. A larger number is a typo."""
@@ -31,9 +34,17 @@ Quantity = Annotated[
 ]
 
 
-def text(description: str, **schema: Any) -> Meta:
-    """The description of a field in the CRD, which `kubectl explain` shows, and further keywords of its schema."""
-    return Meta(description=description, extra_json_schema=schema or None)
+def text(description: str, *, default: str = "", **schema: Any) -> Meta:
+    """The description of a field in the CRD, which `kubectl explain` shows, and further keywords of its schema.
+
+    The default is in the description alone: the API server would store a default of the schema with the job.
+    """
+    return Meta(description=with_default(description, default), extra_json_schema=schema or None)
+
+
+def with_default(description: str, default: str) -> str:
+    """A description that ends with the default of the field; the reference pages have it in a column of its own."""
+    return f"{description} Defaults to {default}." if default else description
 
 
 def immutable(message: str) -> list[dict[str, str]]:
@@ -67,7 +78,7 @@ class SchedulingPolicy(View, frozen=True):
 
     min_available: Annotated[
         Int32 | None,
-        text("Minimum number of pods that must be schedulable before any pod starts. Defaults to all.", minimum=0),
+        text("Minimum number of pods that must be schedulable before any pod starts.", default="all pods", minimum=0),
     ] = None
     queue: Annotated[
         str | None,
@@ -78,11 +89,19 @@ class SchedulingPolicy(View, frozen=True):
     ] = None
     min_resources: Annotated[
         dict[str, Quantity] | None,
-        text("Resources that must be free before any pod starts. Defaults to the requests of minAvailable pods."),
+        text(
+            "Resources that must be free before any pod starts.",
+            default="the requests of minAvailable pods, the highest priority first",
+        ),
     ] = None
     priority_class: Annotated[str | None, text("Name of the PriorityClass of the PodGroup.")] = None
     schedule_timeout_seconds: Annotated[
-        Int32 | None, text("Time that scheduler-plugins waits until all pods can be scheduled.", minimum=0)
+        Int32 | None,
+        text(
+            "Seconds that scheduler-plugins waits until all pods can be scheduled.",
+            default="the scheduler's setting",
+            minimum=0,
+        ),
     ] = None
 
 
@@ -92,31 +111,43 @@ class RunPolicy(View, frozen=True):
     clean_pod_policy: Annotated[
         str | None,
         text(
-            "Specifies which pods to delete after the job has finished: All, Running or None. Defaults to None.",
+            "Specifies which pods to delete after the job has finished: All, Running or None.",
+            default=DEFAULT_CLEAN_POD_POLICY,
             enum=list(CLEAN_POD_POLICIES),
         ),
     ] = None
     ttl_seconds_after_finished: Annotated[
-        Int32 | None, text("Time after which a finished job is deleted. If not set, the job is not deleted.")
+        Int32 | None, text("Seconds after which a finished job is deleted. If not set, the job is not deleted.")
     ] = None
     active_deadline_seconds: Annotated[
-        Int64 | None, text("Time that the job may be active before it fails. Starts again when the job is resumed.")
+        Int64 | None,
+        text(
+            "Seconds that the job may be active before it fails, from status.startTime on. They start again when the "
+            "job is resumed.",
+            default="no limit",
+        ),
     ] = None
     backoff_limit: Annotated[
         Int32 | None,
         text(
-            "Number of restarts of pods before the job fails. If 0, the first failure fails it. Defaults to no limit."
+            "Number of restarts of pods before the job fails. If 0, the first failure fails it. Evictions, "
+            "preemptions, lost nodes and pods that a user deletes do not count.",
+            default="no limit",
         ),
     ] = None
     scheduling_policy: SchedulingPolicy | None = None
     suspend: Annotated[
-        bool | None, text("If true, the job has no pods until it is set to false. Defaults to false.")
+        bool | None,
+        text(
+            "If true, the job has no pods. When it is set to false, the job starts from the beginning.", default="false"
+        ),
     ] = False
     managed_by: Annotated[
         str | None,
         text(
-            "Controller that manages the job: kubeflow.org/training-operator or kueue.x-k8s.io/multikueue. "
-            "Defaults to kubeflow.org/training-operator. Immutable.",
+            f"Controller that manages the job: {OPERATOR}, or {MULTIKUEUE}, whose jobs this operator ignores. "
+            "Immutable.",
+            default=OPERATOR,
             **{"x-kubernetes-validations": immutable("field is immutable")},
         ),
     ] = None
@@ -195,13 +226,13 @@ class Template(View, frozen=True):
 class ReplicaSpec(View, frozen=True):
     """The pods of one role."""
 
-    replicas: Annotated[Int32 | None, text("Number of pods. Defaults to 1.", minimum=0, maximum=MAX_REPLICAS)] = None
+    replicas: Annotated[Int32 | None, text("Number of pods.", minimum=0, maximum=MAX_REPLICAS)] = None
     template: Object | None = None
     restart_policy: Annotated[
         str | None,
         text(
-            "Specifies whether failed pods are restarted: Always, OnFailure, Never or ExitCode. ExitCode restarts pods "
-            "whose exit code is 128 or more, and fails the job for others.",
+            "Specifies whether failed pods are restarted. OnFailure and Always restart them, Never fails the job. "
+            "ExitCode restarts pods whose exit code is 128 or more, and fails the job for others.",
             enum=list(RESTART_POLICIES),
         ),
     ] = None

@@ -11,8 +11,6 @@ from trainwright.objects.resources import Resource
 
 GROUP = "kubeflow.org"
 VERSION = "v1"
-OPERATOR = "kubeflow.org/training-operator"
-MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 ReplicaSpecs = Mapping[str, ReplicaSpec]
 """By role, in the kind's spelling."""
@@ -127,6 +125,10 @@ class Kind:
     def container_of(self, role: Role) -> str:
         """The name of the role's main container; empty: the first one."""
         return role.container or self.container
+
+    def restart_policy_of(self, role: Role) -> str:
+        """The restart policy of the role's pods if the job sets none."""
+        return role.default_restart_policy or self.default_restart_policy
 
 
 _MAX_ENV_STRING = 131_071

@@ -13,6 +13,8 @@ from trainwright.api.types import Int32, text
 from trainwright.objects.field_errors import FieldError, forbidden, required
 from trainwright.objects.metadata import ObjectMeta, View
 
+DEFAULT_RDZV_BACKEND = "c10d"
+_DEFAULT_NPROC = "auto"
 _NPROC = "spec.nprocPerNode"
 _OLD_NPROC = "spec.elasticPolicy.nProcPerNode"
 
@@ -25,37 +27,50 @@ class RdzvConf(View, frozen=True):
 
 
 class ElasticPolicy(View, frozen=True):
-    """Settings of torchrun's elastic mode."""
+    """Settings of torchrun's elastic mode. Requires Worker."""
 
     min_replicas: Annotated[
-        Int32 | None, text("Minimum number of workers. Defaults to maxReplicas, else to the number of workers.")
+        Int32 | None, text("Minimum number of workers.", default="maxReplicas, else to the number of workers")
     ] = None
-    max_replicas: Annotated[Int32 | None, text("Maximum number of workers. Defaults to minReplicas.")] = None
+    max_replicas: Annotated[Int32 | None, text("Maximum number of workers.", default="minReplicas")] = None
     rdzv_backend: Annotated[
-        str | None, text("Rendezvous backend: c10d, etcd or etcd-v2. Defaults to c10d. Sets PET_RDZV_BACKEND.")
+        str | None,
+        text("Rendezvous backend: c10d, etcd or etcd-v2. Sets PET_RDZV_BACKEND.", default=DEFAULT_RDZV_BACKEND),
     ] = None
-    rdzv_port: Annotated[
-        Int32 | None, text("Port of the rendezvous endpoint. Defaults to the port of the first worker.")
-    ] = None
-    rdzv_host: Annotated[str | None, text("Host of the rendezvous endpoint. Defaults to the first worker.")] = None
+    rdzv_port: Annotated[Int32 | None, text("Port in PET_RDZV_ENDPOINT.", default="the port of the first worker")] = (
+        None
+    )
+    rdzv_host: Annotated[str | None, text("Host in PET_RDZV_ENDPOINT.", default="the first worker")] = None
     rdzv_id: Annotated[str | None, text("ID of the rendezvous. Sets PET_RDZV_ID.")] = None
     rdzv_conf: Annotated[
-        tuple[RdzvConf, ...] | None, text("Settings of the rendezvous backend. Sets PET_RDZV_CONF.")
+        tuple[RdzvConf, ...] | None,
+        text("Settings of the rendezvous backend. Sets PET_RDZV_CONF to key=value,key=value."),
     ] = None
-    standalone: Annotated[bool | None, text("If true, each pod starts its own rendezvous. Sets PET_STANDALONE.")] = None
+    standalone: Annotated[
+        bool | None, text("If true, each pod starts its own rendezvous. Sets PET_STANDALONE.", default="false")
+    ] = None
     n_proc_per_node: Annotated[Int32 | None, text("Deprecated: use spec.nprocPerNode.")] = None
     max_restarts: Annotated[
-        Int32 | None, text("Maximum number of restarts by torchrun inside the pods. Sets PET_MAX_RESTARTS.")
+        Int32 | None,
+        text("Maximum number of restarts by torchrun inside the pods. Sets PET_MAX_RESTARTS.", default="torchrun's"),
     ] = None
     metrics: Annotated[
-        list[Metric] | None, text("Metrics for a HorizontalPodAutoscaler of the workers. If not set, none is created.")
+        list[Metric] | None,
+        text(
+            "Metrics of autoscaling/v2 for a HorizontalPodAutoscaler, which scales the workers between minReplicas and "
+            "maxReplicas. If not set, none is created."
+        ),
     ] = None
 
 
 class PyTorchFields(View, frozen=True):
     elastic_policy: ElasticPolicy | None = None
     nproc_per_node: Annotated[
-        str | None, text("Processes per pod: auto, cpu, gpu or a number. Defaults to auto. Sets PET_NPROC_PER_NODE.")
+        str | None,
+        text(
+            "Processes per pod: auto, cpu, gpu or a number, which multiplies WORLD_SIZE. Sets PET_NPROC_PER_NODE.",
+            default=_DEFAULT_NPROC,
+        ),
     ] = None
 
 
@@ -64,9 +79,9 @@ def _complete(fields: PyTorchFields, replicas: ReplicaSpecs) -> PyTorchFields:
     elastic = fields.elastic_policy
     nproc = fields.nproc_per_node
     if elastic is None:
-        return replace(fields, nproc_per_node="auto" if nproc is None else nproc)
+        return replace(fields, nproc_per_node=_DEFAULT_NPROC if nproc is None else nproc)
     if nproc is None and elastic.n_proc_per_node is None:
-        nproc = "auto"
+        nproc = _DEFAULT_NPROC
     return replace(fields, elastic_policy=_with_bounds(elastic, _workers(replicas)), nproc_per_node=nproc)
 
 

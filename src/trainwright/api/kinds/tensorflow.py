@@ -20,7 +20,8 @@ class TensorFlowFields(View, frozen=True):
         str | None,
         text(
             "Specifies when a job without Chief and Master has succeeded: AllWorkers when all workers have, empty when "
-            "worker 0 has. Defaults to empty.",
+            "worker 0 has.",
+            default="empty",
             enum=list(_SUCCESS_POLICIES),
         ),
     ] = None
@@ -28,7 +29,8 @@ class TensorFlowFields(View, frozen=True):
         bool | None,
         text(
             "If true, workers may fail, be added or be removed while the job runs: TF_CONFIG of a worker names only "
-            "itself and the parameter servers. Defaults to false."
+            "itself and the parameter servers.",
+            default="false",
         ),
     ] = None
 

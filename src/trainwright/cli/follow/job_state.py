@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from trainwright.api.job import Job
 from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
+from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
 from trainwright.cli.manifests.apply import finished_condition
 from trainwright.insight.failure import Failure, failures_of, first_failure
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
@@ -177,8 +178,8 @@ class JobState:
 
     def leftover_pods(self) -> list[str]:
         """The ranks that keep running after the end of the job, because its cleanPodPolicy is None."""
-        policy = self._run_policy.get("cleanPodPolicy") or self.object["spec"].get("cleanPodPolicy") or "None"
-        if policy != "None":
+        policy = self._run_policy.get("cleanPodPolicy") or self.object["spec"].get("cleanPodPolicy")
+        if (policy or DEFAULT_CLEAN_POD_POLICY) != "None":
             return []
         return [label for label, pod in self.pods() if pod.phase == "Running" and not pod.metadata.terminating]
 

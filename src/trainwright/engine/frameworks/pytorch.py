@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from trainwright.api.job import Job
-from trainwright.api.kinds.pytorch import ElasticPolicy, PyTorchFields
+from trainwright.api.kinds.pytorch import DEFAULT_RDZV_BACKEND, ElasticPolicy, PyTorchFields
 from trainwright.engine.addressing import Addresses, declared_port
 from trainwright.engine.framework import (
     Correction,
@@ -126,7 +126,7 @@ def _elastic_environment(job: Job, addresses: Addresses, elastic: ElasticPolicy)
     port = addresses.port(FIRST_WORKER, _rendezvous_port(job, elastic))
     env = {
         "PET_RDZV_ENDPOINT": f"{elastic.rdzv_host or addresses.host(FIRST_WORKER)}:{port}",
-        "PET_RDZV_BACKEND": elastic.rdzv_backend or "c10d",
+        "PET_RDZV_BACKEND": elastic.rdzv_backend or DEFAULT_RDZV_BACKEND,
         "PET_NNODES": f"{elastic.min_replicas}:{elastic.max_replicas}",
     }
     if elastic.max_restarts is not None:
