@@ -30,7 +30,7 @@ class ElasticPolicy(View, frozen=True):
     """Settings of torchrun's elastic mode. Requires Worker."""
 
     min_replicas: Annotated[
-        Int32 | None, text("Minimum number of workers.", default="maxReplicas, else to the number of workers")
+        Int32 | None, text("Minimum number of workers.", default="maxReplicas, else the number of workers")
     ] = None
     max_replicas: Annotated[Int32 | None, text("Maximum number of workers.", default="minReplicas")] = None
     rdzv_backend: Annotated[
