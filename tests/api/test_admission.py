@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 
 from tests.support.objects.jobs import JobBuilder, template
-from tests.support.objects.junk import junk, specs
+from tests.support.objects.junk import jobs, junk
 from trainwright.api.admission import Admission, review, warnings
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.objects import Object
 
 MASTER = "spec.pytorchReplicaSpecs[Master]"
@@ -168,12 +168,13 @@ def test_job_with_wrong_types_has_no_deprecation_warnings() -> None:
     assert warnings(raw, PYTORCH) == []
 
 
-@given(specs | junk, specs | junk)
-def test_review_of_any_object_returns_an_admission(new: Any, old: Any) -> None:
-    job = {**JobBuilder().raw(), "spec": new}
-    answer = review(PYTORCH, job, {**JobBuilder().raw(), "spec": old})
+@given(jobs, jobs)
+def test_review_of_any_object_returns_an_admission(new: tuple[Kind, Any], old: tuple[Kind, Any]) -> None:
+    kind, spec = new
+    job = {**JobBuilder(kind=kind).raw(), "spec": spec}
+    answer = review(kind, job, {**job, "spec": old[1]})
     assert answer.allowed == (answer.message == "")
-    assert review(PYTORCH, job, job).allowed
+    assert review(kind, job, job).allowed
 
 
 @given(junk)

@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.objects.jobs import JobBuilder, template
-from tests.support.objects.junk import hostile, junk, nested, specs, specs_of
+from tests.support.objects.junk import hostile, jobs, junk, nested, of_any_kind, specs_of
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
-from trainwright.api.kinds import PYTORCH, Role
+from trainwright.api.kinds import PYTORCH, Kind, Role
 from trainwright.api.validation import validate
 from trainwright.objects import Object
 from trainwright.objects.field_errors import ErrorType
@@ -396,25 +396,31 @@ def test_spec_that_is_nested_too_deeply_is_rejected(levels: int) -> None:
     assert bool(messages) == (levels > 100 - len(["spec", "pytorchReplicaSpecs", "Master", "template", "spec"]))
 
 
-@given(specs_of(hostile) | hostile, hostile, hostile, hostile)
-def test_reading_any_object_raises_only_invalid_job(spec: Any, status: Any, labels: Any, name: Any) -> None:
-    raw = {**JobBuilder().raw(), "spec": spec, "status": status}
+@given(of_any_kind(lambda kind: specs_of(hostile, kind) | hostile), hostile, hostile, hostile)
+def test_reading_any_object_raises_only_invalid_job(
+    drawn: tuple[Kind, Any], status: Any, labels: Any, name: Any
+) -> None:
+    kind, spec = drawn
+    raw = {**JobBuilder(kind=kind).raw(), "spec": spec, "status": status}
     usual = raw["metadata"]
     for metadata in (usual, name, {"name": name}, {**usual, "annotations": name}, {**usual, "labels": labels}):
         broken = {**raw, "metadata": metadata}
-        refused = [*validate(broken, PYTORCH), *validate(broken, PYTORCH, raw)]
+        refused = [*validate(broken, kind), *validate(broken, kind, raw)]
         with suppress(InvalidJob):
             read_job(broken)
         with suppress(InvalidJob):
-            job = salvage_job(broken, PYTORCH, InvalidJob(refused))
+            job = salvage_job(broken, kind, InvalidJob(refused))
             assert job.run_policy.clean_pod_policy is not None
         assert str(InvalidJob(refused)).isprintable()
 
 
-@given(specs | junk, junk, junk)
-def test_any_malformed_manifest_is_rejected_with_field_errors(spec: Any, status: Any, labels: Any) -> None:
-    raw = {**JobBuilder().metadata(labels=labels).raw(), "spec": spec, "status": status}
-    refused = validate(raw, PYTORCH)
+@given(jobs, junk, junk)
+def test_any_malformed_manifest_is_rejected_with_field_errors(
+    drawn: tuple[Kind, Any], status: Any, labels: Any
+) -> None:
+    kind, spec = drawn
+    raw = {**JobBuilder(kind=kind).metadata(labels=labels).raw(), "spec": spec, "status": status}
+    refused = validate(raw, kind)
     try:
         job = read_job(raw)
     except InvalidJob as refusal:

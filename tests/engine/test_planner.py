@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.support.engine.planning import STARTED, all_services, conditions, created, decide, events, states
 from tests.support.objects.hostile import corrupted_specs
 from tests.support.objects.jobs import JobBuilder, PodBuilder, at
-from tests.support.objects.junk import statuses
+from tests.support.objects.junk import of_any_kind, statuses
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import Kind
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, Transition, plan
 from trainwright.engine.settings import Gang
 from trainwright.objects import Object
@@ -198,13 +198,14 @@ def test_plans_stop_writing_the_status_from_any_start(
 
 
 @pytest.mark.parametrize("settings", [VOLCANO, PLUGINS, EMBEDDED], ids=["volcano", "plugins", "embedded"])
-@given(spec=corrupted_specs())
-def test_every_readable_job_can_be_planned(settings: Settings, spec: Any) -> None:
-    raw = {**JobBuilder().raw(), "spec": spec}
+@given(drawn=of_any_kind(corrupted_specs))
+def test_every_readable_job_can_be_planned(settings: Settings, drawn: tuple[Kind, Any]) -> None:
+    kind, spec = drawn
+    raw = {**JobBuilder(kind=kind).raw(), "spec": spec}
     try:
         read = read_job(raw)
     except InvalidJob as refused:
-        read = salvage_job(raw, PYTORCH, refused)
+        read = salvage_job(raw, kind, refused)
     first = plan(read, Observed(), settings, at(0))
     plan(replace(read, raw={**raw, "status": first.status}), Observed(), settings, at(1))
 

@@ -9,10 +9,10 @@ from hypothesis import given
 
 from tests.support.engine.planning import DNS, STARTED, all_services, conditions, deleted, events
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at
-from tests.support.objects.junk import junk, specs, statuses
+from tests.support.objects.junk import jobs, junk, statuses
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.engine import Observed, Plan, ServiceView, plan
 from trainwright.engine.conditions import is_finished
 from trainwright.objects import Object
@@ -87,14 +87,15 @@ def test_succeeded_job_that_becomes_invalid_stays_succeeded() -> None:
     assert made.requeue_at == at(60)
 
 
-@given(specs | junk, statuses | junk)
-def test_any_malformed_job_can_be_planned(spec: Any, status: Any) -> None:
-    raw = {**JobBuilder().raw(), "spec": spec, "status": status}
-    pods = (PodBuilder("Master").running().pod(), PodBuilder("Worker", 0).failed(1).pod())
+@given(jobs, statuses | junk)
+def test_any_malformed_job_can_be_planned(drawn: tuple[Kind, Any], status: Any) -> None:
+    kind, spec = drawn
+    raw = {**JobBuilder(kind=kind).raw(), "spec": spec, "status": status}
+    pods = (PodBuilder("Master", kind=kind).running().pod(), PodBuilder("Worker", 0, kind=kind).failed(1).pod())
     try:
         job = read_job(raw)
     except InvalidJob as refusal:
-        job = salvage_job(raw, PYTORCH, refusal)
+        job = salvage_job(raw, kind, refusal)
     made = plan(job, Observed(pods), DNS, NOW)
     assert not job.problem or not made.creates
     assert not job.problem or job.managed_elsewhere or is_finished(made.status or job.raw["status"])

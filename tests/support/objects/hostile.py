@@ -6,7 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.support.objects.jobs import JobBuilder, template
+from tests.support.objects.jobs import pair, template
+from trainwright.api.kinds import Kind
 from trainwright.objects import Object
 
 Path = tuple[str | int, ...]
@@ -20,10 +21,11 @@ VALUES: tuple[Any, ...] = (
 KEYS = ("", "x", "Worker", "worker", "MASTER", "Wörker", "replicas", "spec", "\x00", "a" * 300, "__class__", "metadata")
 
 
-def _complete_spec() -> Object:
+def complete_spec(kind: Kind) -> Object:
     """A value for every field that the operator reads."""
     pod = template(
-        ports=[{"name": "pytorchjob-port", "containerPort": 23456}, {"containerPort": 8080, "protocol": "TCP"}],
+        name=kind.container,
+        ports=[{"name": kind.port_name, "containerPort": kind.port}, {"containerPort": 8080, "protocol": "TCP"}],
         env=[{"name": "A", "value": "b"}],
         resources={"requests": {"cpu": "1"}},
         securityContext={"runAsNonRoot": True, "runAsUser": 1000, "capabilities": {"drop": ["ALL"]}},
@@ -52,12 +54,17 @@ def _complete_spec() -> Object:
         "suspend": False,
         "schedulingPolicy": {"minAvailable": 1, "queue": "q", "minResources": {"cpu": "1"}, "priorityClass": "p"},
     }
-    builder = JobBuilder("job").master(policy="OnFailure", pod=pod).workers(1, policy="ExitCode", pod=pod)
-    spec: Object = builder.run_policy(**policy).spec(elasticPolicy=elastic, nprocPerNode="1").raw()["spec"]
+    own: dict[str, Object] = {
+        "PyTorchJob": {"elasticPolicy": elastic, "nprocPerNode": "1"},
+        "TFJob": {"successPolicy": "AllWorkers", "enableDynamicWorker": False},
+        "PaddleJob": {"elasticPolicy": {key: elastic[key] for key in ("minReplicas", "maxReplicas", "metrics")}},
+    }
+    builder = pair("job", kind, policy="OnFailure", pod=pod)
+    builder.workers(2 if kind.roles[0].name == "Worker" else 1, policy="ExitCode", pod=pod)
+    if kind.role("PS"):
+        builder.replica("PS", pod=pod)
+    spec: Object = builder.run_policy(**policy).spec(**own.get(kind.name, {})).raw()["spec"]
     return spec
-
-
-COMPLETE_SPEC = _complete_spec()
 
 
 def paths_in(value: object, path: Path = ()) -> Iterator[Path]:
@@ -72,9 +79,9 @@ def paths_in(value: object, path: Path = ()) -> Iterator[Path]:
 
 
 @st.composite
-def corrupted_specs(draw: st.DrawFn) -> Any:
-    """The complete spec with one to three values replaced, removed or added."""
-    holder: Object = {"spec": copy.deepcopy(COMPLETE_SPEC)}
+def corrupted_specs(draw: st.DrawFn, kind: Kind) -> Any:
+    """The kind's complete spec with one to three values replaced, removed or added."""
+    holder: Object = {"spec": complete_spec(kind)}
     for _ in range(draw(st.integers(1, 3))):
         *above, last = draw(st.sampled_from([path for path in paths_in(holder) if path]))
         parent: Any = holder

@@ -1,8 +1,12 @@
 """Hypothesis strategies for fields with arbitrary JSON, as users or other operator versions may leave them."""
 
+from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
+
+from trainwright.api.kinds import KINDS, Kind
 
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -31,20 +35,22 @@ hostile = st.recursive(
 """Also values that YAML or a program can contain and JSON cannot: NaN, lone surrogates, very deep nesting."""
 
 
-_containers = st.lists(
-    st.dictionaries(st.sampled_from(["name", "image", "ports", "env"]), junk | st.just("pytorch"), max_size=4) | junk
-)
+def of_any_kind(specs: Callable[[Kind], st.SearchStrategy[Any]]) -> st.SearchStrategy[tuple[Kind, Any]]:
+    """A kind, and a spec for it."""
+    return st.sampled_from(list(KINDS.values())).flatmap(lambda kind: st.tuples(st.just(kind), specs(kind)))
 
 
-def specs_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+def specs_of(values: st.SearchStrategy[Any], kind: Kind) -> st.SearchStrategy[dict[str, Any]]:
     """Specs with valid field names and arbitrary `values`."""
+    fields = st.sampled_from(["name", "image", "ports", "env"])
+    containers = st.lists(st.dictionaries(fields, junk | st.just(kind.container), max_size=4) | junk)
     replica = st.fixed_dictionaries(
         {},
         optional={
             "replicas": values,
             "restartPolicy": values,
             "template": values
-            | st.fixed_dictionaries({"spec": values | st.fixed_dictionaries({"containers": _containers})}),
+            | st.fixed_dictionaries({"spec": values | st.fixed_dictionaries({"containers": containers})}),
         },
     )
     policy = st.dictionaries(
@@ -56,23 +62,25 @@ def specs_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
         values
         | st.lists(st.dictionaries(st.sampled_from(["type", "resource", "pods"]), values, max_size=3), max_size=2),
     )
-    keys = st.sampled_from(["Master", "Worker", "worker", "MASTER", "Chief", ""])
+    keys = st.sampled_from([*(role.name for role in kind.roles), "Master", "worker", "MASTER", "Chief", ""])
+    own = {field.encode_name: values for field in msgspec.structs.fields(kind.fields)}
     return st.fixed_dictionaries(
         {},
         optional={
             "runPolicy": values | policy | gang.map(lambda gang: {"schedulingPolicy": gang}),
+            **own,
             "elasticPolicy": values | elastic,
-            "nprocPerNode": values,
             "cleanPodPolicy": values,
             "ttlSecondsAfterFinished": values,
             "activeDeadlineSeconds": values,
             "backoffLimit": values,
-            "pytorchReplicaSpecs": values | st.dictionaries(keys, replica | values),
+            kind.replicas_field: values | st.dictionaries(keys, replica | values),
         },
     )
 
 
-specs = specs_of(junk)
+jobs = of_any_kind(lambda kind: specs_of(junk, kind) | junk)
+"""A kind, and an arbitrary spec, often with valid field names."""
 
 _times = st.sampled_from(
     ["2026-11-15T04:00:00Z", "2026-11-15T03:59:59.123456789+02:00", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]
