@@ -63,11 +63,13 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run PyTorchJob manifests on this machine and on any Kubernetes cluster.
+    """Run training jobs on this machine and on any Kubernetes cluster.
+
+    Jobs are manifests of Kubeflow: PyTorchJob, TFJob, XGBoostJob, PaddleJob and JAXJob.
 
     \b
-      trainwright up --detach          start a cluster on this machine
-      trainwright run pytorchjob.yaml  run a training job and follow it
+      trainwright up --detach    start a cluster on this machine
+      trainwright run job.yaml   run a training job and follow it
     """
 
 

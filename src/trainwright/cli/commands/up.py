@@ -107,6 +107,9 @@ def differences(record: ClusterRecord, flags: UpFlags) -> list[str]:
 
 def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]:
     """The address and settings of a cluster that has started, and the next commands."""
+    from trainwright.api.kinds import KINDS  # imported here, when the cluster is up
+
+    jobs = ",".join(kind.plural for kind in KINDS.values())
     flag = "" if data == DataDir.default() else f" --data-dir {data.path}"
     return [
         f"trainwright {record.version} is up at {record.server}",
@@ -114,8 +117,8 @@ def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]
         f"  sandbox  {record.sandbox}",
         f"  python   {record.python} (default for pods)",
         f"  data     {data.path}",
-        f"Run:   trainwright run{flag} pytorchjob.yaml",
-        f"List:  kubectl --context {CONTEXT} get pytorchjobs,pods",
+        f"Run:   trainwright run{flag} job.yaml",
+        f"List:  kubectl --context {CONTEXT} get {jobs},pods",
         f"Stop:  trainwright down{flag}" if detached else "Stop:  Ctrl-C; pods keep running",
     ]
 
