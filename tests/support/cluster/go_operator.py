@@ -28,6 +28,13 @@ _START_SECONDS = 60
 _CERTIFICATES = Path("k8s-webhook-server/serving-certs")
 
 
+class GoOperator(Daemon):
+    webhooks: str
+    """The URL of its webhook server."""
+    authority: Path
+    """The CA certificate of that server."""
+
+
 @dataclass(frozen=True)
 class GoOperatorFiles:
     """The paths of the Go operator's files."""
@@ -56,7 +63,7 @@ def go_operator_files() -> GoOperatorFiles:
 @contextmanager
 def running_go_operator(
     plane: ControlPlane, *, directory: Path, flags: Sequence[str] = (), kinds: Sequence[str] = ("PyTorchJob",)
-) -> Iterator[Daemon]:
+) -> Iterator[GoOperator]:
     """The Go operator for jobs of these kinds, ready when entered, with its log in `directory`.
 
     No webhook is registered. Several can run at the same time. Each ends with the block or with the test process.
@@ -66,7 +73,7 @@ def running_go_operator(
     secret = f"training-operator-{health}"
     _make_secret(plane, secret)
     _make_certificates(directory)
-    operator = Daemon(
+    operator = GoOperator(
         binary,
         f"--kubeconfig={plane.kubeconfig}",
         *(f"--enable-scheme={kind.lower()}" for kind in kinds),
@@ -78,6 +85,7 @@ def running_go_operator(
         log=directory / "training-operator.log",
         env={**os.environ, "MY_POD_NAMESPACE": HOME, "TMPDIR": str(directory)},
     )
+    operator.webhooks, operator.authority = f"https://127.0.0.1:{webhook}", directory / "pki" / "ca.pem"
     try:
         _wait_until_ready(health, operator)
         yield operator
