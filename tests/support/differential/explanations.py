@@ -324,6 +324,11 @@ EXPLANATIONS = (
         ),
     ),
     Explanation(
+        "Scaling down a TFJob or an XGBoostJob may fail it",
+        lambda found, of: of.case.kind.name == "XGBoostJob" and of.case.theme == "scaled" and _restart_event(found, of),
+        sometimes=True,
+    ),
+    Explanation(
         "An XGBoostJob that succeeds gets the condition Running",
         lambda found, of: (
             of.case.kind.name == "XGBoostJob"
@@ -378,7 +383,10 @@ GANG_EXPLANATIONS = (
     ),
     Explanation(
         "If a container has requests, its resources that have only a limit",
-        lambda found, _: found.path == "companions.PodGroup.spec.minResources.nvidia.com/gpu" and found.go is None,
+        lambda found, _: (
+            found.path == "companions.PodGroup.spec.minResources.nvidia.com/gpu"
+            and int(found.go or 0) < int(found.ours or 0)
+        ),
     ),
 )
 """For operators with a gang scheduler."""
