@@ -1,0 +1,35 @@
+"""The kustomize manifests are the chart with the corresponding values."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.commands.helm import OVERLAYS, Helm, Key, by_key, without_helm
+from trainwright.objects import Object
+
+KUBEFLOW = ["--values", OVERLAYS / "kubeflow" / "values.yaml"]
+
+
+@pytest.mark.parametrize(("overlay", "flags"), [("standalone", []), ("kubeflow", KUBEFLOW)])
+def test_an_overlay_is_the_chart_with_its_values(
+    helm: Helm, kubectl_binary: Path, overlay: str, flags: list[str | Path]
+) -> None:
+    assert kustomize(kubectl_binary, OVERLAYS / overlay) == without_helm(helm.render(*flags))
+
+
+def test_a_kustomization_can_move_the_base_to_another_namespace(
+    helm: Helm, kubectl_binary: Path, tmp_path: Path
+) -> None:
+    base = Path(*[".."] * (len(tmp_path.parts) - 1)) / OVERLAYS.parent.relative_to("/") / "base"
+    (tmp_path / "kustomization.yaml").write_text(f"namespace: elsewhere\nresources: [{base}]\n")
+
+    moved = kustomize(kubectl_binary, tmp_path)
+
+    assert moved == without_helm(helm.render("--set", "namespace.create=false,namespace.name=elsewhere"))
+
+
+def kustomize(kubectl: Path, directory: Path) -> dict[Key, Object]:
+    text = subprocess.run([kubectl, "kustomize", directory], capture_output=True, text=True, check=True).stdout
+    return by_key(yaml.safe_load_all(text))
