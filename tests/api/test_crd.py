@@ -2,9 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.support.objects.flutes import FLUTE
+from tests.support.objects.orchestra import ORCHESTRA
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.objects import Object
@@ -125,6 +129,35 @@ def test_every_field_is_described() -> None:
         root = version(kind)["schema"]["openAPIV3Schema"]
         undescribed = [path for path, field in properties(root, "") if not field.get("description", "").strip()]
         assert undescribed == [".metadata"]  # Kubernetes' own
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy", "main"),
+    [
+        (
+            PYTORCH,
+            "Defaults to OnFailure.",
+            "One container must be named pytorch. That gets the port pytorchjob-port (23456)",
+        ),
+        (
+            ORCHESTRA,
+            "Defaults to Never (Audience: OnFailure).",
+            "named conductor (Violin: orchestra, Audience: orchestra). That of Violin gets the port strings (4711)",
+        ),
+        (
+            replace(FLUTE, container=""),
+            "Defaults to Never.",
+            "The first container is the main one. That gets the port flute-port (4000)",
+        ),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_defaults_of_the_kind_and_its_main_container_are_described(kind: Kind, policy: str, main: str) -> None:
+    root = version(kind)["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    fields = root[kind.replicas_field]["additionalProperties"]["properties"]
+    assert fields["replicas"]["description"] == "Number of pods. Defaults to 1."
+    assert fields["restartPolicy"]["description"].endswith(policy)
+    assert fields["template"]["description"].endswith(f"{main} unless it has a port of that name.")
 
 
 def test_only_the_spec_of_pods_preserves_unknown_fields() -> None:

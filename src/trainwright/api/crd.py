@@ -164,11 +164,16 @@ def _replica_schema(kind: Kind) -> Object:
 
 
 def _template_description(kind: Kind) -> str:
-    names = _by_role({role.name: kind.container_of(role) or "anything" for role in kind.roles})
-    ports = f"{kind.port_name} ({kind.port})"
+    named = {role.name: kind.container_of(role) for role in kind.roles}
+    if any(named.values()):
+        main = "One container must be named " + _by_role({role: name or "anything" for role, name in named.items()})
+    else:
+        main = "The first container is the main one"
+    listening = [role.name for role in kind.roles if role.has_port]
+    of = "" if len(listening) == len(kind.roles) else f" of {', '.join(listening)}"
     return (
         "Template of the pods, a PodTemplateSpec. The operator adds labels and environment variables. "
-        f"One container must be named {names}; it gets the port {ports} unless it has a port of that name."
+        f"{main}. That{of} gets the port {kind.port_name} ({kind.port}) unless it has a port of that name."
     )
 
 
