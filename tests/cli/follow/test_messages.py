@@ -110,6 +110,15 @@ def test_failure_shows_rank_exit_code_cause_and_last_lines() -> None:
     assert EXIT_CODES["Failed"] == 1
 
 
+def test_a_progress_bar_in_the_last_lines_is_shown_as_on_a_terminal() -> None:
+    state = finished("Failed")
+    state.update_pod(PodBuilder("Worker", 1).failed(1).raw())
+    state.add_log_line(
+        "digits-worker-1-uid", "\r  1/100 [....] - loss: 7.2\b\b\b\r 20/100 [=>..] - loss: 3.2\b\b\b", 1.0
+    )
+    assert result(state).splitlines()[-1] == "     20/100 [=>..] - loss: 3.2"
+
+
 def test_a_failure_without_a_failed_pod_refers_to_the_events() -> None:
     assert f"{KUBECTL} describe pytorchjob digits -n team" in result(finished("Failed"))
 

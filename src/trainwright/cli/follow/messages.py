@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
+from trainwright.cli.console import visible
 from trainwright.cli.follow.job_state import JobState
 from trainwright.insight.failure import Failure, probable_cause, relevant_lines
 from trainwright.insight.progress import Progress
@@ -92,7 +93,7 @@ def _explanation(state: JobState, *, kubectl: str) -> list[str]:
         lines.append(f"  {cause}")
     if last_lines := relevant_lines(failure.last_lines):
         lines += [f"  last lines of its log (all of it: {kubectl} logs {failure.pod} -n {state.namespace}):"]
-        lines += [f"    {line}" for line in last_lines]
+        lines += [f"    {visible(line)}" for line in last_lines]
     return lines
 
 
