@@ -21,6 +21,11 @@ from tests.support.engine.planning import manifests
 from tests.support.engine.world import NODES, World, ports_of
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.job import Job
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.api.kinds.jax import JAX
+from trainwright.api.kinds.paddle import PADDLE
+from trainwright.api.kinds.tensorflow import TENSORFLOW
+from trainwright.api.kinds.xgboost import XGBOOST
 from trainwright.api.pruned_status import ADDITIONAL_FIELDS
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.engine.conditions import is_finished
@@ -37,11 +42,13 @@ MAX_ROUNDS = 25
 
 
 class EngineMachine(RuleBasedStateMachine):
+    kinds: tuple[Kind, ...] = (PYTORCH,)
     plans = Bundle("plans")
 
     # The initial state
 
     @initialize(
+        data=st.data(),
         embedded=st.booleans(),
         masters=st.tuples(st.booleans(), st.booleans()),
         workers=st.tuples(st.integers(1, 3), st.integers(1, 3)),
@@ -50,12 +57,13 @@ class EngineMachine(RuleBasedStateMachine):
         limit=st.none() | st.integers(0, 4),
         deadline=st.sampled_from([None, None, None, 0, 60, 5000]),
         ttl=st.sampled_from([None, None, 0, 60, 5000]),
-        elastic=st.booleans(),
+        option=st.booleans(),
         group=st.booleans(),
         dead_node_seconds=st.none() | st.just(60),
     )
     def begin(
         self,
+        data: st.DataObject,
         embedded: bool,
         masters: tuple[bool, bool],
         workers: tuple[int, int],
@@ -64,10 +72,13 @@ class EngineMachine(RuleBasedStateMachine):
         limit: int | None,
         deadline: int | None,
         ttl: int | None,
-        elastic: bool,
+        option: bool,
         group: bool,
         dead_node_seconds: int | None,
     ) -> None:
+        """`masters`: whether each job has the kind's deciding role besides workers. `option`: whether a field of the
+        kind is set that changes when jobs end."""
+        self.kind = data.draw(st.sampled_from(self.kinds))
         base = EMBEDDED if embedded else Settings()
         self.world = World(replace(base, group_restart=group, dead_node_seconds=dead_node_seconds))
         self.policy, self.clean, self.limit = policy, clean, limit
@@ -84,13 +95,20 @@ class EngineMachine(RuleBasedStateMachine):
             "ttlSecondsAfterFinished": ttl,
         }
         for name, master, count in zip(JOBS, masters, workers, strict=True):
-            builder = JobBuilder(name).metadata(uid=f"uid-of-{name}").workers(count, policy=policy)
+            builder = JobBuilder(name, kind=self.kind).metadata(uid=f"uid-of-{name}").workers(count, policy=policy)
             builder.run_policy(**{key: value for key, value in run_policy.items() if value is not None})
-            if master:
-                builder.master(policy=policy)
-            if elastic:
-                builder.spec(elasticPolicy={"minReplicas": 1, "maxReplicas": 4})
+            if (master or self.kind is XGBOOST) and self.kind is not JAX:
+                builder.replica(self.kind.roles[0].name, policy=policy)
+            self._set_own_fields(builder, option, data)
             self.world.put_job(builder.raw())
+
+    def _set_own_fields(self, builder: JobBuilder, option: bool, data: st.DataObject) -> None:
+        if self.kind is PYTORCH and option:
+            builder.spec(elasticPolicy={"minReplicas": 1, "maxReplicas": 4})
+        if self.kind is TENSORFLOW:
+            builder.spec(enableDynamicWorker=option, successPolicy=data.draw(st.sampled_from(["", "AllWorkers"])))
+            if data.draw(st.booleans()):
+                builder.replica("PS", policy=self.policy)
 
     # The operator
 
@@ -220,9 +238,9 @@ class EngineMachine(RuleBasedStateMachine):
     def user_scales(self, name: str, count: int) -> None:
         if name in self.world.jobs:
             spec = self.world.jobs[name]["spec"]
-            replicas = spec["pytorchReplicaSpecs"]
-            workers = {**replicas["Worker"], "replicas": count}
-            self.world.edit_job(name, {**spec, "pytorchReplicaSpecs": {**replicas, "Worker": workers}})
+            field = self.kind.replicas_field
+            workers = {**spec[field]["Worker"], "replicas": count}
+            self.world.edit_job(name, {**spec, field: {**spec[field], "Worker": workers}})
 
     @rule(name=st.sampled_from(JOBS))
     def program_takes_port(self, name: str) -> None:
@@ -287,10 +305,19 @@ class EngineMachine(RuleBasedStateMachine):
             self.user_suspends(name, suspended=False)
         for _ in range(MAX_ROUNDS):
             self.everything_settles()
-            if all(is_finished(job["status"]) or _has_no_ranks(job) for job in self.world.jobs.values()):
+            if all(is_finished(job["status"]) or self._cannot_finish(job) for job in self.world.jobs.values()):
                 return
             self._all_pods_succeed()
         raise AssertionError(f"not finished after {MAX_ROUNDS} rounds: {self.world.jobs}")
+
+    def _cannot_finish(self, job: Object) -> bool:
+        """True if workers decide about the job, and it is scaled to none, or lives on without those that failed."""
+        roles = job["spec"][self.kind.replicas_field]
+        if roles.keys() - {"Worker", "PS"}:
+            return False
+        dynamic = job["spec"].get("enableDynamicWorker") and self.policy == "Never"
+        pods = [pod for key, pod in self.world.pods.items() if key.startswith(f"{job['metadata']['name']}-worker-")]
+        return not roles["Worker"]["replicas"] or (dynamic and any(pod["status"]["phase"] == "Failed" for pod in pods))
 
     # Helpers
 
@@ -471,7 +498,7 @@ def _is_done(pod: Object) -> bool:
 
 
 def _desired(job: Object) -> set[str]:
-    replicas = job["spec"]["pytorchReplicaSpecs"]
+    replicas = job["spec"][KINDS[job["kind"]].replicas_field]
     return {
         f"{job['metadata']['name']}-{role.lower()}-{index}"
         for role, replica in replicas.items()
@@ -489,10 +516,12 @@ def _not_completed(job: Object) -> set[str]:
     return _desired(job) - done
 
 
-def _has_no_ranks(job: Object) -> bool:
-    """True if the job is scaled to no pods: it cannot finish."""
-    return "Master" not in job["spec"]["pytorchReplicaSpecs"] and not _desired(job)
+class OtherKindsMachine(EngineMachine):
+    kinds = (TENSORFLOW, TENSORFLOW, XGBOOST, PADDLE, JAX)
+    """TFJobs have most variants: with and without a chief, parameter servers, dynamic workers, success policies."""
 
 
-EngineMachine.TestCase.settings = settings(stateful_step_count=40, deadline=None)
+for machine in (EngineMachine, OtherKindsMachine):
+    machine.TestCase.settings = settings(stateful_step_count=40, deadline=None)
 test_job_survives_anything = EngineMachine.TestCase
+test_job_of_another_kind_survives_anything = OtherKindsMachine.TestCase

@@ -185,16 +185,16 @@ class World:
         if ports and int(ports) in self.foreign_ports:
             self._set_pod(name, {"phase": "Failed", "reason": "PortTaken"})
         else:
-            self._set_pod(name, _container_status("Running", {"running": {}}))
+            self._set_pod(name, self._container_status(name, "Running", {"running": {}}))
 
     def restart_container(self, name: str) -> None:
         restarts = self.restarts_of(name) + 1
-        self._set_pod(name, _container_status("Running", {"running": {}}, restarts))
+        self._set_pod(name, self._container_status(name, "Running", {"running": {}}, restarts))
 
     def end_pod(self, name: str, exit_code: int) -> None:
         phase = "Failed" if exit_code else "Succeeded"
         state = {"terminated": {"exitCode": exit_code, "finishedAt": format_time(self.now)}}
-        self._set_pod(name, _container_status(phase, state, self.restarts_of(name)))
+        self._set_pod(name, self._container_status(name, phase, state, self.restarts_of(name)))
 
     def evict_pod(self, name: str) -> None:
         self._set_pod(name, {"phase": "Failed", "reason": "Evicted"})
@@ -225,6 +225,10 @@ class World:
         return int(statuses[0].get("restartCount", 0))
 
     # Bookkeeping
+
+    def _container_status(self, pod: str, phase: str, state: Object, restarts: int = 0) -> Object:
+        container = self.pods[pod]["spec"]["containers"][0]["name"]
+        return {"phase": phase, "containerStatuses": [{"name": container, "restartCount": restarts, "state": state}]}
 
     def _set_pod(self, name: str, status: Object) -> None:
         self._put("pods", name, {**self.pods[name], "status": status})
@@ -267,7 +271,3 @@ def _is_of(obj: Object, job: str) -> bool:
 def _node(name: str, ready: str, since: datetime) -> Object:
     condition = {"type": "Ready", "status": ready, "lastTransitionTime": format_time(since)}
     return {"metadata": {"name": name}, "status": {"conditions": [condition]}}
-
-
-def _container_status(phase: str, state: Object, restarts: int = 0) -> Object:
-    return {"phase": phase, "containerStatuses": [{"name": "pytorch", "restartCount": restarts, "state": state}]}
