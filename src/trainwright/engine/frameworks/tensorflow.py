@@ -39,11 +39,11 @@ class TensorFlow(Framework):
         """All ranks: each starts a server for its peers."""
         if not _is_distributed(job):
             return {}
-        return {
-            Rank(role, index): declared_port(job, role)
-            for role, replica in job.replicas.items()
-            for index in range(replica.count)
-        }
+        listeners: dict[Rank, int] = {}
+        for role, replica in job.replicas.items():
+            port = declared_port(job, role)
+            listeners |= {Rank(role, index): port for index in range(replica.count)}
+        return listeners
 
     def peers(self, job: Job, rank: Rank) -> Iterable[Rank]:
         listeners = self.listeners(job)
