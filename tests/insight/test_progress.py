@@ -73,6 +73,10 @@ from trainwright.insight.progress import Progress, Reading, advance, planned_epo
             Reading(step=20, total=63, metrics={"loss": 2.1, "accuracy": 0.25}, rate=100.0),
         ),
         ("[3]\ttrain-rmse:0.10234\teval-rmse:0.2", Reading(step=3, metrics={"train-rmse": 0.10234, "eval-rmse": 0.2})),
+        (
+            "[20:18:24] [18]\ttrain-rmse:0.00208\teval-rmse:0.00208",
+            Reading(step=18, metrics={"train-rmse": 0.00208, "eval-rmse": 0.00208}),
+        ),
         ("[0]\ttest-ndcg@5-:0.5+0.01", Reading(step=0, metrics={"test-ndcg@5-": 0.5})),
         ("[10]\tvalid_0's binary_logloss: 0.61", Reading(step=10, metrics={"valid_0-binary_logloss": 0.61})),
     ],

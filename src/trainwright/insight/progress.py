@@ -108,10 +108,11 @@ _KERAS_BAR = re.compile(
 )
 """`12/100 ━━━━━━━━ 3s 20ms/step - loss: 0.3`, `12/100 [==>....] - ETA: 3s - loss: 0.3`, `100/100 - 3s - loss: 0.3`."""
 _BOOSTED = re.compile(
-    rf"\[(?P<step>{_COUNT})\](?P<metrics>"
+    rf"(?:\[[0-9:]{{8}}\] )?\[(?P<step>{_COUNT})\](?P<metrics>"
     rf"(?:\s{{1,9}}[\w.]{{1,60}}(?:-|'s )[\w@.-]{{1,60}}:\s?{_NUMBER}(?:\s?\+\s?{_NUMBER})?){{1,20}})\s{{0,9}}$"
 )
-"""A boosting round: XGBoost's `[3] train-rmse:0.1 eval-rmse:0.2`, LightGBM's `[3] valid_0's l2: 0.1`."""
+"""A boosting round: XGBoost's `[3] train-rmse:0.1`, with the time in front if it is distributed, and LightGBM's
+`[3] valid_0's l2: 0.1`."""
 _BOOSTING_METRIC = re.compile(rf"(?P<data>[\w.]{{1,60}})(?:-|'s )(?P<name>[\w@.-]{{1,60}}):\s?(?P<value>{_NUMBER})")
 _RATE = re.compile(rf"(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it|s/step|ms/step|us/step)")
 _EPOCH = re.compile(
