@@ -83,16 +83,30 @@ def test_item_64_missing_and_surplus_pods_as_planned(row: Slots) -> None:
 
 
 @pytest.mark.apiserver
-async def test_item_64_missing_and_surplus_pods(harness: JobHarness) -> None:
-    """Names are `<job>-<role>-<index>`. A pod beyond the last index is deleted, also one that a user has created."""
-    job = await harness.submit(JobBuilder("scaled").master().workers(3))
+@pytest.mark.parametrize("name", ["PyTorchJob", "PaddleJob", "JAXJob"])
+async def test_item_64_missing_and_surplus_pods(harness: JobHarness, name: str) -> None:
+    """Names are `<job>-<role>-<index>`. A pod beyond the last index is deleted, also one that a user has created. These
+    are the kinds with a scale subresource."""
+    kind = KINDS[name]
+    harness = harness.of(kind)
+    masters = [] if kind.roles[0].name == "Worker" else ["scaled-master-0"]
+    job = await harness.submit(pair("scaled", kind).workers(3))
     await harness.wait_until_running("scaled")
     for count in (4, 2, 0, 3):
         await harness.client.patch(
-            PYTORCH.resource, "scaled", {"spec": {"replicas": count}}, namespace=harness.namespace, subresource="scale"
+            kind.resource, "scaled", {"spec": {"replicas": count}}, namespace=harness.namespace, subresource="scale"
         )
         workers = [f"scaled-worker-{index}" for index in range(count)]
-        await harness.wait_for_children("scaled", ["scaled-master-0", *workers])
+        await harness.wait_for_children("scaled", [*masters, *workers])
+    selector = (
+        f"training.kubeflow.org/job-name=scaled,training.kubeflow.org/operator-name={name.lower()}-controller,"
+        "training.kubeflow.org/replica-type=worker"
+    )
+    scale = await eventually(
+        lambda: harness.client.get(kind.resource, "scaled", namespace=harness.namespace, subresource="scale"),
+        lambda seen: seen["status"]["replicas"] == 3,
+    )
+    assert scale["status"]["selector"] == selector
 
     beyond = {
         "metadata": {
@@ -102,11 +116,11 @@ async def test_item_64_missing_and_surplus_pods(harness: JobHarness) -> None:
             "ownerReferences": [owner_reference(job)],
         }
     }
-    await harness.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **beyond, **template()})
+    await harness.client.create(PODS, {"apiVersion": "v1", "kind": "Pod", **beyond, **template(name=kind.container)})
     ports = {"clusterIP": "None", "ports": [{"port": 1}]}
     await harness.client.create(SERVICES, {"apiVersion": "v1", "kind": "Service", **beyond, "spec": ports})
     await harness.wait_for_events("scaled", ("Normal", "SuccessfulDeletePod", "Deleted pod: scaled-worker-4"))
-    await harness.wait_for_children("scaled", ["scaled-master-0", *workers])
+    await harness.wait_for_children("scaled", [*masters, *workers])
 
 
 @pytest.mark.apiserver

@@ -91,6 +91,12 @@ async def test_items_04_10_49_53_56_suspend_and_resume(cluster: ClusterHarness, 
         ("Normal", f"{kind}Resumed", f"{kind} job is resumed."),
     )
 
+    for pod in reversed(pods):
+        await jobs.end(pod, exit_code=0)
+    finished = await jobs.wait_for_end("job", "Succeeded")
+    counts = {role: status["succeeded"] for role, status in finished["status"]["replicaStatuses"].items()}
+    assert counts == SHAPES[kind].roles
+
 
 @pytest.mark.apiserver
 @EVERY_KIND

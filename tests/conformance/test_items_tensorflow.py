@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.engine.planning import child, decide
-from tests.support.harness.cluster_harness import ClusterHarness
+from tests.support.harness.cluster_harness import ClusterHarness, RealClusterHarness
 from tests.support.harness.job_harness import JobHarness, environment, owner_reference
-from tests.support.harness.running_operator import running_operator
+from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects import upstream
 from tests.support.objects.jobs import JobBuilder, PodBuilder, template
 from tests.support.objects.tfjob_states import NORMAL_PATH, STATUS, WORKER_0, TFJobState
@@ -21,7 +21,7 @@ from trainwright.api.kinds.tensorflow import TENSORFLOW
 from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
-from trainwright.objects.resources import PODS, SERVICES
+from trainwright.objects.resources import EVENTS, PODS, SERVICES
 from trainwright.objects.times import format_time
 
 pytestmark = pytest.mark.timeout(90)
@@ -143,6 +143,29 @@ async def assert_conditions(harness: JobHarness, name: str, row: TFJobState) -> 
     finished = {"Succeeded", "Failed"} & shown.keys()
     assert not (finished and shown.get("Running") == "True"), row.about
     assert len(finished) <= 1, row.about
+
+
+@pytest.mark.apiserver
+async def test_item_27_a_job_continues_without_dynamic_workers_that_failed(harness: RealClusterHarness) -> None:
+    """The exit code is recorded once, although the pod stays and the job is reconciled again."""
+    jobs = harness.of(TENSORFLOW)
+    builder = JobBuilder("job", kind=TENSORFLOW).workers(3).replica("PS").spec(enableDynamicWorker=True)
+    await jobs.submit(builder)
+    await jobs.wait_until_running("job")
+    for index, code in ((2, 3), (1, 4)):
+        await jobs.end(f"job-worker-{index}", exit_code=code)
+        exited = ("Normal", "ExitedWithCode", f"Pod: {jobs.namespace}.job-worker-{index} exited with code {code}")
+        await jobs.wait_for_events("job", exited)
+    await jobs.wait_for_counts("job", "Worker", active=1, failed=2)
+    await jobs.settle()
+    assert (await jobs.conditions("job"))[-1] == upstream.workers_running("job", jobs.namespace, kind="TFJob")
+
+    await jobs.end("job-worker-0", exit_code=0)
+    await jobs.wait_for_end("job", "Succeeded")
+    await settled(jobs.operator)
+    found = (await jobs.client.list(EVENTS, namespace=jobs.namespace, field_selector="reason=ExitedWithCode")).items
+    counts = {event["message"][-1]: event["count"] for event in found if "job-worker" in event["message"]}
+    assert counts == {"3": 1, "4": 1, "0": 1}
 
 
 # 14 to 16: what is left of a job's four workers and two parameter servers
