@@ -105,14 +105,19 @@ def test_names_of_missing_peers_are_found_in_the_environment() -> None:
     variables = {
         "MASTER_ADDR": "job-master-0",
         "PET_RDZV_ENDPOINT": "job-worker-0:23456",
+        "PADDLE_MASTER": "job-worker-1:36543",
+        "WORKER_ADDRS": "job-worker-0,job-worker-2",
         "TF_CONFIG": '["job-ps-0.default.svc:2222"]',
         "MODE": "train",
         "DB_HOST": "db.example.com",
         "OTHER_ADDR": "127.64.0.1",
         "LOCAL_ADDR": "localhost",
         "HOSTNAME": "me",
+        "IS_MASTER": "yes",
     }
     assert unresolved_names(variables, "default", {"job-worker-0": "127.64.0.2"}) == {
         "job-master-0",
         "job-ps-0.default.svc",
+        "job-worker-1",
+        "job-worker-2",
     }

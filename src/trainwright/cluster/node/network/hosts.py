@@ -14,7 +14,10 @@ from trainwright.objects import Object
 _NETWORK = ipaddress.ip_network("127.64.0.0/10")
 _LOCALHOST_LINES = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
-_ADDRESS_VARIABLE = re.compile(r"(^|_)(ADDR|ADDRESS|HOST|ENDPOINT)$")
+_ADDRESS_VARIABLE = re.compile(r"(^|_)(ADDRS?|ADDRESS(ES)?|HOSTS?|ENDPOINTS?)$")
+_MASTER_VARIABLE = re.compile(r"(^|_)MASTER$")
+"""PADDLE_MASTER is an address with a port; without a port the value could be any word."""
+_SHORT_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +128,16 @@ def unresolved_names(variables: Mapping[str, str], namespace: str, by_name: Mapp
             name = match[0]
             if name.endswith((f".{namespace}.svc", ".svc.cluster.local")):
                 found.add(name)
-        if _ADDRESS_VARIABLE.search(variable):
-            host = value.partition("://")[2] or value
-            host = host.partition(":")[0].partition("/")[0]
-            if re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", host) and host != "localhost":
-                found.add(host)
+        if _ADDRESS_VARIABLE.search(variable) or (_MASTER_VARIABLE.search(variable) and ":" in value):
+            hosts = (_host(address) for address in value.split(","))
+            found.update(host for host in hosts if _SHORT_NAME.fullmatch(host) and host != "localhost")
     return found - by_name.keys()
+
+
+def _host(address: str) -> str:
+    """The host of `HOST`, `HOST:PORT` or a URL."""
+    after_scheme = address.partition("://")[2] or address
+    return after_scheme.partition(":")[0].partition("/")[0]
 
 
 def _qualified(name: str, namespace: str, from_namespace: str) -> list[str]:
