@@ -20,7 +20,8 @@ run: ## Run the digits example on the embedded cluster (SANDBOX=plain for the we
 test: setup kubernetes ## Run all tests, also those on a real kube-apiserver (ARGS=... for pytest)
 	@.venv/bin/pytest $(ARGS)
 
-test-all: setup kubernetes ## Run all tests with forty times as many generated examples, and all kills, pauses and outages
+test-all: kubernetes ## Run all tests with forty times as many generated examples, all kills, pauses and outages, and all frameworks
+	@tools/setup dev torch tensorflow jax xgboost paddle
 	@HYPOTHESIS_PROFILE=all .venv/bin/pytest --timeout 600 $(ARGS)
 
 coverage: setup ## Fail unless the tests cover every branch of api and engine
@@ -49,4 +50,4 @@ kubernetes: ## Build the real kube-apiserver, etcd, kubectl, Helm and Go trainin
 	@tools/build-peers >/dev/null
 
 setup:
-	@tools/setup dev torch
+	@tools/setup dev torch tensorflow

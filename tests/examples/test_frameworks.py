@@ -1,0 +1,104 @@
+"""The examples of all frameworks but PyTorch: real programs, distributed by the environment that the operator sets."""
+
+import os
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.cluster.embedded_cluster import up_command
+from tests.support.commands.trainwright import trainwright
+from trainwright.api.job import read_job
+from trainwright.cli.manifests.reader import read_manifests
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FRAMEWORKS = {
+    "tensorflow-workers": "tensorflow",
+    "tensorflow-parameter-server": "tensorflow",
+    "jax": "jax",
+    "xgboost": "xgboost",
+    "paddle": "paddle",
+}
+"""The package that each example needs."""
+EQUAL_RESULTS = ["tensorflow-workers", "jax", "xgboost", "paddle"]
+"""Examples in which every process prints the result of the same model."""
+SECONDS = 540
+"""Machines that run other things too need many times the usual time."""
+
+only_in_test_all = pytest.mark.skipif(
+    os.environ.get("HYPOTHESIS_PROFILE") != "all", reason="make test-all installs this framework"
+)
+
+
+def trained(example: str, *values: object) -> Any:
+    """A parameter for the example with the marks of its framework."""
+    framework = FRAMEWORKS[example]
+    marks = [getattr(pytest.mark, framework)]
+    if framework != "tensorflow":
+        marks.append(only_in_test_all)
+    if framework == "paddle" and find_spec("paddle") is None:
+        marks.append(
+            pytest.mark.skip(reason="PaddlePaddle cannot be installed on this machine, see tools/setup paddle")
+        )
+    return pytest.param(example, *values, marks=marks, id="-".join([example, *map(str, values)]))
+
+
+@pytest.mark.parametrize("example", FRAMEWORKS)
+def test_the_manifest_is_valid_for_any_cluster(example: str) -> None:
+    [document] = read_manifests([str(EXAMPLES / example)])
+    job = read_job(document.object)
+    assert job.total_replicas >= 2
+    assert {replica.restart_policy for replica in job.replicas.values()} == {"OnFailure"}
+    image = yaml.safe_dump(document.object).split("image: ")[1].split()[0]
+    assert f"docker build -t {image} ." in (EXAMPLES / example / "README.md").read_text()
+
+
+@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.parametrize(
+    ("example", "sandbox"),
+    [
+        *(trained(example, "overlay") for example in EQUAL_RESULTS),
+        *(trained(example, "plain") for example in EQUAL_RESULTS if FRAMEWORKS[example] != "tensorflow"),
+    ],
+)
+def test_two_processes_train_the_same_model(example: str, sandbox: str, tmp_path: Path) -> None:
+    output = run_example(example, tmp_path, sandbox)
+
+    results = re.findall(r"^\[\S+ *\] \w+ (\d) of (\d): test loss=(\S+) accuracy=(\S+)$", output, re.MULTILINE)
+    assert sorted(result[:2] for result in results) == [("0", "2"), ("1", "2")], output
+    [(_, accuracy)] = {result[2:] for result in results}  # the same loss and accuracy in both processes
+    assert float(accuracy) > 0.93
+    losses = [float(loss) for loss in re.findall(r"\[\d+/\d+\] loss=(\S+)$", output, re.MULTILINE)]
+    assert len(losses) >= 20
+    assert losses[-1] < losses[0] / 4
+    assert re.search(rf"succeeded in .*: accuracy={accuracy} loss=", output), output
+
+
+@pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.parametrize("example", [trained("tensorflow-parameter-server")])
+def test_workers_train_the_weights_of_the_parameter_server(example: str, tmp_path: Path) -> None:
+    output = run_example(example, tmp_path, "overlay")
+
+    assert "[chief-0]  Chief with 2 workers and 1 parameter servers: ParameterServerStrategy\n" in output
+    assert "[chief-0]  The weights are on ['/job:ps/replica:0/task:0/device:CPU:0']\n" in output
+    steps = dict(re.findall(r"Worker (\d) computed (\d+) steps$", output, re.MULTILINE))
+    assert steps.keys() == {"0", "1"}
+    assert sum(map(int, steps.values())) == 8 * 30
+    losses = [float(loss) for loss in re.findall(r"Epoch \d/8 loss=(\S+)$", output, re.MULTILINE)]
+    assert len(losses) == 8
+    assert losses[-1] < losses[0] / 4
+    [accuracy] = re.findall(r"succeeded in .*: accuracy=(\S+)", output)
+    assert float(accuracy) > 0.93
+
+
+def run_example(example: str, directory: Path, sandbox: str) -> str:
+    """The output of `trainwright run` for the example; the job must succeed."""
+    with up_command(directory, "--sandbox", sandbox) as up:
+        data = ["--data-dir", str(up.data.path)]
+        answer = trainwright("run", *data, str(EXAMPLES / example), environment=up.environment, seconds=SECONDS)
+        trainwright("down", *data, environment=up.environment)
+    assert answer.code == 0, answer.all
+    return answer.out
