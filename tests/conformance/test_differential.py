@@ -29,7 +29,7 @@ from tests.support.differential.lockstep import Side, run_in_lockstep
 from tests.support.differential.snapshots import Snapshot
 from tests.support.differential.themes import gang_themes_of, themes_of
 from tests.support.harness.running_operator import running_operator
-from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import Settings
 from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
@@ -140,10 +140,11 @@ def test_a_larger_number_of_cases_begins_with_the_same_ones(kind: Kind) -> None:
     assert generated_cases(kind, 12, seed=SEED + 1, themes=themes) != cases
 
 
-JOB: Object = {"spec": {"pytorchReplicaSpecs": {}}, "status": {}}
+JOB: Object = {"spec": {kind.replicas_field: {} for kind in KINDS.values()}, "status": {}}
 EMPTY = Snapshot(job=JOB, pods={}, services={}, companions={}, events=[], event_count=0)
 
 
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(
     "ours",
     [
@@ -156,7 +157,7 @@ EMPTY = Snapshot(job=JOB, pods={}, services={}, companions={}, events=[], event_
     ],
     ids=["conditions", "job", "pods", "services", "companions", "events"],
 )
-def test_a_difference_that_no_row_covers_is_unexplained(ours: Snapshot) -> None:
+def test_a_difference_that_no_row_covers_is_unexplained(kind: Kind, ours: Snapshot) -> None:
     report = DifferenceReport(DIVERGENCES, EXPLANATIONS)
-    report.compare(0, Comparison(generated_cases(PYTORCH, 1, seed=SEED, themes=themes_of(PYTORCH))[0], EMPTY, ours))
+    report.compare(0, Comparison(generated_cases(kind, 1, seed=SEED, themes=themes_of(kind))[0], EMPTY, ours))
     assert len(report.unexplained) == 1

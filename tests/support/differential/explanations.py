@@ -170,6 +170,9 @@ DIVERGENCES = (
         lambda of: of.case.kind.name == "JAXJob" and of.go.pods and is_managed_elsewhere(of.case.manifest),
     ),
     Divergence(
+        "Any key of `tfReplicaSpecs` is a role", lambda of: of.case.kind.name == "TFJob" and "Banana" in of.case.roles
+    ),
+    Divergence(
         "A job whose deciding role has 0 replicas is Succeeded at once",
         lambda of: of.succeeded(of.go) and not of.ours.pods and _has_no_replicas(of.case),
     ),
@@ -231,6 +234,10 @@ DIVERGENCES = (
     Divergence(
         "Removing a role from a live job leaves its pods, services and replica status",
         lambda of: of.ours.job and of.go.counted_roles - of.ours.job["spec"][of.case.kind.replicas_field].keys(),
+    ),
+    Divergence(
+        "An invalid job that the webhook did not see gets no status",
+        lambda of: of.failed(of.ours, "failed validation") and not of.go.status.get("startTime"),
     ),
 )
 """Checked before the explanations, in this order."""
@@ -333,7 +340,7 @@ EXPLANATIONS = (
         lambda found, of: (
             of.case.kind.name == "XGBoostJob"
             and found.path == "job.status.conditions"
-            and [one for one in found.go if one[0] != "Running"] == found.ours
+            and [one for one in found.go or () if one[0] != "Running"] == found.ours
             and of.succeeded(of.ours)
         ),
     ),

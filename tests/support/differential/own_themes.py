@@ -210,6 +210,12 @@ def _own_port_of_each_role(case: CaseBuilder) -> None:
     case.succeed()
 
 
+def _unknown_role(case: CaseBuilder) -> None:
+    case.workers(1)
+    case.replicas("Banana", 1)
+    case.then(Start())
+
+
 def _workers_with_servers(case: CaseBuilder) -> None:
     case.workers(2)
     if case.dice.random() < 0.7:
@@ -223,6 +229,10 @@ def _master_alone(case: CaseBuilder) -> None:
     case.leader()
     case.then(Start())
     case.succeed()
+
+
+def _no_master(case: CaseBuilder) -> None:
+    case.replicas("Worker", 2)
 
 
 def _worker_restarted_by_its_policy(case: CaseBuilder) -> None:
@@ -331,12 +341,14 @@ OWN_THEMES: Mapping[str, Themes] = {
         "nobody decides": _nobody_decides,
         "servers in another letter case": _servers_in_another_letter_case,
         "own port of each role": _own_port_of_each_role,
+        "unknown role": _unknown_role,
     },
     "XGBoostJob": {
         "master alone": _master_alone,
         "worker restarted by its policy": _worker_restarted_by_its_policy,
         "master restarted by its exit code": _master_restarted_by_its_exit_code,
         "own port of the workers": _own_port_of_the_workers,
+        "no master": _no_master,
     },
     "PaddleJob": {
         "several masters": _several_masters,
