@@ -1,7 +1,7 @@
 """A real Kubernetes control plane on loopback: etcd, kube-apiserver and the controllers that a job's life needs.
 
-Garbage collection, namespaces and service accounts are those of the real controller-manager; there is no node, see
-`tests.support.cluster.fake_kubelet`. Binaries come from `make kubernetes`.
+Garbage collection, namespaces, service accounts and aggregated roles are those of the real controller-manager; there is
+no node, see `tests.support.cluster.fake_kubelet`. Binaries come from `make kubernetes`.
 """
 
 import ctypes
@@ -29,6 +29,12 @@ from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 ROOT = Path(__file__).parents[3]
 START_SECONDS = 60
 _ADMIN = "admin"
+_CONTROLLERS = (
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+    "clusterrole-aggregation-controller",
+)
 
 
 @dataclass(frozen=True)
@@ -211,7 +217,7 @@ def _controller_manager_flags(directory: Path, kubeconfig: Path) -> list[str]:
     return [
         f"--kubeconfig={kubeconfig}",
         f"--service-account-private-key-file={directory / 'pki' / 'sa.key'}",
-        "--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller",
+        f"--controllers={','.join(_CONTROLLERS)}",
         "--secure-port=0",
         "--leader-elect=false",
     ]
