@@ -188,12 +188,23 @@ async def test_a_missing_permission_is_a_reason_not_to_be_ready(
     process = Process(replace(control_plane, config=config), real_namespace)
     async with running(process):
         # The jobs are a reason too until they are listed.
-        status, text = await eventually(
-            process.readiness, lambda seen: "pods: pods is forbidden" in seen[1] and "jobs" not in seen[1]
+        await eventually(
+            process.readiness,
+            lambda seen: "pods: pods is forbidden" in check(seen, "caches") and "jobs" not in check(seen, "caches"),
         )
-    assert status == 500
-    (caches,) = (line for line in text.splitlines() if line.startswith("[-]caches"))
-    assert 'cannot list resource "pods"' in caches
+        seen = await eventually(process.readiness, lambda seen: "not allowed" in check(seen, "permissions"))
+    assert seen[0] == 500
+    assert 'cannot list resource "pods"' in check(seen, "caches")
+    permissions = check(seen, "permissions")
+    assert permissions.startswith("[+]permissions ok: ")
+    assert f"not allowed to create pods in namespace {real_namespace}, which is needed to create, adopt" in permissions
+    assert f"not allowed to update pytorchjobs.kubeflow.org/status in namespace {real_namespace}" in permissions
+    assert "not allowed to list pytorchjobs" not in permissions
+
+
+def check(readiness: tuple[int, str], name: str) -> str:
+    """The line of one check; empty if the process does not answer yet."""
+    return next((line for line in readiness[1].splitlines() if line[3:].startswith(name)), "")
 
 
 async def test_a_webhook_port_in_use_ends_the_process(

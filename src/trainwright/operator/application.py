@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
@@ -15,6 +15,16 @@ from trainwright.kube.client.rate_limiter import RateLimiter
 from trainwright.kube.client.requests import Request
 from trainwright.operator.operator import Operator
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
+from trainwright.operator.rbac import (
+    AUTOSCALING,
+    CRD_INSTALLATION,
+    GANG_SCHEDULING,
+    LEADER_ELECTION,
+    SERVICE_ADOPTION,
+    WEBHOOK_SECRET,
+    Rule,
+    job_rules,
+)
 from trainwright.operator.reconcile.status_writer import explain_pruned_status
 from trainwright.operator.serving.health import Check, CheckResult, health_handler
 from trainwright.operator.serving.http_server import Address, Handler, read_address, route, serving
@@ -27,6 +37,7 @@ from trainwright.operator.serving.webhook_registration import (
 from trainwright.operator.serving.webhooks import webhook_handlers
 from trainwright.operator.setup.capabilities import Capabilities
 from trainwright.operator.setup.leadership import Leadership
+from trainwright.operator.setup.permissions import missing_permissions
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +66,7 @@ class Application:
         self._operator: Operator | None = None
         self._leadership: Leadership | None = None
         self._webhooks: WebhookRegistration | None = None
+        self._missing_permissions: list[str] = []
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
@@ -96,14 +108,14 @@ class Application:
             client = await stack.enter_async_context(self._client(limit=self._limit(), gate=gate))
             self._operator = self._new_operator(client, capabilities)
             try:
-                await self._run(self._operator, stop)
+                await self._run(self._operator, self._review_permissions(separate), stop)
             except BaseExceptionGroup as several:
                 raise _user_error(several) or several from None
 
-    async def _run(self, operator: Operator, stop: asyncio.Event) -> None:
+    async def _run(self, operator: Operator, review: Coroutine[None, None, None], stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as working, asyncio.TaskGroup() as group:
             operating = working.create_task(operator.run())
-            others = [group.create_task(self._log_when_ready(operator))]
+            others = [group.create_task(self._log_when_ready(operator)), group.create_task(review)]
             if self._webhooks is not None:
                 others.append(group.create_task(self._webhooks.run()))
             if self._leadership is not None:
@@ -133,8 +145,39 @@ class Application:
         scope = f"namespace {self._options.namespace}" if self._options.namespace else "all namespaces"
         log.info("reconciling %s in %s of %s", ", ".join(self._kinds), scope, self._config.server)
 
+    async def _review_permissions(self, client: Client) -> None:
+        """Names every missing permission at start, not only when a job needs it."""
+        options, settings = self._options, self._options.settings
+        features = {
+            SERVICE_ADOPTION: True,
+            AUTOSCALING: settings.autoscaling,
+            LEADER_ELECTION: options.leader_election is not None,
+            WEBHOOK_SECRET: options.webhooks is not None,
+            CRD_INSTALLATION: options.install_crds,
+        }
+        rules = [
+            *job_rules(self._kinds.values()),
+            *(rule for one, used in features.items() if used for rule in one.rules),
+        ]
+        if settings.gang is not None:
+            rules += [rule for rule in GANG_SCHEDULING.rules if rule.resource == settings.gang.resource]
+        lease_namespace = options.leader_election.namespace if options.leader_election else None
+
+        def namespace_of(rule: Rule) -> str | None:
+            if rule.own_namespace:
+                return (lease_namespace if rule in LEADER_ELECTION.rules else None) or own_namespace(self._config)
+            return options.namespace if rule.resource.namespaced else None
+
+        self._missing_permissions = await missing_permissions(client, rules, namespace_of)
+        for line in self._missing_permissions:
+            log.warning("%s", line)
+
     def _readiness(self) -> dict[str, Check]:
-        checks: dict[str, Check] = {"caches": self._check_caches, "status-fields": self._check_status_fields}
+        checks: dict[str, Check] = {
+            "caches": self._check_caches,
+            "permissions": lambda: CheckResult(detail="; ".join(self._missing_permissions)),
+            "status-fields": self._check_status_fields,
+        }
         if self._options.leader_election is not None:
             checks["leader-election"] = self._check_leader_election
         if self._options.webhooks is not None:

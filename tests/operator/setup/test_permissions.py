@@ -7,7 +7,8 @@ from tests.support.cluster.service_accounts import account, rule
 from tests.support.servers.scripted_server import answer, scripted_server
 from trainwright.kube.client.async_client import Client
 from trainwright.objects.resources import NODES, PODS
-from trainwright.operator.setup.permissions import is_allowed, is_watch_allowed
+from trainwright.operator.rbac import Rule
+from trainwright.operator.setup.permissions import is_allowed, is_watch_allowed, missing_permissions
 
 
 @pytest.mark.apiserver
@@ -22,6 +23,25 @@ async def test_the_review_is_about_the_clients_own_account(client: Client, real_
         assert await is_watch_allowed(reader, PODS)
         assert await is_allowed(reader, "list", NODES)
         assert not await is_watch_allowed(reader, NODES)
+
+
+@pytest.mark.apiserver
+async def test_every_missing_verb_is_named_with_its_reason(client: Client, real_namespace: str) -> None:
+    config = await account(client, real_namespace, "reader", [], own_rules=[rule("", "pods", "list")])
+    rules = [
+        Rule(PODS, ("list", "watch"), "cache pods"),
+        Rule(PODS, ("create",), "grant it", "exec"),
+        Rule(NODES, ("list",), "detect lost nodes"),
+    ]
+    async with Client(config) as reader:
+        lines = await missing_permissions(reader, rules, lambda one: real_namespace if one.resource == PODS else None)
+
+    advice = "add it to the operator's role"
+    assert lines == [
+        f"not allowed to watch pods in namespace {real_namespace}, which is needed to cache pods; {advice}",
+        f"not allowed to create pods/exec in namespace {real_namespace}, which is needed to grant it; {advice}",
+        f"not allowed to list nodes, which is needed to detect lost nodes; {advice}",
+    ]
 
 
 async def test_on_the_embedded_cluster_everything_is_allowed() -> None:
