@@ -1,0 +1,245 @@
+"""The operator as the chart starts it: with exactly the rendered arguments and the rendered service account's token, on
+a real API server that calls its webhooks."""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.chaos.operator_process import THOROUGH
+from tests.support.cluster.controlplane import ControlPlane, Daemon, free_ports
+from tests.support.cluster.fake_kubelet import running_kubelet
+from tests.support.commands.helm import CHART, Helm, Key
+from tests.support.commands.real_kubectl import RealKubectl
+from tests.support.objects.jobs import JobBuilder
+from tests.support.waiting import eventually
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError
+from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
+from trainwright.objects import Object
+from trainwright.objects.resources import PODS
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
+
+TENSORFLOW = KINDS["TFJob"]
+
+
+@dataclass
+class Installation:
+    """A release of the chart whose Deployment a test runs as a process: there is no node."""
+
+    helm: Helm
+    kubectl: RealKubectl
+    plane: ControlPlane
+    namespace: str
+    directory: Path
+    values: Object
+    health: int
+
+    @property
+    def release(self) -> str:
+        return f"release-{self.namespace}"
+
+    def install(self) -> None:
+        values = self.directory / "values.yaml"
+        values.write_text(json.dumps(self.values))
+        self.helm("install", self.release, CHART, "--namespace", self.namespace, "--values", values)
+        if self.values["webhook"]["enabled"]:
+            self._lead_to_this_machine()
+
+    def _lead_to_this_machine(self) -> None:
+        """There is no network of pods: the name of the Service leads to this machine and to the port of the process."""
+        external = {
+            "spec": {"type": "ExternalName", "externalName": "localhost", "clusterIP": None, "clusterIPs": None}
+        }
+        self.kubectl("-n", self.namespace, "patch", "service", "operator", "-p", json.dumps(external))
+        port = self.values["webhook"]["port"]
+        paths = (f"/webhooks/{number}/clientConfig/service/port" for number in range(len(KINDS)))
+        patch = [{"op": "replace", "path": path, "value": port} for path in paths]
+        self.kubectl("patch", "validatingwebhookconfiguration", self.release, "--type=json", "-p", json.dumps(patch))
+
+    def process(self) -> Daemon:
+        """Where nothing can be written: the container has a read-only root and no volume."""
+        container = self.kubectl.get("-n", self.namespace, "deployment", "operator")["spec"]["template"]["spec"]
+        token = self.kubectl("-n", self.namespace, "create", "token", container["serviceAccountName"]).strip()
+        kubeconfig, config = self.directory / "kubeconfig", self.plane.config
+        assert config.ca_data
+        merge_into_kubeconfig(kubeconfig, name="pod", server=config.server, ca_data=config.ca_data, token=token)
+        env = {
+            "PATH": os.environ["PATH"],
+            "KUBECONFIG": str(kubeconfig),
+            "MY_POD_NAMESPACE": self.namespace,
+            **dict.fromkeys(("HOME", "TMPDIR"), "/nonexistent"),
+        }
+        command = (sys.executable, "-m", *container["containers"][0]["command"])
+        args = container["containers"][0]["args"]
+        return Daemon(*command, *args, log=self.directory / "operator.log", env=env)
+
+    @property
+    def log(self) -> str:
+        return (self.directory / "operator.log").read_text()
+
+    async def readiness(self) -> str:
+        return await asyncio.to_thread(self._readiness)
+
+    def _readiness(self) -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/readyz?verbose", timeout=10) as page:
+                return str(page.read().decode())
+        except urllib.error.HTTPError as not_yet:
+            return not_yet.read().decode()
+        except OSError as error:
+            return str(error)
+
+
+@pytest.fixture
+def installation(
+    control_plane: ControlPlane, real_namespace: str, tmp_path: Path, kubectl: RealKubectl
+) -> Iterator[Installation]:
+    metrics, health, webhook = free_ports(3)
+    values: Object = {
+        "fullnameOverride": "operator",
+        "namespace": {"create": False, "name": real_namespace},
+        "crds": {"enabled": False},
+        "aggregatedRoles": {"create": False},
+        "metrics": {"port": metrics},
+        "healthProbe": {"port": health},
+        "webhook": {"enabled": True, "port": webhook, "configurationName": f"release-{real_namespace}"},
+    }
+    helm = Helm(tmp_path, control_plane.kubeconfig)
+    one = Installation(helm, kubectl, control_plane, real_namespace, tmp_path, values, health)
+    yield one
+    helm.run("uninstall", one.release, "--namespace", real_namespace)
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane) -> RealKubectl:
+    return RealKubectl(control_plane)
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
+    async with Client(control_plane.config) as client:
+        yield client
+
+
+@pytest.mark.parametrize("scope", ["cluster", "namespace"])
+async def test_jobs_succeed_and_webhooks_answer(
+    client: Client, installation: Installation, scope: str, kubectl: RealKubectl
+) -> None:
+    namespace = installation.namespace
+    if scope == "namespace":
+        installation.values["scope"] = {"namespace": namespace}
+    installation.install()
+
+    async with ready(installation), running_kubelet(client, namespace) as kubelet:
+        for kind, pods in ((PYTORCH, ["job-master-0", "job-worker-0"]), (TENSORFLOW, ["job-worker-0"])):
+            job = JobBuilder("job", kind=kind, namespace=namespace).replica("Worker")
+            await client.create(kind.resource, (job.master() if kind is PYTORCH else job).manifest())
+            await eventually(lambda: conditions(client, namespace, kind), lambda seen: "Running" in seen)  # noqa: B023
+            for pod in pods:
+                await kubelet.finish(pod)
+            await eventually(lambda: conditions(client, namespace, kind), lambda seen: "Succeeded" in seen)  # noqa: B023
+            await client.delete(kind.resource, "job", namespace=namespace)
+            await eventually(lambda: pod_names(client, namespace), lambda seen: not seen)
+
+        wrong = JobBuilder("wrong", namespace=namespace).replica("Manager")
+        with pytest.raises(ApiError, match=r'admission webhook "validator.pytorchjob.training-operator.kubeflow.org"'):
+            await client.create(PYTORCH.resource, wrong.manifest())
+        if scope == "namespace":
+            elsewhere = wrong.metadata(namespace="default")
+            await client.create(PYTORCH.resource, elsewhere.manifest())
+            await client.delete(PYTORCH.resource, "wrong", namespace="default")
+
+    assert "forbidden" not in installation.log
+    assert "not allowed" not in installation.log
+
+
+def permissions(rendered: dict[Key, Object]) -> list[tuple[Key, int, str]]:
+    """The roles of the operator, the number of the rule in it, and each verb."""
+    return [
+        (key, number, verb)
+        for key, role in rendered.items()
+        if key[0] in {"Role", "ClusterRole"}
+        for number, rule in enumerate(role["rules"])
+        for verb in rule["verbs"]
+    ]
+
+
+SAMPLE = 5
+
+
+@pytest.mark.timeout(600)
+async def test_every_permission_that_is_taken_away_is_named(
+    helm: Helm, kubectl: RealKubectl, installation: Installation
+) -> None:
+    """A sample with a seed; all permissions under `make test-all`."""
+    installation.values["leaderElection"] = {"enabled": True}
+    rendered = helm.render("--values", written(installation))
+    every = permissions(rendered)
+    installation.install()
+    for key, number, verb in every if THOROUGH else random.Random(4).sample(every, SAMPLE):
+        role = rendered[key]
+        rules = [dict(rule) for rule in role["rules"]]
+        rules[number] = {**rules[number], "verbs": [one for one in rules[number]["verbs"] if one != verb]}
+        place = ["-n", key[1]] if key[1] else []
+        if not rules[number]["verbs"]:
+            del rules[number]
+        patched = json.dumps({"rules": rules})
+        kubectl(*place, "patch", key[0], key[2], "--type=merge", "-p", patched)
+        (resource,) = role["rules"][number]["resources"]
+        plural, _, subresource = resource.partition("/")
+        (group,) = role["rules"][number]["apiGroups"]
+        named = (f"{plural}.{group}" if group else plural) + (f"/{subresource}" if subresource else "")
+
+        (installation.directory / "operator.log").unlink(missing_ok=True)
+        process = installation.process()
+        try:
+            await eventually(
+                lambda: asyncio.to_thread(lambda: installation.log),
+                lambda log: names(log, verb, named),  # noqa: B023 (awaited at once)
+            )
+        finally:
+            process.close()
+        kubectl(*place, "patch", key[0], key[2], "--type=merge", "-p", json.dumps({"rules": role["rules"]}))
+
+
+def names(log: str, verb: str, resource: str) -> bool:
+    """The operator's own words, or those of the API server, which quotes the resource without its group."""
+    plain = resource.split(".", maxsplit=1)[0]
+    return f"not allowed to {verb} {resource}" in log or (f'cannot {verb} resource "{plain}' in log)
+
+
+def written(installation: Installation) -> Path:
+    path = installation.directory / "values.yaml"
+    path.write_text(json.dumps(installation.values))
+    return path
+
+
+@asynccontextmanager
+async def ready(installation: Installation) -> AsyncIterator[None]:
+    process = installation.process()
+    try:
+        await eventually(installation.readiness, lambda text: "webhook ok: serving" in text and "passed" in text)
+        yield
+    finally:
+        process.close()
+
+
+async def conditions(client: Client, namespace: str, kind: Kind) -> set[str]:
+    job = await client.get(kind.resource, "job", namespace=namespace)
+    return {one["type"] for one in job.get("status", {}).get("conditions", ()) if one["status"] == "True"}
+
+
+async def pod_names(client: Client, namespace: str) -> list[str]:
+    return [one["metadata"]["name"] for one in (await client.list(PODS, namespace=namespace)).items]
