@@ -12,12 +12,14 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.background import in_background
 from tests.support.cluster.controlplane import ControlPlane, free_ports
+from tests.support.cluster.go_operator import go_operator_files
 from tests.support.cluster.service_accounts import account, rule
 from tests.support.harness.job_harness import submit
-from tests.support.objects.jobs import JobBuilder
+from tests.support.objects.jobs import JobBuilder, pair
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
@@ -37,7 +39,7 @@ from trainwright.operator.serving.webhook_registration import (
     secret_data,
     with_authority,
 )
-from trainwright.operator.serving.webhooks import path_of, webhook_handlers
+from trainwright.operator.serving.webhooks import webhook_handlers
 
 SECRET = "training-operator-webhook-cert"
 CONFIGURATION: Object = {
@@ -120,28 +122,13 @@ async def configured(client: Client, endpoint: WebhookEndpoint) -> AsyncIterator
 
 
 def configuration(endpoint: WebhookEndpoint) -> Object:
-    webhook = {
-        "name": "validator.pytorchjob.training-operator.kubeflow.org",
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-        "failurePolicy": "Fail",
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": endpoint.namespace}},
-        "clientConfig": {"url": f"https://127.0.0.1:{endpoint.address.port}{path_of('PyTorchJob')}"},
-        "rules": [
-            {
-                "apiGroups": ["kubeflow.org"],
-                "apiVersions": ["v1"],
-                "operations": ["CREATE", "UPDATE"],
-                "resources": ["pytorchjobs"],
-            }
-        ],
-    }
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": endpoint.names.configuration},
-        "webhooks": [webhook],
-    }
+    made: Object = yaml.safe_load(go_operator_files().webhooks.read_text())
+    made["metadata"]["name"] = endpoint.names.configuration
+    for webhook in made["webhooks"]:
+        path = webhook["clientConfig"]["service"]["path"]
+        webhook["clientConfig"] = {"url": f"https://127.0.0.1:{endpoint.address.port}{path}"}
+        webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": endpoint.namespace}}
+    return made
 
 
 @asynccontextmanager
@@ -193,6 +180,12 @@ async def test_users_see_errors_and_warnings_of_the_webhook(
             'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
             "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
         )
+        for kind in KINDS.values():
+            unknown = pair("bad", kind).metadata(namespace=configured.namespace).replica("Banana")
+            assert (await rejection(client, unknown)).startswith(
+                f'admission webhook "validator.{kind.singular}.training-operator.kubeflow.org" denied the request: '
+                f'spec.{kind.replicas_field}[Banana]: Unsupported value: "Banana": supported values: '
+            )
         old = JobBuilder("old", namespace=configured.namespace).workers(2).spec(elasticPolicy={"nProcPerNode": 2})
         arguments = ("--kubeconfig", str(control_plane.kubeconfig), "create", "-f", "-")
         pipe = asyncio.subprocess.PIPE
@@ -276,7 +269,8 @@ async def test_a_configuration_that_calls_another_operator_is_not_changed(
 ) -> None:
     """A second operator, on a laptop for example, must not break the webhooks of Kubeflow's."""
     theirs = configuration(endpoint)
-    theirs["webhooks"][0]["clientConfig"] = {"service": {"name": "training-operator", "namespace": "kubeflow"}}
+    for webhook in theirs["webhooks"]:
+        webhook["clientConfig"] = {"service": {"name": "training-operator", "namespace": "kubeflow"}}
     before = await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, theirs)
     async with running(client, endpoint) as setup:
         await found(setup, f"off: {endpoint.names.configuration} calls Service kubeflow/training-operator instead of")
