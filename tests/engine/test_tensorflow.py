@@ -269,5 +269,19 @@ def test_more_replicas_than_tf_config_can_name_are_rejected() -> None:
     assert review(TENSORFLOW, tfjob(Worker=6000).spec(enableDynamicWorker=True).raw()).allowed
 
 
+def test_a_chief_beside_a_master_is_rejected() -> None:
+    answer = review(TENSORFLOW, tfjob(Chief=1, Master=1).raw())
+    assert answer.message == "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
+
+
+@pytest.mark.parametrize(("policy", "warned"), [(None, False), ("", False), ("AllWorkers", False), ("Some", True)])
+def test_an_unknown_success_policy_is_treated_as_the_default_with_a_warning(policy: str | None, warned: bool) -> None:
+    builder = tfjob(Worker=2).spec(successPolicy=policy)
+    warning = 'spec.successPolicy "Some" is treated as "", use "" or AllWorkers instead'
+    assert review(TENSORFLOW, builder.raw()).warnings == ((warning,) if warned else ())
+    made = decide(builder, pod("Worker", 0).succeeded(), pod("Worker", 1).running())
+    assert ended(made) == ("Running" if policy == "AllWorkers" else "Succeeded")
+
+
 def pods_of(builder: JobBuilder, settings: Settings = DNS) -> list[Object]:
     return [one for one in manifests(decide(builder, settings=settings)) if one["kind"] == "Pod"]
