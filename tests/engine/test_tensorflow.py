@@ -258,6 +258,16 @@ def test_validation_never_underestimates_tf_config(roles: dict[str, int], dynami
     assert max(map(len, configs), default=0) <= estimate
 
 
+def test_a_chief_and_a_master_are_rejected() -> None:
+    answer = review(TENSORFLOW, tfjob(Chief=1, Master=1).raw())
+    assert answer.message == "spec.tfReplicaSpecs: Forbidden: must not have more than 1 Chief or Master role"
+
+
+def test_an_unknown_success_policy_has_a_warning() -> None:
+    answer = review(TENSORFLOW, tfjob(Worker=1).spec(successPolicy="OneWorker").raw())
+    assert answer.warnings == ('spec.successPolicy "OneWorker" is treated as "", use "" or AllWorkers instead',)
+
+
 def test_more_replicas_than_tf_config_can_name_are_rejected() -> None:
     assert review(TENSORFLOW, tfjob(Worker=3000, PS=10).raw()).allowed
     answer = review(TENSORFLOW, tfjob(Worker=6000).raw())
