@@ -311,13 +311,18 @@ class EngineMachine(RuleBasedStateMachine):
         raise AssertionError(f"not finished after {MAX_ROUNDS} rounds: {self.world.jobs}")
 
     def _cannot_finish(self, job: Object) -> bool:
-        """True if workers decide about the job, and it is scaled to none, or lives on without those that failed."""
-        roles = job["spec"][self.kind.replicas_field]
+        """True if workers decide about the job, and it is scaled to none, or continues without one that had to
+        succeed."""
+        name, spec = job["metadata"]["name"], job["spec"]
+        roles = spec[self.kind.replicas_field]
         if roles.keys() - {"Worker", "PS"}:
             return False
-        dynamic = job["spec"].get("enableDynamicWorker") and self.policy == "Never"
-        pods = [pod for key, pod in self.world.pods.items() if key.startswith(f"{job['metadata']['name']}-worker-")]
-        return not roles["Worker"]["replicas"] or (dynamic and any(pod["status"]["phase"] == "Failed" for pod in pods))
+        if not roles["Worker"]["replicas"]:
+            return True
+        needed = f"{name}-worker-" if spec.get("successPolicy") == "AllWorkers" else f"{name}-worker-0"
+        failed = [key for key, pod in self.world.pods.items() if pod["status"]["phase"] == "Failed"]
+        tolerated = bool(spec.get("enableDynamicWorker")) and self.policy == "Never"
+        return tolerated and any(key.startswith(needed) for key in failed)
 
     # Helpers
 
