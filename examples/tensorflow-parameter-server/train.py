@@ -37,8 +37,8 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Trains a small network on handwritten digits.")
     parser.add_argument("--epochs", type=int, default=8, help="passes over the training images (default: 8)")
-    parser.add_argument("--lr", type=float, default=0.5, help="learning rate (default: 0.5)")
-    parser.add_argument("--batch-size", type=int, default=50, help="images per step (default: 50)")
+    parser.add_argument("--lr", type=float, default=0.2, help="learning rate (default: 0.2)")
+    parser.add_argument("--batch-size", type=int, default=25, help="images per step (default: 25)")
     args = parser.parse_args()
     if args.epochs < 1 or args.batch_size < 1:
         parser.error("--epochs and --batch-size must be at least 1")

@@ -60,6 +60,8 @@ def main() -> None:
     accuracy = tf.reduce_mean(tf.cast(tf.argmax(logits, axis=1) == labels[TRAINING_IMAGES:], tf.float32))
     test_loss = cross_entropy(logits, labels[TRAINING_IMAGES:])
     print(f"Worker {WORKER} of {WORKERS}: test loss={test_loss:.6f} accuracy={accuracy:.4f}", flush=True)
+    # A sum over all workers, for which each waits: none exits while another may still need it.
+    strategy.reduce("SUM", strategy.run(lambda: tf.ones(())), axis=None)
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -70,7 +70,7 @@ def test_two_processes_train_the_same_model(example: str, sandbox: str, tmp_path
     results = re.findall(r"^\[\S+ *\] \w+ (\d) of (\d): test loss=(\S+) accuracy=(\S+)$", output, re.MULTILINE)
     assert sorted(result[:2] for result in results) == [("0", "2"), ("1", "2")], output
     [(_, accuracy)] = {result[2:] for result in results}  # the same loss and accuracy in both processes
-    assert float(accuracy) > 0.93
+    assert float(accuracy) > 0.9
     losses = [float(loss) for loss in re.findall(r"\[\d+/\d+\] loss=(\S+)$", output, re.MULTILINE)]
     assert len(losses) >= 20
     assert losses[-1] < losses[0] / 4
@@ -86,12 +86,12 @@ def test_workers_train_the_weights_of_the_parameter_server(example: str, tmp_pat
     assert "[chief-0]  The weights are on ['/job:ps/replica:0/task:0/device:CPU:0']\n" in output
     steps = dict(re.findall(r"Worker (\d) computed (\d+) steps$", output, re.MULTILINE))
     assert steps.keys() == {"0", "1"}
-    assert sum(map(int, steps.values())) == 8 * 30
+    assert sum(map(int, steps.values())) == 8 * 60
     losses = [float(loss) for loss in re.findall(r"Epoch \d/8 loss=(\S+)$", output, re.MULTILINE)]
     assert len(losses) == 8
     assert losses[-1] < losses[0] / 4
     [accuracy] = re.findall(r"succeeded in .*: accuracy=(\S+)", output)
-    assert float(accuracy) > 0.93
+    assert float(accuracy) > 0.85  # the workers do not wait for each other, so every run differs
 
 
 def run_example(example: str, directory: Path, sandbox: str) -> str:
