@@ -1,7 +1,6 @@
-"""Manifests of published tutorials, as they stand there: users apply them to both clusters without a change.
+"""A tutorial for tf-operator: its manifests, as they stand there, on both clusters.
 
-seeds/004 has the TFJobs of a tutorial for tf-operator: cleanPodPolicy directly under `spec`, a role named `Ps`, images
-with a program inside.
+They have cleanPodPolicy directly under `spec`, a role named `Ps` and images with a program inside.
 """
 
 import asyncio
@@ -28,11 +27,12 @@ from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
 
 pytestmark = pytest.mark.timeout(120)
 
-SEEDS = Path(__file__).parent / "seeds"
-TENSORFLOW_SEED = SEEDS / "004"
+TUTORIAL = Path(__file__).parent / "seed_004"
 MANIFESTS = ("tfevent-pv.yaml", "tfevent-pvc.yaml", "tf_job_mnist.yaml", "distributed_tfjob.yaml")
 NAMESPACE = "kubeflow"
 """The namespace that the manifests name."""
+HOST_PATH = Path("/tmp/data")
+"""The directory of the PersistentVolume; the embedded node creates it."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path, kubectl_binary
         assert done.returncode == 0, done.stderr
         return done.stdout
 
+    host_path_existed = HOST_PATH.exists()
     async with harness as running:
         with suppress(AlreadyExists):
             await running.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
@@ -69,17 +70,17 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path, kubectl_binary
         jobs = JobHarness(running.client, NAMESPACE, running.operator, kind=TENSORFLOW)
         yield Cluster(jobs, kubectl, is_real=request.param == "real")
         # The test's control plane has no controller that would remove the finalizers of volumes.
-        files = [word for name in MANIFESTS for word in ("-f", str(TENSORFLOW_SEED / name))]
+        files = [word for name in MANIFESTS for word in ("-f", str(TUTORIAL / name))]
         await asyncio.to_thread(kubectl, "delete", "--ignore-not-found", "--wait=false", *files)
+    if not host_path_existed and HOST_PATH.exists():
+        HOST_PATH.rmdir()
 
 
 async def test_tf_config_of_a_worker_is_the_one_that_the_tutorial_shows(cluster: Cluster) -> None:
-    shown = yaml.safe_load((TENSORFLOW_SEED / "tf_config.yaml").read_text())
+    shown = yaml.safe_load((TUTORIAL / "tf_config.yaml").read_text())
     [expected] = [env["value"] for env in shown["spec"]["containers"][0]["env"] if env["name"] == "TF_CONFIG"]
 
-    assert "tfjob.kubeflow.org/distributed-training created" in await cluster.apply(
-        TENSORFLOW_SEED / "distributed_tfjob.yaml"
-    )
+    assert "tfjob.kubeflow.org/distributed-training created" in await cluster.apply(TUTORIAL / "distributed_tfjob.yaml")
     names = [f"distributed-training-{rank}" for rank in ("ps-0", "worker-0", "worker-1")]
     await cluster.jobs.wait_for_children("distributed-training", names)
 
@@ -95,9 +96,9 @@ async def test_tf_config_of_a_worker_is_the_one_that_the_tutorial_shows(cluster:
 
 
 async def test_a_job_with_one_worker_and_the_volume_of_the_tutorial(cluster: Cluster) -> None:
-    assert "persistentvolume/tfevent-volume created" in await cluster.apply(TENSORFLOW_SEED / "tfevent-pv.yaml")
-    assert "persistentvolumeclaim/tfevent-volume created" in await cluster.apply(TENSORFLOW_SEED / "tfevent-pvc.yaml")
-    assert "tfjob.kubeflow.org/mnist created" in await cluster.apply(TENSORFLOW_SEED / "tf_job_mnist.yaml")
+    assert "persistentvolume/tfevent-volume created" in await cluster.apply(TUTORIAL / "tfevent-pv.yaml")
+    assert "persistentvolumeclaim/tfevent-volume created" in await cluster.apply(TUTORIAL / "tfevent-pvc.yaml")
+    assert "tfjob.kubeflow.org/mnist created" in await cluster.apply(TUTORIAL / "tf_job_mnist.yaml")
     await cluster.jobs.wait_for_children("mnist", ["mnist-worker-0"])
 
     [pod] = (await cluster.jobs.pods("mnist")).values()
@@ -120,7 +121,7 @@ def test_a_pod_whose_image_defines_the_program_says_what_is_missing(tmp_path: Pa
     with up_command(tmp_path) as up:
         commands = Commands(up, kubectl_binary)
         commands.kubectl("create", "namespace", NAMESPACE)
-        manifest = str(TENSORFLOW_SEED / "distributed_tfjob.yaml")
+        manifest = str(TUTORIAL / "distributed_tfjob.yaml")
         answer = trainwright("run", "--data-dir", str(up.data.path), manifest, environment=up.environment)
 
         assert answer.code == 1
