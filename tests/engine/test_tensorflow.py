@@ -1,6 +1,7 @@
 """TF_CONFIG byte for byte, who decides about a TFJob, and in which order failures are evaluated."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.support.engine.planning import DNS, child, conditions, created, decide, env, events, manifests, states
 from tests.support.objects.jobs import JobBuilder, PodBuilder, service, template, view_service
 from trainwright.api.admission import review
+from trainwright.api.kinds import Unvalidated
 from trainwright.api.kinds.tensorflow import TENSORFLOW, TensorFlowFields, longest_tf_config
 from trainwright.api.parsing import parse
 from trainwright.engine import Addressing, Settings
@@ -243,18 +245,21 @@ def test_a_dynamic_worker_is_restarted_by_its_policy() -> None:
 @given(
     roles=st.dictionaries(st.sampled_from(["Worker", "PS", "Evaluator", "Chief"]), st.integers(0, 12)),
     dynamic=st.booleans(),
+    domain=st.sampled_from(["", "cluster.local", "a.very.long.domain.of.the.cluster.example.com" * 4]),
 )
-def test_validation_never_underestimates_tf_config(roles: dict[str, int], dynamic: bool) -> None:
+def test_validation_never_underestimates_tf_config(roles: dict[str, int], dynamic: bool, domain: str) -> None:
     ports = [{"name": "tfjob-port", "containerPort": 54321}]
     builder = JobBuilder("mnist", kind=TENSORFLOW).spec(enableDynamicWorker=dynamic)
     builder.replica("Worker", 1)
     for role, count in roles.items():
         builder.replica(role, count, pod=template(name="tensorflow", ports=ports))
-    job = parse(builder.raw(), TENSORFLOW)
-    estimate = longest_tf_config(job.metadata, builder.job().own_fields(TensorFlowFields), job.replicas)
+    manifest = parse(builder.raw(), TENSORFLOW)
+    fields = builder.job().own_fields(TensorFlowFields)
+    estimate = longest_tf_config(Unvalidated(manifest.metadata, fields, manifest.replicas, domain))
 
-    configs = [tf_config(one) for one in pods_of(builder) if "env" in one["spec"]["containers"][0]]
+    pods = pods_of(builder, Settings(cluster_domain=domain))
 
+    configs = [tf_config(one) for one in pods if "env" in one["spec"]["containers"][0]]
     assert max(map(len, configs), default=0) <= estimate
 
 
@@ -277,6 +282,8 @@ def test_more_replicas_than_tf_config_can_name_are_rejected() -> None:
         "spec.enableDynamicWorker"
     )
     assert review(TENSORFLOW, tfjob(Worker=6000).spec(enableDynamicWorker=True).raw()).allowed
+    longer = replace(TENSORFLOW, cluster_domain="cluster.local")
+    assert not review(longer, tfjob(Worker=3000, PS=10).raw()).allowed
 
 
 def test_a_chief_beside_a_master_is_rejected() -> None:

@@ -8,7 +8,7 @@ running job to 0.
 from collections.abc import Iterator
 
 from trainwright.api.errors import InvalidJob, invalid, not_supported
-from trainwright.api.kinds import MULTIKUEUE, OPERATOR, Kind, ReplicaSpecs
+from trainwright.api.kinds import MULTIKUEUE, OPERATOR, Kind, ReplicaSpecs, Unvalidated
 from trainwright.api.legacy import ambiguous_roles, canonical_roles
 from trainwright.api.parsing import Manifest, parse
 from trainwright.api.types import CLEAN_POD_POLICIES, MAX_REPLICAS, RESTART_POLICIES, ReplicaSpec, SchedulingPolicy
@@ -114,7 +114,8 @@ def _quantity_problem(amount: int | str) -> str | None:
 
 def _roles_and_fields(manifest: Manifest, kind: Kind) -> Iterator[FieldError]:
     """The kind's own rules apply to the manifest without defaults, in any spelling of the roles."""
-    yield from kind.check(manifest.metadata, manifest.fields, canonical_roles(manifest.replicas, kind))
+    replicas = canonical_roles(manifest.replicas, kind)
+    yield from kind.check(Unvalidated(manifest.metadata, manifest.fields, replicas, kind.cluster_domain))
     if not manifest.replicas:
         yield required(f"spec.{kind.replicas_field}", "must be required")
     yield from ambiguous_roles(manifest.replicas, kind)

@@ -49,7 +49,9 @@ contains one of them."""
 
 async def run_operator(options: OperatorOptions) -> None:
     """Runs until SIGTERM or SIGINT. Raises OperatorError or ConfigError, one line each, if it cannot run."""
-    kinds, config = enabled_kinds(options.enable_scheme), find_cluster(options)
+    domain = options.settings.cluster_domain
+    kinds = {name: replace(kind, cluster_domain=domain) for name, kind in enabled_kinds(options.enable_scheme).items()}
+    config = find_cluster(options)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

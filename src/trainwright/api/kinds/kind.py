@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from trainwright.api.types import ReplicaSpec
 from trainwright.objects.field_errors import FieldError, forbidden
@@ -11,6 +11,8 @@ from trainwright.objects.resources import Resource
 
 GROUP = "kubeflow.org"
 VERSION = "v1"
+
+F = TypeVar("F", bound=View)
 
 ReplicaSpecs = Mapping[str, ReplicaSpec]
 """By role, in the kind's spelling."""
@@ -25,8 +27,19 @@ def _no_defaults(fields: Any, replicas: ReplicaSpecs) -> Any:
     return fields
 
 
-def _no_checks(metadata: ObjectMeta, fields: Any, replicas: ReplicaSpecs) -> Iterable[FieldError]:
-    _ = metadata, fields, replicas
+@dataclass(frozen=True, slots=True)
+class Unvalidated(Generic[F]):
+    """A job without defaults, for the checks of its kind."""
+
+    metadata: ObjectMeta
+    fields: F
+    """The kind's own fields of `spec`."""
+    replicas: ReplicaSpecs
+    cluster_domain: str = ""
+
+
+def _no_checks(job: Unvalidated[Any]) -> Iterable[FieldError]:
+    _ = job
     return ()
 
 
@@ -89,8 +102,10 @@ class Kind:
     """The kind's own fields of `spec`."""
     complete: Callable[[Any, ReplicaSpecs], Any] = _no_defaults
     """Fills in defaults of the kind's own fields; the replicas have theirs already."""
-    check: Callable[[ObjectMeta, Any, ReplicaSpecs], Iterable[FieldError]] = _no_checks
-    """Validates the job by the kind's own rules, before defaults."""
+    check: Callable[[Unvalidated[Any]], Iterable[FieldError]] = _no_checks
+    """Validates a job by the kind's own rules."""
+    cluster_domain: str = ""
+    """The domain of the cluster that runs the jobs: it makes the addresses of pods longer."""
     deprecations: Callable[[Any], Iterable[str]] = _no_deprecations
     """Deprecation warnings about the kind's own fields."""
     missing_container: str = "must have at least one container with name {name}"

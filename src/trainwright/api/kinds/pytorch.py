@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from trainwright.api.autoscaling import Metric, MetricSpec
 from trainwright.api.decoding import problem_with
 from trainwright.api.errors import invalid
-from trainwright.api.kinds.kind import Kind, ReplicaSpecs, Role
+from trainwright.api.kinds.kind import Kind, ReplicaSpecs, Role, Unvalidated
 from trainwright.api.types import Int32, text
 from trainwright.objects.field_errors import FieldError, forbidden, required
-from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.metadata import View
 
 DEFAULT_RDZV_BACKEND = "c10d"
 _DEFAULT_NPROC = "auto"
@@ -85,14 +85,13 @@ def _complete(fields: PyTorchFields, replicas: ReplicaSpecs) -> PyTorchFields:
     return replace(fields, elastic_policy=_with_bounds(elastic, _workers(replicas)), nproc_per_node=nproc)
 
 
-def _check(metadata: ObjectMeta, fields: PyTorchFields, replicas: ReplicaSpecs) -> Iterable[FieldError]:
-    _ = metadata
-    elastic = fields.elastic_policy
+def _check(job: Unvalidated[PyTorchFields]) -> Iterable[FieldError]:
+    elastic = job.fields.elastic_policy
     if elastic is None:
         return
-    if "Worker" not in replicas:
+    if "Worker" not in job.replicas:
         yield required("spec.pytorchReplicaSpecs[Worker]", "must be configured if elastic policy is used")
-    if elastic.n_proc_per_node is not None and fields.nproc_per_node is not None:
+    if elastic.n_proc_per_node is not None and job.fields.nproc_per_node is not None:
         yield forbidden(_OLD_NPROC, f"must not be used with {_NPROC}")
     yield from _check_bounds(elastic.min_replicas, elastic.max_replicas)
     for position, metric in enumerate(elastic.metrics or ()):

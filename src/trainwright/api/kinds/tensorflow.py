@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Annotated
 
-from trainwright.api.kinds.kind import Kind, ReplicaSpecs, Role, check_env_string, length_of_list
+from trainwright.api.kinds.kind import Kind, Role, Unvalidated, check_env_string, length_of_list
 from trainwright.api.types import text
 from trainwright.objects.field_errors import FieldError, forbidden, quoted
-from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.metadata import View
 
 ALL_WORKERS = "AllWorkers"
 _SUCCESS_POLICIES = ("", ALL_WORKERS)
@@ -35,18 +35,19 @@ class TensorFlowFields(View, frozen=True):
     ] = None
 
 
-def _check(metadata: ObjectMeta, fields: TensorFlowFields, replicas: ReplicaSpecs) -> Iterable[FieldError]:
-    if "Chief" in replicas and "Master" in replicas:
+def _check(job: Unvalidated[TensorFlowFields]) -> Iterable[FieldError]:
+    if "Chief" in job.replicas and "Master" in job.replicas:
         yield forbidden(_REPLICAS, "must not have more than 1 Chief or Master role")
-    length = longest_tf_config(metadata, fields, replicas)
-    yield from check_env_string(_REPLICAS, "TF_CONFIG", length, " or set spec.enableDynamicWorker")
+    yield from check_env_string(_REPLICAS, "TF_CONFIG", longest_tf_config(job), " or set spec.enableDynamicWorker")
 
 
-def longest_tf_config(metadata: ObjectMeta, fields: TensorFlowFields, replicas: ReplicaSpecs) -> int:
+def longest_tf_config(job: Unvalidated[TensorFlowFields]) -> int:
     """The bytes of TF_CONFIG if all ports have five digits."""
-    named = ("PS",) if fields.enable_dynamic_worker else tuple(replicas)
-    first = f'"{metadata.name}-{{}}-0.{metadata.namespace}.svc:65535",'
-    return _MAX_REST + sum(length_of_list(first.format(role), replicas.get(role)) for role in named)
+    named = ("PS",) if job.fields.enable_dynamic_worker else tuple(job.replicas)
+    domain = f".{job.cluster_domain}" if job.cluster_domain else ""
+    first = f'"{job.metadata.name}-{{}}-0.{job.metadata.namespace}.svc{domain}:65535",'
+    addresses = sum(length_of_list(first.format(role), job.replicas.get(role)) for role in named)
+    return addresses + len(domain) + _MAX_REST
 
 
 def _deprecations(fields: TensorFlowFields) -> Iterable[str]:

@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable
 
-from trainwright.api.kinds.kind import Kind, NoFields, ReplicaSpecs, Role, check_env_string, length_of_list
+from trainwright.api.kinds.kind import Kind, NoFields, Role, Unvalidated, check_env_string, length_of_list
 from trainwright.objects.field_errors import FieldError, required
-from trainwright.objects.metadata import ObjectMeta
 
 _REPLICAS = "spec.xgbReplicaSpecs"
 
 
-def _check(metadata: ObjectMeta, fields: NoFields, replicas: ReplicaSpecs) -> Iterable[FieldError]:
-    _ = fields
-    if "Master" not in replicas:
+def _check(job: Unvalidated[NoFields]) -> Iterable[FieldError]:
+    if "Master" not in job.replicas:
         yield required(f"{_REPLICAS}[Master]", "must be present")
-    workers = length_of_list(f"{metadata.name}-worker-0,", replicas.get("Worker"))
+    workers = length_of_list(f"{job.metadata.name}-worker-0,", job.replicas.get("Worker"))
     yield from check_env_string(f"{_REPLICAS}[Worker].replicas", "WORKER_ADDRS", workers)
 
 
