@@ -47,6 +47,7 @@ bench-regression: setup kubernetes ## Compare the operator with an earlier revis
 kubernetes: ## Build the real kube-apiserver, etcd, kubectl, Helm and Go training-operator once, for tests and benchmarks
 	@tools/build-kubernetes >/dev/null
 	@tools/build-helm >/dev/null
+	@tools/fetch-api-schemas >/dev/null
 	@tools/build-peers >/dev/null
 
 setup:

@@ -10,7 +10,7 @@ import yaml
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.go_operator import go_operator_files
-from tests.support.commands.helm import CHART, OVERLAYS, Helm, Key, by_key, without_helm
+from tests.support.commands.helm import CHART, OVERLAYS, VARIANTS, Helm, Key, by_key, without_helm
 from tests.support.commands.real_kubectl import RealKubectl
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
@@ -96,25 +96,6 @@ def test_foreign_crds_and_namespaces_stop_the_installation_with_advice(helm_of_s
     assert "the cluster serves no PodGroup of scheduling.volcano.sh/v1beta1" in error
     helm(*INSTALL, *off, "--set", "namespace.name=kube-public,namespace.create=false")
     helm(*INSTALL, *off, "--namespace", "default", "--set", "namespace.name=default")
-
-
-VARIANTS: dict[str, dict[str, Any]] = {
-    "defaults": {},
-    "one namespace": {"scope": {"namespace": "default"}},
-    "all options": {
-        "replicas": 2,
-        "leaderElection": {"enabled": True},
-        "podDisruptionBudget": {"enabled": True},
-        "pytorch": {"initContainer": {"template": "- name: init\n  image: busybox\n"}},
-        "gangScheduler": {"name": "volcano"},
-        "operator": {"installCrds": True},
-        "topologySpreadConstraints": [
-            {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
-        ],
-        "tolerations": [{"key": "infra", "operator": "Exists"}],
-        "hostNetwork": True,
-    },
-}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -17,6 +17,25 @@ OVERLAYS = ROOT / "deploy" / "manifests" / "overlays"
 _SECONDS = 60
 _OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/", "meta.helm.sh/")
 
+VARIANTS: dict[str, Object] = {
+    "defaults": {},
+    "one namespace": {"scope": {"namespace": "default"}},
+    "all options": {
+        "replicas": 2,
+        "leaderElection": {"enabled": True},
+        "podDisruptionBudget": {"enabled": True},
+        "pytorch": {"initContainer": {"template": "- name: init\n  image: busybox\n"}},
+        "gangScheduler": {"name": "volcano"},
+        "operator": {"installCrds": True},
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "tolerations": [{"key": "infra", "operator": "Exists"}],
+        "hostNetwork": True,
+    },
+}
+"""Values that together render every template, except that of a ServiceMonitor, which has a CRD of its own."""
+
 Key = tuple[str, str, str]
 """Kind, namespace and name of an object."""
 
