@@ -1,6 +1,7 @@
 """What the tests of the chart and the manifests share: the real Helm, and a cluster on which nothing is installed."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,18 +16,18 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
     return Helm(tmp_path_factory.mktemp("helm"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A real control plane without CustomResourceDefinitions."""
+    """A real control plane without CustomResourceDefinitions, for one test."""
     with running_control_plane(tmp_path_factory.mktemp("bare-plane")) as plane:
         yield plane
 
 
-@pytest.fixture(scope="session")
-def bare_helm(bare_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm(tmp_path_factory.mktemp("helm"), bare_plane.kubeconfig)
+@pytest.fixture
+def bare_helm(bare_plane: ControlPlane, tmp_path: Path) -> Helm:
+    return Helm(tmp_path, bare_plane.kubeconfig)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def bare_kubectl(bare_plane: ControlPlane) -> RealKubectl:
     return RealKubectl(bare_plane)

@@ -1,6 +1,7 @@
 """Installing with the real Helm and kubectl on a real API server: upgrades, removal, and what stands in the way."""
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -129,9 +130,9 @@ def test_pods_satisfy_the_restricted_policy(helm: Helm, shared_kubectl: RealKube
 
 
 def test_the_kubeflow_overlay_takes_the_place_of_training_operator_and_gives_it_back(
-    helm: Helm, bare_kubectl: RealKubectl
+    bare_helm: Helm, bare_kubectl: RealKubectl
 ) -> None:
-    kubectl = bare_kubectl
+    helm, kubectl = bare_helm, bare_kubectl
     apply = ("apply", "--server-side", "--force-conflicts")
     upstream = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(upstream_objects())})
     kubectl(*apply, "-f", "-", stdin=upstream)
@@ -157,8 +158,14 @@ def test_the_kubeflow_overlay_takes_the_place_of_training_operator_and_gives_it_
     back = kubectl.get("-n", "kubeflow", "deployment", "training-operator")
     assert back["spec"]["strategy"] == before["spec"]["strategy"]
     assert [one["command"] for one in back["spec"]["template"]["spec"]["containers"]] == [["/manager"]]
-    kubectl("delete", "namespace", "kubeflow", "--wait=false")
-    kubectl("delete", CLUSTER_KINDS, *OURS)
+
+    # The chart, too, takes over CRDs of others if the administrator says so.
+    error = helm.refusal(*INSTALL)
+    for command in re.findall(r"^  kubectl (.*)$", error, re.MULTILINE):
+        kubectl(*command.split())
+    helm(*INSTALL)
+    owner = kubectl.get("crd", "pytorchjobs.kubeflow.org")["metadata"]["annotations"]["meta.helm.sh/release-name"]
+    assert owner == "trainwright"
 
 
 @pytest.fixture

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster.controlplane import running_control_plane
 from tests.support.commands.console_blocks import Step, read_steps, run_steps, shows
+from tests.support.commands.helm import helm_binary
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
 WITH_COMMANDS = [page for page in PAGES if read_steps(page)]
+ON_A_CLUSTER = [page for page in PAGES if read_steps(page, on_a_cluster=True)]
 
 
 @pytest.mark.torch
@@ -31,6 +34,23 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, 
     finally:
         subprocess.run([bin_directory / "trainwright", "down"], env=env, check=False, capture_output=True)
 
+    check(steps, results)
+
+
+@pytest.mark.apiserver
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("page", ON_A_CLUSTER, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_for_a_cluster_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
+    steps = read_steps(page, on_a_cluster=True)
+    with running_control_plane(tmp_path / "plane") as plane:
+        path = f"{helm_binary().parent}:{plane.kubectl.parent}:{os.environ['PATH']}"
+        env = {"HOME": str(tmp_path), "PATH": path, "KUBECONFIG": str(plane.kubeconfig), "LANG": "C.UTF-8"}
+        subprocess.run(["kubectl", "create", "namespace", "kubeflow"], env=env, check=True)
+        results = run_steps(steps, directory=ROOT, env=env, timeout=110)
+    check(steps, results)
+
+
+def check(steps: list[Step], results: list[tuple[int, str]]) -> None:
     for step, (code, output) in zip(steps, results, strict=True):
         # Notes depend on the machine, for example on a port that is in use.
         printed = "".join(line for line in output.splitlines(keepends=True) if not line.startswith("Note: "))
@@ -49,5 +69,11 @@ def test_three_dots_match_anything_and_the_rest_must_match() -> None:
 
 def test_a_block_marked_as_not_run_is_skipped(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("```console\n$ one\nout\n```\n```console (not run: needs a GPU)\n$ two\n```\n")
+    blocks = (
+        "```console\n$ one\nout\n```",
+        "```console (not run: needs a GPU)\n$ two\n```",
+        "```console (on a cluster)\n$ three\n```",
+    )
+    page.write_text("\n".join(blocks) + "\n")
     assert read_steps(page) == [Step("one", "out\n")]
+    assert read_steps(page, on_a_cluster=True) == [Step("three", "")]

@@ -1,7 +1,8 @@
 """Runs the console blocks of a Markdown page as a reader would, in one shell, and compares what they print.
 
 A block is fenced as ```console; lines that begin with `$ ` are commands, the lines below are their output, in which
-`...` matches anything. A block that a test cannot run has a reason in its fence: ```console (not run: REASON).
+`...` matches anything. A block that a test cannot run has a reason in its fence: ```console (not run: REASON). A block
+that needs a real cluster is marked as ```console (on a cluster).
 """
 
 import re
@@ -21,10 +22,11 @@ class Step:
     expected: str
 
 
-def read_steps(page: Path) -> list[Step]:
+def read_steps(page: Path, *, on_a_cluster: bool = False) -> list[Step]:
+    """The commands of the page for the machine itself, or those for a real cluster."""
     steps = []
     for block in _BLOCK.finditer(page.read_text()):
-        if "not run:" not in block["note"]:
+        if "not run:" not in block["note"] and ("on a cluster" in block["note"]) == on_a_cluster:
             steps += _steps_of(block["body"])
     return steps
 
