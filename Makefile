@@ -1,7 +1,7 @@
 # Every target sets up what it needs: .venv, the packages, the real Kubernetes.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint mutate bench bench-regression kubernetes setup
+.PHONY: help run test test-all coverage lint mutate bench bench-regression kubernetes generate setup
 
 PYTHON ?= python3
 SANDBOX ?=
@@ -49,6 +49,13 @@ kubernetes: ## Build the real kube-apiserver, etcd, kubectl, Helm and Go trainin
 	@tools/build-helm >/dev/null
 	@tools/fetch-api-schemas >/dev/null
 	@tools/build-peers >/dev/null
+
+generate: setup ## Write all generated files: reference pages, chart and manifests
+	@.venv/bin/python tools/operator_rbac.py --write
+	@.venv/bin/python tools/command_line_reference.py > docs/reference/command-line.md
+	@.venv/bin/python tools/job_reference.py
+	@.venv/bin/python tools/chart/generate.py
+	@.venv/bin/python tools/chart/manifests.py
 
 setup:
 	@tools/setup dev torch tensorflow
