@@ -60,7 +60,7 @@ def test_the_manifest_is_valid_for_any_cluster(example: str) -> None:
 @pytest.mark.parametrize(
     ("example", "sandbox"),
     [
-        *(trained(example, "overlay") for example in EQUAL_RESULTS),
+        *(trained(example, "strongest") for example in EQUAL_RESULTS),
         *(trained(example, "plain") for example in EQUAL_RESULTS if FRAMEWORKS[example] != "tensorflow"),
     ],
 )
@@ -80,7 +80,7 @@ def test_two_processes_train_the_same_model(example: str, sandbox: str, tmp_path
 @pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("example", [trained("tensorflow-parameter-server")])
 def test_workers_train_the_weights_of_the_parameter_server(example: str, tmp_path: Path) -> None:
-    output = run_example(example, tmp_path, "overlay")
+    output = run_example(example, tmp_path)
 
     assert "[chief-0]  Chief with 2 workers and 1 parameter servers: ParameterServerStrategy\n" in output
     assert "[chief-0]  The weights are on ['/job:ps/replica:0/task:0/device:CPU:0']\n" in output
@@ -94,9 +94,10 @@ def test_workers_train_the_weights_of_the_parameter_server(example: str, tmp_pat
     assert float(accuracy) > 0.85  # the workers do not wait for each other, so every run differs
 
 
-def run_example(example: str, directory: Path, sandbox: str) -> str:
+def run_example(example: str, directory: Path, sandbox: str = "strongest") -> str:
     """The output of `trainwright run` for the example; the job must succeed."""
-    with up_command(directory, "--sandbox", sandbox) as up:
+    level = [] if sandbox == "strongest" else ["--sandbox", sandbox]
+    with up_command(directory, *level) as up:
         data = ["--data-dir", str(up.data.path)]
         answer = trainwright("run", *data, str(EXAMPLES / example), environment=up.environment, seconds=SECONDS)
         trainwright("down", *data, environment=up.environment)
