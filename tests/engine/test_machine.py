@@ -311,18 +311,9 @@ class EngineMachine(RuleBasedStateMachine):
         raise AssertionError(f"not finished after {MAX_ROUNDS} rounds: {self.world.jobs}")
 
     def _cannot_finish(self, job: Object) -> bool:
-        """True if workers decide about the job, and it is scaled to none, or continues without one that had to
-        succeed."""
-        name, spec = job["metadata"]["name"], job["spec"]
-        roles = spec[self.kind.replicas_field]
-        if roles.keys() - {"Worker", "PS"}:
-            return False
-        if not roles["Worker"]["replicas"]:
-            return True
-        needed = f"{name}-worker-" if spec.get("successPolicy") == "AllWorkers" else f"{name}-worker-0"
-        failed = [key for key, pod in self.world.pods.items() if pod["status"]["phase"] == "Failed"]
-        tolerated = bool(spec.get("enableDynamicWorker")) and self.policy == "Never"
-        return tolerated and any(key.startswith(needed) for key in failed)
+        """True if workers decide about the job, and it is scaled to none."""
+        roles = job["spec"][self.kind.replicas_field]
+        return not roles.keys() - {"Worker", "PS"} and not roles["Worker"]["replicas"]
 
     # Helpers
 

@@ -222,6 +222,18 @@ def test_the_job_continues_without_a_dynamic_worker_that_failed() -> None:
     assert ended(made) == "Failed"
 
 
+def test_a_job_fails_when_no_dynamic_worker_is_left_that_could_succeed() -> None:
+    builder = tfjob(Worker=2, PS=1).spec(enableDynamicWorker=True)
+    made = decide(builder, pod("Worker", 0).failed(), pod("Worker", 1).succeeded(), pod("PS").running())
+    message = "TFJob team/mnist has failed because 1 Worker replica(s) failed."
+    assert conditions(made)[-1] == ("Failed", "True", "TFJobFailed", message)
+
+
+def test_a_chief_continues_without_any_dynamic_worker() -> None:
+    builder = tfjob(Chief=1, Worker=1).spec(enableDynamicWorker=True)
+    assert ended(decide(builder, pod("Chief").running(), pod("Worker").failed())) == "Running"
+
+
 def test_the_exit_code_of_a_dynamic_worker_that_stays_failed_is_recorded_once() -> None:
     builder = tfjob(Worker=2, PS=1).spec(enableDynamicWorker=True)
     pods = (pod("Worker", 0).running(), pod("Worker", 1).failed(3), pod("PS").running())

@@ -229,6 +229,10 @@ DIVERGENCES = (
         lambda of: of.case.kind.name == "TFJob" and of.failed(of.ours, _FAILED_PODS) and "Restarting" in of.go.states,
     ),
     Divergence(
+        "A TFJob with `enableDynamicWorker` and without a chief never ends",
+        lambda of: of.case.theme == "dynamic workers ended" and of.failed(of.ours, _FAILED_PODS),
+    ),
+    Divergence(
         "A TFJob without Chief, Master and Worker never gets Running or Succeeded",
         lambda of: of.ours.states - of.go.states and not of.case.roles.keys() & {"Chief", "Master", "Worker"},
     ),

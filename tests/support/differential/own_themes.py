@@ -163,6 +163,16 @@ def _dynamic_workers(case: CaseBuilder) -> None:
     case.then(Exit("worker-0"))
 
 
+def _dynamic_workers_ended(case: CaseBuilder) -> None:
+    """Worker 0 had to succeed, and no worker is left."""
+    case.workers(2, policy="Never")
+    case.replicas("PS", 1)
+    case.spec["enableDynamicWorker"] = True
+    case.then(Start())
+    case.then(Exit("worker-0", 1))
+    case.then(Exit("worker-1"))
+
+
 def _dynamic_worker_replaced(case: CaseBuilder) -> None:
     case.leader()
     case.workers(2, policy=case.dice.choice(["OnFailure", "ExitCode"]))
@@ -337,6 +347,7 @@ OWN_THEMES: Mapping[str, Themes] = {
         "evaluator failed": _evaluator_failed,
         "evaluator ends first": _evaluator_ends_first,
         "dynamic worker replaced": _dynamic_worker_replaced,
+        "dynamic workers ended": _dynamic_workers_ended,
         "single replica": _single_replica,
         "nobody decides": _nobody_decides,
         "servers in another letter case": _servers_in_another_letter_case,

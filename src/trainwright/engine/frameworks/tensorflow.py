@@ -60,12 +60,16 @@ class TensorFlow(Framework):
         return super().has_succeeded(job, states)
 
     def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
-        """In upstream's order, which is the alphabetical one. The job continues without dynamic workers that failed."""
-        return [
-            role
-            for role in sorted(super().failing_roles(job, states))
-            if not (role == "Worker" and _is_dynamic(job) and job.replicas[role].restart_policy == "Never")
-        ]
+        """In upstream's order, which is the alphabetical one."""
+        tolerated = self._tolerates_failed_workers(job, states)
+        return [role for role in sorted(super().failing_roles(job, states)) if not (role == "Worker" and tolerated)]
+
+    def _tolerates_failed_workers(self, job: Job, states: Mapping[str, RoleState]) -> bool:
+        """True if the job continues without dynamic workers that failed: as long as it has others, or a chief."""
+        if not _is_dynamic(job) or job.replicas["Worker"].restart_policy != "Never":
+            return False
+        ended = len(states["Worker"].completed | states["Worker"].failed)
+        return self.deciding_role(job) != "Worker" or ended < job.replicas["Worker"].count
 
 
 def _is_distributed(job: Job) -> bool:
