@@ -229,6 +229,10 @@ def test_a_job_fails_when_no_dynamic_worker_is_left_that_could_succeed() -> None
     assert conditions(made)[-1] == ("Failed", "True", "TFJobFailed", message)
 
 
+def test_a_job_without_workers_may_have_dynamic_workers() -> None:
+    assert ended(decide(tfjob(Chief=1, PS=1).spec(enableDynamicWorker=True), pod("Chief").running())) == "Running"
+
+
 def test_a_chief_continues_without_any_dynamic_worker() -> None:
     builder = tfjob(Chief=1, Worker=1).spec(enableDynamicWorker=True)
     assert ended(decide(builder, pod("Chief").running(), pod("Worker").failed())) == "Running"

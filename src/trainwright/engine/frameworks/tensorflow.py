@@ -61,14 +61,14 @@ class TensorFlow(Framework):
 
     def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
         """In upstream's order, which is the alphabetical one."""
-        tolerated = self._tolerates_failed_workers(job, states)
-        return [role for role in sorted(super().failing_roles(job, states)) if not (role == "Worker" and tolerated)]
+        failing = sorted(super().failing_roles(job, states))
+        return [role for role in failing if not (role == "Worker" and self._continues(job, states["Worker"]))]
 
-    def _tolerates_failed_workers(self, job: Job, states: Mapping[str, RoleState]) -> bool:
+    def _continues(self, job: Job, workers: RoleState) -> bool:
         """True if the job continues without dynamic workers that failed: as long as it has others, or a chief."""
         if not _is_dynamic(job) or job.replicas["Worker"].restart_policy != "Never":
             return False
-        ended = len(states["Worker"].completed | states["Worker"].failed)
+        ended = len(workers.completed | workers.failed)
         return self.deciding_role(job) != "Worker" or ended < job.replicas["Worker"].count
 
 
