@@ -200,6 +200,14 @@ def test_an_operator_of_one_namespace_has_its_permissions_for_jobs_there_alone(h
     assert selectors == [{"matchLabels": {"kubernetes.io/metadata.name": "team-a"}}] * len(KINDS)
 
 
+def test_operators_of_two_namespaces_share_no_object(helm: Helm) -> None:
+    both = [
+        set(helm.render("--set", f"crds.enabled=false,scope.namespace={team},namespace.name={team}"))
+        for team in ("team-a", "team-b")
+    ]
+    assert both[0].isdisjoint(both[1])
+
+
 def test_an_operator_of_one_namespace_works_without_cluster_permissions(helm: Helm) -> None:
     off = "crds.enabled=false,webhook.enabled=false,rbac.clusterResources=false,aggregatedRoles.create=false"
     rendered = helm.render("--set", f"{off},scope.namespace=team-a,namespace.create=false")

@@ -70,6 +70,9 @@ def test_install_upgrade_rollback_and_uninstall(bare_helm: Helm, bare_kubectl: R
 
     kubectl("apply", "--server-side", "-k", OVERLAYS / "standalone")
     assert without_helm(live(kubectl)) == without_helm(installed)
+    write_certificates(kubectl)
+    kubectl("apply", "--server-side", "-k", OVERLAYS / "standalone")
+    assert certificates(kubectl) == ("c2VjcmV0", ["Q0E="] * len(KINDS))
     kubectl("delete", CLUSTER_KINDS, *OURS)
     kubectl("-n", "trainwright", "delete", NAMESPACED_KINDS, *OURS)
     assert {kind for kind, _, _ in live(kubectl)} == {"CustomResourceDefinition", "Namespace"}
@@ -97,6 +100,9 @@ def test_foreign_crds_and_namespaces_stop_the_installation_with_advice(helm_of_s
     assert "the cluster serves no PodGroup of scheduling.volcano.sh/v1beta1" in error
     helm(*INSTALL, *off, "--set", "namespace.name=kube-public,namespace.create=false")
     helm(*INSTALL, *off, "--namespace", "default", "--set", "namespace.name=default")
+    created = ("--namespace", "fresh", "--create-namespace", "--set", "namespace.name=fresh")
+    assert "exist already and do not belong to this release" in helm.refusal(*INSTALL, *created)
+    helm(*INSTALL, *off, *created)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -160,12 +166,15 @@ def test_the_kubeflow_overlay_takes_the_place_of_training_operator_and_gives_it_
     assert [one["command"] for one in back["spec"]["template"]["spec"]["containers"]] == [["/manager"]]
 
     # The chart, too, takes over CRDs of others if the administrator says so.
+    kubectl(*apply, "-f", go_operator_files().crds / "kubeflow.org_pytorchjobs.yaml")
     error = helm.refusal(*INSTALL)
     for command in re.findall(r"^  kubectl (.*)$", error, re.MULTILINE):
         kubectl(*command.split())
     helm(*INSTALL)
-    owner = kubectl.get("crd", "pytorchjobs.kubeflow.org")["metadata"]["annotations"]["meta.helm.sh/release-name"]
-    assert owner == "trainwright"
+    assert_contains(
+        kubectl.get("crd", "pytorchjobs.kubeflow.org"),
+        rendered["CustomResourceDefinition", "", "pytorchjobs.kubeflow.org"],
+    )
 
 
 @pytest.fixture

@@ -90,9 +90,10 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- ternary (printf ":%d" (int64 .)) "0" (gt (int64 .) 0) }}
 {{- end }}
 
-{{/* Non-empty if templates are rendered for a cluster that answers: `helm template` has none. */}}
+{{/* Non-empty if templates are rendered for a cluster that answers: `helm template` has none. The namespace of the release
+     may not exist yet, with --create-namespace; that of the name default always does. */}}
 {{- define "trainwright.connected" -}}
-{{- if .Values.checks.enabled }}{{ with lookup "v1" "Namespace" "" .Release.Namespace }}yes{{ end }}{{ end }}
+{{- if .Values.checks.enabled }}{{ with lookup "v1" "Namespace" "" "default" }}yes{{ end }}{{ end }}
 {{- end }}
 
 {{/* Non-empty if the object exists and belongs to another release, or to none. */}}
