@@ -144,11 +144,32 @@ def test_extra_arguments_come_last(helm: Helm) -> None:
         ("webhook.failurePolicy=fail", "at '/webhook/failurePolicy': value must be one of 'Fail', 'Ignore'"),
         ("operator.controllerThreads=0", "at '/operator/controllerThreads': minimum"),
         ("image.digest=latest", "at '/image/digest'"),
+        ("resources.limts.cpu=1", "at '/resources': additional properties 'limts' not allowed"),
+        (
+            "securityContext.readOnlyRoot=true",
+            "at '/securityContext': additional properties 'readOnlyRoot' not allowed",
+        ),
+        ("tolerations[0].efect=NoSchedule", "at '/tolerations/0': additional properties 'efect' not allowed"),
+        ("livenessProbe.periodSeconds=often", "at '/livenessProbe/periodSeconds': got string, want integer"),
+        ("strategy.type=recreate", "at '/strategy/type'"),
         ("replicas=2", "Set leaderElection.enabled=true too."),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(helm: Helm, setting: str, complaint: str) -> None:
     assert complaint in helm.refusal("template", "trainwright", CHART, "--set", setting)
+
+
+def test_the_schema_allows_no_unknown_field_anywhere() -> None:
+    def closed(node: Any) -> bool:
+        if isinstance(node, list):
+            return all(map(closed, node))
+        if not isinstance(node, dict):
+            return True
+        fields = node.get("properties")
+        is_closed = not isinstance(fields, dict) or node.get("additionalProperties") is False
+        return is_closed and all(map(closed, node.values()))
+
+    assert closed(json.loads((CHART / "values.schema.json").read_text()))
 
 
 def test_the_chart_can_be_a_dependency(helm: Helm) -> None:

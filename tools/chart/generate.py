@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "charts" / "trainwright"
 SECTIONS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "values.yaml").read_text())
 VALUES: list[dict[str, Any]] = [value for section in SECTIONS for value in section["values"]]
+BUILTIN = ROOT / "src" / "trainwright" / "cluster" / "apiserver" / "schema" / "builtin.json"
+"""The types of Kubernetes' own API."""
 MADE_BY = "made by tools/chart/generate.py"
 BEGIN, END = f"<!-- {MADE_BY} -->\n", "<!-- until here -->\n"
 
@@ -96,8 +98,43 @@ def schema() -> dict[str, Any]:
         extra = value.get("schema", {})
         if extra.get("items") == {"enum": "KINDS"}:
             extra = {"items": {"enum": [*KINDS, *(kind.singular for kind in KINDS.values())]}}
-        node["properties"][name] = {"type": value["type"], "description": value["text"], **extra}
-    return root
+        node["properties"][name] = {"type": value["type"], "description": value["text"], **extra, **_typed(value)}
+    return root | {"definitions": dict(sorted(_definitions().items()))}
+
+
+def _typed(value: dict[str, Any]) -> dict[str, Any]:
+    if "kubernetes" not in value:
+        return {}
+    reference = {"$ref": f"#/definitions/{value['kubernetes']}"}
+    return {"items": reference} if value["type"] == "array" else {"allOf": [reference]}
+
+
+def _definitions() -> dict[str, Any]:
+    """The types of Kubernetes' API that values have, with all types inside them."""
+    known: dict[str, Any] = json.loads(BUILTIN.read_text())
+    found: dict[str, Any] = {}
+    wanted = [value["kubernetes"] for value in VALUES if "kubernetes" in value]
+    while wanted:
+        if (name := wanted.pop()) not in found:
+            found[name] = _closed_type(known[name], wanted)
+    return found
+
+
+def _closed_type(node: Any, wanted: list[str]) -> Any:
+    """The schema with references to definitions, which are added to `wanted`, and without unknown fields."""
+    if isinstance(node, list):
+        return [_closed_type(one, wanted) for one in node]
+    if not isinstance(node, dict):
+        return node
+    if isinstance(name := node.get("$ref"), str):
+        wanted.append(name)
+        return {"$ref": f"#/definitions/{name}"}
+    kept = {key: one for key, one in node.items() if key != "format" and not key.startswith("x-kubernetes-")}
+    if "properties" in kept:
+        fields = {field: _closed_type(one, wanted) for field, one in kept.pop("properties").items()}
+        kept |= {"properties": fields, "additionalProperties": False}
+        return kept
+    return {key: _closed_type(one, wanted) for key, one in kept.items()}
 
 
 def _closed(draft: str = "") -> dict[str, Any]:
