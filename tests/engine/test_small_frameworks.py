@@ -183,8 +183,19 @@ def test_ports_on_one_machine(kind: Kind, roles: dict[str, int], ports: dict[str
     assert len(created(made)) == sum(roles.values())
 
 
-def test_an_assigned_port_is_in_the_environment_of_all_peers() -> None:
-    builder = job(JAX, Worker=2)
-    builder.status(decide(builder, settings=HOST_PORTS, taken=[6666]).status)
+@pytest.mark.parametrize(
+    ("kind", "roles", "expected"),
+    [
+        (JAX, {"Worker": 2}, {"COORDINATOR_PORT": "20000"}),
+        (PADDLE, {"Worker": 2}, {"PADDLE_MASTER": "digits-worker-0:20000"}),
+        (XGBOOST, {"Master": 1, "Worker": 2}, {"MASTER_PORT": "20000", "WORKER_PORT": "20001"}),
+    ],
+    ids=lambda value: value.name if isinstance(value, Kind) else "",
+)
+def test_an_assigned_port_is_in_the_environment_of_all_peers(
+    kind: Kind, roles: dict[str, int], expected: dict[str, str]
+) -> None:
+    builder = job(kind, **roles)
+    builder.status(decide(builder, settings=HOST_PORTS, taken=[kind.port]).status)
     made = decide(builder, settings=HOST_PORTS)
-    assert dict(env(child(made, "digits-worker-1")))["COORDINATOR_PORT"] == "20000"
+    assert dict(env(child(made, "digits-worker-1"))).items() >= expected.items()

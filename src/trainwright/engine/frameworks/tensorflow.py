@@ -88,7 +88,7 @@ def _addresses(job: Job, addresses: Addresses, role: str) -> list[str]:
 
 def _configs(cluster: Mapping[str, list[str]]) -> Callable[[Rank], str]:
     """The cluster is encoded once: it is long and the same for all pods."""
-    encoded = _encoded({role.lower(): cluster[role] for role in sorted(cluster, key=str.lower)})
+    encoded = _encoded({role.lower(): cluster[role] for role in sorted(cluster)})
     return lambda rank: f'{{"cluster":{encoded},"task":{_task(rank)},"environment":"cloud"}}'
 
 
