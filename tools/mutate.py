@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -143,9 +144,10 @@ def _run(copy: Path, environment: Path) -> dict[str, int]:
     with process:
         while process.poll() is None:
             _wait_a_minute(process)
-            outcomes = _outcomes(copy)
-            done = sum(code is not None for code in outcomes.values())
-            print(f"{done} of {len(outcomes)} mutants tested", flush=True)
+            with suppress(json.JSONDecodeError):  # mutmut is writing the file
+                codes = _outcomes(copy).values()
+                print(f"{sum(code is not None for code in codes)} of {len(codes)} mutants tested", flush=True)
+    outcomes = _outcomes(copy)
     if not outcomes or None in outcomes.values():
         sys.exit(f"mutmut ended with {process.returncode} before all mutants were tested; see {log}")
     return {name: code for name, code in outcomes.items() if code is not None}
