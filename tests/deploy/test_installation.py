@@ -32,6 +32,8 @@ def test_install_upgrade_rollback_and_uninstall(bare_helm: Helm, bare_kubectl: R
     error = helm.refusal(*INSTALL, "--set", "crds.enabled=false")
     assert "crds.enabled is false, and the cluster has no pytorchjobs.kubeflow.org" in error
     assert "trainwright crds | kubectl apply" in error
+    error = helm.refusal(*INSTALL, "--set", "gangScheduler.name=volcano")
+    assert "the cluster serves no PodGroup of scheduling.volcano.sh/v1beta1" in error
 
     notes = helm(*INSTALL)
     assert "kubectl -n trainwright rollout status deployment/trainwright" in notes
@@ -96,8 +98,6 @@ def test_foreign_crds_and_namespaces_stop_the_installation_with_advice(helm_of_s
     assert "There is no namespace absent" in error
     error = helm.refusal(*INSTALL, *off, "--set", "scope.namespace=absent")
     assert "There is no namespace absent, which scope.namespace names" in error
-    error = helm.refusal(*INSTALL, *off, "--set", "gangScheduler.name=volcano")
-    assert "the cluster serves no PodGroup of scheduling.volcano.sh/v1beta1" in error
     helm(*INSTALL, *off, "--set", "namespace.name=kube-public,namespace.create=false")
     helm(*INSTALL, *off, "--namespace", "default", "--set", "namespace.name=default")
     created = ("--namespace", "fresh", "--create-namespace", "--set", "namespace.name=fresh")
