@@ -22,6 +22,7 @@ from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
+from trainwright.kube.controller.event_recorder import COUNTING_SECONDS
 from trainwright.objects import Object
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 from trainwright.objects.times import format_time
@@ -35,6 +36,8 @@ PARALLEL_REQUESTS = 16
 STALLED_SECONDS = 60.0
 BOUNDED_SECONDS = 30.0
 QUIET_SECONDS = 10.0
+SETTLED_SECONDS = COUNTING_SECONDS + 0.5
+"""Without a write for this long all events are written: our recorder holds back counts of similar events."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,7 @@ class _Lifecycle:
         """Waits until no more writes arrive; returns all writes so far."""
         last = await writes_so_far(self._client)
         while True:
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(SETTLED_SECONDS)
             self._operator.check()
             now = await writes_so_far(self._client)
             if now == last:
