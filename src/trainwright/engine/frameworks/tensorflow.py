@@ -2,21 +2,21 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from trainwright.api.job import Job
 from trainwright.api.kinds.tensorflow import ALL_WORKERS, TensorFlowFields
 from trainwright.engine.addressing import Addresses, declared_port
 from trainwright.engine.framework import Framework, PodShape, RoleState, env_list
 from trainwright.engine.ranks import Rank
-from trainwright.engine.texts import Text, Texts
+from trainwright.engine.texts import TEXTS_WITHOUT_MASTER, Text, Texts
 
 _CHIEFS = ("Chief", "Master")
 FIRST_WORKER = Rank("Worker", 0)
 
-TEXTS = Texts(
-    running=Text("Running", "{kind} {namespace}/{name} is running."),
-    succeeded=Text("Succeeded", "{kind} {namespace}/{name} successfully completed."),
-    role_restarting=Texts().pod_restarting,
+TEXTS = replace(
+    TEXTS_WITHOUT_MASTER,
+    role_restarting=TEXTS_WITHOUT_MASTER.pod_restarting,
     role_failed=Text("Failed", "{kind} {namespace}/{name} has failed because {failed} {role} replica(s) failed."),
 )
 
