@@ -1,4 +1,5 @@
-"""The interface of the embedded cluster for commands: find it, start it, stop it, kill its pods, delete its data.
+"""The interface of the embedded cluster for commands: find it, start it, stop it, kill its pods, delete its data, read
+what its pods left.
 
 `cli` imports nothing else of this package. What only some commands need is imported when it is called.
 """
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
+from trainwright.cluster.node import pod_records as records
+from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, PrivateFile, RunLog
 
 if TYPE_CHECKING:
     from trainwright.cluster.process import EmbeddedCluster
@@ -19,12 +22,18 @@ __all__ = [
     "CONTEXT",
     "ClusterError",
     "ClusterRecord",
+    "ContainerRun",
     "DataDir",
+    "LogLine",
+    "PodRecord",
+    "PrivateFile",
+    "RunLog",
     "builtin_schema",
     "delete_data",
     "kill_orphaned_pods",
     "kill_pods",
     "new_cluster",
+    "pod_records",
     "stop_cluster",
     "tune_garbage_collector",
 ]
@@ -97,6 +106,11 @@ def delete_data(data: DataDir) -> None:
     remove_tree(str(data.path))
     if data.path.exists():
         raise ClusterError(f"{data.path} could not be deleted completely: the rest belongs to another user")
+
+
+def pod_records(data: DataDir, owner_uid: str) -> list[PodRecord]:
+    """What the pods of a job left on the node, until the job is deleted; also while the cluster is not running."""
+    return records.pod_records(data.node, owner_uid)
 
 
 def builtin_schema(kind: str) -> dict[str, Any]:

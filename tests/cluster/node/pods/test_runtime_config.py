@@ -77,6 +77,19 @@ def targets(found: dict[str, Any]) -> dict[str, tuple[str, bool]]:
     return {mount["target"]: (mount["source"], mount["readOnly"]) for mount in found["mounts"]}
 
 
+# Identity
+
+
+def test_the_config_names_the_labels_and_the_controller_of_the_pod() -> None:
+    subject = pod()
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "digits", "uid": "j", "controller": True}
+    subject["metadata"]["ownerReferences"] = [{"kind": "Secret", "name": "other", "uid": "s"}, owner]
+    found = run(subject).pod_json
+    assert found["labels"] == {"app": "digits"}
+    assert found["owner"] == {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "digits", "uid": "j"}
+    assert run(pod()).pod_json["owner"] is None
+
+
 # Command and environment
 
 

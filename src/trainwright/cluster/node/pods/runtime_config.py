@@ -103,6 +103,9 @@ def generate_runtime_config(
             "uid": pod["metadata"]["uid"],
             "namespace": pod["metadata"]["namespace"],
             "name": pod["metadata"]["name"],
+            "labels": pod["metadata"].get("labels") or {},
+            "createdAt": pod["metadata"].get("creationTimestamp") or "",
+            "owner": _controller(pod),
             "address": context.address,
             "sandbox": context.level,
             "ownUsers": context.user_namespace,
@@ -119,6 +122,14 @@ def generate_runtime_config(
         shared_directory=annotations.get(DIRECTORY),
         warnings=tuple(warnings),
     )
+
+
+def _controller(pod: Object) -> dict[str, str] | None:
+    """The owner that controls the pod, such as a job: what the pod leaves on the node is kept as long as it exists."""
+    for owner in pod["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            return {field: str(owner.get(field) or "") for field in ("apiVersion", "kind", "name", "uid")}
+    return None
 
 
 def is_host_image(image: str) -> bool:

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     PodState = dict[str, Any]
 else:
     ContainerState = ContainerStatus = PodState = dict
-"""ContainerState is the API's. A ContainerStatus has `name`, `restarts`, and `state` and `last` as ContainerState.
-PodState is the content of state.json."""
+"""ContainerState is the API's. A ContainerStatus has `name`, `restarts`, `state` and `last` as ContainerState, and
+`runs`, the ends of its runs. PodState is the content of state.json."""
+
+MAX_RUNS = 200
+"""Runs of a container that are recorded; a crash loop does not fill the disk."""
 
 ALWAYS = "Always"
 ON_FAILURE = "OnFailure"
@@ -59,7 +62,26 @@ def terminated(
 
 def new_status(name: str, *, initialized: bool) -> ContainerStatus:
     state = waiting(CONTAINER_CREATING if initialized else POD_INITIALIZING)
-    return {"name": name, "restarts": 0, "state": state, "last": {}}
+    return {"name": name, "restarts": 0, "state": state, "last": {}, "runs": []}
+
+
+def with_finished_run(status: ContainerStatus, state: ContainerState) -> ContainerStatus:
+    """The status after the current run has ended in this terminated state."""
+    run = {"number": status["restarts"], **state["terminated"]}
+    return {**status, "state": state, "runs": [*finished_runs(status), run][-MAX_RUNS:]}
+
+
+def finished_runs(status: ContainerStatus) -> list[dict[str, Any]]:
+    """The terminated states of the runs, each with its `number`; times have nanoseconds."""
+    if "runs" in status:
+        return list(status["runs"])
+    # Written by an earlier version.
+    numbers = {"state": status["restarts"], "last": status["restarts"] - ("waiting" not in status["state"])}
+    return [
+        {"number": number, **status[field]["terminated"]}
+        for field, number in sorted(numbers.items())
+        if "terminated" in status[field] and number >= 0
+    ]
 
 
 def decode_wait_status(status: int) -> tuple[int, int]:
@@ -124,7 +146,7 @@ def without_supervisor(state: PodState, policy: str, now: str) -> PodState:
     def without_process(status: ContainerStatus) -> ContainerStatus:
         if "running" not in status["state"]:
             return status
-        return {**status, "state": _unknown(status, now, message)}
+        return with_finished_run(status, _unknown(status, now, message))
 
     inits = [without_process(status) for status in state["initContainers"]]
     mains = [without_process(status) for status in state["containers"]]

@@ -381,6 +381,7 @@ class Supervisor:
         container.host_process = int(host_process) if host_process else 0
 
     def _on_exit(self, container: Container, status: int) -> None:
+        finished_at = _now()  # before anything that takes time: which of several pods failed first is told by it
         process, container.process = container.process, None
         assert process is not None  # noqa: S101 - the caller found it by this process
         if not any(other.process for other in self._all):
@@ -399,9 +400,9 @@ class Supervisor:
             reason=reason,
             message=error,
             started_at=container.started_at,
-            finished_at=_now(),
+            finished_at=finished_at,
         )
-        container.status = {**container.status, "state": state}
+        container.status = container_status.with_finished_run(container.status, state)
         self._changed = True
         if not self._stopping and container_status.should_restart(self._policy, code, init=container.init):
             self._schedule_restart(container, state)

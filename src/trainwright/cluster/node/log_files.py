@@ -1,0 +1,117 @@
+"""Reads the log of one run of a container while its supervisor writes, rotates or moves it: every record once."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.cluster.node.supervisor.cri_log import rotated_names
+
+_BLOCK = 64 * 1024
+"""Longer than any record."""
+
+
+def find_log(node: Path, uid: str, container: str, run: int) -> Path:
+    """Where the log of a run is now: the node moves the directory of a pod when its Pod object has been deleted."""
+    below = Path("logs", container, f"{run}.log")
+    pod = node / "pods" / uid
+    return (pod if pod.exists() else node / "removed" / uid) / below
+
+
+@dataclass
+class _OpenFile:
+    descriptor: int
+    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+
+class LogFiles:
+    """A position in the files of one log. Files stay open until they are read, so that rotation removes nothing unread.
+
+    `locate` returns the path of the current file; it is called again whenever files are opened.
+    """
+
+    def __init__(self, locate: Callable[[], Path]) -> None:
+        self._locate = locate
+        self._files: list[_OpenFile] = []
+
+    @property
+    def exists(self) -> bool:
+        return bool(self._files) or any(path.exists() for path in _paths(self._locate()))
+
+    def read(self) -> Iterator[bytes]:
+        """The records that were written since the last call, in pieces of whole records."""
+        self._open_newer()
+        while self._files:
+            file = self._files[0]
+            while data := _whole_records(os.pread(file.descriptor, _BLOCK, file.offset)):
+                file.offset += len(data)
+                yield data
+            if len(self._files) == 1:
+                return
+            os.close(self._files.pop(0).descriptor)
+
+    def close(self) -> None:
+        _close(self._files)
+        self._files = []
+
+    def _open_newer(self) -> None:
+        """Opens the files after the last open one; all files if rotation has removed that one."""
+        if self._files and _is_file(self._locate(), self._files[-1]):
+            return
+        found = _open_all(self._locate)
+        last = self._files[-1] if self._files else None
+        known = next((at for at, file in enumerate(found) if last and _same(file, last)), -1)
+        _close(found[: known + 1])
+        self._files += found[known + 1 :]
+
+
+def _whole_records(data: bytes) -> bytes:
+    """Without the beginning of a record that is still being written: on a full disk it is taken back."""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _open_all(locate: Callable[[], Path]) -> list[_OpenFile]:
+    """The files of a log, the oldest first; none if there is no log.
+
+    They are opened from the newest to the oldest, the direction of a rotation: a file that is renamed meanwhile may be
+    opened twice, but is never missed.
+    """
+    while True:
+        path = locate()
+        files: list[_OpenFile] = []
+        for one in _paths(path):
+            with suppress(FileNotFoundError):
+                files.insert(0, _OpenFile(os.open(one, os.O_RDONLY | os.O_CLOEXEC)))
+                if any(_same(files[0], other) for other in files[1:]):
+                    os.close(files.pop(0).descriptor)
+        newest = next((one for one in _paths(path) if one.exists()), None)
+        unchanged = _is_file(newest, files[-1]) if newest and files else not newest and not files
+        if unchanged and locate() == path:
+            return files
+        _close(files)  # rotated, moved or removed meanwhile
+
+
+def _paths(path: Path) -> list[Path]:
+    """Paths of the files of a log, the newest first; some may not exist."""
+    return [path, *map(Path, rotated_names(str(path)))]
+
+
+def _is_file(path: Path, file: _OpenFile) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _same(one: _OpenFile, other: _OpenFile) -> bool:
+    return os.path.sameopenfile(one.descriptor, other.descriptor)
+
+
+def _close(files: list[_OpenFile]) -> None:
+    for file in files:
+        os.close(file.descriptor)

@@ -1,0 +1,229 @@
+"""What the pods of a job left on this node: the runs of their containers with exact times, their logs, private files.
+
+Commands read it directly from the node's directory, also while the cluster is not running and after clean-up has
+deleted the Pod objects.
+"""
+
+import calendar
+import codecs
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from trainwright.cluster.node.log_files import LogFiles, find_log
+from trainwright.cluster.node.supervisor import container_status
+from trainwright.cluster.node.supervisor.container_status import ContainerStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRun:
+    """One run of a container, from its start to its end. Times are seconds since the epoch, not rounded."""
+
+    container: str
+    init: bool
+    number: int
+    """0 is the first run."""
+    started_at: float | None = None
+    finished_at: float | None = None
+    """None while it runs."""
+    exit_code: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateFile:
+    """A file that a program wrote to a place that only its container could see."""
+
+    container: str
+    path: str
+    """As the program saw it."""
+    size: int
+    source: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRecord:
+    uid: str
+    name: str
+    namespace: str
+    labels: dict[str, str]
+    owner_uid: str
+    """The controller owner, such as a job."""
+    directory: Path
+    runs: tuple[ContainerRun, ...]
+    """Init containers first, in the order of the spec; the runs of each container from the first to the last."""
+    private_files: tuple[PrivateFile, ...] = ()
+    removed: bool
+    """True if the Pod object has been deleted."""
+
+
+class LogLine(NamedTuple):
+    at: float
+    """When the supervisor read it from the program, in seconds since the epoch."""
+    stream: str
+    """`stdout` or `stderr`."""
+    text: str
+    """Without the line end."""
+    partial: bool
+    """True if the line goes on: the next LogLine of the same stream continues it."""
+
+
+def pod_records(node: Path, owner_uid: str) -> list[PodRecord]:
+    """The pods that this owner controls or controlled, sorted by name and creation."""
+    found: dict[str, tuple[tuple[str, str], PodRecord]] = {}
+    # In this order: a pod that is moved meanwhile may be found twice, but is never missed.
+    for folder in ("pods", "removed"):
+        for directory in _directories(node / folder):
+            pod = _read_pod(directory)
+            if pod is not None and pod.owner is not None and pod.owner.uid == owner_uid:
+                record = _pod_record(directory, pod, owner_uid, removed=folder == "removed")
+                found[pod.uid] = (pod.name, pod.created_at), record
+    return [record for _, record in sorted(found.values(), key=lambda one: one[0])]
+
+
+class RunLog:
+    """The log of one run. To be closed after use."""
+
+    def __init__(self, record: PodRecord, run: ContainerRun) -> None:
+        node = record.directory.parents[1]
+        self._files = LogFiles(lambda: find_log(node, record.uid, run.container, run.number))
+        self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in ("stdout", "stderr")}
+
+    def read_new(self) -> list[LogLine]:
+        """The lines since the last call, from the beginning of the log at first. Each is returned once."""
+        return [self._line(record) for piece in self._files.read() for record in piece.split(b"\n")[:-1]]
+
+    def close(self) -> None:
+        self._files.close()
+
+    def _line(self, record: bytes) -> LogLine:
+        stamp, stream, tag, text = record.split(b" ", 3)
+        partial, name = tag == b"P", stream.decode()
+        # A character may be split between two partial lines.
+        return LogLine(_seconds(stamp.decode()), name, self._decoders[name].decode(text, final=not partial), partial)
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _Pod(msgspec.Struct, frozen=True, rename="camel"):
+    """pod.json. Pods of an earlier version have no owner, labels and creation time."""
+
+    uid: str
+    name: str
+    namespace: str
+    containers: tuple["_Container", ...]
+    init_containers: tuple["_Container", ...]
+    owner: _Owner | None = None
+    labels: dict[str, str] = {}
+    created_at: str = ""
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str
+
+
+_POD = msgspec.json.Decoder(_Pod)
+
+
+def _directories(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+@lru_cache(maxsize=4096)
+def _decode_pod(directory: Path, inode: int, modified: int) -> _Pod | None:  # noqa: ARG001 (they identify the file)
+    try:
+        return _POD.decode((directory / "pod.json").read_bytes())
+    except (OSError, msgspec.MsgspecError):
+        return None  # removed meanwhile, or truncated by a power failure
+
+
+def _read_pod(directory: Path) -> _Pod | None:
+    try:
+        found = (directory / "pod.json").stat()
+    except OSError:
+        return None
+    return _decode_pod(directory, found.st_ino, found.st_mtime_ns)
+
+
+def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) -> PodRecord:
+    state = _read_state(directory)
+    runs: list[ContainerRun] = []
+    for field, containers, init in (
+        ("initContainers", pod.init_containers, True),
+        ("containers", pod.containers, False),
+    ):
+        statuses = {status["name"]: status for status in state.get(field, ())}
+        for container in containers:
+            found = _recorded_runs(container.name, statuses.get(container.name), init=init)
+            # A log exists before its run is recorded.
+            for number in _logged_runs(directory / "logs" / container.name) - found.keys():
+                found[number] = ContainerRun(container=container.name, init=init, number=number)
+            runs += [found[number] for number in sorted(found)]
+    return PodRecord(
+        uid=pod.uid,
+        name=pod.name,
+        namespace=pod.namespace,
+        labels=dict(pod.labels),
+        owner_uid=owner_uid,
+        directory=directory,
+        runs=tuple(runs),
+        removed=removed,
+    )
+
+
+def _read_state(directory: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = msgspec.json.decode((directory / "state.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return state
+
+
+def _recorded_runs(container: str, status: ContainerStatus | None, *, init: bool) -> dict[int, ContainerRun]:
+    """By number."""
+    if status is None:
+        return {}
+    runs = {
+        run["number"]: ContainerRun(
+            container=container,
+            init=init,
+            number=run["number"],
+            started_at=_seconds(run["startedAt"]),
+            finished_at=_seconds(run["finishedAt"]),
+            exit_code=run["exitCode"],
+            reason=run["reason"],
+            message=run.get("message", ""),
+        )
+        for run in container_status.finished_runs(status)
+    }
+    if running := status["state"].get("running"):
+        number, started_at = status["restarts"], _seconds(running["startedAt"])
+        runs[number] = ContainerRun(container=container, init=init, number=number, started_at=started_at)
+    return runs
+
+
+def _logged_runs(logs: Path) -> set[int]:
+    try:
+        return {int(path.name.partition(".")[0]) for path in logs.iterdir()}
+    except FileNotFoundError:
+        return set()
+
+
+@lru_cache(maxsize=1024)
+def _whole_seconds(text: str) -> int:
+    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+
+
+def _seconds(stamp: str) -> float:
+    """Since the epoch, of a time stamp of the supervisor: `2026-11-15T04:05:06.123456789Z`."""
+    return _whole_seconds(stamp[:19]) + float(stamp[19:-1] or 0)
