@@ -7,16 +7,29 @@ import click
 
 from trainwright import __version__
 
-COMMANDS = {
-    "up": "Start the embedded cluster.",
-    "down": "Stop the embedded cluster and its pods.",
-    "status": "Show the state of the cluster and its jobs.",
-    "run": "Run the jobs in manifests and follow them until they finish.",
-    "operator": "Run the operator against a Kubernetes cluster.",
-    "crds": "Print the CustomResourceDefinitions.",
-    "version": "Print the version.",
+SECTIONS = {
+    "Train": {
+        "run": "Run the jobs in manifests and follow them until they finish.",
+    },
+    "Look after jobs": {
+        "ps": "List training jobs of all kinds.",
+    },
+    "The cluster on this machine": {
+        "up": "Start the embedded cluster.",
+        "down": "Stop the embedded cluster and its pods.",
+        "status": "Show the state of the cluster and its jobs.",
+    },
+    "Other": {
+        "operator": "Run the operator against a Kubernetes cluster.",
+        "crds": "Print the CustomResourceDefinitions.",
+        "version": "Print the version.",
+    },
 }
-"""In the order in which a new user needs them; `trainwright.cli.commands.NAME` defines each as `command`."""
+"""The commands as `--help` shows them."""
+COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
+"""`trainwright.cli.commands.NAME` defines each as `command`; those that look after jobs are in `commands.jobs`."""
+ALIASES = {"get": "ps"}
+"""kubectl's words for commands of ours."""
 INTERRUPTED = 130
 """The exit code of a command that Ctrl-C has ended: 128 + SIGINT, as in shells."""
 
@@ -30,9 +43,11 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         _ = ctx
-        if cmd_name not in COMMANDS:
+        name = ALIASES.get(cmd_name, cmd_name)
+        if name not in COMMANDS:
             return None
-        command = importlib.import_module(f"trainwright.cli.commands.{cmd_name}").command
+        room = "jobs." if name in SECTIONS["Look after jobs"] else ""
+        command = importlib.import_module(f"trainwright.cli.commands.{room}{name}").command
         assert isinstance(command, click.Command)  # noqa: S101 (for the type checker)
         return command
 
@@ -46,14 +61,15 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        if args and not args[0].startswith("-") and args[0] not in {*COMMANDS, *ALIASES}:
             ctx.fail(_unknown_command(args[0]))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
 
 @click.group(

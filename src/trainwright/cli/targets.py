@@ -36,6 +36,10 @@ class Target:
     """The flags that select this cluster again, for suggestions."""
     python: str = ""
     """The default Python of pods; empty where they use the Python of their image."""
+    data: DataDir | None = None
+    """The data directory of the embedded cluster."""
+    namespace_flag: str = ""
+    """The flag that selects the namespace again, for suggestions."""
 
     @property
     def name(self) -> str:
@@ -48,7 +52,9 @@ class Target:
         return f"→ {self.name} (namespace {self.config.namespace})"
 
     def in_namespace(self, namespace: str | None) -> "Target":
-        return replace(self, config=replace(self.config, namespace=namespace)) if namespace else self
+        if not namespace:
+            return self
+        return replace(self, config=replace(self.config, namespace=namespace), namespace_flag=f" -n {namespace}")
 
 
 def data_dir_at(path: Path | None) -> DataDir:
@@ -80,7 +86,7 @@ def embedded_cluster(data_dir: DataDir) -> Target:
     except ConfigError as error:
         raise CommandError(str(error)) from error
     kubectl = f"kubectl --kubeconfig {data_dir.kubeconfig}"
-    return Target(config, embedded=True, kubectl=kubectl, flags=flags, python=running.python)
+    return Target(config, embedded=True, kubectl=kubectl, flags=flags, python=running.python, data=data_dir)
 
 
 def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
@@ -90,7 +96,8 @@ def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
         raise CommandError(str(error)) from error
     flags = f" --kubeconfig {kubeconfig} --context {config.context}" if kubeconfig else f" --context {config.context}"
     # The context that `up` has written into the user's kubeconfig is the embedded cluster too.
-    running = DataDir.default().running()
-    embedded = running is not None and running.server == config.server
-    python = running.python if running and embedded else ""
-    return Target(config, embedded=embedded, kubectl=f"kubectl{flags}", flags=flags, python=python)
+    data = DataDir.default()
+    running = data.running()
+    if running is None or running.server != config.server:
+        return Target(config, embedded=False, kubectl=f"kubectl{flags}", flags=flags)
+    return Target(config, embedded=True, kubectl=f"kubectl{flags}", flags=flags, python=running.python, data=data)

@@ -1,23 +1,6 @@
 """The states that `status` shows, and how it counts them."""
 
-import pytest
-
-from tests.support.objects.jobs import JobBuilder
-from trainwright.cli.commands.status import count_by_state, failed_checks, job_state, node_state
-
-
-@pytest.mark.parametrize(
-    ("conditions", "state"),
-    [
-        ([], "New"),
-        ([("Created", "True")], "Created"),
-        ([("Created", "True"), ("Running", "True")], "Running"),
-        ([("Created", "True"), ("Running", "False"), ("Succeeded", "True")], "Succeeded"),
-    ],
-)
-def test_the_last_true_condition_is_the_state(conditions: list[tuple[str, str]], state: str) -> None:
-    listed = [{"type": kind, "status": status} for kind, status in conditions]
-    assert job_state(JobBuilder().status({"conditions": listed}).raw()) == state
+from trainwright.cli.commands.status import count_by_state, failed_checks, node_state
 
 
 def test_the_most_frequent_state_comes_first() -> None:

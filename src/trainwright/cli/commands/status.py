@@ -10,6 +10,7 @@ import click
 from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import report_errors
 from trainwright.cli.flags import target_flags
+from trainwright.cli.jobs.summary import job_state
 from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
 from trainwright.cluster.embedded import ClusterRecord, DataDir
 from trainwright.kube.client.errors import NotFound
@@ -59,13 +60,6 @@ def failed_checks(report: bytes) -> list[str]:
     """The failed checks in the answer of /readyz?verbose."""
     lines = report.decode(errors="replace").splitlines()
     return [line.removeprefix("[-]").split(" ")[0] for line in lines if line.startswith("[-]")]
-
-
-def job_state(job: Object) -> str:
-    """The job's STATE as `kubectl get` shows it: its last condition that is true."""
-    conditions = value_at(job, "status", "conditions", default=())
-    true = [str(one.get("type")) for one in conditions if one.get("status") == "True"]
-    return true[-1] if true else "New"
 
 
 def node_state(node: Object) -> str:

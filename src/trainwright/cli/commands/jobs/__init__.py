@@ -1,0 +1,1 @@
+"""The commands about existing jobs, one module each."""

@@ -1,0 +1,165 @@
+"""The history of runs: a line of JSON for each run that has finished, kept when its job is run again or deleted.
+
+The embedded cluster keeps it in its data directory; for other clusters it is in the user's state directory, one file
+for each context. Several processes may add the same run: the record with more metrics replaces the other one.
+"""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from trainwright.cli.targets import Target
+from trainwright.objects import Object
+from trainwright.objects.paths import value_at
+from trainwright.objects.times import format_time
+
+_MAX_BYTES = 2**20
+_KEPT_RUNS = 1000
+"""How many runs are kept when the file has become larger than _MAX_BYTES."""
+
+
+class RunRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """One run of a job. A job that is run again has another uid."""
+
+    uid: str
+    job: str
+    namespace: str
+    kind: str
+    state: str
+    """`Succeeded`, `Failed` or `Deleted`."""
+    started: str = ""
+    finished: str = ""
+    ranks: int = 0
+    metrics: dict[str, float | None] = {}
+    """The last value of each metric; None if it was not a finite number."""
+    cause: str = ""
+    """Why it failed, in one line."""
+
+
+def record_run(
+    target: Target,
+    job: Object,
+    *,
+    state: str,
+    metrics: Mapping[str, float] | None = None,
+    cause: str = "",
+    ranks: int = 0,
+    now: datetime | None = None,
+) -> None:
+    """Adds a run that has ended to the history of its cluster.
+
+    `job` is the job as it was last seen, `state` is `Succeeded`, `Failed` or `Deleted`, `cause` is the diagnosis in one
+    line. A history that cannot be written is not an error of the command that followed the job.
+    """
+    append(history_file(target), run_of(job, state=state, metrics=metrics, cause=cause, ranks=ranks, now=now))
+
+
+def run_of(
+    job: Object,
+    *,
+    state: str,
+    metrics: Mapping[str, float] | None = None,
+    cause: str = "",
+    ranks: int = 0,
+    now: datetime | None = None,
+) -> RunRecord:
+    metadata = job["metadata"]
+    return RunRecord(
+        uid=metadata["uid"],
+        job=metadata["name"],
+        namespace=metadata.get("namespace") or "default",
+        kind=job["kind"],
+        state=state,
+        started=value_at(job, "status", "startTime", default=metadata.get("creationTimestamp") or ""),
+        finished=value_at(job, "status", "completionTime", default=format_time(now or datetime.now(UTC))),
+        ranks=ranks,
+        metrics=dict(metrics or {}),
+        cause=cause,
+    )
+
+
+def history_file(target: Target, environment: Mapping[str, str] = os.environ) -> Path:
+    """The embedded cluster's file in its data directory, or that of a context in $XDG_STATE_HOME/trainwright."""
+    if target.data is not None:
+        return target.data.path / "history.jsonl"
+    configured = Path(environment.get("XDG_STATE_HOME", ""))
+    base = configured if configured.is_absolute() else Path.home() / ".local" / "state"
+    return base / "trainwright" / "history" / f"{re.sub(r'[^A-Za-z0-9._-]', '_', target.config.context)}.jsonl"
+
+
+def append(file: Path, run: RunRecord) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_size > _MAX_BYTES:
+            _shrink(descriptor)
+        os.write(descriptor, msgspec.json.encode(run) + b"\n")
+    except OSError:
+        return  # the disk is full, or the file system has no locks
+    finally:
+        os.close(descriptor)
+
+
+def read_history(file: Path) -> list[RunRecord]:
+    """All runs, the earliest first. Lines that cannot be read are skipped: a crash may have cut the last one."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return []
+    return _merged(content)
+
+
+def metrics_text(metrics: Mapping[str, float | None]) -> str:
+    """`accuracy=0.9832 loss=0.0177`"""
+    return " ".join(f"{name}={_number(value)}" for name, value in metrics.items())
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "nan"
+    return f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or value == 0 else f"{value:.3g}"
+
+
+def _merged(content: bytes) -> list[RunRecord]:
+    runs: dict[str, RunRecord] = {}
+    for line in content.splitlines():
+        try:
+            run = _decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        runs[run.uid] = _better(runs[run.uid], run) if run.uid in runs else run
+    return sorted(runs.values(), key=lambda run: run.started)
+
+
+def _better(one: RunRecord, other: RunRecord) -> RunRecord:
+    """A finished job that is deleted later stays finished; the record that knows more metrics wins."""
+    state = one.state if other.state == "Deleted" else other.state
+    finished = one.finished if other.state == "Deleted" else other.finished
+    metrics = other.metrics if len(other.metrics) >= len(one.metrics) else one.metrics
+    cause = other.cause or one.cause
+    ranks = other.ranks or one.ranks
+    return msgspec.structs.replace(other, state=state, finished=finished, metrics=metrics, cause=cause, ranks=ranks)
+
+
+def _shrink(descriptor: int) -> None:
+    """Keeps the last runs. The lock is held."""
+    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    kept = b"".join(msgspec.json.encode(run) + b"\n" for run in _merged(content)[-_KEPT_RUNS:])
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, kept)
+
+
+def runs_of(runs: Iterable[RunRecord], *, job: str, namespace: str, kind: str = "") -> list[RunRecord]:
+    return [run for run in runs if run.job == job and run.namespace == namespace and kind in {"", run.kind}]
+
+
+_decoder = msgspec.json.Decoder(RunRecord)

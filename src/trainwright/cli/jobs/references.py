@@ -1,0 +1,146 @@
+"""Finds the jobs that a user names: `digits` or, as in kubectl, `pytorchjob/digits`."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from trainwright.api.kinds import GROUP, KINDS, Kind
+from trainwright.cli.errors import CommandError
+from trainwright.cli.jobs.session import Session
+from trainwright.kube.client.errors import NotFound
+from trainwright.objects import Object
+
+
+@dataclass(frozen=True, slots=True)
+class JobReference:
+    """What a user wrote: the kind, the name, or both."""
+
+    kind: Kind | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob:
+    """A job as the cluster has it."""
+
+    kind: Kind
+    object: Object
+    deleted: bool = False
+    """True if it has been deleted since; `object` is its last state."""
+
+    @property
+    def name(self) -> str:
+        return str(self.object["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.object["metadata"].get("namespace") or "default")
+
+    @property
+    def uid(self) -> str:
+        return str(self.object["metadata"]["uid"])
+
+    @property
+    def resource_name(self) -> str:
+        """`pytorchjob.kubeflow.org/digits`, as kubectl prints it."""
+        return f"{self.kind.singular}.{GROUP}/{self.name}"
+
+    @property
+    def reference(self) -> str:
+        """`pytorchjob/digits`, as a user would write it."""
+        return f"{self.kind.singular}/{self.name}"
+
+
+def kind_named(word: str) -> Kind | None:
+    """The kind of `PyTorchJob`, `pytorchjob`, `pytorchjobs` or `pytorchjobs.kubeflow.org`."""
+    lower = word.lower().removesuffix(f".v1.{GROUP}").removesuffix(f".{GROUP}")
+    return next((kind for kind in KINDS.values() if lower in {kind.singular, kind.plural}), None)
+
+
+def read_references(words: Sequence[str]) -> list[JobReference]:
+    """`digits`, `pytorchjob/digits`, and as in kubectl `pytorchjob digits more`."""
+    first = kind_named(words[0]) if words else None
+    if first is not None:
+        return [JobReference(first, name) for name in words[1:]] or [JobReference(first, None)]
+    return [_read_reference(word) for word in words]
+
+
+def _read_reference(word: str) -> JobReference:
+    kind, slash, name = word.rpartition("/")
+    if not slash:
+        return JobReference(None, word)
+    found = kind_named(kind)
+    if found is None or not name:
+        kinds = ", ".join(kind.singular for kind in KINDS.values())
+        raise CommandError(f"{word!r} is not a job: write NAME or KIND/NAME, where KIND is one of {kinds}")
+    return JobReference(found, name)
+
+
+def find_job(session: Session, words: Sequence[str]) -> FoundJob:
+    """The one job that the user names."""
+    references = read_references(words)
+    if len(references) != 1 or references[0].name is None:
+        raise CommandError(f"{' '.join(words)!r} does not name one job: write NAME or KIND/NAME")
+    return resolve(session, references[0])
+
+
+def resolve(session: Session, reference: JobReference) -> FoundJob:
+    """The job of a reference; CommandError if there is none, or if several kinds have one of that name."""
+    name = reference.name or ""
+    kinds = [reference.kind] if reference.kind else KINDS.values()
+    found = [job for kind in kinds if (job := _get(session, kind, name))]
+    if len(found) > 1:
+        candidates = " or ".join(job.reference for job in found)
+        raise CommandError(f"several jobs have the name {name} in namespace {session.namespace}: write {candidates}")
+    if not found:
+        raise CommandError(_not_found(session, reference))
+    return found[0]
+
+
+def list_jobs(
+    session: Session, *, kind: Kind | None = None, all_namespaces: bool = False, label_selector: str = ""
+) -> list[FoundJob]:
+    """The jobs of one kind or of all kinds, by namespace and name. Kinds that the cluster does not serve have none."""
+    namespace = None if all_namespaces else session.namespace
+    kinds = [kind] if kind else list(KINDS.values())
+    jobs: list[FoundJob] = []
+    missing: list[Kind] = []
+    for one in kinds:
+        try:
+            items = session.client.list(one.resource, namespace=namespace, label_selector=label_selector).items
+        except NotFound:
+            missing.append(one)
+            continue
+        jobs += [FoundJob(one, item) for item in items]
+    if missing == kinds:
+        raise CommandError(
+            f"{session.target.name} does not serve {', '.join(one.plural for one in missing)}: "
+            "install the CustomResourceDefinitions with `trainwright crds | kubectl apply --server-side -f -`"
+        )
+    return sorted(jobs, key=lambda job: (job.namespace, job.name, job.kind.name))
+
+
+def _get(session: Session, kind: Kind, name: str) -> FoundJob | None:
+    try:
+        return FoundJob(kind, session.client.get(kind.resource, name, namespace=session.namespace))
+    except NotFound:
+        return None
+
+
+def _not_found(session: Session, reference: JobReference) -> str:
+    """As kubectl says it, with the nearest name there is."""
+    plural = f"{reference.kind.plural}.{GROUP}" if reference.kind else "jobs"
+    text = f'{plural} "{reference.name}" not found in namespace {session.namespace}'
+    present = list_jobs(session, all_namespaces=True)
+    elsewhere = [job for job in present if job.name == reference.name and reference.kind in {None, job.kind}]
+    if elsewhere:
+        return f"{text}: there is {elsewhere[0].reference} in namespace {elsewhere[0].namespace}, add -n"
+    here = [job for job in present if job.namespace == session.namespace]
+    if near := nearest(reference.name or "", (job.name for job in here)):
+        return f"{text}: did you mean {near}?"
+    return f"{text}: `trainwright ps -A{session.target.flags}` lists the jobs"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return near[0] if near else None

@@ -1,0 +1,101 @@
+"""The history of runs: it survives re-runs, deletion, broken lines and two writers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.objects.jobs import NOW, JobBuilder
+from trainwright.cli.history import (
+    RunRecord,
+    append,
+    history_file,
+    metrics_text,
+    read_history,
+    record_run,
+    run_of,
+    runs_of,
+)
+from trainwright.cli.targets import Target
+from trainwright.cluster.embedded import DataDir
+from trainwright.kube.client.kubeconfig import ClusterConfig
+from trainwright.objects import Object
+
+EMBEDDED = Target(ClusterConfig(server="https://127.0.0.1:6443"), embedded=True, kubectl="kubectl")
+
+
+def job(uid: str = "one", **status: str) -> Object:
+    raw = JobBuilder("digits").replica("Master").status(status).raw()
+    raw["metadata"] |= {"uid": uid, "namespace": "team", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return raw
+
+
+def test_a_run_is_kept_with_its_metrics(tmp_path: Path) -> None:
+    target = replace(EMBEDDED, data=DataDir(tmp_path))
+    finished = job(startTime="2026-01-01T00:00:05Z", completionTime="2026-01-01T00:01:00Z")
+
+    record_run(target, finished, state="Succeeded", metrics={"accuracy": 0.98, "loss": float("nan")}, ranks=3)
+
+    [run] = read_history(tmp_path / "history.jsonl")
+    assert (run.job, run.namespace, run.kind, run.state) == ("digits", "team", "PyTorchJob", "Succeeded")
+    assert (run.started, run.finished) == ("2026-01-01T00:00:05Z", "2026-01-01T00:01:00Z")
+    assert metrics_text(run.metrics) == "accuracy=0.9800 loss=nan"
+
+
+def test_the_record_with_more_metrics_stays(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    append(file, run_of(job(), state="Failed", metrics={"loss": 2.0}, cause="no memory", now=NOW))
+    append(file, run_of(job(), state="Failed", now=NOW))
+    append(file, run_of(job(), state="Deleted", now=NOW))
+
+    [run] = read_history(file)
+    assert (run.state, run.metrics, run.cause) == ("Failed", {"loss": 2.0}, "no memory")
+
+
+def test_another_run_of_the_same_job_is_another_record(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    append(file, run_of(job("two", startTime="2026-01-02T00:00:00Z"), state="Succeeded", now=NOW))
+    append(file, run_of(job("one", startTime="2026-01-01T00:00:00Z"), state="Failed", now=NOW))
+
+    runs = read_history(file)
+    assert [run.uid for run in runs] == ["one", "two"]
+    assert runs_of(runs, job="digits", namespace="team") == runs
+    assert runs_of(runs, job="digits", namespace="team", kind="TFJob") == []
+
+
+def test_a_line_that_was_cut_is_skipped(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    append(file, run_of(job(), state="Succeeded", now=NOW))
+    with file.open("ab") as end:
+        end.write(b'{"uid": "tw\n\xff\n')
+    assert [run.uid for run in read_history(file)] == ["one"]
+    assert read_history(tmp_path / "missing") == []
+
+
+def test_a_large_history_keeps_the_last_runs(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    long = RunRecord(uid="", job="digits", namespace="team", kind="PyTorchJob", state="Failed", cause="x" * 1000)
+    for number in range(1200):
+        append(file, replace_uid(long, f"{number:04}"))
+    runs = read_history(file)
+    assert runs[-1].uid == "1199"
+    assert 1000 <= len(runs) < 1200
+
+
+def replace_uid(run: RunRecord, uid: str) -> RunRecord:
+    import msgspec
+
+    return msgspec.structs.replace(run, uid=uid, started=uid)
+
+
+def test_a_history_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    append(tmp_path / "file" / "history.jsonl", run_of(job(), state="Succeeded", now=NOW))
+
+
+@pytest.mark.parametrize("state_home", ["", "relative"])
+def test_other_clusters_have_a_file_for_each_context(tmp_path: Path, state_home: str) -> None:
+    target = Target(ClusterConfig(server="https://x", context="team/a"), embedded=False, kubectl="kubectl")
+    assert history_file(target, {"XDG_STATE_HOME": str(tmp_path)}) == tmp_path / "trainwright/history/team_a.jsonl"
+    default = Path.home() / ".local/state/trainwright/history/team_a.jsonl"
+    assert history_file(target, {"XDG_STATE_HOME": state_home}) == default
