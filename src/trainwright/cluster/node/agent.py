@@ -26,6 +26,7 @@ from trainwright.cluster.node.node_status import (
     reported_ports,
 )
 from trainwright.cluster.node.pods.pod_workers import NodeConfig, PodWorkers
+from trainwright.cluster.node.retention import Retention
 from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, detect_sandbox
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
@@ -90,7 +91,8 @@ class NodeAgent:
         self._running = asyncio.current_task()
         network = PodNetwork(self._config.directory, machine_hosts=_machine_hosts)
         recorder = EventRecorder(self._client, "trainwright-node", self._name)
-        pod_workers = PodWorkers(self._client, self._config, network, recorder)
+        retention = Retention(self._client, self._config.directory)
+        pod_workers = PodWorkers(self._client, self._config, network, recorder, on_retired=retention.add)
         pod_workers.restore()
         loop = asyncio.get_running_loop()
 
@@ -130,6 +132,7 @@ class NodeAgent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(controller.run())
+                tasks.create_task(retention.run())
                 await controller.synced.wait()
                 await self._register()
                 tasks.create_task(self._lease_loop())

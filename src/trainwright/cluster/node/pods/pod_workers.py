@@ -81,9 +81,12 @@ class PodWorkers:
         network: PodNetwork,
         recorder: EventRecorder,
         *,
+        on_retired: Callable[[PodDirectory], None],
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """`on_retired` is called with the directory of a deleted pod that had an owner."""
         self._client = client
+        self._on_retired = on_retired
         self._node = node
         self._network = network
         self._recorder = recorder
@@ -370,7 +373,9 @@ class PodWorkers:
         self._first_seen.pop(uid, None)
         self._waiting_for_names.discard(uid)
         self._reported.forget(uid)
-        if directory.path.exists():
+        if directory.owner is not None:
+            self._on_retired(await asyncio.to_thread(directory.retire))
+        elif directory.path.exists():
             await asyncio.to_thread(directory.remove)
 
 
