@@ -82,6 +82,12 @@ class Console:
         if self._batch is not None:
             self._batch = []
 
+    def prompt(self, text: str) -> None:
+        """Asks the user, who answers behind the text and ends the line with Enter."""
+        self._redraw([], ())
+        self._write(text)
+        self._stream.flush()
+
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Writes everything that is printed meanwhile at once: a terminal is slow if every line redraws the others."""
