@@ -11,7 +11,7 @@ import os
 import pwd
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,7 +51,7 @@ _PORTS_PERIOD = 2.0
 class NodeAgent:
     """`directory` is for the files of the node and its pods; `sandbox` is a level, None for the strongest that works.
 
-    Raises SandboxError if the given level does not work on this machine.
+    Pods see neither `directory` nor the `hidden` ones. Raises SandboxError if the level does not work on this machine.
     """
 
     def __init__(
@@ -63,11 +63,13 @@ class NodeAgent:
         sandbox: str | None = None,
         python: Path | None = None,
         supervisor_python: Path | None = None,
+        hidden: Iterable[Path] = (),
     ) -> None:
         self._client = client
         self._directory = directory
         self._name = name
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home = Path(_home())
         supervisor_interpreter = str(supervisor_python or sys.executable)
         self._config = NodeConfig(
             node_name=name,
@@ -76,7 +78,9 @@ class NodeAgent:
             python=str(python or sys.executable),
             supervisor_python=supervisor_interpreter,
             machine=read_machine(directory),
-            home=_home(),
+            home=str(home),
+            shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
+            hidden=tuple({os.path.realpath(path): None for path in (*hidden, directory, home / ".kube")}),
         )
         self._running: asyncio.Task[None] | None = None
         self._ports: frozenset[int] = frozenset()
@@ -239,6 +243,9 @@ def _machine_hosts() -> str:
 
 
 def _home() -> str:
+    """As programs find it: HOME, else the entry in the user database."""
+    if (home := os.environ.get("HOME", "")).startswith("/"):
+        return os.path.normpath(home)
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:

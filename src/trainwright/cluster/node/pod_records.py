@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trainwright.cluster.node.log_files import LogFiles, find_log
+from trainwright.cluster.node.private_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.container_status import ContainerStatus
 
@@ -36,17 +37,6 @@ class ContainerRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateFile:
-    """A file that a program wrote to a place that only its container could see."""
-
-    container: str
-    path: str
-    """As the program saw it."""
-    size: int
-    source: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
     uid: str
     name: str
@@ -57,9 +47,13 @@ class PodRecord:
     directory: Path
     runs: tuple[ContainerRun, ...]
     """Init containers first, in the order of the spec; the runs of each container from the first to the last."""
-    private_files: tuple[PrivateFile, ...] = ()
     removed: bool
     """True if the Pod object has been deleted."""
+
+    @property
+    def private_files(self) -> tuple[PrivateFile, ...]:
+        """The private files of the containers' last runs; read from the disk each time."""
+        return read_private_files(self.directory)
 
 
 class LogLine(NamedTuple):

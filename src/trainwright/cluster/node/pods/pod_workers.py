@@ -71,6 +71,8 @@ class NodeConfig:
     supervisor_python: str
     machine: Machine
     home: str
+    shared_home: str | None
+    hidden: tuple[str, ...]
 
 
 class PodWorkers:
@@ -254,6 +256,8 @@ class PodWorkers:
             user_namespace=self._node.sandbox.user_namespace,
             python=self._node.python,
             home=self._node.home,
+            shared_home=self._node.shared_home,
+            hidden=self._node.hidden,
             allocatable=self._node.machine.allocatable,
             names=self._network.addresses_in(namespace) if self._node.sandbox.level == PLAIN else {},
         )
