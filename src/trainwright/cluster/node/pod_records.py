@@ -92,6 +92,10 @@ class RunLog:
         """The lines since the last call, from the beginning of the log at first. Each is returned once."""
         return [self._line(record) for piece in self._files.read() for record in piece.split(b"\n")[:-1]]
 
+    def skip_to_tail(self, size: int) -> None:
+        """Skips all but about the last `size` bytes: a log may be 50 MiB long."""
+        self._files.skip_to_tail(size)
+
     def close(self) -> None:
         self._files.close()
 
