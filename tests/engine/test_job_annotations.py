@@ -6,13 +6,8 @@ from hypothesis import strategies as st
 
 from tests.support.engine.planning import decide, standing_events
 from tests.support.objects.jobs import JobBuilder
-from trainwright.engine.job_annotations import (
-    DEAD_NODE_SECONDS,
-    RESTART_SCOPE,
-    dead_node_seconds,
-    mistakes,
-    restarts_as_group,
-)
+from trainwright.api.annotations import DEAD_NODE_SECONDS, RESTART_SCOPE
+from trainwright.engine.job_annotations import dead_node_seconds, mistakes, restarts_as_group
 from trainwright.engine.settings import Settings
 
 

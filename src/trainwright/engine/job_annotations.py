@@ -2,14 +2,9 @@
 
 from collections.abc import Iterator
 
+from trainwright.api.annotations import DEAD_NODE_SECONDS, RESTART_SCOPE
 from trainwright.api.job import Job
 from trainwright.engine.settings import Settings
-
-RESTART_SCOPE = "trainwright.dev/restart-scope"
-"""On jobs: whether a failed pod is replaced alone (`pod`) or with all others of the job (`group`)."""
-
-DEAD_NODE_SECONDS = "trainwright.dev/dead-node-seconds"
-"""On jobs: how many seconds a node may be deleted or not Ready before its pods are replaced, or `off`."""
 
 _SCOPES = {"group": True, "pod": False}
 _MAX_DIGITS = 9
