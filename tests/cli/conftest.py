@@ -1,6 +1,7 @@
 """An embedded cluster for the tests of commands that need one."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +23,8 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCommand]:
 def call(embedded: UpCommand) -> Call:
     """Calls `trainwright COMMAND …` for that cluster."""
 
-    def call(command: str, *arguments: str, stdin: str | None = None) -> Result:
+    def call(command: str, *arguments: str, stdin: str | None = None, directory: Path | None = None) -> Result:
         words = (command, "--data-dir", str(embedded.data.path), *arguments)
-        return trainwright(*words, environment=embedded.environment, stdin=stdin)
+        return trainwright(*words, environment=embedded.environment, stdin=stdin, directory=directory)
 
     return call

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cli.console import Console
-from trainwright.cli.follow.api_logs import LogPosition
-from trainwright.cli.follow.follower import WatchWarnings
+from trainwright.cli.follow.follower import LogPosition, WatchWarnings
 
 
 def timestamp(second: int) -> str:

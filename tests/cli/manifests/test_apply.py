@@ -8,7 +8,7 @@ from tests.support.objects.jobs import JobBuilder
 from trainwright.cli.manifests.apply import (
     Action,
     active_python,
-    annotate_for_node,
+    annotated_for_node,
     differing_fields,
     finished_condition,
     in_apply_order,
@@ -69,25 +69,33 @@ def test_namespaces_and_volumes_come_first_and_jobs_last() -> None:
     assert [one.document.name for one in in_apply_order(items)] == ["space", "claim", "b", "a", "job"]
 
 
+def annotations(job: Object, **paths: Path) -> dict[str, str]:
+    document = annotated_for_node(Document("m.yaml", 1, Path("/work"), job), **paths)
+    found: dict[str, str] = document.object["metadata"]["annotations"]
+    return found
+
+
 def test_a_job_is_annotated_with_directory_and_active_python() -> None:
-    job = annotate_for_node(WANTED, Path("/work"), flag=None, active=Path("/env/bin/python"))
-    assert job["metadata"]["annotations"] == {DIRECTORY: "/work", PYTHON: "/env/bin/python"}
+    assert annotations(WANTED, active=Path("/env/bin/python")) == {DIRECTORY: "/work", PYTHON: "/env/bin/python"}
     assert "annotations" not in WANTED["metadata"]
 
 
 def test_without_an_active_environment_there_is_no_python_annotation() -> None:
-    assert PYTHON not in annotate_for_node(WANTED, Path("/work"), flag=None, active=None)["metadata"]["annotations"]
+    assert PYTHON not in annotations(WANTED)
 
 
-def test_the_python_flag_overrides_the_manifest_which_overrides_the_active_one() -> None:
-    manifest = JobBuilder().annotation(PYTHON, "/manifest").annotation("other", "kept").raw()
-    active, flag = Path("/active"), Path("/flag")
-    kept = annotate_for_node(manifest, Path("/work"), flag=None, active=active)["metadata"]["annotations"]
-    assert (kept[PYTHON], kept["other"]) == ("/manifest", "kept")
-    assert (
-        annotate_for_node(manifest, Path("/work"), flag=flag, active=active)["metadata"]["annotations"][PYTHON]
-        == "/flag"
+def test_flags_override_the_manifest_which_overrides_the_callers_surroundings() -> None:
+    manifest = (
+        JobBuilder().annotation(PYTHON, "/manifest").annotation(DIRECTORY, "/there").annotation("o", "kept").raw()
     )
+    assert annotations(manifest, active=Path("/active")) == {PYTHON: "/manifest", DIRECTORY: "/there", "o": "kept"}
+    given = annotations(manifest, active=Path("/active"), flag=Path("/flag"), workdir=Path("/flagged"))
+    assert given == {PYTHON: "/flag", DIRECTORY: "/flagged", "o": "kept"}
+
+
+def test_objects_that_are_no_jobs_are_not_annotated() -> None:
+    claim = Document("m.yaml", 1, Path("/"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+    assert annotated_for_node(claim, active=Path("/active")) == claim
 
 
 @pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])

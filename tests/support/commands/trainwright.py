@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,17 @@ class Result:
 
 
 def trainwright(
-    *arguments: str, environment: Mapping[str, str], stdin: str | None = None, seconds: float = 60
+    *arguments: str,
+    environment: Mapping[str, str],
+    stdin: str | None = None,
+    seconds: float = 60,
+    directory: Path | None = None,
 ) -> Result:
-    """Runs the command to its end. Without `stdin` the command cannot ask the user."""
+    """Runs the command to its end, in `directory`. Without `stdin` the command cannot ask the user."""
     result = subprocess.run(
         command_line(*arguments),
         env=dict(environment),
+        cwd=directory,
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,

@@ -74,16 +74,20 @@ def command(
     With --detach, a cluster that is already running is left unchanged. That is an error only if its settings differ
     from the given flags.
     """
-    if sys.platform != "linux":
-        raise CommandError(
-            f"the embedded cluster needs Linux, this is {sys.platform}: `run`, `status` and `operator` work here with "
-            "any Kubernetes cluster that --context selects"
-        )
+    require_linux()
     data, flags = data_dir_at(data_dir), UpFlags(kubeconfig, port, python, sandbox)
     if detach:
         _start_detached(data, flags, verbose=verbose)
     else:
         _run_in_foreground(data, flags, verbose=verbose)
+
+
+def require_linux() -> None:
+    if sys.platform != "linux":
+        raise CommandError(
+            f"the embedded cluster needs Linux, this is {sys.platform}: `run`, `status` and `operator` work here with "
+            "any Kubernetes cluster that --context selects"
+        )
 
 
 def user_kubeconfig(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
@@ -182,6 +186,16 @@ def _start_detached(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
     if running:
         _report_running(running, data, flags, console)
         return
+    record, notes = start_detached(data, flags, verbose=verbose)
+    if notes is None:
+        _report_running(record, data, flags, console)
+        return
+    for line in (*notes, *banner(record, data, detached=True)):
+        console.print(line)
+
+
+def start_detached(data: DataDir, flags: UpFlags, *, verbose: bool = False) -> tuple[ClusterRecord, list[str] | None]:
+    """The record of the new cluster and the notes of its start; no notes if another `up` was faster."""
     try:
         data.create()
     except ClusterError as error:
@@ -197,11 +211,8 @@ def _start_detached(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
             cwd=data.path,
         )
     record = _wait_until_ready(process, data, log_offset)
-    if record.pid != process.pid:
-        _report_running(record, data, flags, console)
-        return
-    for line in (*_log_lines(data, log_offset, prefix="Note: "), *banner(record, data, detached=True)):
-        console.print(line)
+    notes = _log_lines(data, log_offset, prefix="Note: ") if record.pid == process.pid else None
+    return record, notes
 
 
 def _report_running(record: ClusterRecord, data: DataDir, flags: UpFlags, console: Console) -> None:

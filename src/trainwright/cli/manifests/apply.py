@@ -3,16 +3,22 @@
 `plan_job` decides, without I/O, what to do about a job that already exists.
 """
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from trainwright.api.annotations import PROGRAM
+from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import CommandError
+from trainwright.cli.manifests.owned import OwnedObject, owned_objects
+from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject
-from trainwright.kube.client.errors import NotFound
+from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.client.requests import PatchKind
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
@@ -23,6 +29,7 @@ from trainwright.objects.resources import (
     NAMESPACES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    SECRETS,
     STORAGE_CLASSES,
 )
 
@@ -40,16 +47,17 @@ class Action(Enum):
     REFUSE = "refuse"
 
 
-def plan_job(spec: Object | None, present: Object | None, *, replace: bool) -> Action:
+def plan_job(spec: Object | None, present: Object | None, *, replace: bool, edited: bool = False) -> Action:
     """What to do with a job of this spec: a finished job is recreated, an unfinished one with the same spec followed.
 
-    Both specs are as the server stores them: with defaults, without nulls.
+    Both specs are as the server stores them: with defaults, without nulls. `edited`: the program or its variables have
+    changed since the job was created.
     """
     if present is None:
         return Action.CREATE
     if present["metadata"].get("deletionTimestamp") or finished_condition(present):
         return Action.RECREATE
-    if spec == present.get("spec"):
+    if spec == present.get("spec") and not (edited and replace):
         return Action.FOLLOW
     return Action.REPLACE if replace else Action.REFUSE
 
@@ -71,16 +79,23 @@ def in_apply_order(items: list[ValidObject]) -> list[ValidObject]:
     return sorted(items, key=position)
 
 
-def annotate_for_node(job: Object, directory: Path, *, flag: Path | None, active: Path | None) -> Object:
-    """The job with the annotations for the embedded node: the directory of the manifest and the Python to use.
+def annotated_for_node(
+    document: Document, *, workdir: Path | None = None, flag: Path | None = None, active: Path | None = None
+) -> Document:
+    """A job with the annotations for the embedded node: its directory, the Python to use, and the program's digests.
 
-    The value of --python overrides the manifest's annotation, which overrides the Python of the active environment.
+    --workdir and --python override the manifest's annotations, which override its directory and the Python of the
+    active environment.
     """
-    metadata = job["metadata"]
-    annotations = {DIRECTORY: str(directory), PYTHON: str(active or ""), **(metadata.get("annotations") or {})}
-    if flag:
-        annotations[PYTHON] = str(flag)
-    return {**job, "metadata": {**metadata, "annotations": {k: v for k, v in annotations.items() if v or k != PYTHON}}}
+    kind = KINDS.get(document.kind)
+    if kind is None or kind.resource.api_version != document.api_version:
+        return document
+    directory = workdir.absolute() if workdir else document.directory
+    metadata = document.object["metadata"]
+    defaults = {DIRECTORY: str(directory), **({PYTHON: str(active)} if active else {})}
+    given = {**({DIRECTORY: str(directory)} if workdir else {}), **({PYTHON: str(flag)} if flag else {})}
+    annotations = {**defaults, **(metadata.get("annotations") or {}), **given}
+    return replace(document, object={**document.object, "metadata": {**metadata, "annotations": annotations}})
 
 
 def active_python(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -139,14 +154,15 @@ def refuse_running_jobs(items: Iterable[ValidObject], client: SyncClient, *, rep
         raise CommandError("\n".join(map(_refusal, refused)))
 
 
-def apply_job(
-    item: ValidObject, wanted: Object, client: SyncClient, *, replace: bool, report: Callable[[str], None]
-) -> Object:
+def apply_job(item: ValidObject, client: SyncClient, *, replace: bool, report: Callable[[str], None]) -> Object:
     """Creates the job, or returns the existing one if it has the same spec. CommandError if `plan_job` refuses it."""
     present = _present(item, client)
-    match plan_job(item.spec, present, replace=replace):
+    changes = changes_since(item, present, client)
+    match plan_job(item.spec, present, replace=replace, edited=bool(changes)):
         case Action.FOLLOW:
             report(f"{item.title} is already running: following it")
+            for change in changes:
+                report(f"  {change}: to restart the job, use --replace")
             assert present is not None  # noqa: S101 (for the type checker: only a present job is followed)
             return present
         case Action.REFUSE:
@@ -156,19 +172,65 @@ def apply_job(
             report(f"{item.title} {f'has {finished.lower()}' if finished else 'is being deleted'}: recreating it")
             _delete(item, present, client)
         case Action.REPLACE:
-            report(f"{item.title} is running with a different spec: replacing it")
+            old = "an earlier program" if changes else "with a different spec"
+            report(f"{item.title} is running {old}: replacing it")
             _delete(item, present, client)
         case Action.CREATE:
             pass
-    created = client.create(item.resource, wanted, namespace=item.namespace)
+    with owned_objects(item.document.owned, item.namespace, client) as adopt:
+        created = client.create(item.resource, item.document.object, namespace=item.namespace)
+        try:
+            adopt(created)
+        except BaseException:
+            # Without its objects the job cannot run, and without an owner they would outlive it.
+            _delete(item, created, client)
+            raise
     report(f"{item.title} created")
     return created
+
+
+def changes_since(item: ValidObject, present: Object | None, client: SyncClient) -> list[str]:
+    """What has changed since the job was created, although its spec is the same: files of its program, variables."""
+    if present is None:
+        return []
+    changes = []
+    if edited := edited_files(item.document.object, present):
+        has = "has" if len(edited) == 1 else "have"
+        changes.append(f"{', '.join(edited)} {has} been edited since the job started")
+    for owned in item.document.owned:
+        if owned.resource == SECRETS and (names := _changed_variables(owned, item.namespace, client)):
+            have = "has" if len(names) == 1 else "have"
+            changes.append(f"{', '.join(names)} {have} another value in the running job")
+    return changes
+
+
+def edited_files(wanted: Object, present: Object) -> list[str]:
+    """The files of the program that were edited since the job was created, by the digests on both jobs."""
+    new, old = (_digests(job) for job in (wanted, present))
+    return sorted(path for path in new.keys() | old.keys() if new.get(path) != old.get(path)) if new and old else []
+
+
+def _digests(job: Object) -> dict[str, str]:
+    text = value_at(job, "metadata", "annotations", PROGRAM)
+    try:
+        found = json.loads(text) if isinstance(text, str) else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _changed_variables(owned: OwnedObject, namespace: str | None, client: SyncClient) -> list[str]:
+    try:
+        present = client.get(owned.resource, owned.name, namespace=namespace).get("data") or {}
+    except (ApiError, Unreachable):
+        return []  # deleted, or not allowed to get: the job keeps running with what it has
+    return [name for name, value in owned.object["data"].items() if present.get(name) != value]
 
 
 def _refusal(item: ValidObject) -> str:
     return (
         f"{item.title} is running with a different spec: delete and recreate it with --replace, "
-        "or change metadata.name in the manifest"
+        "or give the new one another name (metadata.name, or --name for a program)"
     )
 
 

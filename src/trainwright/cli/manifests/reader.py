@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from trainwright.cli.errors import CommandError
+from trainwright.cli.manifests.owned import OwnedObject
 from trainwright.cli.manifests.spelling import nearest
 from trainwright.objects import Object
 
@@ -31,6 +32,8 @@ class Document:
     line: int
     directory: Path
     object: Object
+    owned: tuple[OwnedObject, ...] = ()
+    """The objects that a job needs and that are deleted with it."""
 
     @property
     def where(self) -> str:
@@ -87,7 +90,10 @@ def _read(name: str) -> Iterator[Document]:
         return
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
     if not files:
-        raise CommandError(f"no manifests found in directory {path}: it has no {', '.join(_SUFFIXES)} files")
+        hint = f"it has no {', '.join(_SUFFIXES)} files"
+        if program := next(iter(sorted(path.glob("*.py"))), None):
+            hint = f"to run a program in it, name its file: trainwright run {program}"
+        raise CommandError(f"no manifests found in directory {path}: {hint}")
     for file in files:
         yield from _read_file(file)
 
@@ -99,7 +105,13 @@ def _read_file(path: Path) -> list[Document]:
         raise CommandError(f"failed to read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise CommandError(f"{path} is not a manifest: byte {error.start} is not UTF-8 text") from error
-    return parse_manifest(text, str(path), path.absolute().parent)
+    try:
+        return parse_manifest(text, str(path), path.absolute().parent)
+    except CommandError as error:
+        if path.suffix in _SUFFIXES:
+            raise
+        known = f"{path} is neither a manifest ({', '.join(_SUFFIXES)}) nor a Python program (.py)"
+        raise CommandError(f"{known}; read as a manifest: {error.message}") from error
 
 
 def _refuse_duplicates(documents: Sequence[Document]) -> None:

@@ -1,0 +1,197 @@
+"""The job that runs a Python program: one pod per worker, as `python train.py` in the caller's directory. Pure."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainwright.api.annotations import RESTART_SCOPE
+from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.api.kinds.tensorflow import ALL_WORKERS
+from trainwright.cli.errors import CommandError
+from trainwright.cli.program.source import SUFFIX, Program
+from trainwright.objects import Object
+
+FRAMEWORKS: Mapping[str, Kind] = {kind.framework: kind for kind in KINDS.values()}
+GPU = "nvidia.com/gpu"
+_MAX_NAME = 40
+"""So that names of pods and of the objects that belong to the job stay below 63 characters."""
+_TORCHRUN = ("-m", "torch.distributed.run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """How the jobs of a framework differ. `group_…` is for several workers."""
+
+    env: tuple[Object, ...] = ()
+    group_env: tuple[Object, ...] = ()
+    group_launcher: tuple[str, ...] = ()
+    group_spec: Mapping[str, str] = field(default_factory=dict)
+
+
+_SHAPES = {
+    # What torchrun would add to the variables of a PyTorchJob: each pod has one process.
+    "pytorch": _Shape(env=({"name": "LOCAL_RANK", "value": "0"}, {"name": "LOCAL_WORLD_SIZE", "value": "1"})),
+    "tensorflow": _Shape(
+        # The operator sets this variable for the other frameworks.
+        env=({"name": "PYTHONUNBUFFERED", "value": "1"},),
+        # Otherwise the job ends as soon as worker 0 has finished.
+        group_spec={"successPolicy": ALL_WORKERS},
+    ),
+    "paddle": _Shape(
+        # The launcher's own address; otherwise it looks up the hostname, which may have another one.
+        group_env=({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},),
+        group_launcher=("-m", "paddle.distributed.launch", "--log_dir=/tmp/paddle-$(POD_IP)"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """`source` is a path of the node, or the name of a PersistentVolumeClaim."""
+
+    source: str
+    target: str
+    read_only: bool = False
+    is_claim: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """What the flags of `run train.py` ask for."""
+
+    program: Program
+    framework: str
+    name: str
+    image: str
+    script: str
+    """The program's path in the pod; the module's name for `-m`."""
+    python: str = "python3"
+    workers: int = 1
+    nproc: str | None = None
+    """Processes per pod under torchrun, or `auto`; None: one, without torchrun."""
+    gpus: int = 0
+    max_restarts: int = 3
+    workdir: str | None = None
+    mounts: tuple[Mount, ...] = ()
+    code: str | None = None
+    """The ConfigMap with the program, where the node does not have the caller's files."""
+
+    @property
+    def uses_torchrun(self) -> bool:
+        return self.nproc not in {None, "1"}
+
+
+def job_name(program: Program) -> str:
+    """`train-model` for train_model.py: a name that Kubernetes accepts for the job and its Services."""
+    text = program.name if program.is_module else program.name.rsplit("/", 1)[-1].removesuffix(SUFFIX)
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    if not name or not name[0].isalpha():
+        name = f"job-{name}".strip("-")
+    return name[:_MAX_NAME].rstrip("-")
+
+
+def make_job(request: JobRequest) -> Object:
+    kind = FRAMEWORKS[request.framework]
+    if request.uses_torchrun and kind is not PYTORCH:
+        raise CommandError(f"--nproc starts torchrun in the pods, which a {kind.name} cannot use: use --workers")
+    shape = _SHAPES.get(kind.framework, _Shape())
+    spec: Object = {
+        # Without a limit a program with a bug would restart for ever.
+        "runPolicy": {"backoffLimit": request.max_restarts + 1 if request.max_restarts else 0},
+        kind.replicas_field: {
+            role: {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": _pod(request, kind, shape)}}
+            for role, count in _roles(request, kind).items()
+        },
+    }
+    if request.uses_torchrun:
+        spec["nprocPerNode"] = request.nproc
+    if request.workers > 1:
+        spec |= shape.group_spec
+    return {
+        "apiVersion": kind.resource.api_version,
+        "kind": kind.name,
+        "metadata": {"name": request.name, "annotations": {RESTART_SCOPE: "group"}},
+        "spec": spec,
+    }
+
+
+def _roles(request: JobRequest, kind: Kind) -> dict[str, int]:
+    """The replicas of each role: the first worker is the Master of kinds that must have one."""
+    first = kind.roles[0]
+    if first.exactly != 1:
+        return {"Worker": request.workers}
+    return {first.name: 1, **({"Worker": request.workers - 1} if request.workers > 1 else {})}
+
+
+def _pod(request: JobRequest, kind: Kind, shape: _Shape) -> Object:
+    group = request.workers > 1
+    launcher = _TORCHRUN if request.uses_torchrun else shape.group_launcher if group else ()
+    script = _literal(request.script)
+    container: Object = {
+        "name": kind.container,
+        "image": request.image,
+        "command": [request.python, *launcher, *(["-m", script] if request.program.is_module else [script])],
+    }
+    if request.program.arguments:
+        container["args"] = [_literal(word) for word in request.program.arguments]
+    if request.workdir:
+        container["workingDir"] = request.workdir
+    env = [] if request.uses_torchrun else [dict(variable) for variable in shape.env]
+    env += [dict(variable) for variable in shape.group_env] if group else []
+    if env:
+        container["env"] = env
+    if request.gpus:
+        container["resources"] = {"limits": {GPU: request.gpus}}
+    volumes, mounts = _volumes(request)
+    if not volumes:
+        return {"containers": [container]}
+    container["volumeMounts"] = mounts
+    return {"containers": [container], "volumes": volumes}
+
+
+def _volumes(request: JobRequest) -> tuple[list[Object], list[Object]]:
+    volumes: list[Object] = []
+    mounts: list[Object] = []
+    if request.code:
+        code, files = code_volumes(request.program, request.code, request.workdir or "/")
+        volumes += code
+        mounts += files
+    for mount in request.mounts:
+        name = _volume_name(mount, {volume["name"] for volume in volumes})
+        if mount.is_claim:
+            volumes.append({"name": name, "persistentVolumeClaim": {"claimName": mount.source}})
+        else:
+            volumes.append({"name": name, "hostPath": {"path": mount.source}})
+        mounts.append({"name": name, "mountPath": mount.target, **({"readOnly": True} if mount.read_only else {})})
+    return volumes, mounts
+
+
+def _volume_name(mount: Mount, taken: set[str]) -> str:
+    base = re.sub(r"[^a-z0-9]+", "-", mount.target.rstrip("/").rsplit("/", 1)[-1].lower()).strip("-")[:50] or "files"
+    names = [base, *(f"{base}-{number}" for number in range(2, len(taken) + 3))]
+    return next(name for name in names if name not in taken)
+
+
+def _literal(word: str) -> str:
+    """Kubernetes expands $(NAME) in commands and arguments; $$ is a dollar sign."""
+    return word.replace("$", "$$") if "$(" in word or "$$" in word else word
+
+
+# The program as a ConfigMap
+
+
+def code_volumes(program: Program, name: str, workdir: str) -> tuple[list[Object], list[Object]]:
+    """A writable working directory with the program's files in it: a ConfigMap alone would be read-only."""
+    files = sorted(program.sources())
+    volumes: list[Object] = [{"name": "workdir", "emptyDir": {}}, {"name": "program", "configMap": {"name": name}}]
+    mounts: list[Object] = [{"name": "workdir", "mountPath": workdir}]
+    mounts += [
+        {"name": "program", "mountPath": f"{workdir}/{path}", "subPath": code_key(str(path)), "readOnly": True}
+        for path in files
+    ]
+    return volumes, mounts
+
+
+def code_key(path: str) -> str:
+    """The key of a file in the ConfigMap, which cannot contain a slash."""
+    return path.replace("_", "__").replace("/", "_-") if "/" in path else path
