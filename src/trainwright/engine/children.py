@@ -42,37 +42,44 @@ class Children:
 
 
 def classify(job: Job, observed: Observed) -> Children:
+    job_name = job.name
     pods = {
-        job.child_name(role, index): Rank(role, index)
+        replica.role.child_name(job_name, index): Rank(role, index)
         for role, replica in job.replicas.items()
         for index in range(replica.count)
     }
-    services = {name: rank for name, rank in pods.items() if job.replicas[rank.role].role.has_service}
+    services = pods
+    if not all(replica.role.has_service for replica in job.replicas.values()):
+        services = {name: rank for name, rank in pods.items() if job.replicas[rank.role].role.has_service}
     return Children(_classify(job, pods, observed.pods), _classify(job, services, observed.services))
 
 
 def _classify(job: Job, wanted: dict[str, Rank], children: Iterable[C]) -> Classified[C]:
-    """The name of a child determines its rank. Its labels decide whether the job may adopt it or has to release it."""
+    """The name of a child determines its rank. Its labels decide whether the job may adopt it or has to release it.
+
+    It runs for every child in every reconcile, so the usual case comes first and calls nothing.
+    """
     found: Classified[C] = Classified()
     ours: dict[str, C] = {}
-    selected_by = (job.name, job.kind.controller)
+    uid, job_name, operator_name = job.metadata.uid, job.name, job.kind.controller
     for child in children:
         metadata = child.metadata
-        owner, rank = metadata.controller, wanted.get(metadata.name)
-        if owner is None and rank is not None and not metadata.terminating and has_rank_labels(job, rank, metadata):
-            found.orphans[metadata.name] = child
-        elif owner is None or owner.uid != job.metadata.uid:
-            found.foreign[metadata.name] = metadata
-        elif _selecting_labels(metadata) != selected_by:
-            found.relabelled[metadata.name] = child
-            found.foreign[metadata.name] = metadata
+        owner, name, labels = metadata.controller, metadata.name, metadata.labels
+        if owner is not None and owner.uid == uid:
+            if labels.get(JOB_NAME) == job_name and labels.get(OPERATOR_NAME) == operator_name:
+                ours[name] = child
+            else:
+                found.relabelled[name] = child
+                found.foreign[name] = metadata
+        elif owner is None and _is_orphan(job, wanted.get(name), metadata):
+            found.orphans[name] = child
         else:
-            ours[metadata.name] = child
-    found.ranked = {rank: ours[name] for name, rank in wanted.items() if name in ours}
-    found.surplus = {name: child for name, child in ours.items() if name not in wanted}
+            found.foreign[name] = metadata
+    found.ranked = {rank: one for name, rank in wanted.items() if (one := ours.get(name))}
+    if len(found.ranked) < len(ours):
+        found.surplus = {name: child for name, child in ours.items() if name not in wanted}
     return found
 
 
-def _selecting_labels(child: ObjectMeta) -> tuple[str | None, str | None]:
-    """The labels by which the operator selects children. A child whose labels change is released."""
-    return child.labels.get(JOB_NAME), child.labels.get(OPERATOR_NAME)
+def _is_orphan(job: Job, rank: Rank | None, child: ObjectMeta) -> bool:
+    return rank is not None and not child.terminating and has_rank_labels(job, rank, child)

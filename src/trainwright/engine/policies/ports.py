@@ -41,8 +41,9 @@ def are_assigned(facts: Facts) -> bool:
 def _ranks_with_taken_port(facts: Facts) -> set[Rank]:
     return {
         rank
-        for rank, pod in facts.children.pods.ranked.items()
-        if facts.ports.is_taken(rank, pod)
+        for rank in facts.ports.by_rank
+        if (pod := facts.children.pods.ranked.get(rank))
+        and facts.ports.is_taken(rank, pod)
         and pod.metadata.uid not in facts.replaced
         and not facts.ports.is_outdated(pod.metadata, facts.framework.peers(facts.job, rank))
     }

@@ -45,9 +45,10 @@ def _delete(facts: Facts, builder: PlanBuilder) -> None:
         builder.delete(PODS, pod.metadata)
     for service in facts.children.services.surplus.values():
         builder.delete(SERVICES, service.metadata)
-    for rank, pod in facts.children.pods.ranked.items():
-        if builder.group_restarting or pod.metadata.uid in builder.replaced or _is_outdated(facts, rank, pod):
-            builder.delete(PODS, pod.metadata)
+    if builder.replaced or facts.ports.listeners:
+        for rank, pod in facts.children.pods.ranked.items():
+            if builder.group_restarting or pod.metadata.uid in builder.replaced or _is_outdated(facts, rank, pod):
+                builder.delete(PODS, pod.metadata)
     if facts.ports.listeners:
         for rank, service in facts.children.services.ranked.items():
             if facts.ports.is_outdated(service.metadata, [rank]):
