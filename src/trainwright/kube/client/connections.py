@@ -1,4 +1,4 @@
-"""The sockets of a client: with keepalive, and closed together with the client.
+"""The sockets of a client: with keepalive, small TLS buffers, and closed together with the client.
 
 aiohttp's pool drops a connection when its request is cancelled. With TLS such a connection still waits for the server
 to close it, or is not closed at all if the request was cancelled early in the handshake.
@@ -6,6 +6,7 @@ to close it, or is not closed at all if the request was cancelled early in the h
 
 import asyncio
 import socket
+from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
@@ -15,6 +16,10 @@ from trainwright.kube.client.keepalive import enable_keepalive
 _ROUNDS = 50
 """Maximum rounds of the event loop to wait for. It closes a socket that was shut down within two or three rounds, or a
 few more if the TLS handshake had not begun."""
+
+# asyncio reserves a buffer of this size for every TLS connection: 256 KiB by default, although a TLS record has at most
+# 16 KiB. The watches and idle connections of an operator would hold several megabytes.
+SSLProtocol.max_size = 64 * 1024
 
 
 class Connections:
