@@ -1,12 +1,13 @@
 """Lines on terminals and elsewhere: only terminals get colours and the live line."""
 
 import io
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cli.console import Console, visible
+from trainwright.cli.console import Console, cells, visible
 
 
 class Terminal(io.StringIO):
@@ -43,7 +44,7 @@ def test_the_live_line_stays_below_the_others() -> None:
     console.print("a line")
     console.live("epoch 2")
     console.live("")
-    assert stream.getvalue() == "epoch 1\r\x1b[Ka line\nepoch 1\r\x1b[Kepoch 2\r\x1b[K"
+    assert stream.getvalue() == "epoch 1\r\x1b[Ja line\nepoch 1\r\x1b[Jepoch 2\r\x1b[J"
 
 
 def test_the_live_line_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +52,51 @@ def test_the_live_line_fits_the_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     stream = Terminal()
     Console(stream, tty=True, colours=False).live("0123456789abcdef")
     assert stream.getvalue() == "012345678"
+
+
+def test_wide_characters_occupy_two_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    stream = Terminal()
+    Console(stream, tty=True, colours=False).live("训练进度一二三")
+    assert stream.getvalue() == "训练进度"
+    assert cells("\x1b[31m训\x1b[0me\u0301") == 3
+
+
+def test_several_live_lines_are_erased_together() -> None:
+    stream = Terminal()
+    console = Console(stream, tty=True, colours=False)
+    console.live("bar", "", "status")
+    console.live()
+    assert stream.getvalue() == "bar\nstatus\r\x1b[1A\x1b[J"
+
+
+def test_live_lines_that_a_narrower_terminal_has_wrapped_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    stream = Terminal()
+    console = Console(stream, tty=True, colours=False)
+    console.live("x" * 50)
+    monkeypatch.setenv("COLUMNS", "20")
+    console.live()
+    assert stream.getvalue().endswith("\r\x1b[2A\x1b[J")
+
+
+def test_a_batch_is_written_at_once() -> None:
+    stream = Terminal()
+    console = Console(stream, tty=True, colours=False)
+    console.live("old")
+    with console.batch():
+        console.print("one")
+        console.print("two")
+        assert stream.getvalue() == "old"
+        console.live("new")
+        console.print("three")
+    assert stream.getvalue() == "old\r\x1b[Jone\ntwo\nnew\r\x1b[Jthree\nnew"
+
+
+def test_colours_of_a_log_line_end_with_it() -> None:
+    stream = Terminal()
+    Console(stream, tty=True, colours=True).print_log("[a]", 0, "\x1b[31mred")
+    assert stream.getvalue() == "\x1b[36m[a]\x1b[0m \x1b[31mred\x1b[0m\n"
 
 
 def test_characters_that_the_encoding_lacks_are_replaced() -> None:
@@ -66,7 +112,12 @@ def test_characters_that_the_encoding_lacks_are_replaced() -> None:
         ("plain\n", "plain"),
         ("10%\r 50%\r100%\n", "100%"),
         ("bell\x07 and back\x08", "bell and back"),
-        ("\x1b[2Jclear \x1b[1mbold\x1b[0m", "[2Jclear \x1b[1mbold\x1b[0m"),
+        ("\x1b[2Jclear \x1b[1mbold\x1b[0m", "clear \x1b[1mbold\x1b[0m"),
+        ("\x1b]0;title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
+        (" 1/9 [>..]\x1b[K\b\b\b\b", " 1/9 [>..]"),
+        ("abc\b\bx", "ax"),
+        ("\r 10%|#  |\r                \r{'loss': 1}\n", "{'loss': 1}"),
+        ("\r100%|###|\r\x1b[K\r   \r", "100%|###|"),
         ("\r\n", ""),
         ("tab\tstays", "tab\tstays"),
     ],
@@ -77,4 +128,5 @@ def test_a_line_is_shown_as_a_terminal_would(line: str, shown: str) -> None:
 
 @given(st.text())
 def test_no_output_can_move_the_cursor(line: str) -> None:
-    assert not set(visible(line)) & {"\n", "\r", "\x07", "\x08"}
+    assert not set(visible(line)) & {"\n", "\r", "\x07", "\x08", "\x9b"}
+    assert "\x1b" not in re.sub(r"\x1b\[[0-9;:]*m", "", visible(line))

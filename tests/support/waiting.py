@@ -20,3 +20,12 @@ async def eventually(read: Callable[[], Awaitable[T]], done: Callable[[T], objec
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s; last value: {str(value)[:_SHOWN]}")
         await asyncio.sleep(0.02)
+
+
+def wait_until(done: Callable[[], object], *, seconds: float = 30) -> None:
+    """The same without an event loop."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s")
+        time.sleep(0.02)

@@ -13,6 +13,13 @@ SECTIONS = {
     },
     "Look after jobs": {
         "ps": "List training jobs of all kinds.",
+        "events": "List the events of a job and its pods, the latest last.",
+        "wait": "Wait until jobs reach a state.",
+        "stop": "Stop jobs; the jobs and their files stay.",
+        "suspend": "End the pods of jobs without deleting the jobs.",
+        "resume": "Start jobs that were stopped or suspended.",
+        "scale": "Change the number of replicas of a role.",
+        "delete": "Delete jobs with their pods, logs and private files.",
     },
     "The cluster on this machine": {
         "up": "Start the embedded cluster.",

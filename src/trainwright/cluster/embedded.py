@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.cluster.node import pod_records as records
-from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, PrivateFile, RunLog
+from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog
+from trainwright.cluster.node.private_files import PrivateFile
 
 if TYPE_CHECKING:
     from trainwright.cluster.process import EmbeddedCluster

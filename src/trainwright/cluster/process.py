@@ -220,7 +220,13 @@ class EmbeddedCluster:
         try:
             # Sandbox detection starts processes and waits for them.
             node = await asyncio.to_thread(
-                NodeAgent, client, self._data.node, name=NODE_NAME, sandbox=self._sandbox, python=self._python
+                NodeAgent,
+                client,
+                self._data.node,
+                name=NODE_NAME,
+                sandbox=self._sandbox,
+                python=self._python,
+                hidden=[self._data.path],
             )
         except SandboxError as error:
             raise ClusterError(str(error)) from error

@@ -69,7 +69,7 @@ def test_a_rank_that_exits_1_fails_the_job_and_is_reported(call: Call, tmp_path:
     answer = call("run", write_manifest(tmp_path, job))
     assert answer.code == 1, answer.all
     assert "bad failed after " in answer.out
-    assert "  worker-1 failed first: exit code 1\n" in answer.out
+    assert ": worker-1 failed first: exit code 1\n" in answer.out
     assert "    out of luck\n" in answer.out
 
 
@@ -109,14 +109,13 @@ def test_parameter_servers_that_outlive_their_job_are_reported(call: Call, embed
     manifest = write_manifest(tmp_path, shell_job_of(KINDS["TFJob"], "served", scripts))
     answer = call("run", manifest)
     assert answer.code == 0, answer.all
-    assert "still running because spec.runPolicy.cleanPodPolicy is None: ps-0, ps-1; delete them: kubectl" in answer.out
-    assert " delete tfjob served -n default\n" in answer.out
-    assert "  with cleanPodPolicy Running such pods end with the job\n" in answer.out
+    assert "  ps-0, ps-1 still run: cleanPodPolicy is None, Kubeflow's default" in answer.out
+    assert "  end them: trainwright stop served" in answer.out
 
     cleaned = shell_job_of(KINDS["TFJob"], "served", scripts, runPolicy={"cleanPodPolicy": "Running"})
     answer = call("run", write_manifest(tmp_path, cleaned))
     assert answer.code == 0, answer.all
-    assert "still running" not in answer.out
+    assert "still run" not in answer.out
 
 
 def test_the_rank_that_failed_first_is_reported_for_every_framework(call: Call, tmp_path: Path) -> None:
@@ -128,7 +127,7 @@ def test_the_rank_that_failed_first_is_reported_for_every_framework(call: Call, 
     job = shell_job_of(KINDS["JAXJob"], "unlucky", {"Worker": (3, script)})
     answer = call("run", write_manifest(tmp_path, job))
     assert answer.code == 1, answer.all
-    assert "  worker-1 failed first: exit code 3\n" in answer.out
+    assert ": worker-1 failed first: exit code 3\n" in answer.out
 
 
 def test_an_mpijob_is_refused_with_the_supported_kinds(call: Call, tmp_path: Path) -> None:
@@ -220,7 +219,7 @@ def test_the_suggested_command_has_the_namespace_flag(call: Call, embedded: UpCo
     manifest = write_manifest(tmp_path, shell_job("placed", "true"))
     answer = call("run", "--no-follow", "-n", "kube-public", manifest)
     assert answer.out.endswith(
-        f"follow with: trainwright run --data-dir {embedded.data.path} -n kube-public {manifest}\n"
+        f"follow with: trainwright logs -f placed -n kube-public --data-dir {embedded.data.path}\n"
     )
 
 
@@ -245,7 +244,7 @@ def test_a_running_job_is_followed_replaced_or_refused(call: Call, tmp_path: Pat
     manifest = write_manifest(tmp_path, first)
     started = call("run", "--no-follow", manifest)
     assert started.code == 0, started.all
-    assert "follow with: trainwright run --data-dir" in started.out
+    assert "follow with: trainwright logs -f busy --data-dir" in started.out
 
     followed = call("run", "--timeout", "2s", manifest)
     assert followed.code == 124, followed.all

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cli.console import Console
-from trainwright.cli.follow.follower import LogPosition, WatchWarnings
+from trainwright.cli.follow.api_logs import LogPosition
+from trainwright.cli.follow.follower import WatchWarnings
 
 
 def timestamp(second: int) -> str:

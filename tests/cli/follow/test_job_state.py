@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at, template
 from trainwright.cli.follow.job_state import JobState, pod_state
 from trainwright.objects import Object
@@ -137,10 +138,10 @@ def test_progress_is_read_from_the_first_rank_that_prints_any() -> None:
     state = new_state(command=["python", "train.py"], args=["--epochs=4"])
     for role, index in (("Master", 0), ("Worker", 0), ("Worker", 1)):
         state.update_pod(PodBuilder(role, index).running().raw())
-    state.add_log_line("digits-worker-1-uid", "Train Epoch: 1 [10/100 (10%)] loss=3.0", 1.0)
+    state.add_line(run_of("worker-1"), "Train Epoch: 1 [10/100 (10%)] loss=3.0", 1.0)
     assert state.progress.metrics == {"loss": 3.0}
-    state.add_log_line("digits-master-0-uid", "Train Epoch: 2 [50/100 (50%)] loss=2.0", 2.0)
-    state.add_log_line("digits-worker-0-uid", "Train Epoch: 1 [20/100 (20%)] loss=1.0", 3.0)
+    state.add_line(run_of("master-0"), "Train Epoch: 2 [50/100 (50%)] loss=2.0", 2.0)
+    state.add_line(run_of("worker-0"), "Train Epoch: 1 [20/100 (20%)] loss=1.0", 3.0)
     assert state.progress.metrics == {"loss": 2.0}
     assert state.progress.fraction == pytest.approx(0.375)
 
@@ -206,7 +207,7 @@ def test_a_transient_warning_that_is_resolved_is_not_shown() -> None:
 def test_the_first_failure_has_the_last_log_lines() -> None:
     state = new_state()
     state.update_pod(PodBuilder("Worker", 1).running().raw())
-    state.add_log_line("digits-worker-1-uid", "ValueError: boom", 1.0)
+    state.add_line(run_of("worker-1"), "ValueError: boom", 1.0)
     state.update_pod(PodBuilder("Worker", 1).failed(3, finished=at(5)).raw())
     state.update_pod(PodBuilder("Master", 0).failed(1, finished=at(6)).raw())
     state.remove_pod("digits-worker-1-uid")
@@ -224,5 +225,5 @@ def test_any_log_line_is_accepted(lines: list[str]) -> None:
     state = new_state()
     state.update_pod(PodBuilder("Master", 0).running().raw())
     for number, line in enumerate(lines):
-        state.add_log_line("digits-master-0-uid", line, float(number))
+        state.add_line(run_of("master-0"), line, float(number))
     assert state.outcome is None

@@ -1,23 +1,20 @@
 """The texts of `run`: progress, results, and what to do next."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
+from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.messages import (
     EXIT_CODES,
     final_metrics,
-    progress_line,
     result_lines,
     still_running_lines,
     volume_lines,
 )
+from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.insight.progress import Progress
 from trainwright.objects.times import format_time
 
-KUBECTL = "kubectl --context trainwright"
+SUGGEST = Suggestions(namespace="default", kubectl="kubectl --context trainwright")
 MISSING = (
     "module torch is not installed in /env/bin/python, the Python of this pod: "
     "install it or choose another with --python"
@@ -37,52 +34,14 @@ def finished(kind: str, message: str = "") -> JobState:
 
 
 def result(state: JobState) -> str:
-    return "\n".join(result_lines(state, now=at(60), kubectl=KUBECTL))
-
-
-@pytest.mark.parametrize(
-    ("progress", "line"),
-    [
-        (Progress(), ""),
-        (Progress(epoch=3), "epoch 3"),
-        (Progress(epoch=3, epochs=8), "epoch 3/8  25%"),
-        (Progress(epoch=3, step=720, total=1500), "epoch 3  step 720/1500  48%"),
-        (Progress(step=7), "step 7"),
-        (
-            Progress(
-                epoch=3, epochs=8, step=720, total=1500, metrics={"loss": 0.1262, "accuracy": 0.9562}, speed=412.4
-            ),
-            "epoch 3/8  step 720/1500  31%  accuracy 0.9562  loss 0.1262  412/s  20s left",
-        ),
-        (Progress(step=1, total=2, metrics={"loss": float("nan")}, speed=25_000.0), "step 1/2  50%  loss nan  25k/s"),
-        (Progress(metrics={"loss": 0.00001}, speed=0.25), "loss 1e-05  0.2/s"),
-    ],
-)
-def test_the_progress_line_shows_what_is_known(progress: Progress, line: str) -> None:
-    assert progress_line(progress) == line
-
-
-@given(
-    st.builds(
-        Progress,
-        epoch=st.none() | st.integers(0, 10**12),
-        epochs=st.none() | st.integers(0, 10**12),
-        step=st.none() | st.integers(0, 10**12),
-        total=st.none() | st.integers(0, 10**12),
-        metrics=st.dictionaries(st.sampled_from(["loss", "accuracy", "lr"]), st.floats()),
-        speed=st.none() | st.floats(min_value=1e-300, max_value=1e300),
-    )
-)
-def test_any_progress_fits_one_line(progress: Progress) -> None:
-    assert "\n" not in progress_line(progress)
-    assert "\n" not in final_metrics(progress)
+    return "\n".join(result_lines(state, now=at(60), suggest=SUGGEST))
 
 
 def test_success_shows_duration_and_metrics() -> None:
     state = finished("Succeeded")
     state.update_pod(PodBuilder("Master", 0).running().raw())
-    state.add_log_line("digits-master-0-uid", "loss=0.0177", 1.0)
-    state.add_log_line("digits-master-0-uid", "accuracy=0.9832", 2.0)
+    state.add_line(run_of("master-0"), "loss=0.0177", 1.0)
+    state.add_line(run_of("master-0"), "accuracy=0.9832", 2.0)
     state.update_pod(PodBuilder("Master", 0).succeeded().raw())
     assert result(state) == "digits succeeded in 42s: accuracy=0.9832 loss=0.0177"
     assert EXIT_CODES["Succeeded"] == 0
@@ -95,15 +54,14 @@ def test_success_without_metrics_shows_the_duration() -> None:
 def test_failure_shows_rank_exit_code_cause_and_last_lines() -> None:
     state = finished("Failed", "PyTorchJob digits is failed because 1 Worker replica(s) failed.")
     state.update_pod(PodBuilder("Worker", 1).running().raw())
-    state.add_log_line("digits-worker-1-uid", "Traceback (most recent call last):", 1.0)
-    state.add_log_line("digits-worker-1-uid", "ModuleNotFoundError: No module named 'torch'", 1.0)
+    state.add_line(run_of("worker-1"), "Traceback (most recent call last):", 1.0)
+    state.add_line(run_of("worker-1"), "ModuleNotFoundError: No module named 'torch'", 1.0)
     pod = PodBuilder("Worker", 1).failed(1).annotation("node.trainwright.dev/python", "/env/bin/python")
     state.update_pod(pod.raw())
     assert result(state).splitlines() == [
-        "digits failed after 42s: PyTorchJob digits is failed because 1 Worker replica(s) failed.",
-        "  worker-1 failed first: exit code 1",
+        "digits failed after 42s: worker-1 failed first: exit code 1",
         f"  {MISSING}",
-        f"  last lines of its log (all of it: {KUBECTL} logs digits-worker-1 -n team):",
+        "  last lines of its log (all of it: trainwright logs --rank worker-1 digits -n team):",
         "    Traceback (most recent call last):",
         "    ModuleNotFoundError: No module named 'torch'",
     ]
@@ -113,14 +71,12 @@ def test_failure_shows_rank_exit_code_cause_and_last_lines() -> None:
 def test_a_progress_bar_in_the_last_lines_is_shown_as_on_a_terminal() -> None:
     state = finished("Failed")
     state.update_pod(PodBuilder("Worker", 1).failed(1).raw())
-    state.add_log_line(
-        "digits-worker-1-uid", "\r  1/100 [....] - loss: 7.2\b\b\b\r 20/100 [=>..] - loss: 3.2\b\b\b", 1.0
-    )
+    state.add_line(run_of("worker-1"), "\r  1/100 [....] - loss: 7.2\b\b\b\r 20/100 [=>..] - loss: 3.2\b\b\b", 1.0)
     assert result(state).splitlines()[-1] == "     20/100 [=>..] - loss: 3.2"
 
 
 def test_a_failure_without_a_failed_pod_refers_to_the_events() -> None:
-    assert f"{KUBECTL} describe pytorchjob digits -n team" in result(finished("Failed"))
+    assert "kubectl --context trainwright describe pytorchjob digits -n team" in result(finished("Failed"))
 
 
 def test_pods_that_keep_running_after_a_failure_are_listed() -> None:
@@ -128,23 +84,17 @@ def test_pods_that_keep_running_after_a_failure_are_listed() -> None:
     state.update_pod(PodBuilder("Master", 0).running().raw())
     state.update_pod(PodBuilder("Worker", 0).failed(1).raw())
     state.update_pod(PodBuilder("Worker", 1).running().raw())
-    assert result(state).splitlines()[-1] == (
-        "  still running because spec.runPolicy.cleanPodPolicy is None: master-0, worker-1; "
-        f"delete them: {KUBECTL} delete pytorchjob digits -n team"
-    )
+    assert result(state).splitlines()[-2:] == [
+        ("  master-0, worker-1 still run: cleanPodPolicy is None, Kubeflow's default, so that you can look into them"),
+        "  end them: trainwright stop digits -n team; with `cleanPodPolicy: Running` they end with the job",
+    ]
 
 
 def test_pods_that_keep_running_after_success_are_listed_with_the_fix() -> None:
     state = finished("Succeeded")
     state.update_pod(PodBuilder("Master", 0).succeeded().raw())
     state.update_pod(PodBuilder("Worker", 1).running().raw())
-    assert result(state).splitlines()[1:] == [
-        (
-            "  still running because spec.runPolicy.cleanPodPolicy is None: worker-1; "
-            f"delete them: {KUBECTL} delete pytorchjob digits -n team"
-        ),
-        "  with cleanPodPolicy Running such pods end with the job",
-    ]
+    assert result(state).splitlines()[1].startswith("  worker-1 still runs: cleanPodPolicy is None")
 
 
 def test_metrics_that_a_program_names_itself_come_after_the_well_known_ones() -> None:
@@ -183,10 +133,10 @@ def test_a_deleted_job_is_reported() -> None:
 
 
 def test_a_job_that_keeps_running_can_be_followed_or_deleted() -> None:
-    assert still_running_lines(new_state(), again="trainwright run job.yaml", kubectl=KUBECTL) == [
+    assert still_running_lines(new_state(), suggest=SUGGEST) == [
         "digits is still running",
-        "  follow it: trainwright run job.yaml",
-        f"  delete it: {KUBECTL} delete pytorchjob digits -n team",
+        "  follow it: trainwright logs -f digits -n team",
+        "  stop it: trainwright stop digits -n team",
     ]
 
 

@@ -192,3 +192,21 @@ def test_what_was_open_is_read_after_the_log_has_been_deleted(pod: Pod) -> None:
     (pod.directory / "logs/main/0.log").unlink()
     assert texts(reader.read_new()) == ["2"]
     assert reader.read_new() == []
+
+
+@pytest.mark.parametrize("size", [0, 1, 60, 61, 500, 100_000])
+def test_the_tail_of_a_log_is_read_from_the_beginning_of_a_record_over_rotated_files(tmp_path: Path, size: int) -> None:
+    pod = Pod(tmp_path)
+    records = [line(f"line {number}") for number in range(50)]
+    log = pod.log(limit=1000)
+    for record in records:
+        log.write(record)
+    log.close()
+    run_log = RunLog(pod.record, pod.record.runs[0])
+
+    run_log.skip_to_tail(size)
+    texts = [one.text for one in run_log.read_new()]
+    run_log.close()
+
+    kept = [record for number, record in enumerate(records) if sum(map(len, records[number:])) <= size]
+    assert texts == [f"line {number}" for number in range(50 - len(kept), 50)]

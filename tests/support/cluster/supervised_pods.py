@@ -160,6 +160,7 @@ def supervised(
         "listenPorts": [],
         "backoff": {"initial": 0.05, "limit": 0.1, "reset": 600.0},
         "memoryVolumes": [],
+        "hidden": [],
         "initContainers": [],
         "containers": list(containers),
         **fields,

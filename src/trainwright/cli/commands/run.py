@@ -1,9 +1,7 @@
 """`trainwright run`: makes a job of a program or reads manifests, validates and applies them, and follows the jobs."""
 
-import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ from trainwright.cli.console import Console
 from trainwright.cli.errors import CommandError, report_errors
 from trainwright.cli.flags import duration, python_path, target_flags
 from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.messages import EXIT_CODES, result_lines, still_running_lines, volume_lines
+from trainwright.cli.follow.report import follow_and_report
+from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.manifests.apply import (
     active_python,
     annotated_for_node,
@@ -31,11 +30,7 @@ from trainwright.cli.program.flags import ProgramCommand, program_arguments, pro
 from trainwright.cli.program.inputs import Inputs, read_inputs
 from trainwright.cli.program.request import ProgramFlags, dry_run_text, program_job
 from trainwright.cli.targets import NotRunningError, Target, TargetOptions, data_dir_at, find_target
-from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.sync_client import SyncClient
-from trainwright.objects import Object
-from trainwright.objects.paths import value_at
-from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
 
 @click.command(name="run", cls=ProgramCommand)
@@ -75,6 +70,7 @@ from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_V
     help="Stop following after this time (90s, 5m); the jobs keep running.",
 )
 @click.option("--replace", is_flag=True, help="Delete and recreate jobs that are running with a different spec.")
+@click.option("--rm", is_flag=True, help="Delete the jobs, with their pods and logs, at the end or after Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Print the objects instead of applying them.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The format of --dry-run (default: yaml).")
 @target_flags
@@ -88,6 +84,7 @@ def command(
     follow: bool,
     timeout: float | None,
     replace: bool,
+    rm: bool,
     dry_run: bool,
     output: str | None,
     context: str | None,
@@ -109,7 +106,9 @@ def command(
     All objects are validated before the first one is applied. A job that has finished is run again; a job that is
     running is followed.
 
-    Exit codes: 0 succeeded, 1 failed, 124 timed out, 130 interrupted (the jobs keep running).
+    Ctrl-C leaves the jobs running; a second one asks whether to stop them.
+
+    Exit codes: 0 succeeded, 1 failed, 124 timed out, 130 interrupted or stopped.
     """
     flags = ProgramFlags(**program)
     values = read_variables(variables)
@@ -131,8 +130,6 @@ def command(
         _print_dry_run(documents, target, output or "yaml", namespace=namespace)
         return
     assert target is not None  # noqa: S101 (for the type checker: only a dry run has none)
-    namespace_flag = f" -n {namespace}" if namespace else ""
-    again = f"trainwright run{target.flags}{namespace_flag} {shlex.join(inputs.words)}"
     console = Console.of()
     with report_errors(target.name), SyncClient(target.config) as client:
         items = in_apply_order(validate(documents, client, target.config.namespace))
@@ -144,9 +141,10 @@ def command(
             # With --follow the same warnings arrive as events of the jobs.
             for warning in (text for item in items if item.job for text in item.job.warnings):
                 console.print(f"Warning: {warning}", colour="yellow")
-            console.print(f"follow with: {again}")
+            for state in states:
+                console.print(f"follow with: {Suggestions.of(target).command('logs -f', state)}")
             return
-        sys.exit(_follow_and_report(states, client, target, console, again=again, timeout=timeout))
+        sys.exit(follow_and_report(states, client, target, console, timeout=timeout, remove=rm))
 
 
 def _find_target(options: TargetOptions, *, dry_run: bool) -> Target | None:
@@ -219,87 +217,3 @@ def _apply(
         created = apply_job(item, client, replace=replace, report=console.print)
         states.append(JobState(read_job(created), created["metadata"]["uid"], python=target.python))
     return states
-
-
-def _follow_and_report(
-    states: list[JobState],
-    client: SyncClient,
-    target: Target,
-    console: Console,
-    *,
-    again: str,
-    timeout: float | None,
-) -> int:
-    """Follows the jobs and prints their results; returns the exit code."""
-    try:
-        in_time = _follow(states, target, console, timeout=timeout)
-    except KeyboardInterrupt:
-        in_time = None
-    for state in states:
-        if state.outcome:
-            colour = "green" if state.outcome == "Succeeded" else "red"
-            first, *rest = result_lines(state, now=datetime.now(UTC), kubectl=target.kubectl)
-            console.print(first, colour=colour)
-            for line in (*rest, *volume_lines(_volumes(state, client))):
-                console.print(line)
-        else:
-            for line in still_running_lines(state, again=again, kubectl=target.kubectl):
-                console.print(line)
-    if in_time is None:
-        return 130  # as for every command that Ctrl-C has ended
-    if not in_time:
-        return 124
-    return max(EXIT_CODES.get(state.outcome or "", 1) for state in states)
-
-
-def _follow(states: list[JobState], target: Target, console: Console, *, timeout: float | None) -> bool:
-    # Imported here, while the pods are starting, because it takes longer than everything before.
-    import asyncio
-
-    from trainwright.cli.follow.follower import follow
-    from trainwright.kube.client.async_client import Client
-
-    restart = f" (to restart it: `trainwright up --detach{target.flags}`)" if target.embedded else ""
-    advice = f"waiting for the cluster{restart}; the jobs keep running if you stop with Ctrl-C"
-
-    async def session() -> bool:
-        async with Client(target.config) as client:
-            return await follow(client, states, console, timeout=timeout, advice=advice)
-
-    return asyncio.run(session())
-
-
-def _volumes(state: JobState, client: SyncClient) -> Iterator[tuple[str, str, str]]:
-    """Name, mount path and location of the job's volumes whose location is known."""
-    for replica in read_job(state.object).replicas.values():
-        spec = replica.template.get("spec") or {}
-        mounts = {
-            mount["name"]: mount["mountPath"]
-            for container in spec.get("containers") or ()
-            for mount in container.get("volumeMounts") or ()
-        }
-        for volume in spec.get("volumes") or ():
-            location = _location(volume, state.namespace, client)
-            if location and volume["name"] in mounts:
-                yield volume["name"], mounts[volume["name"]], location
-
-
-def _location(volume: Object, namespace: str, client: SyncClient) -> str | None:
-    if host := volume.get("hostPath"):
-        return str(host["path"])
-    claim = value_at(volume, "persistentVolumeClaim", "claimName")
-    if not claim:
-        return None
-    try:
-        bound = client.get(PERSISTENT_VOLUME_CLAIMS, claim, namespace=namespace)
-        name = value_at(bound, "spec", "volumeName")
-        if not name:
-            return None
-        spec = client.get(PERSISTENT_VOLUMES, name)["spec"]
-    except (ApiError, Unreachable):
-        return None  # not found or not allowed to get: the result is printed without it
-    if path := value_at(spec, "hostPath", "path") or value_at(spec, "local", "path"):
-        return str(path)
-    if share := spec.get("nfs"):
-        return f"{share.get('server')}:{share.get('path')}"
-    return f"PersistentVolume {name}"

@@ -1,18 +1,33 @@
-"""The state of one job that is being followed: its pods, their logs, progress, warnings and failures. No I/O."""
+"""The state of one job that is being followed: its pods, their output, progress, warnings and failures. No I/O."""
 
+import re
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from trainwright.api.job import Job
 from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
+from trainwright.cli.console import visible
+from trainwright.cli.follow.failed_runs import (
+    FailedRun,
+    RepeatedFailure,
+    failed_run,
+    repeated_failure,
+    runs_of_pod,
+)
+from trainwright.cli.follow.loss_curve import LossCurve
+from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.manifests.apply import finished_condition
-from trainwright.insight.failure import Failure, failures_of, first_failure
+from trainwright.cluster.embedded import ContainerRun, PodRecord
+from trainwright.insight.failure import Failure, first_failure
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
 from trainwright.objects import Object
+from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.paths import value_at
 from trainwright.objects.pods import Pod, Waiting, read_pod
+from trainwright.objects.times import parse_time
 
 _PERMANENT_REASONS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
 """Reasons of a waiting container that only a change of the manifest resolves."""
@@ -20,8 +35,30 @@ _NORMAL_REASONS = frozenset({"", "ContainerCreating", "PodInitializing"})
 _TRANSIENT_REASONS = frozenset({"FailedScheduling", "Unschedulable"})
 """Reasons of warnings that are normal for a moment, while volumes are bound; they are shown only if they last."""
 _TRANSIENT_SECONDS = 3.0
+_EXPECTED_REASONS = _NORMAL_REASONS | _PERMANENT_REASONS | {"CrashLoopBackOff"}
+"""Reasons of a waiting container that need no warning of their own."""
+_WAITING_SECONDS = 1.0
+"""Its events usually say the same: they are awaited so long."""
+_EXIT_EVENT = re.compile(r"Error pod \S+ container \S+ exitCode: ")
+"""Upstream's event about a container that has failed."""
 _MANY_PODS = 8
 _KEPT_LINES = 200
+_KEPT_RUNS = 200
+
+
+_RunKey = tuple[str, str, int]
+"""The uid of the pod, the container, and the number of its run."""
+
+
+class Run(NamedTuple):
+    """One run of a container."""
+
+    job_uid: str
+    pod_uid: str
+    rank: str
+    container: str
+    init: bool
+    number: int
 
 
 @dataclass(slots=True)
@@ -31,7 +68,6 @@ class _TrackedPod:
     label: str
     order: tuple[int, int]
     pod: Pod
-    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     deleted: bool = False
 
 
@@ -44,7 +80,10 @@ class _Warning:
 
 
 class JobState:
-    """Updated by `update_*`, `remove_pod` and `add_*`; `python` is the cluster's default Python for pods."""
+    """Updated by `update_*`, `remove_pod` and `add_*`; `python` is the cluster's default Python for pods.
+
+    Times are seconds since the epoch.
+    """
 
     def __init__(self, job: Job, uid: str, *, python: str = "") -> None:
         self.kind = job.kind
@@ -54,13 +93,23 @@ class JobState:
         self.object: Object = job.raw
         self._python = python
         self.deleted = False
+        self.stopping = False
+        """True if the user asked to stop it: it has ended once its pods have."""
         self.labels = [f"{role.label}-{index}" for role in job.kind.roles for index in range(_count(job, role.name))]
         self.progress = Progress(epochs=planned_epochs(_command(job)))
+        self.losses = LossCurve()
+        self.outputs: dict[str, RankOutput] = {}
         self._progress_order: tuple[int, int] | None = None
+        self._orders: dict[str, tuple[int, int]] = {}
         self._pods: dict[str, _TrackedPod] = {}
-        self._failures: dict[tuple[str, str, str], Failure] = {}
+        self._records: dict[str, PodRecord] = {}
+        self._runs: dict[_RunKey, ContainerRun] = {}
+        self._lines: dict[_RunKey, deque[str]] = {}
         self._warnings: dict[str, _Warning] = {}
         self._shown_warnings: set[str] = set()
+        self._shown_failures: set[tuple[str, int, str]] = set()
+        self._waiting_since: dict[str, float] = {}
+        self._shown_silence: frozenset[str] = frozenset()
 
     # Updates
 
@@ -71,15 +120,25 @@ class JobState:
         else:
             self.object = job
 
-    def update_pod(self, obj: Object) -> None:
+    def update_pod(self, obj: Object) -> Pod | None:
+        """Returns the pod if it belongs to the job."""
         pod = read_pod(obj)
         owner = pod.metadata.controller
         if owner is None or owner.uid != self.uid:
-            return
-        tracked = self._pods.setdefault(pod.metadata.uid, _TrackedPod(self.label(pod), self._order(pod), pod))
+            return None
+        rank = self.rank_of(pod.metadata.labels, pod.name)
+        tracked = self._pods.setdefault(pod.metadata.uid, _TrackedPod(rank, self._order(rank), pod))
         tracked.pod = pod
-        for failure in failures_of(pod, tracked.label, ()):
-            self._failures.setdefault((pod.metadata.uid, failure.container, failure.finished_at), failure)
+        if pod.metadata.uid not in self._records:
+            self._runs.update({(pod.metadata.uid, run.container, run.number): run for run in runs_of_pod(pod)})
+        return pod
+
+    def update_records(self, records: Iterable[PodRecord]) -> None:
+        """What the embedded node has recorded about the job's pods; more exact than the status of the pods."""
+        for record in records:
+            if self._records.get(record.uid) != record:
+                self._records[record.uid] = record
+                self._runs.update({(record.uid, run.container, run.number): run for run in record.runs})
 
     def remove_pod(self, uid: str) -> None:
         if tracked := self._pods.get(uid):
@@ -91,28 +150,49 @@ class JobState:
         key = str(event["metadata"].get("uid") or event["metadata"].get("name"))
         self._warnings[key] = _Warning(uid, str(event.get("reason", "")), str(event.get("message", "")), at)
 
-    def add_log_line(self, pod_uid: str, line: str, at: float) -> None:
-        """A line of a pod's log. Progress is read from the first rank that prints any."""
-        tracked = self._pods.get(pod_uid)
-        if tracked is None:
+    def add_line(self, run: Run, line: str, at: float) -> None:
+        """A finished line of a log. Progress is read from the first rank that prints any."""
+        self._output(run.rank).add(at)
+        key = run.pod_uid, run.container, run.number
+        lines = self._lines.get(key)
+        if lines is None:
+            lines = self._lines[key] = deque(maxlen=_KEPT_LINES)
+            if len(self._lines) > _KEPT_RUNS:
+                self._lines.pop(next(iter(self._lines)))
+        lines.append(line)
+        self._read_progress(run, line, at)
+
+    def set_live(self, run: Run, text: str, at: float) -> None:
+        """The text of an unfinished line; empty if there is none."""
+        output = self._output(run.rank)
+        if text and text != output.live:
+            output.add(at, lines=0)
+            self._read_progress(run, text, at)
+        output.live = text
+
+    def _read_progress(self, run: Run, line: str, at: float) -> None:
+        order = self._order(run.rank)
+        if run.init or (self._progress_order is not None and order > self._progress_order):
             return
-        tracked.lines.append(line)
         reading = read_line(line)
         if reading is None:
             return
-        if self._progress_order is None or tracked.order <= self._progress_order:
-            self._progress_order = tracked.order
-            self.progress = advance(self.progress, reading, at)
+        self._progress_order = order
+        self.progress = advance(self.progress, reading, at)
+        if "loss" in reading.metrics:
+            self.losses.add(at, reading.metrics["loss"])
 
     # Queries
 
     @property
     def outcome(self) -> str | None:
-        """`Succeeded`, `Failed`, `Deleted` or `Stuck`; None while the job may still make progress."""
+        """`Succeeded`, `Failed`, `Deleted`, `Stopped` or `Stuck`; None while the job may still make progress."""
         if finished := finished_condition(self.object):
             return finished
         if self.deleted:
             return "Deleted"
+        if self.stopping and self._is_suspended:
+            return "Stopped"
         return "Stuck" if self.stuck else None
 
     @property
@@ -123,6 +203,13 @@ class JobState:
             if waiting and waiting.reason in _PERMANENT_REASONS:
                 return tracked.label, waiting
         return None
+
+    @property
+    def started_at(self) -> float | None:
+        """When the first container started, or else when the job was created."""
+        starts = [run.started_at for run in self._runs.values() if run.started_at]
+        created = self.object["metadata"].get("creationTimestamp")
+        return min(starts, default=None) or _seconds(created) or None
 
     def phases(self) -> str:
         """`master-0 Running  worker-0 Pending`; counted by role if there are many."""
@@ -155,9 +242,11 @@ class JobState:
             del self._warnings[key]
             if transient and all(tracked.pod.spec.node_name for tracked in self._present()):
                 continue  # all pods have been scheduled since
+            if _EXIT_EVENT.match(warning.message):
+                continue  # the phases, and later the result, say it better
             if not self._was_shown(warning):
                 self._shown_warnings.add(warning.message or warning.reason)
-                fresh.append(f"{names[warning.uid]}: {warning.reason}: {warning.message}")
+                fresh.append(f"{names[warning.uid]}: {warning.reason}: {visible(warning.message)}")
         return fresh
 
     def _was_shown(self, warning: _Warning) -> bool:
@@ -165,12 +254,99 @@ class JobState:
         new = warning.message or warning.reason
         return any(new == old or new.endswith(f": {old}") or old.endswith(f": {new}") for old in self._shown_warnings)
 
+    def failures(self) -> list[Failure]:
+        """The failures of all ranks with their last lines."""
+        failed = [run.failure for runs in self._failed_runs().values() for run in runs]
+        with_failed_run = {failure.pod for failure in failed}
+        for tracked in self._pods.values():
+            pod = tracked.pod
+            if pod.phase == "Failed" and pod.name not in with_failed_run:
+                # The pod failed without a failed container: evicted, deadline exceeded, port taken.
+                status = pod.status
+                failed.append(Failure(tracked.label, pod.name, "", 1, status.reason, status.message))
+        return failed
+
+    def new_waiting(self, now: float) -> list[tuple[str, Waiting]]:
+        """Ranks whose containers wait for something that is missing, each message once."""
+        found = []
+        for tracked in self._present():
+            waiting = _waiting(tracked.pod)
+            key = tracked.pod.metadata.uid
+            if waiting is None or waiting.reason in _EXPECTED_REASONS or not waiting.message:
+                self._waiting_since.pop(key, None)
+                continue
+            since = self._waiting_since.setdefault(key, now)
+            message = _Warning(key, waiting.reason, waiting.message, since)
+            if now - since >= _WAITING_SECONDS and not self._was_shown(message):
+                self._shown_warnings.add(waiting.message)
+                found.append((tracked.label, waiting))
+        return found
+
     def first_failure(self) -> Failure | None:
-        with_lines = [
-            replace(failure, last_lines=tuple(self._pods[uid].lines), python=failure.python or self._python)
-            for (uid, _, _), failure in self._failures.items()
-        ]
-        return first_failure(with_lines)
+        return first_failure(self.failures())
+
+    def new_repeated_failures(self) -> list[RepeatedFailure]:
+        """Ranks that fail the same way at once after each start, each cause once."""
+        fresh = []
+        for runs in self._failed_runs().values():
+            if (found := repeated_failure(runs)) and (cause := runs[-1].cause) not in self._shown_failures:
+                self._shown_failures.add(cause)
+                fresh.append(found)
+        return fresh
+
+    def _failed_runs(self) -> dict[str, list[FailedRun]]:
+        """The failed runs of each rank, in the order of their ends."""
+        found: dict[str, list[FailedRun]] = {}
+        for (uid, container, number), run in self._runs.items():
+            rank, pod = self._rank_and_name(uid)
+            lines = self._lines.get((uid, container, number), ())
+            if failed := failed_run(run, rank=rank, pod=pod, last_lines=lines, python=self._python_of(uid)):
+                found.setdefault(rank, []).append(failed)
+        for runs in found.values():
+            runs.sort(key=lambda run: run.failure.finished_at)
+        return found
+
+    def _rank_and_name(self, uid: str) -> tuple[str, str]:
+        if record := self._records.get(uid):
+            return self.rank_of(record.labels, record.name), record.name
+        tracked = self._pods[uid]
+        return tracked.label, tracked.pod.name
+
+    def _python_of(self, uid: str) -> str:
+        tracked = self._pods.get(uid)
+        of_pod = tracked.pod.metadata.annotations.get(PYTHON) if tracked else None
+        of_job = (self.object["metadata"].get("annotations") or {}).get(PYTHON)
+        return str(of_pod or of_job or self._python)
+
+    # Output
+
+    def running_since(self) -> dict[str, float]:
+        """The running ranks, and when their containers started."""
+        started = {}
+        for tracked in self._present():
+            for status in tracked.pod.status.container_statuses:
+                if status.state.running and not tracked.pod.metadata.terminating:
+                    key = tracked.pod.metadata.uid, status.name, status.restart_count
+                    exact = self._runs[key].started_at if key in self._runs else None
+                    started[tracked.label] = exact or _seconds(status.state.running.started_at)
+        return started
+
+    def new_silence(self, now: float) -> Silence | None:
+        """Ranks that print nothing for longer than expected; each such silence once."""
+        found = find_silence(self._outputs_of_running(), self.running_since(), now) if self.outcome is None else None
+        ranks = frozenset(found.ranks) if found else frozenset()
+        fresh = bool(ranks - self._shown_silence)
+        self._shown_silence = ranks
+        return found if fresh else None
+
+    def silence(self, now: float) -> float | None:
+        """Seconds since any running rank printed something; None if none runs."""
+        started = self.running_since()
+        silences = [one.silence(started[one.rank], now) for one in self._outputs_of_running() if one.rank in started]
+        return min(silences, default=None)
+
+    def _outputs_of_running(self) -> list[RankOutput]:
+        return [self.outputs.get(rank) or RankOutput(rank) for rank in self.running_since()]
 
     def pods(self) -> list[tuple[str, Pod]]:
         """The job's existing pods with their labels, by rank."""
@@ -183,12 +359,21 @@ class JobState:
             return []
         return [label for label, pod in self.pods() if pod.phase == "Running" and not pod.metadata.terminating]
 
-    def label(self, pod: Pod) -> str:
-        """`worker-0`"""
-        labels = pod.metadata.labels
+    def rank_of(self, labels: Mapping[str, str], pod: str) -> str:
+        """`worker-0`, by the labels and the name of a pod."""
         if REPLICA_TYPE in labels and REPLICA_INDEX in labels:
             return f"{labels[REPLICA_TYPE]}-{labels[REPLICA_INDEX]}"
-        return pod.name.removeprefix(f"{self.name}-")
+        return pod.removeprefix(f"{self.name}-")
+
+    def last_output(self, rank: str) -> float:
+        """0 if it has printed nothing."""
+        return self._output(rank).last or 0.0
+
+    def _output(self, rank: str) -> RankOutput:
+        output = self.outputs.get(rank)
+        if output is None:
+            output = self.outputs[rank] = RankOutput(rank)
+        return output
 
     @property
     def _run_policy(self) -> Object:
@@ -199,12 +384,22 @@ class JobState:
     def _suspended(self) -> bool:
         return bool(self._run_policy.get("suspend")) and self.outcome is None
 
+    @property
+    def _is_suspended(self) -> bool:
+        """True if it was suspended and no pod is left that may print something."""
+        return bool(self._run_policy.get("suspend")) and all(one.pod.finished for one in self._present())
+
     def _present(self) -> list[_TrackedPod]:
         return sorted((one for one in self._pods.values() if not one.deleted), key=lambda one: one.order)
 
-    def _order(self, pod: Pod) -> tuple[int, int]:
+    def _order(self, rank: str) -> tuple[int, int]:
+        if rank not in self._orders:
+            self._orders[rank] = self._new_order(rank)
+        return self._orders[rank]
+
+    def _new_order(self, rank: str) -> tuple[int, int]:
         roles = [role.label for role in self.kind.roles]
-        role, index = (pod.metadata.labels.get(key, "") for key in (REPLICA_TYPE, REPLICA_INDEX))
+        role, _, index = rank.rpartition("-")
         return roles.index(role) if role in roles else len(roles), int(index) if index.isdecimal() else 0
 
 
@@ -220,7 +415,14 @@ def pod_state(pod: Pod) -> str:
     if pod.phase == "Pending":
         return _pending(pod)
     restarts = sum(status.restart_count for status in pod.status.container_statuses)
-    return f"{pod.phase} (restart {restarts})" if restarts and pod.phase == "Running" else pod.phase
+    if not restarts or pod.phase != "Running":
+        return pod.phase
+    codes = [
+        ended.exit_code
+        for status in pod.status.container_statuses
+        if (ended := status.last_state.terminated) and ended.exit_code
+    ]
+    return f"Running (restart {restarts}{f', last exit code {codes[0]}' if codes else ''})"
 
 
 def _pending(pod: Pod) -> str:
@@ -249,3 +451,11 @@ def _command(job: Job) -> Sequence[str]:
             if container.get("name") == replica.container:
                 return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
     return []
+
+
+def _seconds(time: str | None) -> float:
+    """0 if it is unknown."""
+    try:
+        return parse_time(time).timestamp() if time else 0.0
+    except ValueError:
+        return 0.0

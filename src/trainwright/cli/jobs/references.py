@@ -84,6 +84,14 @@ def find_job(session: Session, words: Sequence[str]) -> FoundJob:
     return resolve(session, references[0])
 
 
+def resolve_all(session: Session, words: Sequence[str]) -> list[FoundJob]:
+    """The jobs that the user names, each by name: all of them exist."""
+    references = read_references(words)
+    if not references or any(one.name is None for one in references):
+        raise CommandError("name the jobs: NAME or KIND/NAME; `trainwright ps` lists them")
+    return [resolve(session, one) for one in references]
+
+
 def resolve(session: Session, reference: JobReference) -> FoundJob:
     """The job of a reference; CommandError if there is none, or if several kinds have one of that name."""
     name = reference.name or ""

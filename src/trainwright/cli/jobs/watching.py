@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 
 from trainwright.kube.client.errors import Expired, Unavailable, Unreachable, Untrusted
@@ -12,6 +12,9 @@ from trainwright.objects.resources import Resource
 
 _WATCH_SECONDS = 300
 _PAUSE_SECONDS = 0.5
+
+TIMED_OUT = 124
+"""The exit code of a command whose --timeout has passed, as of `timeout`."""
 
 Change = tuple[str, Object]
 """ADDED, MODIFIED or DELETED, and the object; its last known state if it was deleted."""
@@ -24,14 +27,17 @@ def watch_objects(
     namespace: str | None,
     label_selector: str = "",
     field_selector: str = "",
+    known: Mapping[str, Object] | None = None,
     deadline: float = math.inf,
     on_unreachable: Callable[[Unreachable], None] | None = None,
 ) -> Iterator[Change]:
     """First the objects there are, then every change. Ends at `deadline`, a time of time.monotonic().
 
-    `on_unreachable` is called once for each time that the cluster becomes unreachable; the watch then tries again.
+    `known` has objects by uid that were listed before: those that have been deleted since are reported, and only
+    changes of the others. `on_unreachable` is called once for each time that the cluster becomes unreachable; the watch
+    then tries again.
     """
-    known: dict[str, Object] = {}
+    known = dict(known or {})
     reported = False
     while time.monotonic() < deadline:
         try:

@@ -12,7 +12,7 @@ from enum import Enum
 
 import msgspec
 
-from trainwright.cluster.controllers.discovery import discover
+from trainwright.cluster.discovery import discover
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.controller.controller import Controller

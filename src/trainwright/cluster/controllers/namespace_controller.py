@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from trainwright.cluster.controllers.discovery import discover
+from trainwright.cluster.discovery import discover
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.controller import Controller

@@ -55,6 +55,19 @@ class LogFiles:
                 return
             os.close(self._files.pop(0).descriptor)
 
+    def skip_to_tail(self, size: int) -> None:
+        """The next call of `read` begins at the first record within the last `size` bytes."""
+        self._open_newer()
+        left = size
+        for file in reversed(self._files):
+            length = file.size
+            if length > left:
+                # From the byte before, so that a record that begins just there is whole.
+                start = length - left - 1
+                data = os.pread(file.descriptor, _BLOCK, start)
+                file.offset = max(file.offset, start + data.find(b"\n") + 1)
+            left = max(0, left - length)
+
     def close(self) -> None:
         _close(self._files)
         self._files = []

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trainwright.cluster.node.log_files import LogFiles, find_log
+from trainwright.cluster.node.private_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.container_status import ContainerStatus
 
@@ -36,17 +37,6 @@ class ContainerRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PrivateFile:
-    """A file that a program wrote to a place that only its container could see."""
-
-    container: str
-    path: str
-    """As the program saw it."""
-    size: int
-    source: Path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
     uid: str
     name: str
@@ -57,9 +47,13 @@ class PodRecord:
     directory: Path
     runs: tuple[ContainerRun, ...]
     """Init containers first, in the order of the spec; the runs of each container from the first to the last."""
-    private_files: tuple[PrivateFile, ...] = ()
     removed: bool
     """True if the Pod object has been deleted."""
+
+    @property
+    def private_files(self) -> tuple[PrivateFile, ...]:
+        """The private files of the containers' last runs; read from the disk each time."""
+        return read_private_files(self.directory)
 
 
 class LogLine(NamedTuple):
@@ -97,6 +91,10 @@ class RunLog:
     def read_new(self) -> list[LogLine]:
         """The lines since the last call, from the beginning of the log at first. Each is returned once."""
         return [self._line(record) for piece in self._files.read() for record in piece.split(b"\n")[:-1]]
+
+    def skip_to_tail(self, size: int) -> None:
+        """Skips all but about the last `size` bytes: a log may be 50 MiB long."""
+        self._files.skip_to_tail(size)
 
     def close(self) -> None:
         self._files.close()

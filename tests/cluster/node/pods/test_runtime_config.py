@@ -234,8 +234,38 @@ def test_the_node_mounts_names_and_the_directory_of_the_manifest() -> None:
 
 
 def test_a_python_below_a_private_directory_stays_visible() -> None:
-    found = targets(main(pod(annotations={"python": "/tmp/venv/bin/python"})))
+    python = {"python": "/tmp/venv/bin/python"}
+    found = targets(main(pod(annotations=python)))
     assert found["/tmp/venv"] == ("/tmp/venv", True)
+    in_home = replace(OVERLAY, shared_home="/tmp")
+    assert "/tmp/venv" not in targets(main(pod(annotations=python), in_home))
+
+
+@pytest.mark.parametrize("image", ["trainwright/host", "trainwright/host:1", "pytorch/pytorch:2"])
+def test_pods_share_the_home_of_the_user(image: str) -> None:
+    context = replace(OVERLAY, shared_home="/home/me", hidden=("/home/me/.kube", "/home/me/data"))
+    found = run(pod(container(image=image), annotations={"directory": "/srv/job"}), context).pod_json
+    assert targets(found["containers"][0]) == {
+        "/etc/hosts": ("/node/hosts/default", True),
+        "/home/me": ("/home/me", False),
+        "/srv/job": ("/srv/job", False),
+    }
+    assert found["hidden"] == ["/home/me/.kube", "/home/me/data"]
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"), [("/home", False), ("/home/me", False), ("/home/me/x", True), ("/h", True)]
+)
+def test_a_volume_at_or_above_the_home_replaces_it(path: str, shared: bool) -> None:
+    mounts = [{"name": "v", "mountPath": path}]
+    subject = pod(container(volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}])
+    found = targets(main(subject, replace(OVERLAY, shared_home="/home/me")))
+    assert (found.get("/home/me") == ("/home/me", False)) is shared
+    assert path in found
+
+
+def test_at_plain_nothing_is_mounted() -> None:
+    assert targets(main(pod(), replace(PLAIN, shared_home="/home/me"))) == {}
 
 
 VOLUMES = [

@@ -1,11 +1,15 @@
 """What a container sees at `overlay`, for root and for an ordinary user alike; and what it sees at `plain`."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
 from tests.support.cluster.supervised_pods import container
+from trainwright.cluster.node.supervisor.sandbox import covered_paths
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox, SandboxError, choose_sandbox, detect_sandbox
 
 
@@ -50,7 +54,120 @@ def test_writes_outside_of_volumes_do_not_reach_the_host(overlay: Any) -> None:
         pod.wait()
     assert pod.output() == ["mine"] * len(paths)
     assert not any(Path(path).exists() for path in paths)
+
+
+def test_a_container_that_wrote_nothing_leaves_nothing(overlay: Any) -> None:
+    with overlay.run(container("touch /tmp/empty; mkdir -p /tmp/a/b; ln -s /etc/hosts /tmp/link")) as pod:
+        pod.wait()
     assert list((pod.directory / "scratch").iterdir()) == []
+
+
+# Directories of the host that pods share, and those that they must not see
+
+
+@dataclass
+class Home:
+    """A home directory with things to hide."""
+
+    path: Path
+    data: Path
+
+    def mounts(self, **mount: Any) -> dict[str, Any]:
+        home = {"source": str(self.path), "target": str(self.path), "readOnly": False}
+        return {"mounts": [{**home, **mount}]}
+
+
+@pytest.fixture(params=["/tmp", "/opt"])  # a directory that is private to pods, and one below a layer
+def home(request: pytest.FixtureRequest, overlay: Any) -> Iterator[Home]:
+    with TemporaryDirectory(prefix="home-", dir=request.param) as directory:
+        path = Path(directory)
+        data = path / ".local/share/trainwright"
+        for one in (path, *data.parents[::-1][len(path.parents) + 1 :], data, path / ".kube"):
+            one.mkdir(exist_ok=True)
+            overlay.user.own(one)
+        (data / "token").write_text("secret")
+        (path / ".kube/config").write_text("secret")
+        (path / "link").symlink_to(path / ".kube")
+        yield Home(path, data)
+
+
+def hidden(home: Home) -> dict[str, Any]:
+    return {"hidden": [str(home.data), str(home.path / ".kube")]}
+
+
+def test_a_shared_home_is_that_of_the_host(overlay: Any, home: Home) -> None:
+    (home.path / "dataset").write_text("rows")
+    script = f"cd {home.path}; cat dataset; mkdir -p checkpoints; echo weights > checkpoints/model.pt"
+    with overlay.run(container(script, **home.mounts()), **hidden(home)) as pod:
+        pod.wait()
+    assert pod.output() == ["rows"]
+    assert (home.path / "checkpoints/model.pt").read_text() == "weights\n"
+    assert (home.path / "checkpoints/model.pt").stat().st_uid == home.path.stat().st_uid
+
+
+@pytest.mark.parametrize("way", ["{home}/.kube", "{home}/link", "{home}/x/../.kube", "{data}", "/proc/self/root{data}"])
+def test_hidden_directories_of_a_shared_home_are_empty_by_every_path(overlay: Any, home: Home, way: str) -> None:
+    (home.path / "x").mkdir()
+    script = f"cd {way.format(home=home.path, data=home.data)} && ls -A | wc -l; echo x > y"
+    with overlay.run(container(script, **home.mounts()), **hidden(home)) as pod:
+        pod.wait()
+    assert pod.output()[0] == "0"
+    assert "Read-only file system" in pod.output()[1]
+    assert (home.data / "token").exists()
+
+
+def test_hidden_directories_are_empty_without_a_shared_home_too(overlay: Any, home: Home) -> None:
+    with overlay.run(container(f"find {home.path} -name config -o -name token"), **hidden(home)) as pod:
+        pod.wait()
+    assert not [line for line in pod.output() if "No such file" not in line]
+
+
+def test_hidden_directories_are_empty_in_a_volume_of_a_directory_above(overlay: Any, home: Home) -> None:
+    volume = [mount(home.path, "/v"), mount(home.data.parent, "/w")]
+    with overlay.run(container("find /v /w -name config -o -name token", mounts=volume), **hidden(home)) as pod:
+        pod.wait()
+    assert pod.output() == []
+
+
+def test_a_volume_of_a_hidden_directory_or_in_it_stays_visible(overlay: Any, home: Home) -> None:
+    inner = str(home.data / "volumes/claim")
+    mounts = [*home.mounts()["mounts"], mount(home.path / ".kube", "/kube"), mount(overlay.shared, inner)]
+    with overlay.run(container(f"cat /kube/config; echo x > {inner}/written", mounts=mounts), **hidden(home)) as pod:
+        pod.wait()
+    assert pod.output() == ["secret"]
+    assert (overlay.shared / "written").exists()
+
+
+def test_a_home_that_is_a_link_is_shared_and_hides_the_same(overlay: Any, home: Home) -> None:
+    with TemporaryDirectory(prefix="homes-", dir="/opt") as directory:
+        Path(directory).chmod(0o755)
+        link = Path(directory) / "a/b/c/d/e/me"
+        link.parent.mkdir(parents=True)
+        link.symlink_to(home.path)
+        mounts = home.mounts(source=str(link), target=str(link))
+        script = f"echo x > {link}/written; find {link}/ {home.path}/ -name config -o -name token"
+        with overlay.run(container(script, **mounts), **hidden(home)) as pod:
+            pod.wait()
+    assert pod.output() == []
+    assert (home.path / "written").exists()
+
+
+def test_the_paths_that_are_covered() -> None:
+    hidden = ["/root/.kube", "/srv/data"]
+    assert covered_paths(hidden, []) == hidden
+    assert covered_paths(hidden, [("/root", "/root")]) == hidden
+    assert covered_paths(hidden, [("/v", "/root"), ("/host", "/")]) == [
+        "/root/.kube",
+        "/v/.kube",
+        "/host/root/.kube",
+        "/srv/data",
+        "/host/srv/data",
+    ]
+    assert covered_paths(hidden, [("/v", "/root/.kube")]) == hidden
+    assert covered_paths(hidden, [("/root/.kube", "/other"), ("/srv", "/elsewhere")]) == []
+
+
+# Namespaces
 
 
 def test_containers_share_memory_and_name_but_not_temporary_files(overlay: Any) -> None:

@@ -6,11 +6,14 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainwright.cluster.node.supervisor.files import read_json, remove_tree, write_json
 from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM
 from trainwright.cluster.process_identity import ProcessIdentity, identify
+
+_NEEDED_BY_PROCESSES = ("volumes", "shm", "proc", "root")
+"""Directories of a pod that are of no use once its processes have ended and its object is deleted."""
 
 
 class SupervisorProcess:
@@ -35,6 +38,16 @@ class SupervisorProcess:
         os.close(self.descriptor)
 
 
+class Owner(NamedTuple):
+    """The controller of a pod, such as a job."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
 class PodDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,6 +56,14 @@ class PodDirectory:
     def runtime_config(self) -> dict[str, Any] | None:
         """pod.json; None before the pod is set up."""
         return self._read("pod.json")
+
+    @property
+    def owner(self) -> Owner | None:
+        config = self.runtime_config or {}
+        owner = config.get("owner")
+        if not owner:
+            return None
+        return Owner(owner["apiVersion"], owner["kind"], config["namespace"], owner["name"], owner["uid"])
 
     @property
     def state(self) -> dict[str, Any] | None:
@@ -121,6 +142,18 @@ class PodDirectory:
     def remove(self) -> None:
         remove_tree(str(self.path))
 
+    def retire(self) -> "PodDirectory":
+        """Moves the directory to those of deleted pods and returns it there. Logs, runs and private files stay.
+
+        Can be repeated after an interruption.
+        """
+        work_directories = self.path.glob("scratch/*/*/*/work")
+        for path in (*(self.path / name for name in _NEEDED_BY_PROCESSES), *work_directories):
+            remove_tree(str(path))
+        removed = removed_directory(self.path.parents[1])
+        removed.mkdir(mode=0o700, exist_ok=True)
+        return PodDirectory(self.path.rename(removed / self.path.name))
+
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
             found: dict[str, Any] | None = read_json(str(self.path / name), default=None)
@@ -131,5 +164,17 @@ class PodDirectory:
 
 def pod_directories(node: Path) -> dict[str, PodDirectory]:
     """By uid of the pod."""
-    pods = node / "pods"
-    return {path.name: PodDirectory(path) for path in pods.iterdir()} if pods.is_dir() else {}
+    return _directories_in(node / "pods")
+
+
+def removed_pod_directories(node: Path) -> dict[str, PodDirectory]:
+    """Of the pods whose objects have been deleted while their owner exists, by uid of the pod."""
+    return _directories_in(removed_directory(node))
+
+
+def removed_directory(node: Path) -> Path:
+    return node / "removed"
+
+
+def _directories_in(folder: Path) -> dict[str, PodDirectory]:
+    return {path.name: PodDirectory(path) for path in folder.iterdir()} if folder.is_dir() else {}

@@ -71,6 +71,8 @@ class NodeConfig:
     supervisor_python: str
     machine: Machine
     home: str
+    shared_home: str | None
+    hidden: tuple[str, ...]
 
 
 class PodWorkers:
@@ -81,9 +83,12 @@ class PodWorkers:
         network: PodNetwork,
         recorder: EventRecorder,
         *,
+        on_retired: Callable[[PodDirectory], None],
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """`on_retired` is called with the directory of a deleted pod that had an owner."""
         self._client = client
+        self._on_retired = on_retired
         self._node = node
         self._network = network
         self._recorder = recorder
@@ -251,6 +256,8 @@ class PodWorkers:
             user_namespace=self._node.sandbox.user_namespace,
             python=self._node.python,
             home=self._node.home,
+            shared_home=self._node.shared_home,
+            hidden=self._node.hidden,
             allocatable=self._node.machine.allocatable,
             names=self._network.addresses_in(namespace) if self._node.sandbox.level == PLAIN else {},
         )
@@ -370,7 +377,9 @@ class PodWorkers:
         self._first_seen.pop(uid, None)
         self._waiting_for_names.discard(uid)
         self._reported.forget(uid)
-        if directory.path.exists():
+        if directory.owner is not None:
+            self._on_retired(await asyncio.to_thread(directory.retire))
+        elif directory.path.exists():
             await asyncio.to_thread(directory.remove)
 
 

@@ -37,6 +37,11 @@ class PodContext:
     user_namespace: bool = False
     python: str
     home: str
+    """The value of HOME."""
+    shared_home: str | None = None
+    """The home directory that pods share with this machine; None if there is none to share."""
+    hidden: tuple[str, ...] = ()
+    """Directories of this machine that pods see empty, by their real paths."""
     allocatable: Mapping[str, Fraction] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     """Name -> address of other pods, at `plain`, where the pod has no /etc/hosts of its own."""
@@ -115,6 +120,7 @@ def generate_runtime_config(
             "listenPorts": ports or [],
             "backoff": container_status.BACKOFF,
             "memoryVolumes": [{"path": volume.path, "size": volume.size} for volume in memory],
+            "hidden": list(context.hidden),
             **containers,
         },
         volumes=tuple(volumes.values()),
@@ -177,7 +183,7 @@ class _ContainerConfigBuilder:
             "argv": argv,
             "env": {**self._base_environment(), **variables},
             "cwd": cwd,
-            "mounts": [*self._node_mounts(), *mounts] if self._overlay else mounts,
+            "mounts": [*self._node_mounts(mounts), *mounts] if self._overlay else mounts,
         }
 
     def _base_environment(self) -> dict[str, str]:
@@ -226,16 +232,23 @@ class _ContainerConfigBuilder:
             raise PodConfigError(f'volumeMounts: no volume is named "{mount["name"]}"')
         return volume
 
-    def _node_mounts(self) -> list[dict[str, Any]]:
+    def _node_mounts(self, volumes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The hosts file, and what the pod shares with this machine: the user's home, the directory of the manifest and
+        the installation of its Python. The rest of the machine's files is below private layers.
+
+        A volume that is mounted at or above the home replaces it, as it replaces the files of an image.
+        """
         mounts = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
-        python = _python(self._annotations, self._context)
-        paths = {_installation(python): True}
+        home = self._context.shared_home
+        if home and not any(_contains(volume["target"], home) for volume in volumes):
+            mounts.append({"source": home, "target": home, "readOnly": False})
+        installation = _installation(_python(self._annotations, self._context))
+        private = any(_contains(private, installation) for private in PRIVATE_DIRECTORIES)
+        if private and not (home and _contains(home, installation)):
+            mounts.append({"source": installation, "target": installation, "readOnly": True})
         if shared := self._annotations.get(DIRECTORY):
-            paths[posixpath.normpath(shared)] = False
-        for path, only_if_hidden in paths.items():
-            hidden = any(path.startswith(f"{private}/") for private in PRIVATE_DIRECTORIES)
-            if hidden or not only_if_hidden:
-                mounts.append({"source": path, "target": path, "readOnly": only_if_hidden})
+            path = posixpath.normpath(shared)
+            mounts.append({"source": path, "target": path, "readOnly": False})
         return mounts
 
     # At `plain` there are no mounts and no hosts file: host paths and addresses replace paths and names in values.
@@ -313,6 +326,10 @@ def _python(annotations: Mapping[str, str], context: PodContext) -> str:
 def _installation(python: str) -> str:
     """PREFIX of PREFIX/bin/python: the directory of a virtual environment or installation."""
     return posixpath.dirname(posixpath.dirname(python))
+
+
+def _contains(directory: str, path: str) -> bool:
+    return path == directory or path.startswith(f"{directory.rstrip('/')}/")
 
 
 def _listen_ports(text: str) -> list[int] | None:

@@ -1,6 +1,6 @@
 """The sandbox of a pod, made of Linux namespaces and mounts; each function prepares the calling process.
 
-`overlay`: the host's files below a private writable layer, volumes at their mount paths, and a pid namespace, hostname
+`overlay`: the host's files below private writable layers, volumes at their mount paths, and a pid namespace, hostname
 and shared memory of the pod's own. `plain`: no isolation, orphaned processes are reaped. Standard library only.
 """
 
@@ -80,13 +80,37 @@ def mount_proc(directory: str) -> str | None:
     return proc
 
 
+def make_scratch(scratch: str) -> None:
+    """As pid 1: creates the directory for what a container writes outside of volumes.
+
+    Its `memory` is mounted in the pod and not in the container, so that it can be read when the container has ended.
+    """
+    os.makedirs(f"{scratch}/layers")
+    os.mkdir(f"{scratch}/memory")
+    _mount("tmpfs", f"{scratch}/memory", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+    os.mkdir(f"{scratch}/memory/root")
+    os.mkdir(f"{scratch}/memory/layers")
+
+
+def unmount_memory(scratch: str) -> None:
+    """As pid 1, when the container has ended."""
+    _libc.umount2(os.fsencode(f"{scratch}/memory"), _MNT_DETACH)
+
+
 def enter_container(
-    directory: str, *, scratch: str, mounts: list[dict[str, object]], working_directory: str, user_namespace: bool
+    directory: str,
+    *,
+    scratch: str,
+    mounts: list[dict[str, object]],
+    hidden: list[str],
+    working_directory: str,
+    user_namespace: bool,
 ) -> None:
     """Gives this process, a child of pid 1, the root file system of one container.
 
-    `scratch` is an empty directory for writes outside of volumes. Each mount has a `source` on the host, a `target` and
-    `readOnly`; targets and the working directory need not exist on the host.
+    `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; targets and the
+    working directory need not exist on the host. `hidden` are directories of the host that the container sees empty,
+    by their real paths.
     """
     sources = {str(mount["target"]): os.path.realpath(str(mount["source"])) for mount in mounts}
     for source in sources.values():
@@ -94,33 +118,67 @@ def enter_container(
             os.makedirs(source)
     _check(_libc.unshare(_CLONE_NEWNS), "create a mount namespace")
     _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
-    root = os.path.join(directory, "root")
-    os.makedirs(root, exist_ok=True)
-    _mount("tmpfs", root, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
     # Relative to the scratch directory, because the options of an overlay cannot hold every character of a path.
     os.chdir(scratch)
-    overlays = _Overlays(user_namespace)
-    _populate_root(root, overlays, shared_memory=os.path.join(directory, "shm"))
+    root = os.path.abspath("memory/root")
+    _bind(root, root)
+    layers = _Layers(user_namespace)
+    _populate_root(root, layers, replaced=set(sources), shared_memory=os.path.join(directory, "shm"))
     os.mkdir(root + _OLD_ROOT)
     _pivot_root(root, root + _OLD_ROOT)
-    ordered = sorted(mounts, key=lambda mount: str(mount["target"]).count("/"))
-    targets = [str(mount["target"]) for mount in ordered]
+    real = {target: os.path.realpath(target) for target in sources}
+    covered = covered_paths(hidden, [(real[target], source) for target, source in sources.items()])
+    read_only = {str(mount["target"]): bool(mount.get("readOnly")) for mount in mounts}
+    real.update((path, path) for path in covered)
+    places = list(real)
     # Targets below another mount are created in it later, the others now: an overlay hides the mounts below it.
-    for target in filter(lambda target: not _is_below(target, targets), targets):
-        _make_mount_point(target, like=_OLD_ROOT + sources[target], overlays=overlays)
-    if not _is_below(working_directory, targets):
-        _make_directories(working_directory, overlays)
-    for mount, target in zip(ordered, targets, strict=True):
-        source = _OLD_ROOT + sources[target]
-        _make_mount_point(target, like=source, overlays=overlays)
-        _bind(source, target)
-        if mount.get("readOnly"):
-            _make_read_only(target)
+    for target in filter(lambda target: not _is_below(target, places), sources):
+        _make_mount_point(target, like=_OLD_ROOT + sources[target], layers=layers)
+    if not _is_below(working_directory, places):
+        _make_directories(working_directory, layers)
+    covers = []
+    for place in sorted(places, key=lambda place: real[place].count("/")):
+        if place in sources:
+            source = _OLD_ROOT + sources[place]
+            _make_mount_point(place, like=source, layers=layers)
+            _bind(source, place)
+            if read_only[place]:
+                _make_read_only(place)
+        elif os.path.isdir(place):
+            _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+            covers.append(place)
     if not os.path.isdir(working_directory):
         os.makedirs(working_directory)
+    for place in covers:  # last, because mount points may have been created in them
+        _make_read_only(place)
     os.chdir("/")
     _check(_libc.umount2(_OLD_ROOT.encode(), _MNT_DETACH), "detach the host's root")
     os.rmdir(_OLD_ROOT)
+
+
+def covered_paths(hidden: list[str], mounts: list[tuple[str, str]]) -> list[str]:
+    """Where a container would see the hidden directories: at their own paths, and in mounts of directories above them.
+
+    `mounts` are pairs of target and source, by their real paths. A mount of a hidden directory itself was asked for by
+    name and stays visible.
+    """
+    found: dict[str, None] = {}
+    for path in hidden:
+        above = [(target, source.rstrip("/")) for target, source in mounts if _is_below(path, [source])]
+        inside = [target + path[len(source) :] for target, source in above]
+        for candidate in (path, *inside):
+            if _seen_at(candidate, mounts) == path:
+                found[candidate] = None
+    return list(found)
+
+
+def _seen_at(path: str, mounts: list[tuple[str, str]]) -> str | None:
+    """The host's directory that a container sees at a path; None where a mount is exactly there."""
+    above = [(target, source) for target, source in mounts if _is_below(path, [target])]
+    if any(path == target for target, _ in mounts):
+        return None
+    target, source = max(above, key=lambda mount: len(mount[0]), default=("", ""))
+    return source.rstrip("/") + path[len(target.rstrip("/")) :]
 
 
 def become_subreaper() -> None:
@@ -132,42 +190,40 @@ def die_with_parent(signal_number: int) -> None:
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "ask for a signal at the parent's end")
 
 
-class _Overlays:
-    """Mounts overlays whose upper directory is below the scratch directory, or in memory where the kernel refuses that.
+class _Layers:
+    """Mounts overlays over directories of the host: `upper` has what the container writes, `path` links to the
+    directory.
 
-    The kernel refuses it for the directory that contains the scratch directory, and on file systems without the
-    extended attributes that overlays need.
+    The layers are in the scratch directory, or in memory where the kernel refuses that: for the directory that contains
+    the scratch directory, and on file systems without the extended attributes that overlays need.
     """
 
     def __init__(self, user_namespace: bool) -> None:
         self._options = ",userxattr" if user_namespace else ""
+        self._count = 0
 
     def mount(self, lower: str, target: str) -> None:
+        self._count += 1
         try:
-            self._mount(lower, target, "disk")
+            self._mount(lower, target, f"layers/{self._count}")
         except OSError:
-            os.makedirs("memory", exist_ok=True)
-            if not os.path.ismount("memory"):
-                _mount("tmpfs", "memory", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
-            self._mount(lower, target, "memory")
+            self._mount(lower, target, f"memory/layers/{self._count}")
 
-    def _mount(self, lower: str, target: str, storage: str) -> None:
-        layer = f"{storage}/{target.replace('/', '%')}"
-        if os.path.exists(layer):
-            layer = f"{layer}%again"
+    def _mount(self, lower: str, target: str, layer: str) -> None:
         os.makedirs(f"{layer}/upper")
-        os.makedirs(f"{layer}/work")
-        found = os.stat(lower)
-        os.chmod(f"{layer}/upper", stat.S_IMODE(found.st_mode))
+        os.mkdir(f"{layer}/work")
+        os.symlink(lower, f"{layer}/path")
+        os.chmod(f"{layer}/upper", stat.S_IMODE(os.stat(lower).st_mode))
         escaped = lower.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
         options = f"lowerdir={escaped},upperdir={layer}/upper,workdir={layer}/work{self._options}"
         _mount("overlay", target, "overlay", 0, options)
 
 
-def _populate_root(root: str, overlays: _Overlays, *, shared_memory: str) -> None:
+def _populate_root(root: str, layers: _Layers, *, replaced: set[str], shared_memory: str) -> None:
     """Fills the new root with the host's top-level directories, each as the lower directory of an overlay.
 
-    One overlay of `/` is enough for root, but is refused to unprivileged users, because `/` has locked mounts.
+    One overlay of `/` is enough for root, but is refused to unprivileged users, because `/` has locked mounts. The
+    directories in `replaced` are mounted later.
     """
     mount_points = _mount_points()
     for name in sorted(os.listdir("/")):
@@ -178,18 +234,22 @@ def _populate_root(root: str, overlays: _Overlays, *, shared_memory: str) -> Non
             continue
         elif os.path.isdir(source):
             os.mkdir(target)
-            _overlay_or_bind(source, target, overlays)
+            if source in replaced:
+                continue
+            _overlay_or_bind(source, target, layers)
             for point in mount_points.get(name, ()):
-                _overlay_or_bind(point, root + point, overlays)
+                _overlay_or_bind(point, root + point, layers)
         elif os.path.isfile(source):
             with open(target, "xb"):
                 pass
             _bind(source, target)
-    os.mkdir("tmp")
-    for name, source in (("sys", "/sys"), ("dev", "/dev"), ("tmp", os.path.abspath("tmp"))):
+    temporary = os.path.abspath("layers/tmp/upper")
+    os.makedirs(temporary)
+    os.symlink("/tmp", "layers/tmp/path")  # noqa: S108
+    os.chmod(temporary, 0o1777)  # noqa: S103 - the mode of /tmp; the pod's directory above it is private
+    for name, source in (("sys", "/sys"), ("dev", "/dev"), ("tmp", temporary)):
         os.mkdir(f"{root}/{name}")
         _bind(source, f"{root}/{name}")
-    os.chmod("tmp", 0o1777)  # noqa: S103 - the mode of /tmp; the pod's directory above it is private
     if os.path.isdir("/dev/shm"):  # noqa: S108
         _bind(shared_memory, f"{root}/dev/shm")  # noqa: S108
     os.mkdir(f"{root}/proc")
@@ -199,13 +259,13 @@ def _populate_root(root: str, overlays: _Overlays, *, shared_memory: str) -> Non
         _bind("/proc", f"{root}/proc")  # in a container with a masked /proc the kernel refuses a new one
 
 
-def _overlay_or_bind(source: str, target: str, overlays: _Overlays) -> None:
+def _overlay_or_bind(source: str, target: str, layers: _Layers) -> None:
     """Mounts an overlay of a host directory, or the directory itself: an unprivileged user may not overlay a directory
     that has mounts below it."""
     if not os.path.isdir(target):
         return
     try:
-        overlays.mount(source, target)
+        layers.mount(source, target)
     except OSError:
         _bind(source, target)
 
@@ -229,18 +289,19 @@ def _is_below(path: str, targets: list[str]) -> bool:
     return any(path.startswith(target.rstrip("/") + "/") for target in targets)
 
 
-def _make_mount_point(target: str, *, like: str, overlays: _Overlays) -> None:
+def _make_mount_point(target: str, *, like: str, layers: _Layers) -> None:
     if os.path.exists(target):
         return
+    target = os.path.realpath(target)  # a link may lead to a directory that the container does not have yet
     if os.path.isdir(like):
-        _make_directories(target, overlays)
+        _make_directories(target, layers)
         return
-    _make_directories(os.path.dirname(target), overlays)
+    _make_directories(os.path.dirname(target), layers)
     with open(target, "xb"):
         pass
 
 
-def _make_directories(path: str, overlays: _Overlays) -> None:
+def _make_directories(path: str, layers: _Layers) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except PermissionError:
@@ -248,7 +309,7 @@ def _make_directories(path: str, overlays: _Overlays) -> None:
         parent = os.path.realpath(path)
         while not os.path.isdir(parent):
             parent = os.path.dirname(parent)
-        overlays.mount(parent, parent)
+        layers.mount(parent, parent)
         os.makedirs(path, exist_ok=True)
 
 

@@ -82,14 +82,14 @@ def _detect_in_child(directory: str, python: str) -> dict[str, Any]:
 def _run_trial(directory: str, user_namespace: bool) -> None:
     volume, scratch = os.path.join(directory, "volume"), os.path.join(directory, "scratch")
     os.makedirs(volume)
-    os.makedirs(scratch)
     sandbox.enter_pod(directory, hostname="sandbox-detection", user_namespace=user_namespace, memory_volumes=[])
+    sandbox.make_scratch(scratch)
     target = "/usr/share/trainwright-sandbox-detection/volume"
 
     def inside() -> None:
         mounts: list[dict[str, object]] = [{"source": volume, "target": target, "readOnly": False}]
         sandbox.enter_container(
-            directory, scratch=scratch, mounts=mounts, working_directory="/", user_namespace=user_namespace
+            directory, scratch=scratch, mounts=mounts, hidden=[], working_directory="/", user_namespace=user_namespace
         )
         with open(f"{target}/written", "xb"):
             pass

@@ -37,6 +37,8 @@ EXIT_ALREADY_SUPERVISED = 75
 _EXIT_START_FAILED = 128
 _SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 _RETRY_SECONDS = 0.1
+_KEPT_SCRATCHES = 3
+"""Of how many runs of a container the private files are kept."""
 
 
 def main(arguments: list[str]) -> None:
@@ -252,7 +254,9 @@ class Supervisor:
         remove_log(os.path.join(logs, f"{restart - 2}.log"))  # as the kubelet, keep the last two runs
         container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{restart}")
         if self._pod["sandbox"] == sandbox.OVERLAY:
-            os.makedirs(container.scratch)
+            sandbox.make_scratch(container.scratch)
+            # A container that restarts without end must not fill the disk.
+            remove_tree(os.path.join(self._directory, "scratch", f"{container.name}-{restart - _KEPT_SCRATCHES}"))
         (out, out_end), (err, err_end), (start_pipe, start_end) = os.pipe(), os.pipe(), os.pipe()
         container.started, container.started_at = time.monotonic(), _now()
         container.start_report = b""
@@ -299,6 +303,7 @@ class Supervisor:
                 self._directory,
                 scratch=str(container.scratch),
                 mounts=container.spec["mounts"],
+                hidden=self._pod["hidden"],
                 working_directory=cwd,
                 user_namespace=self._pod["ownUsers"],
             )
@@ -432,8 +437,11 @@ class Supervisor:
         if container.log is not None:
             container.log.close()
             container.log = None
-        if container.scratch is not None:
-            remove_tree(container.scratch)
+        if container.scratch is not None and self._pod["sandbox"] == sandbox.OVERLAY:
+            from trainwright.cluster.node.supervisor.private_files import keep_private_files  # not needed before
+
+            keep_private_files(container.scratch)
+            container.scratch = None
 
     # Status
 

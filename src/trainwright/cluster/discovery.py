@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import NotFound
 from trainwright.objects.metadata import View
 from trainwright.objects.resources import Resource
 
@@ -28,6 +29,17 @@ async def discover(client: Client) -> list[ServedResource]:
         for version, response in zip(["v1", *preferred], responses, strict=True)
         for served in read_resources(version, response)
     ]
+
+
+async def find_resource(client: Client, api_version: str, kind: str) -> Resource | None:
+    """The resource of a kind; None if it is not served (yet)."""
+    path = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+    try:
+        response = await client.raw("GET", path)
+    except NotFound:
+        return None
+    found = (served.resource for served in read_resources(api_version, response))
+    return next((resource for resource in found if resource.kind == kind), None)
 
 
 def read_resources(group_version: str, response: bytes) -> list[ServedResource]:

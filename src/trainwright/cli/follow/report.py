@@ -1,0 +1,130 @@
+"""Follows jobs and reports their results: the second half of `run`."""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import click
+
+from trainwright.api.job import read_job
+from trainwright.cli.console import Console
+from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.messages import EXIT_CODES, result_lines, still_running_lines, volume_lines
+from trainwright.cli.follow.suggestions import Suggestions
+from trainwright.cli.history import record_run
+from trainwright.cli.targets import Target
+from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
+from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects import Object
+from trainwright.objects.paths import value_at
+from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
+
+INTERRUPTED = 130
+"""As for every command that Ctrl-C has ended."""
+TIMED_OUT = 124
+
+
+def follow_and_report(
+    states: Sequence[JobState],
+    client: SyncClient,
+    target: Target,
+    console: Console,
+    *,
+    timeout: float | None = None,
+    remove: bool = False,
+) -> int:
+    """Follows the jobs and prints their results; returns the exit code. `remove` deletes the jobs at the end."""
+    # Imported here, while the pods are starting, because it takes longer than everything before.
+    from trainwright.cli.follow.follower import Ending
+    from trainwright.cli.follow.session import follow_jobs
+
+    ending = follow_jobs(states, target, console, timeout=timeout, asks=not remove)
+    for state in states:
+        _report(state, client, target, console, remove=remove)
+    if remove:
+        _remove(states, client, console)
+    if ending is Ending.LEFT:
+        return INTERRUPTED
+    if ending is Ending.TIMED_OUT:
+        return TIMED_OUT
+    return max(EXIT_CODES.get(state.outcome or "", 1) for state in states)
+
+
+def _report(state: JobState, client: SyncClient, target: Target, console: Console, *, remove: bool) -> None:
+    suggest = Suggestions.of(target)
+    if state.outcome is None:
+        for line in still_running_lines(state, suggest=suggest) if not remove else ():
+            console.print(line)
+        return
+    colour = "green" if state.outcome == "Succeeded" else "red"
+    first, *rest = result_lines(state, now=datetime.now(UTC), suggest=suggest)
+    console.print(first, colour=colour)
+    for line in (*rest, *volume_lines(_volumes(state, client))):
+        console.print(line)
+    if state.outcome in {"Succeeded", "Failed", "Deleted"}:
+        cause = first.partition(": ")[2] if state.outcome == "Failed" else ""
+        metrics = state.progress.metrics
+        record_run(target, state.object, state=state.outcome, metrics=metrics, cause=cause, ranks=len(state.labels))
+    if state.outcome == "Failed" and not remove:
+        _offer_to_end_pods(state, client, console)
+
+
+def _offer_to_end_pods(state: JobState, client: SyncClient, console: Console) -> None:
+    """Asks on a terminal whether to end the ranks that outlive a failed job; elsewhere the result names the command."""
+    left = state.leftover_pods()
+    if not left or not (console.tty and sys.stdin.isatty()):
+        return
+    try:
+        if not click.confirm(f"End {', '.join(left)} now?", default=True):
+            return
+    except click.Abort:
+        console.print("")
+        return
+    for rank, pod in state.pods():
+        if rank in left:
+            with contextlib.suppress(NotFound):
+                client.delete(PODS, pod.name, namespace=state.namespace, uid=pod.metadata.uid)
+
+
+def _remove(states: Sequence[JobState], client: SyncClient, console: Console) -> None:
+    for state in states:
+        with contextlib.suppress(NotFound):
+            client.delete(state.kind.resource, state.name, namespace=state.namespace, uid=state.uid)
+            console.print(f"{state.kind.singular}.kubeflow.org/{state.name} deleted")
+
+
+def _volumes(state: JobState, client: SyncClient) -> Iterator[tuple[str, str, str]]:
+    """Name, mount path and location of the job's volumes whose location is known."""
+    for replica in read_job(state.object).replicas.values():
+        spec = replica.template.get("spec") or {}
+        mounts = {
+            mount["name"]: mount["mountPath"]
+            for container in spec.get("containers") or ()
+            for mount in container.get("volumeMounts") or ()
+        }
+        for volume in spec.get("volumes") or ():
+            location = _location(volume, state.namespace, client)
+            if location and volume["name"] in mounts:
+                yield volume["name"], mounts[volume["name"]], location
+
+
+def _location(volume: Object, namespace: str, client: SyncClient) -> str | None:
+    if host := volume.get("hostPath"):
+        return str(host["path"])
+    claim = value_at(volume, "persistentVolumeClaim", "claimName")
+    if not claim:
+        return None
+    try:
+        bound = client.get(PERSISTENT_VOLUME_CLAIMS, claim, namespace=namespace)
+        name = value_at(bound, "spec", "volumeName")
+        if not name:
+            return None
+        spec = client.get(PERSISTENT_VOLUMES, name)["spec"]
+    except (ApiError, Unreachable):
+        return None  # not found or not allowed to get: the result is printed without it
+    if path := value_at(spec, "hostPath", "path") or value_at(spec, "local", "path"):
+        return str(path)
+    if share := spec.get("nfs"):
+        return f"{share.get('server')}:{share.get('path')}"
+    return f"PersistentVolume {name}"

@@ -1,0 +1,28 @@
+"""The commands that `run` and `logs` suggest, with the flags that select the same cluster and namespace again."""
+
+from dataclasses import dataclass
+
+from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.targets import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestions:
+    """`namespace` is that of the context: jobs in another one need a flag."""
+
+    flags: str = ""
+    namespace: str = "default"
+    kubectl: str = "kubectl"
+
+    @classmethod
+    def of(cls, target: Target) -> "Suggestions":
+        namespace = "" if target.namespace_flag else target.config.namespace
+        return cls(target.flags, namespace, target.kubectl)
+
+    def command(self, verb: str, state: JobState) -> str:
+        """`trainwright stop digits -n team`"""
+        namespace = f" -n {state.namespace}" if state.namespace != self.namespace else ""
+        return f"trainwright {verb} {state.name}{namespace}{self.flags}"
+
+    def describe(self, state: JobState) -> str:
+        return f"{self.kubectl} describe {state.kind.singular} {state.name} -n {state.namespace}"

@@ -1,0 +1,68 @@
+"""The runs of a job's containers, for its diagnosis, from what its pods left on the embedded node."""
+
+from collections.abc import Iterable, Iterator
+
+from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
+from trainwright.cluster.embedded import ContainerRun, DataDir, LogLine, PodRecord, RunLog, pod_records
+from trainwright.insight.diagnosis import Line, Run
+
+_TAIL_BYTES = 256 * 1024
+_LONG_TAIL_BYTES = 4 * 1024 * 1024
+"""Of a failed run whose last lines have no traceback: shutdown hooks may print a lot after it."""
+_TRACEBACK = "Traceback (most recent call last)"
+_MAX_LINE = 2000
+
+
+def recorded_runs(data: DataDir, job_uid: str, *, python: str = "") -> list[Run]:
+    """All runs of the job's pods, also of deleted ones and while the cluster is not running."""
+    return [_run(record, run, python) for record in pod_records(data, job_uid) for run in record.runs]
+
+
+def _run(record: PodRecord, run: ContainerRun, python: str) -> Run:
+    labels = record.labels
+    rank = f"{labels[REPLICA_TYPE]}-{labels.get(REPLICA_INDEX, '0')}" if REPLICA_TYPE in labels else record.name
+    return Run(
+        rank=rank,
+        pod=record.name,
+        container=run.container,
+        init=run.init,
+        number=run.number,
+        exit_code=run.exit_code,
+        reason=run.reason,
+        message=run.message,
+        finished_at=run.finished_at,
+        exact=True,
+        lines=_last_lines(record, run),
+        python=python,
+    )
+
+
+def _last_lines(record: PodRecord, run: ContainerRun) -> tuple[Line, ...]:
+    if run.exit_code == 0:
+        return ()
+    lines = _read_tail(record, run, _TAIL_BYTES)
+    if run.exit_code == 1 and not any(_TRACEBACK in line.text for line in lines):
+        lines = _read_tail(record, run, _LONG_TAIL_BYTES)
+    return tuple(lines)
+
+
+def _read_tail(record: PodRecord, run: ContainerRun, size: int) -> list[Line]:
+    log = RunLog(record, run)
+    try:
+        log.skip_to_tail(size)
+        return list(whole_lines(log.read_new()))
+    finally:
+        log.close()
+
+
+def whole_lines(pieces: Iterable[LogLine]) -> Iterator[Line]:
+    """Joins the parts of lines, and cuts very long ones."""
+    begun: dict[str, Line] = {}
+    for piece in pieces:
+        line = begun.pop(piece.stream, Line("", piece.at))
+        line = line._replace(text=(line.text + piece.text)[:_MAX_LINE])
+        if piece.partial:
+            begun[piece.stream] = line
+        else:
+            yield line
+    yield from begun.values()

@@ -1,0 +1,382 @@
+"""Why a job failed: the rank that failed first, among ranks that failed because of it, the cause and what to do.
+
+`diagnose` compares all runs of the job's containers. A rank that lost the connection to a peer or waited for it in vain
+only followed. Among the others the earliest failed first: its time is that of its traceback if it has one, because the
+process may end later than its followers, else that of its end. Where the times do not decide, no rank is named.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from trainwright.insight.causes import (
+    Cause,
+    Evidence,
+    Explanation,
+    caused_by_peers,
+    decisive_exception,
+    describe_end,
+    explain,
+)
+from trainwright.insight.exceptions import (
+    FailedProcess,
+    Line,
+    RaisedException,
+    find_exceptions,
+    find_failed_processes,
+)
+
+__all__ = ["Cause", "Diagnosis", "Line", "Run", "diagnose"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a container, with the end of its log."""
+
+    rank: str
+    """`worker-0`"""
+    pod: str
+    container: str = ""
+    """Empty if the pod failed without a container: evicted, port taken."""
+    init: bool = False
+    number: int = 0
+    """0 is the first run."""
+    exit_code: int | None = None
+    """None while it runs."""
+    reason: str = ""
+    message: str = ""
+    finished_at: float | None = None
+    """In seconds since the epoch."""
+    exact: bool = False
+    """False if `finished_at` is a whole second, as in the status of a pod."""
+    lines: tuple[Line, ...] = ()
+    python: str = ""
+    """The Python of the pod, for messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    rank: str | None
+    """The rank that failed first; None if that cannot be told."""
+    cause: Cause
+    summary: str
+    """The cause in one line, without the rank."""
+    advice: str = ""
+    """What to do; empty if there is nothing to add to the cause."""
+    pod: str = ""
+    container: str = ""
+    exit_code: int | None = None
+    finished_at: float | None = None
+    process: str = ""
+    """`local rank 1`, if torchrun started several processes in the container."""
+    evidence: tuple[str, ...] = ()
+    """The lines of the log that show the cause."""
+    followers: tuple[str, ...] = ()
+    """The ranks that failed because of it, or were ended by clean-up."""
+    alike: tuple[str, ...] = ()
+    """Further ranks that failed by themselves with the same cause."""
+    certain: bool = True
+    """False if a later end of another rank may change the diagnosis."""
+
+    @property
+    def headline(self) -> str:
+        """`worker-1 failed first: ValueError: boom`"""
+        if self.rank is None:
+            return f"the first failing rank is unknown: {self.summary}"
+        where = f"{self.rank} ({self.process})" if self.process else self.rank
+        return f"{where} failed first: {self.summary}"
+
+
+def diagnose(runs: Iterable[Run]) -> Diagnosis | None:
+    """None if no run has failed. Give it all runs, of finished and running containers, also those that succeeded."""
+    known = list(runs)
+    suspects = [suspect for run in known for suspect in _suspects(run)]
+    incident = _last_incident([one for one in suspects if one.failed])
+    if not incident:
+        return None
+    ranks = list(dict.fromkeys(run.rank for run in known if not run.init or run.exit_code))
+    own = _own_failures(incident)
+    if own:
+        return _first_of(own, incident)
+    return _waited_for(incident, suspects, ranks)
+
+
+_WINDOW_SECONDS = 30.0
+"""A failure that begins later than this after another one was not its cause."""
+_KILL_SECONDS = 0.25
+"""The end of a killed process may be recorded this much after the end of a peer that noticed it."""
+_LATE_SECONDS = 2.0
+"""A rank that others waited for fails at least this much after them, if it fails at all."""
+_EVIDENCE_LINES = 20
+_LAST_LINES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspect:
+    """A process that has failed or may have: that of a run, or one of those that torchrun started in it."""
+
+    run: Run
+    exit_code: int | None
+    exception: RaisedException | None
+    process: FailedProcess | None
+    explanation: Explanation
+    by_peers: Cause | None
+    name: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.exit_code not in {None, 0} or self.exception is not None
+
+    @property
+    def was_stopped(self) -> bool:
+        """True if a signal ended it that clean-up sends too."""
+        return self.exception is None and self.explanation.cause in {Cause.KILLED, Cause.TERMINATED}
+
+    @property
+    def onset(self) -> float:
+        """When it began to fail; infinity if unknown."""
+        if self.exception is not None and self.exception.at is not None:
+            return self.exception.at
+        if self.process is not None and self.process.at is not None:
+            return self.process.at
+        return self.end
+
+    @property
+    def onset_is_exact(self) -> bool:
+        known = self.exception.at if self.exception else self.process.at if self.process else None
+        return known is not None or (self.run.exact and self.run.finished_at is not None)
+
+    @property
+    def end(self) -> float:
+        return float("inf") if self.run.finished_at is None else self.run.finished_at
+
+    @property
+    def is_vague(self) -> bool:
+        """True if nothing but an exit code is known: a follower may end so too."""
+        return self.explanation.cause in {Cause.EXIT_CODE, Cause.UNKNOWN}
+
+
+def _suspects(run: Run) -> list[_Suspect]:
+    exceptions = find_exceptions(run.lines)
+    table = find_failed_processes(run.lines)
+    of_program = [one for one in exceptions if not one.of_launcher]
+    processes = {one.process for one in of_program} | {entry.rank for entry in table}
+    if not table and len(of_program) == len(exceptions) and len(processes) <= 1:
+        return [_suspect(run, run.exit_code, decisive_exception(exceptions, run.lines, run.exit_code))]
+    found = _processes(run, of_program, table)
+    if found or run.exit_code == 0:
+        return found
+    # Only torchrun itself has failed.
+    return [_suspect(run, run.exit_code, decisive_exception(exceptions, run.lines, run.exit_code), of_launcher=True)]
+
+
+def _processes(run: Run, exceptions: Sequence[RaisedException], table: Sequence[FailedProcess]) -> list[_Suspect]:
+    """The processes that torchrun started in the container, and that have failed."""
+    last = {one.process: one for one in exceptions}
+    unnamed = last.pop(None, None)
+    entries = {entry.rank: entry for entry in table}
+    silent = [entry for entry in table if entry.rank not in last and entry.exit_code == 1]
+    if unnamed and len(silent) == 1:
+        last[silent[0].rank] = unnamed
+        unnamed = None
+    found = []
+    for rank in sorted({*last, *entries} - {None}, key=lambda one: one or 0):
+        entry, exception = entries.get(rank or 0), last.get(rank)
+        found.append(_suspect(run, entry.exit_code if entry else 1, exception, process=entry, name=_name(rank, entry)))
+    if unnamed:
+        found.append(_suspect(run, 1, unnamed))
+    return found
+
+
+def _name(rank: int | None, entry: FailedProcess | None) -> str:
+    return f"local rank {entry.local_rank}" if entry else f"global rank {rank}"
+
+
+def _suspect(
+    run: Run,
+    exit_code: int | None,
+    exception: RaisedException | None,
+    *,
+    process: FailedProcess | None = None,
+    name: str = "",
+    of_launcher: bool = False,
+) -> _Suspect:
+    # The end of the log is that of the launcher, not of a process of it.
+    lines = () if process or name else run.lines
+    reason = run.reason if not process else ""
+    evidence = Evidence(exit_code, reason, run.message, exception, lines, run.python)
+    explanation, by_peers = explain(evidence), caused_by_peers(evidence)
+    if of_launcher and exception is not None and "SignalException" in exception.text[0]:
+        stopped = replace(evidence, exit_code=143, exception=None, lines=())
+        return _Suspect(run, exit_code, None, process, explain(stopped), None, name)
+    return _Suspect(run, exit_code, exception, process, explanation, by_peers, name)
+
+
+def _last_incident(failed: Sequence[_Suspect]) -> list[_Suspect]:
+    """The failures since the ranks were last restarted: a rank that fails again begins a new incident. Incidents in
+    which ranks only lost their peers belong to the one before."""
+    incidents: list[list[_Suspect]] = []
+    seen: set[tuple[str, str, str]] = set()
+    for suspect in sorted(failed, key=lambda one: (one.onset, one.run.number)):
+        key = (suspect.run.rank, suspect.run.container, suspect.name)
+        if not incidents or key in seen:
+            incidents.append([])
+            seen = set()
+        seen.add(key)
+        incidents[-1].append(suspect)
+    merged: list[_Suspect] = []
+    for incident in reversed(incidents):
+        merged = [*incident, *merged]
+        if _own_failures(incident):
+            break
+    return merged
+
+
+def _own_failures(incident: Sequence[_Suspect]) -> list[_Suspect]:
+    """Those that failed neither because of a peer nor by clean-up, which begins when a container has failed."""
+    first_end = min((one.end for one in incident if not one.was_stopped), default=float("inf"))
+    own = []
+    for one in incident:
+        if one.by_peers is not None:
+            continue
+        slack = _KILL_SECONDS if one.explanation.cause is Cause.KILLED else 0.0
+        if not one.was_stopped or one.end <= first_end + slack:
+            own.append(one)
+    return own
+
+
+def _first_of(own: Sequence[_Suspect], incident: Sequence[_Suspect]) -> Diagnosis:
+    start = min(one.onset for one in incident)
+    near = [one for one in own if one.onset <= start + _WINDOW_SECONDS] or list(own)
+    ordered = sorted(near, key=lambda one: (one.onset, one.run.rank))
+    first = ordered[0]
+    tied = [one for one in ordered if _may_be_earlier(one, first)]
+    clear = [one for one in tied if not one.is_vague] or tied
+    first = clear[0]
+    alike = [one for one in own if one.explanation == first.explanation and one.run.rank != first.run.rank]
+    if any(one.run.rank != first.run.rank and one.explanation != first.explanation for one in clear):
+        summary = "; ".join(f"{one.run.rank}: {one.explanation.summary}" for one in clear)
+        return replace(_named(first, incident, ()), rank=None, summary=summary, certain=False, process="")
+    return _named(first, incident, alike)
+
+
+def _may_be_earlier(one: _Suspect, first: _Suspect) -> bool:
+    """Exact times decide; whole seconds do not if they are neighbours."""
+    if one is first:
+        return True
+    if one.onset_is_exact and first.onset_is_exact:
+        return False
+    return one.onset < first.onset + 1.0
+
+
+def _named(culprit: _Suspect, incident: Sequence[_Suspect], alike: Sequence[_Suspect]) -> Diagnosis:
+    same = _ranks(alike)
+    others = sorted(rank for rank in _ranks(incident) if rank != culprit.run.rank and rank not in same)
+    return Diagnosis(
+        rank=culprit.run.rank,
+        cause=culprit.explanation.cause,
+        summary=culprit.explanation.summary,
+        advice=culprit.explanation.advice,
+        pod=culprit.run.pod,
+        container=culprit.run.container,
+        exit_code=culprit.exit_code,
+        finished_at=culprit.run.finished_at,
+        process=culprit.name,
+        evidence=_evidence(culprit),
+        followers=tuple(others),
+        alike=tuple(same),
+    )
+
+
+def _waited_for(incident: Sequence[_Suspect], suspects: Sequence[_Suspect], ranks: Sequence[str]) -> Diagnosis:
+    """Every failed rank reports another one: finds the rank that they lost or waited for."""
+    reporting = [one for one in incident if one.by_peers is not None]
+    first = reporting[0] if reporting else incident[0]
+    if len(ranks) == 1:
+        return _named(first, incident, ())
+    waiting = [one for one in reporting if one.by_peers in {Cause.TIMEOUT, Cause.UNREACHABLE_PEER}]
+    unreachable = _ranks([one for one in waiting if one.by_peers is Cause.UNREACHABLE_PEER])
+    others = [rank for rank in ranks if rank not in _ranks(reporting)]
+    if leaver := _early_leaver(reporting, suspects):
+        return _named(leaver, incident, ())
+    if len(unreachable) == 1 and len(_ranks(waiting)) > 1:
+        # Its peers wait for it, so they are there, and only this rank does not find them.
+        [culprit] = [one for one in waiting if one.run.rank == unreachable[0]][-1:]
+        return _named(culprit, incident, ())
+    if waiting and len(others) != 1:
+        start = min(one.end for one in waiting)
+        late = _ranks([one for one in reporting if one.onset > start + _LATE_SECONDS])
+        others = others or late
+    if waiting and len(others) == 1:
+        return _missing_rank(others[0], waiting, incident, suspects)
+    summary = f"{_list(_ranks(reporting or incident))} {_REPORTS[first.by_peers]}: {first.explanation.summary}"
+    unknown = _named(first, incident, ())
+    return replace(
+        unknown,
+        rank=None,
+        summary=summary,
+        process="",
+        followers=tuple(sorted(_ranks(incident))),
+        certain=bool(waiting) and not others,
+    )
+
+
+_REPORTS = {
+    Cause.LOST_PEER: "lost the connection to another rank",
+    Cause.TIMEOUT: "waited in vain for another rank",
+    Cause.UNREACHABLE_PEER: "waited in vain for another rank",
+    None: "ended",
+}
+
+
+def _early_leaver(reporting: Sequence[_Suspect], suspects: Sequence[_Suspect]) -> _Suspect | None:
+    """The rank that ended with exit code 0 before its peers lost it."""
+    lost = [one.onset for one in reporting]
+    ended = [one for one in suspects if one.exit_code == 0 and not one.run.init and one.run.finished_at is not None]
+    early = [one for one in ended if lost and one.end <= min(lost) + (_KILL_SECONDS if one.run.exact else 1.0)]
+    return early[0] if len(early) == 1 else None
+
+
+def _missing_rank(
+    rank: str, waiting: Sequence[_Suspect], incident: Sequence[_Suspect], suspects: Sequence[_Suspect]
+) -> Diagnosis:
+    last = next((one for one in reversed(suspects) if one.run.rank == rank), None)
+    waiters = [one for one in _ranks(waiting) if one != rank]
+    report = waiting[0].explanation
+    state = "" if last is None or last.exit_code is None else f" ({describe_end(last.exit_code)})"
+    return Diagnosis(
+        rank=rank,
+        cause=Cause.TIMEOUT,
+        summary=f"{_list(waiters)} waited for it in vain{state}: {report.summary}",
+        advice="see what it did meanwhile; if it only needs longer, raise the timeout of init_process_group",
+        pod=last.run.pod if last else "",
+        container=last.run.container if last else "",
+        exit_code=last.exit_code if last else None,
+        finished_at=last.run.finished_at if last else None,
+        evidence=_last_lines(last.run.lines) if last else (),
+        followers=tuple(sorted(one for one in _ranks(incident) if one != rank)),
+    )
+
+
+def _ranks(suspects: Iterable[_Suspect]) -> list[str]:
+    return list(dict.fromkeys(one.run.rank for one in suspects))
+
+
+def _list(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "no rank"
+
+
+def _evidence(suspect: _Suspect) -> tuple[str, ...]:
+    """The traceback, from its end if it is long; without one the last lines."""
+    raised = suspect.exception
+    if raised is None:
+        return _last_lines(suspect.run.lines)
+    block = [line.text.rstrip() for line in suspect.run.lines[raised.first_line : raised.last_line + 1]]
+    end = len(block)
+    while end > 1 and not block[end - 1].strip():
+        end -= 1
+    return tuple(block[:end][-_EVIDENCE_LINES:])
+
+
+def _last_lines(lines: Sequence[Line]) -> tuple[str, ...]:
+    kept = [line.text.rstrip() for line in lines if line.text.strip()]
+    return tuple(kept[-_LAST_LINES:])

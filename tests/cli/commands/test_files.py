@@ -1,0 +1,73 @@
+"""Where the files of a training program go on the embedded cluster, with real programs."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster.embedded_cluster import UpCommand
+from tests.support.commands.trainwright import Result, trainwright
+from tests.support.objects.shell_jobs import shell_job, write_manifest
+from trainwright.cluster.embedded import PodRecord, pod_records
+from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects.resources import PODS
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def run(up: UpCommand, directory: Path, name: str, script: str) -> Result:
+    """Runs a job whose manifest is in the directory; it must succeed."""
+    manifest = write_manifest(directory, shell_job(name, script))
+    answer = trainwright("run", "--data-dir", str(up.data.path), manifest, environment=up.environment)
+    assert answer.code == 0, answer.all
+    return answer
+
+
+def records(up: UpCommand, job: str) -> list[PodRecord]:
+    with SyncClient(up.config) as client:
+        pod = client.get(PODS, f"{job}-master-0", namespace="default")
+    return pod_records(up.data, pod["metadata"]["ownerReferences"][0]["uid"])
+
+
+def overlay_only(up: UpCommand) -> None:
+    if up.record.sandbox != "overlay":
+        pytest.skip(f"this machine has sandbox {up.record.sandbox}, where all files are the host's")
+
+
+def test_a_checkpoint_in_the_home_or_beside_the_manifest_is_kept(embedded: UpCommand, tmp_path: Path) -> None:
+    home = Path(embedded.environment["HOME"])
+    program = tmp_path / "train.py"
+    program.write_text(
+        "from pathlib import Path\n"
+        "for directory in (Path.home() / 'checkpoints', Path('out'), Path.home() / '.cache/hub'):\n"
+        "    directory.mkdir(parents=True)\n"
+        "    (directory / 'model.pt').write_text('weights')\n"
+    )
+    run(embedded, tmp_path, "saves", "python3 train.py")
+    for directory in (home / "checkpoints", tmp_path / "out", home / ".cache/hub"):
+        assert (directory / "model.pt").read_text() == "weights"
+        assert (directory / "model.pt").stat().st_uid == os.getuid()
+    assert records(embedded, "saves")[0].private_files == ()
+
+
+def test_a_program_sees_neither_the_data_directory_nor_kubeconfigs(embedded: UpCommand, tmp_path: Path) -> None:
+    overlay_only(embedded)
+    home = Path(embedded.environment["HOME"])
+    (home / ".kube").mkdir()
+    (home / ".kube/config").write_text("token")
+    (tmp_path / "link").symlink_to(embedded.data.path)
+    looks = f"ls -A ~/.kube {embedded.data.path} link/ ~/../{home.name}/.kube > seen; cat seen"
+    run(embedded, tmp_path, "curious", looks)
+    seen = [line for line in (tmp_path / "seen").read_text().splitlines() if line and not line.endswith(":")]
+    assert seen == []
+
+
+def test_a_checkpoint_elsewhere_is_private_and_recorded(embedded: UpCommand, tmp_path: Path) -> None:
+    overlay_only(embedded)
+    run(embedded, tmp_path, "elsewhere", "echo weights > /tmp/model.pt; mkdir -p ckpt && echo weights > ckpt/1")
+    (record,) = records(embedded, "elsewhere")
+    (file,) = record.private_files
+    assert (file.container, file.path, file.size) == ("pytorch", "/tmp/model.pt", 8)
+    assert file.source.read_text() == "weights\n"
+    assert not Path("/tmp/model.pt").exists()
+    assert (tmp_path / "ckpt/1").exists()

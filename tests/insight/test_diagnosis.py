@@ -1,0 +1,372 @@
+"""Which of several failed ranks failed first, why, and which ranks only followed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.insight.test_failure import JAX_SHUTDOWN, LOST_PEERS, PADDLE_KILLED, TRACEBACK, XGBOOST_RETRY
+from trainwright.insight.diagnosis import Cause, Diagnosis, Line, Run, diagnose
+
+NOW = 1_800_000_000.0
+LOST = (*TRACEBACK, "RuntimeError: [/gloo/pair.cc:123] Connection closed by peer [127.0.0.1]:4242")
+TIMED_OUT = (*TRACEBACK, "RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation")
+UNREACHABLE = (*TRACEBACK, "torch.distributed.DistNetworkError: The client socket has timed out after 6000ms")
+BOOM = (*TRACEBACK, "ValueError: boom")
+
+
+def run(
+    rank: str,
+    *texts: str,
+    code: int | None = 1,
+    at: float = 0.0,
+    written: float | None = None,
+    exact: bool = True,
+    reason: str = "Error",
+    number: int = 0,
+    python: str = "",
+) -> Run:
+    """A run that ended `at` seconds; its lines were written 0.2 s earlier, unless `exact` is False."""
+    time = at - 0.2 if written is None else written
+    return Run(
+        rank=rank,
+        pod=f"job-{rank}",
+        container="pytorch",
+        number=number,
+        exit_code=code,
+        reason=reason,
+        finished_at=None if code is None else NOW + (at if exact else int(at)),
+        exact=exact,
+        lines=tuple(Line(text, NOW + time if exact else None) for text in texts),
+        python=python,
+    )
+
+
+def named(*runs: Run) -> Diagnosis:
+    found = diagnose(runs)
+    assert found is not None
+    return found
+
+
+def test_a_job_without_a_failed_run_has_no_diagnosis() -> None:
+    assert diagnose([]) is None
+    assert diagnose([run("master-0", code=None), run("worker-0", code=0)]) is None
+
+
+def test_the_earliest_failure_is_the_first() -> None:
+    found = named(run("master-0", code=5, at=5.0), run("worker-1", *BOOM, at=4.99), run("worker-0", *LOST, at=5.1))
+    assert (found.rank, found.cause, found.summary) == ("worker-1", Cause.EXCEPTION, "ValueError: boom")
+    assert found.followers == ("master-0", "worker-0")
+    assert found.headline == "worker-1 failed first: ValueError: boom"
+    assert found.evidence == BOOM
+    assert found.certain
+
+
+def test_a_rank_that_lost_its_peer_only_followed_even_if_it_ended_first() -> None:
+    found = named(run("master-0", *LOST, at=1.0), run("worker-1", *BOOM, at=4.0))
+    assert (found.rank, found.followers) == ("worker-1", ("master-0",))
+
+
+def test_the_traceback_decides_and_not_the_end_of_the_process() -> None:
+    slow = run("worker-1", *BOOM, at=9.0, written=0.5)
+    found = named(run("master-0", "aborting", at=1.0), run("worker-0", at=1.1), slow)
+    assert found.rank == "worker-1"
+
+
+def test_a_rank_that_still_runs_its_shutdown_hooks_is_the_first() -> None:
+    found = named(run("master-0", *TIMED_OUT, at=6.0), run("worker-1", *BOOM, code=None, written=0.1))
+    assert (found.rank, found.cause) == ("worker-1", Cause.EXCEPTION)
+
+
+def test_a_rank_that_clean_up_ended_during_its_shutdown_hooks_is_the_first() -> None:
+    found = named(run("master-0", *TIMED_OUT, at=6.0), run("worker-1", *BOOM, code=143, at=7.0, written=0.1))
+    assert (found.rank, found.summary) == ("worker-1", "ValueError: boom")
+
+
+@pytest.mark.parametrize("code", [143, 137])
+def test_ranks_that_clean_up_ended_only_followed(code: int) -> None:
+    found = named(run("master-0", code=code, at=40.0), run("worker-0", *BOOM, at=1.0))
+    assert (found.rank, found.followers) == ("worker-0", ("master-0",))
+    lost = named(run("master-0", code=code, at=40.0), run("worker-0", *LOST, at=1.0))
+    assert lost.rank is None
+
+
+@pytest.mark.parametrize(("code", "cause"), [(143, Cause.TERMINATED), (137, Cause.KILLED)])
+def test_a_rank_that_a_signal_ended_before_any_other_is_the_first(code: int, cause: Cause) -> None:
+    found = named(run("master-0", *LOST, at=1.1), run("worker-1", code=code, at=1.0), run("worker-0", *LOST, at=1.2))
+    assert (found.rank, found.cause) == ("worker-1", cause)
+
+
+def test_the_rank_that_ended_with_exit_code_0_before_its_peers_lost_it_is_the_first() -> None:
+    found = named(run("worker-1", code=0, at=1.0), run("master-0", *LOST, at=1.4), run("worker-0", *LOST, at=1.5))
+    assert (found.rank, found.cause, found.exit_code) == ("worker-1", Cause.EARLY_EXIT, 0)
+
+
+@pytest.mark.parametrize("code", [None, 143])
+def test_the_only_rank_that_does_not_wait_is_the_one_that_others_waited_for(code: int | None) -> None:
+    found = named(
+        run("master-0", *TIMED_OUT, at=6.0), run("worker-0", *LOST, at=6.1), run("worker-1", code=code, at=6.5)
+    )
+    assert (found.rank, found.cause) == ("worker-1", Cause.TIMEOUT)
+    assert "master-0 waited for it in vain" in found.summary
+
+
+def test_of_several_ranks_that_others_waited_for_none_is_named() -> None:
+    found = named(run("master-0", *TIMED_OUT, at=6.0), run("worker-0", code=None), run("worker-1", code=None))
+    assert (found.rank, found.cause, found.certain) == (None, Cause.TIMEOUT, False)
+
+
+def test_the_only_rank_that_does_not_find_its_peers_is_the_first() -> None:
+    found = named(
+        run("master-0", *TIMED_OUT, at=6.0), run("worker-0", code=143, at=6.4), run("worker-1", *UNREACHABLE, at=6.1)
+    )
+    assert (found.rank, found.cause) == ("worker-1", Cause.UNREACHABLE_PEER)
+
+
+def test_if_no_rank_finds_the_master_the_master_is_missing() -> None:
+    found = named(
+        run("worker-0", *UNREACHABLE, at=6.0), run("worker-1", *UNREACHABLE, at=6.1), run("master-0", code=None)
+    )
+    assert (found.rank, found.cause) == ("master-0", Cause.TIMEOUT)
+
+
+def test_ranks_that_fail_alike_by_themselves_did_not_follow() -> None:
+    missing = (*TRACEBACK, "ModuleNotFoundError: No module named 'flash'")
+    found = named(run("master-0", *missing, at=1.1), run("worker-0", *missing, at=1.0), run("worker-1", *LOST, at=1.3))
+    assert (found.rank, found.alike, found.followers) == ("worker-0", ("master-0",), ("worker-1",))
+
+
+def test_whole_seconds_do_not_decide_between_two_different_causes() -> None:
+    found = named(
+        run("master-0", *BOOM, exact=False, at=1), run("worker-0", *TRACEBACK, "KeyError: 'x'", exact=False, at=1)
+    )
+    assert (found.rank, found.certain) == (None, False)
+    assert "ValueError: boom" in found.summary
+    assert "KeyError: 'x'" in found.summary
+
+
+def test_with_whole_seconds_an_exception_is_preferred_to_a_mere_exit_code() -> None:
+    found = named(run("master-0", exact=False, at=1), run("worker-0", *BOOM, exact=False, at=1))
+    assert found.rank == "worker-0"
+
+
+@pytest.mark.parametrize("lines", LOST_PEERS.values(), ids=LOST_PEERS.keys())
+@pytest.mark.parametrize("code", [1, 134])
+def test_a_rank_of_any_framework_that_lost_its_peer_only_followed(code: int, lines: tuple[str, ...]) -> None:
+    found = named(run("chief-0", *lines, code=code, at=1), run("worker-1", code=3, at=2))
+    assert (found.rank, found.followers) == ("worker-1", ("chief-0",))
+
+
+@pytest.mark.parametrize("further", [JAX_SHUTDOWN, LOST], ids=["jax", "gloo"])
+def test_a_rank_with_an_exception_of_its_own_is_first_although_its_framework_reports_a_lost_peer(
+    further: tuple[str, ...],
+) -> None:
+    boom = (*XGBOOST_RETRY, *BOOM)
+    own = (*boom, "During handling of the above exception, another exception occurred:", "", *TRACEBACK, *further)
+    for lines in (own, (*boom, *JAX_SHUTDOWN)):
+        found = named(run("worker-0", *JAX_SHUTDOWN, code=134), run("worker-1", *lines, code=134))
+        assert found.rank == "worker-1"
+
+
+def test_an_exception_that_hides_a_lost_peer_only_followed() -> None:
+    hidden = (*LOST, "", "The above exception was the direct cause of the following exception:", "", *TRACEBACK)
+    found = named(run("master-0", *hidden, "RuntimeError: aborted", at=1), run("worker-1", code=3, at=2))
+    assert found.rank == "worker-1"
+
+
+def test_an_exception_after_which_the_program_went_on_is_not_the_cause() -> None:
+    found = named(run("worker-0", *BOOM, "retrying", "Train Epoch: 2 [64/640 (10%)] loss=0.5", code=3, exact=False))
+    assert (found.cause, found.summary) == (Cause.EXIT_CODE, "exit code 3")
+
+
+def test_the_last_failure_after_a_restart_is_explained() -> None:
+    first = (run("worker-0", code=137, at=1.0), run("master-0", *LOST, at=1.2))
+    second = (run("worker-0", *LOST, at=60.3, number=1), run("master-0", *BOOM, at=60.0, number=1))
+    found = named(*first, *second)
+    assert (found.rank, found.summary) == ("master-0", "ValueError: boom")
+
+
+def test_peers_that_fail_again_while_the_first_rank_restarts_do_not_hide_it() -> None:
+    runs = (run("worker-0", code=137, at=1.0), run("master-0", *LOST, at=1.2), run("master-0", *LOST, at=3.0, number=1))
+    assert named(*runs).rank == "worker-0"
+
+
+TABLE = """\
+E1115 10:00:00.000000 812 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: 1) local_rank: 1 \
+(pid: 814) of binary: /opt/env/bin/python
+Traceback (most recent call last):
+  File "/opt/env/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+  File "/opt/env/lib/python3.11/site-packages/torch/distributed/run.py", line 936, in main
+    run(args)
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-15_10:00:00
+  host      : job-worker-0
+  rank      : 2 (local_rank: 0)
+  exitcode  : 1 (pid: 813)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-15_10:00:00
+  host      : job-worker-0
+  rank      : 3 (local_rank: 1)
+  exitcode  : CODE (pid: 814)
+  error_file: <N/A>
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+============================================================"""
+
+
+def test_the_programs_own_exception_is_quoted_and_not_the_table_of_torchrun() -> None:
+    lost = [f"[rank2]: {line}" for line in LOST]
+    own = [f"[rank3]: {line}" for line in BOOM]
+    found = named(run("worker-0", *own, *lost, *TABLE.replace("CODE", "1").splitlines()))
+    assert (found.rank, found.process, found.summary) == ("worker-0", "local rank 1", "ValueError: boom")
+    assert found.headline == "worker-0 (local rank 1) failed first: ValueError: boom"
+
+
+def test_lines_of_several_processes_may_be_mixed() -> None:
+    mixed = [
+        f"[rank{rank}]: {line}"
+        for pair in zip(LOST, BOOM, strict=True)
+        for rank, line in zip((2, 3), pair, strict=True)
+    ]
+    found = named(run("worker-0", *mixed, *TABLE.replace("CODE", "1").splitlines()))
+    assert (found.process, found.summary) == ("local rank 1", "ValueError: boom")
+
+
+def test_an_exception_before_the_process_knows_its_rank_is_that_of_the_silent_process() -> None:
+    lost = [f"[rank2]: {line}" for line in LOST]
+    found = named(run("worker-0", *BOOM, *lost, *TABLE.replace("CODE", "1").splitlines()))
+    assert (found.process, found.summary) == ("local rank 1", "ValueError: boom")
+
+
+def test_a_process_of_torchrun_that_a_signal_ended_has_its_signal() -> None:
+    lost = [f"[rank2]: {line}" for line in LOST]
+    found = named(run("worker-0", *lost, *TABLE.replace("CODE", "-9").splitlines()))
+    assert (found.cause, found.exit_code, found.process) == (Cause.KILLED, 137, "local rank 1")
+
+
+def test_torchrun_that_was_ended_with_its_processes_only_followed() -> None:
+    launcher = TABLE.splitlines()[1:6]
+    ended = run("master-0", *launcher, "SignalException: Process 12 got signal: 15", at=3.0)
+    found = named(ended, run("worker-0", *BOOM, at=1.0))
+    assert (found.rank, found.followers) == ("worker-0", ("master-0",))
+
+
+lines = st.lists(
+    st.sampled_from(
+        [*LOST, *TIMED_OUT, *UNREACHABLE, *BOOM, *TABLE.splitlines(), *JAX_SHUTDOWN, "[rank1]: x", "", "ok"]
+    )
+    | st.text(max_size=20),
+    max_size=30,
+)
+RANKS = ["master-0", "worker-0", "worker-1"]
+any_run = st.builds(
+    Run,
+    rank=st.sampled_from(RANKS),
+    pod=st.just("pod"),
+    container=st.sampled_from(["", "pytorch"]),
+    number=st.integers(0, 3),
+    exit_code=st.none() | st.sampled_from([0, 1, 2, 3, 126, 127, 134, 137, 139, 143, 255, -1, 300]),
+    reason=st.sampled_from(["", "Error", "OOMKilled", "Evicted", "Odd"]),
+    finished_at=st.none() | st.floats(NOW, NOW + 100),
+    exact=st.booleans(),
+    lines=lines.map(lambda texts: tuple(Line(text) for text in texts)),
+)
+
+
+@given(st.lists(any_run, max_size=6))
+def test_any_runs_have_a_diagnosis_of_one_of_their_ranks(runs: list[Run]) -> None:
+    found = diagnose(runs)
+    if found is None:
+        return
+    assert found.rank is None or found.rank in {one.rank for one in runs}
+    assert found.summary
+    assert "\n" not in found.summary
+    assert found.rank not in found.followers
+    assert found.rank is not None or found.cause
+
+
+@given(
+    culprit=st.sampled_from(RANKS),
+    end=st.sampled_from([(1, BOOM), (3, ()), (139, ()), (134, ("terminate called",)), (127, ("sh: x: not found",))]),
+    delays=st.tuples(st.floats(0.3, 5), st.floats(0.3, 5)),
+    late=st.floats(0, 5),
+    order=st.permutations([0, 1, 2]),
+    cleaned=st.sampled_from([None, 143, 137]),
+)
+def test_the_rank_that_fails_by_itself_is_first_whatever_its_peers_do(
+    culprit: str,
+    end: tuple[int, tuple[str, ...]],
+    delays: tuple[float, float],
+    late: float,
+    order: list[int],
+    cleaned: int | None,
+) -> None:
+    """`late`: how long the process needs to end after its traceback; `cleaned`: clean-up ends the last peer."""
+    code, texts = end
+    own = run(culprit, *texts, code=code, at=1.0 + (late if texts is BOOM else 0), written=1.0)
+    one, other = (rank for rank in RANKS if rank != culprit)
+    peers = [run(one, *LOST, at=1.0 + delays[0]), run(other, *LOST, at=1.0 + delays[1])]
+    if cleaned:
+        peers[1] = run(other, code=cleaned, at=max(peers[0].finished_at or 0, own.finished_at or 0) - NOW + delays[1])
+    runs = [own, *peers]
+    found = named(*(runs[number] for number in order))
+    assert found.rank == culprit
+    assert set(found.followers) == {one, other}
+
+
+@pytest.mark.parametrize(
+    ("texts", "code", "cause", "words"),
+    [
+        (("ModuleNotFoundError: No module named 'torch'",), 1, Cause.MISSING_MODULE, "/opt/python"),
+        (("FileNotFoundError: [Errno 2] No such file or directory: 'a.csv'",), 1, Cause.MISSING_FILE, "a.csv"),
+        (("OSError: [Errno 28] No space left on device",), 1, Cause.DISK_FULL, "free space"),
+        (("PermissionError: [Errno 13] Permission denied: '/data'",), 1, Cause.PERMISSION_DENIED, "/data"),
+        (("_pickle.UnpicklingError: invalid load key, 'x'.",), 1, Cause.CHECKPOINT, "invalid load key"),
+        (
+            ("torch.OutOfMemoryError: CUDA out of memory. Tried",),
+            1,
+            Cause.OUT_OF_MEMORY,
+            "batch size",
+        ),
+        (("RuntimeError: Found no NVIDIA driver on your system.",), 1, Cause.NO_GPU, "resources.limits"),
+        (("OSError: [Errno 98] Address already in use",), 1, Cause.PORT_IN_USE, "port"),
+        (("ValueError: loss is nan",), 1, Cause.NAN, "learning rate"),
+    ],
+)
+def test_exceptions_are_classified(texts: tuple[str, ...], code: int, cause: Cause, words: str) -> None:
+    found = named(run("r", *TRACEBACK, *texts, code=code, python="/opt/python"))
+    assert found.cause is cause
+    assert texts[0] in found.summary
+    assert words in f"{found.summary} {found.advice}"
+
+
+@pytest.mark.parametrize(
+    ("one", "cause", "words"),
+    [
+        (run("r", code=137, reason="OOMKilled"), Cause.OUT_OF_MEMORY, "resources.limits.memory"),
+        (run("r", "/bin/python3: No module named torch.x", python="/p"), Cause.MISSING_MODULE, "/p"),
+        (run("r", "python: can't open file '/x/trian.py': [Errno 2]", code=2), Cause.MISSING_FILE, "/x/trian.py"),
+        (run("r", "train.py: error: unknown option --x", code=2), Cause.BAD_ARGUMENT, "unknown option --x"),
+        (run("r", "sh: 1: trochrun: not found", code=127), Cause.COMMAND_NOT_FOUND, "trochrun"),
+        (run("r", code=126), Cause.COMMAND_NOT_FOUND, "executable"),
+        (run("r", "terminate called after throwing an instance of 'x'", code=134), Cause.NATIVE_CRASH, "of 'x'"),
+        (run("r", code=139), Cause.NATIVE_CRASH, "SIGSEGV"),
+        (run("r", *JAX_SHUTDOWN, code=134), Cause.LOST_PEER, "see the logs of the other pods"),
+        (run("r", *PADDLE_KILLED, code=247), Cause.KILLED, "SIGKILL"),
+        (run("r", code=137), Cause.KILLED, "memory ran out"),
+        (run("r", code=7), Cause.EXIT_CODE, "exit code 7"),
+        (run("r", "error: no data", code=1), Cause.EXIT_CODE, "error: no data"),
+    ],
+)
+def test_ends_without_an_exception_are_classified(one: Run, cause: Cause, words: str) -> None:
+    found = named(one)
+    assert found.cause is cause
+    assert words in f"{found.summary} {found.advice}"
