@@ -168,6 +168,45 @@ async def test_a_follower_continues_in_the_next_file(container: Container) -> No
     log.close()
 
 
+@pytest.mark.parametrize("rotated", [False, True])
+async def test_a_follower_reads_the_end_of_a_log_that_is_moved(container: Container, *, rotated: bool) -> None:
+    container.set_state(RUNNING)
+    log = container.open_log(1 if rotated else 1 << 20)
+    log.write(encoded(line(1, "one")))
+    node = container.directory.parents[1]
+    reading = ContainerLogs(node).read(POD, "main", LogOptions(follow=True))
+    seen = await anext(reading)
+
+    log.write(encoded(line(2, "two"), line(3, "three")))
+    log.close()
+    container.set_state(ENDED)
+    (node / "removed").mkdir()
+    container.directory.rename(node / "removed/u")
+
+    assert seen + b"".join([piece async for piece in reading]) == b"one\ntwo\nthree\n"
+
+
+async def test_a_progress_bar_is_followed_while_it_runs(container: Container) -> None:
+    container.set_state(RUNNING)
+    container.write(line(1, "\r 10%", "P"))
+    reading = ContainerLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True))
+    assert await anext(reading) == b"\r 10%"
+    container.write(line(2, "\r 20%", "P"))
+    assert await anext(reading) == b"\r 20%"
+    await reading.aclose()
+
+
+async def test_a_tail_counts_a_progress_bar_as_one_line(container: Container) -> None:
+    container.set_state(RUNNING)
+    bar = [line(2, f"\r{percent}%", "P").replace("stdout", "stderr") for percent in range(10, 60, 10)]
+    container.write(line(1, "one"), *bar[:2], line(3, "two"), *bar[2:])
+    assert await read(container, tail_lines=1) == "\r30%\r40%\r50%"
+    assert await read(container, tail_lines=2) == "two\n\r10%\r20%\r30%\r40%\r50%"
+    assert await read(container, tail_lines=3) == "one\ntwo\n\r10%\r20%\r30%\r40%\r50%"
+    since = datetime(2026, 11, 15, 4, 5, 3, tzinfo=UTC)
+    assert await read(container, since=since, timestamps=True) == "2026-11-15T04:05:03.000000000Z two\n"
+
+
 async def test_a_follower_that_keeps_up_with_a_busy_writer_sees_every_line_once(container: Container) -> None:
     container.set_state(RUNNING)
     total, limit = 60_000, 200_000

@@ -1,19 +1,18 @@
 """Reads container logs for the log endpoint of the API server: all, the tail, or followed."""
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from trainwright.cluster.node.supervisor.cri_log import rotated_names
+from trainwright.cluster.node.log_files import LogFiles, find_log, find_pod, split_records
 from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.objects import Object
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
-_BLOCK = 64 * 1024
+_MAX_HELD_BYTES = 64 * 1024
 _FOLLOW_SECONDS = 0.05
 """Between two reads of a followed file."""
 
@@ -22,60 +21,66 @@ class ContainerLogs:
     """`directory` is the node's, the same as that of the agent."""
 
     def __init__(self, directory: Path) -> None:
-        self._pods = directory / "pods"
+        self._node = directory
 
     def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Raises LogUnavailable before it returns, never while the log is read."""
-        directory = self._pods / str(pod["metadata"]["uid"])
-        run = _run_number(directory, pod, container, options)
-        path = directory / "logs" / container / f"{run}.log"
-        if not any(file.exists() for file in _paths(path)):
+        uid = str(pod["metadata"]["uid"])
+        run = _run_number(find_pod(self._node, uid), pod, container, options)
+        files = LogFiles(lambda: find_log(self._node, uid, container, run))
+        if not files.exists:
             name = pod["metadata"]["name"]
             raise LogUnavailable(f'the log of container "{container}" in pod "{name}" does not exist')
-        return _pieces(path, options, ended=lambda: _ended(directory, container, run))
+        return _pieces(files, options, ended=lambda: _ended(find_pod(self._node, uid), container, run))
 
 
 class LogDecoder:
-    """From CRI lines to the output of the container; partial lines become one line again."""
+    """From CRI records to the output of the container.
 
-    def __init__(self, *, timestamps: bool, since: datetime | None) -> None:
+    `live` returns partial lines at once. Otherwise they are held until the line ends: lines of the two streams are not
+    mixed then. Very long lines are not held.
+    """
+
+    def __init__(self, *, timestamps: bool, since: datetime | None, live: bool = False) -> None:
         self._timestamps = timestamps
         self._since = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode() if since else b""
-        self._rest = b""
-        self._open_lines: set[bytes] = set()
+        self._live = live
+        self._open_lines: dict[bytes, bytes] = {}
+        """Of each stream whose line has not ended: the text that is held."""
 
-    def feed(self, data: bytes) -> bytes:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        return b"".join(self._line(line) for line in lines)
+    def feed(self, records: bytes) -> bytes:
+        """`records` are whole."""
+        return b"".join([self._decode(*record) for record in split_records(records)])
 
-    def _line(self, line: bytes) -> bytes:
-        stamp, _, rest = line.partition(b" ")
-        stream, _, rest = rest.partition(b" ")
-        tag, _, text = rest.partition(b" ")
+    def finish(self) -> bytes:
+        """What is held of lines that have not ended."""
+        held, self._open_lines = self._open_lines, {}
+        return b"".join(held.values())
+
+    def _decode(self, stamp: bytes, stream: bytes, tag: bytes, text: bytes) -> bytes:
         if stamp < self._since:
             return b""
-        head = b"" if stream in self._open_lines or not self._timestamps else stamp + b" "
-        if tag == b"P":
-            self._open_lines.add(stream)
-            return head + text
-        self._open_lines.discard(stream)
-        return head + text + b"\n"
+        if stream in self._open_lines:
+            text = self._open_lines.pop(stream) + text
+        elif self._timestamps:
+            text = stamp + b" " + text
+        if tag == b"F":
+            return text + b"\n"
+        held = b"" if self._live or len(text) > _MAX_HELD_BYTES else text
+        self._open_lines[stream] = held
+        return text[len(held) :]
 
 
-async def _pieces(path: Path, options: LogOptions, *, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+async def _pieces(files: LogFiles, options: LogOptions, *, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
     left = options.limit_bytes
-    decoder = LogDecoder(timestamps=options.timestamps, since=options.since)
-    files = _open_all(path)
+    decoder = LogDecoder(timestamps=options.timestamps, since=options.since, live=options.follow)
     try:
         if options.tail_lines is not None:
-            _seek(files, _tail_offset(files, options.tail_lines))
+            files.skip_to_last_lines(options.tail_lines)
         while left is None or left > 0:
-            # The order matters: a container's last output is in the log before its end is recorded, and rotated files
-            # are no longer written.
+            # The order matters: a container's last output is in the log before its end is recorded.
             last = not options.follow or ended()
-            if options.follow:
-                files += _open_newer(path, files)
-            for piece in _decoded(files, decoder):
+            for piece in _decoded(files, decoder, last=last):
                 part = piece if left is None else piece[:left]
                 yield part
                 if left is not None:
@@ -87,68 +92,15 @@ async def _pieces(path: Path, options: LogOptions, *, ended: Callable[[], bool])
                 return
             await asyncio.sleep(_FOLLOW_SECONDS)
     finally:
-        _close(files)
+        files.close()
 
 
-def _decoded(files: list[BinaryIO], decoder: LogDecoder) -> Iterator[bytes]:
-    """The unread output of the files; closes all files but the last."""
-    while files:
-        while data := files[0].read(_BLOCK):
-            if piece := decoder.feed(data):
-                yield piece
-        if len(files) == 1:
-            return
-        files.pop(0).close()
-
-
-def _open_all(path: Path) -> list[BinaryIO]:
-    """The files of a log, the oldest first; none if the pod is being removed.
-
-    They are opened from the newest to the oldest, the direction of a rotation: a file that is renamed meanwhile may be
-    opened twice, but is never missed.
-    """
-    while True:
-        files: list[BinaryIO] = []
-        for one in _paths(path):
-            with suppress(FileNotFoundError):
-                files.insert(0, one.open("rb"))
-                if any(_same(files[0], other) for other in files[1:]):
-                    files.pop(0).close()
-        newest = next((one for one in _paths(path) if one.exists()), None)
-        if not files or (newest and _is_file(newest, files[-1])):
-            return files
-        _close(files)  # rotated or removed meanwhile
-
-
-def _open_newer(path: Path, files: list[BinaryIO]) -> list[BinaryIO]:
-    """The files after the last open one; all files if that one has been deleted by rotation."""
-    if files and _is_file(path, files[-1]):
-        return []
-    found = _open_all(path)
-    known = next((at for at, file in enumerate(found) if files and _same(file, files[-1])), -1)
-    _close(found[: known + 1])
-    return found[known + 1 :]
-
-
-def _paths(path: Path) -> list[Path]:
-    """Paths of the files of a log, the newest first; some may not exist."""
-    return [path, *map(Path, rotated_names(str(path)))]
-
-
-def _is_file(path: Path, file: BinaryIO) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False
-
-
-def _same(one: BinaryIO, other: BinaryIO) -> bool:
-    return os.path.sameopenfile(one.fileno(), other.fileno())
-
-
-def _close(files: list[BinaryIO]) -> None:
-    for file in files:
-        file.close()
+def _decoded(files: LogFiles, decoder: LogDecoder, *, last: bool) -> Iterator[bytes]:
+    for records in files.read():
+        if piece := decoder.feed(records):
+            yield piece
+    if last and (piece := decoder.finish()):
+        yield piece
 
 
 def _run_number(directory: Path, pod: Object, container: str, options: LogOptions) -> int:
@@ -193,48 +145,3 @@ def _waiting_reason(pod: Object, container: str) -> str:
         if status["name"] == container and "waiting" in status.get("state", {}):
             return str(status["state"]["waiting"].get("reason", ""))
     return "ContainerCreating"
-
-
-def _tail_offset(files: list[BinaryIO], lines: int) -> int:
-    """Where the last `lines` lines begin in the concatenated files; searched from the end, because logs are long and
-    tails are short."""
-    end = sum(os.fstat(file.fileno()).st_size for file in files)
-    if lines <= 0:
-        return end
-    start, text = end, b""
-    while start > 0:
-        size = min(_BLOCK, start)
-        start -= size
-        _seek(files, start)
-        text = _read(files, size) + text
-        starts = _line_starts(text, complete=start == 0)
-        if len(starts) > lines:
-            break
-    starts = _line_starts(text, complete=start == 0)
-    return start + (starts[-lines] if len(starts) >= lines else starts[0] if starts else 0)
-
-
-def _seek(files: list[BinaryIO], offset: int) -> None:
-    for file in files:
-        offset -= file.seek(min(offset, os.fstat(file.fileno()).st_size))
-
-
-def _read(files: list[BinaryIO], size: int) -> bytes:
-    text = b""
-    for file in files:
-        text += file.read(size - len(text))
-    return text
-
-
-def _line_starts(text: bytes, *, complete: bool) -> list[int]:
-    """Offsets at which a line of the container begins. The first line of an incomplete text is skipped."""
-    offset = 0 if complete else text.find(b"\n") + 1
-    starts, open_line = [], not complete
-    while offset < len(text):
-        end = text.find(b"\n", offset)
-        end = len(text) if end < 0 else end
-        if not open_line:
-            starts.append(offset)
-        open_line = text[offset:end].split(b" ", 3)[2:3] == [b"P"]
-        offset = end + 1
-    return starts

@@ -1,6 +1,7 @@
 """Reads the log of one run of a container while its supervisor writes, rotates or moves it: every record once."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,12 +12,22 @@ from trainwright.cluster.node.supervisor.cri_log import rotated_names
 _BLOCK = 64 * 1024
 """Longer than any record."""
 
+_RECORD = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (stdout|stderr) ([PF]) ([^\n]*)\n")
+
+
+def split_records(data: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
+    """Time stamp, stream, tag and text of each record. What a power failure left of one is skipped."""
+    return _RECORD.findall(data)
+
+
+def find_pod(node: Path, uid: str) -> Path:
+    """Where the directory of a pod is now: the node moves it when the Pod object has been deleted."""
+    pod = node / "pods" / uid
+    return pod if pod.exists() else node / "removed" / uid
+
 
 def find_log(node: Path, uid: str, container: str, run: int) -> Path:
-    """Where the log of a run is now: the node moves the directory of a pod when its Pod object has been deleted."""
-    below = Path("logs", container, f"{run}.log")
-    pod = node / "pods" / uid
-    return (pod if pod.exists() else node / "removed" / uid) / below
+    return find_pod(node, uid) / "logs" / container / f"{run}.log"
 
 
 @dataclass
@@ -68,6 +79,26 @@ class LogFiles:
                 file.offset = max(file.offset, start + data.find(b"\n") + 1)
             left = max(0, left - length)
 
+    def skip_to_last_lines(self, lines: int) -> None:
+        """Continues at the last `lines` lines of the container, before the first `read`.
+
+        Searched from the end, because logs are long and tails are short. A line that the container has not ended
+        counts. Of a line during which another stream ended lines, only the rest may be read.
+        """
+        self._open_newer()
+        streams: set[bytes] = set()
+        for number, file in reversed(list(enumerate(self._files))):
+            for end, record in _records_backwards(file):
+                _, stream, tag = (*record.split(b" ", 3), b"", b"")[:3]
+                if tag == b"F" or stream not in streams:  # the end of a line, or of what there is of it
+                    if lines <= 0:
+                        file.offset = end
+                        _close(self._files[:number])
+                        del self._files[:number]
+                        return
+                    lines -= 1
+                streams.add(stream)
+
     def close(self) -> None:
         _close(self._files)
         self._files = []
@@ -81,6 +112,21 @@ class LogFiles:
         known = next((at for at, file in enumerate(found) if last and _same(file, last)), -1)
         _close(found[: known + 1])
         self._files += found[known + 1 :]
+
+
+def _records_backwards(file: _OpenFile) -> Iterator[tuple[int, bytes]]:
+    """Each record with the offset after it, the last one first."""
+    start = max(0, file.size - _BLOCK)
+    end = start + len(_whole_records(os.pread(file.descriptor, _BLOCK, start)))
+    start, beginning = end, b""
+    while start > 0:
+        size = min(_BLOCK, start)
+        start -= size
+        records = (os.pread(file.descriptor, size, start) + beginning)[:-1].split(b"\n")
+        beginning = records.pop(0) + b"\n" if start > 0 else b""
+        for record in reversed(records):
+            yield end, record
+            end -= len(record) + 1
 
 
 def _whole_records(data: bytes) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trainwright.cluster.node.log_files import LogFiles, find_log
+from trainwright.cluster.node.log_files import LogFiles, find_log, split_records
 from trainwright.cluster.node.private_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.container_status import ContainerStatus
@@ -90,7 +90,7 @@ class RunLog:
 
     def read_new(self) -> list[LogLine]:
         """The lines since the last call, from the beginning of the log at first. Each is returned once."""
-        return [self._line(record) for piece in self._files.read() for record in piece.split(b"\n")[:-1]]
+        return [self._line(*record) for piece in self._files.read() for record in split_records(piece)]
 
     def skip_to_tail(self, size: int) -> None:
         """Skips all but about the last `size` bytes: a log may be 50 MiB long."""
@@ -99,8 +99,7 @@ class RunLog:
     def close(self) -> None:
         self._files.close()
 
-    def _line(self, record: bytes) -> LogLine:
-        stamp, stream, tag, text = record.split(b" ", 3)
+    def _line(self, stamp: bytes, stream: bytes, tag: bytes, text: bytes) -> LogLine:
         partial, name = tag == b"P", stream.decode()
         # A character may be split between two partial lines.
         return LogLine(_seconds(stamp.decode()), name, self._decoders[name].decode(text, final=not partial), partial)

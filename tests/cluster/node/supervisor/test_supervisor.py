@@ -134,8 +134,8 @@ def test_on_failure_restarts_until_success(ground: Any) -> None:
     assert record["restarts"] == 2
     assert record["last"]["terminated"]["exitCode"] == 5
     assert record["state"]["terminated"]["exitCode"] == 0
-    # As of the kubelet: what the last run printed and the one before, however often it was restarted.
-    assert sorted(path.name for path in (pod.directory / "logs/main").iterdir()) == ["1.log", "2.log"]
+    assert [(run["number"], run["exitCode"]) for run in record["runs"]] == [(0, 5), (1, 5), (2, 0)]
+    assert sorted(path.name for path in (pod.directory / "logs/main").iterdir()) == ["0.log", "1.log", "2.log"]
 
 
 def test_a_log_keeps_its_end_in_a_few_files(ground: Any) -> None:
@@ -145,12 +145,25 @@ def test_a_log_keeps_its_end_in_a_few_files(ground: Any) -> None:
     with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure", logLimit=10_000) as pod:
         pod.wait()
     files = list((pod.directory / "logs/main").iterdir())
-    names = [f"{run}.log{suffix}" for run in (1, 2) for suffix in ("", ".1", ".2", ".3", ".4")]
+    names = [f"{run}.log{suffix}" for run in range(3) for suffix in ("", ".1", ".2", ".3", ".4")]
     assert sorted(path.name for path in files) == names
     assert all(path.stat().st_size < 10_100 for path in files)
     kept = "".join((pod.directory / f"logs/main/2.log{suffix}").read_text() for suffix in (".4", ".3", ".2", ".1", ""))
     numbers = [int(line.split(" ")[3]) for line in kept.splitlines()]
     assert numbers == list(range(numbers[0], 5001))
+
+
+def test_a_progress_bar_is_in_the_log_while_it_runs(ground: Any) -> None:
+    script = "printf '\\r 10%%' >&2; read -r _ < fifo; printf '\\r100%%\\n' >&2"
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    os.mkfifo(ground.shared / "fifo")
+    ground.user.own(ground.shared / "fifo")
+    with ground.run(container(script, mounts=mounts, cwd=str(ground.shared))) as pod:
+        path = pod.directory / "logs/main/0.log"
+        pod.until(lambda _: path.exists() and path.read_bytes().endswith(b" stderr P \r 10%\n"))
+        (ground.shared / "fifo").write_text("go on\n")
+        pod.wait()
+    assert path.read_bytes().endswith(b" stderr F \r100%\n")
 
 
 def test_a_container_that_fails_again_and_again_waits_in_back_off(ground: Any) -> None:

@@ -6,6 +6,7 @@ Standard library only.
 
 import os
 
+from trainwright.cluster.node.supervisor.container_status import MAX_RUNS
 from trainwright.cluster.node.supervisor.files import DISK_FULL
 
 MAX_LINE_BYTES = 16 * 1024
@@ -17,16 +18,27 @@ MAX_LOG_BYTES = 10 * 1024 * 1024
 MAX_ROTATED_FILES = 4
 """Rotated files that are kept besides the current one (the kubelet's containerLogMaxFiles is 5)."""
 
+MAX_RUNS_BYTES = 100 * 1024 * 1024
+"""Logs of earlier runs of a container that are kept, at least that of the last one (`kubectl logs --previous`)."""
+
+FLUSH_SECONDS = 0.2
+"""An incomplete line is written after this time: a progress bar can be followed, and one that a program rewrites a
+thousand times per second is written as five partial lines per second."""
+
 _CHUNK = 64 * 1024
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class LineFormatter:
-    """Cuts a stream of bytes into log lines; keeps an incomplete line back until it ends or is too long."""
+    """Cuts a stream of bytes into log lines; keeps an incomplete line back until it ends, is too long or is flushed."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream.encode()
         self._rest = b""
+
+    @property
+    def has_incomplete_line(self) -> bool:
+        return bool(self._rest)
 
     def feed(self, data: bytes, stamp: str) -> bytes:
         head = stamp.encode() + b" " + self._stream
@@ -41,8 +53,8 @@ class LineFormatter:
             self._rest = self._rest[MAX_LINE_BYTES:]
         return b"".join(written)
 
-    def finish(self, stamp: str) -> bytes:
-        """At the end of the stream: the last line, if it has no line end."""
+    def flush(self, stamp: str) -> bytes:
+        """What there is of an incomplete line, as a partial one."""
         rest, self._rest = self._rest, b""
         return b"%b %b P %b\n" % (stamp.encode(), self._stream, rest) if rest else b""
 
@@ -65,9 +77,11 @@ class LogFile:
                     self._rotate()
                 full = lines.find(b"\n", written + self._limit - self._size - 1) + 1
                 part = lines[written : full or len(lines)]
-                write_all(self.descriptor, part)
-                self._size += len(part)
-                written += len(part)
+                size = _write_records(self.descriptor, part)
+                self._size += size
+                written += size
+                if size < len(part):
+                    break
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
@@ -102,7 +116,21 @@ def rotated_names(path: str) -> list[str]:
     return [f"{path}.{age}" for age in range(1, MAX_ROTATED_FILES + 1)]
 
 
-def remove_log(path: str) -> None:
+def remove_old_logs(directory: str, next_run: int) -> None:
+    """Before a run: removes the logs of the oldest runs of the container if those of all runs are too many or too
+    big."""
+    sizes: dict[int, int] = {}
+    for name in os.listdir(directory):
+        run = int(name.partition(".")[0])
+        sizes[run] = sizes.get(run, 0) + os.stat(os.path.join(directory, name)).st_size
+    kept = total = 0
+    for run in sorted(sizes, reverse=True):
+        kept, total = kept + 1, total + sizes[run]
+        if run < next_run - 1 and (kept > MAX_RUNS or total > MAX_RUNS_BYTES):
+            _remove_log(os.path.join(directory, f"{run}.log"))
+
+
+def _remove_log(path: str) -> None:
     for name in (path, f"{path}.new", *rotated_names(path)):
         try:
             os.unlink(name)
@@ -120,9 +148,11 @@ class LogPipe:
         self._stream = stream
         self._lines = LineFormatter(stream)
         self._missing = 0
+        self.flush_at: float | None = None
+        """When to call `flush`, in monotonic seconds; None if all output has been written."""
 
-    def copy(self, stamp: str) -> bool:
-        """Copies the available output; False at the end of the stream."""
+    def copy(self, stamp: str, now: float) -> bool:
+        """Copies the available output; False at the end of the stream. `now` is in monotonic seconds."""
         try:
             data = os.read(self.reader, _CHUNK)
         except BlockingIOError:
@@ -130,7 +160,16 @@ class LogPipe:
         if not data:
             return False
         self._write(self._lines.feed(data, stamp), stamp)
+        if not self._lines.has_incomplete_line:
+            self.flush_at = None
+        elif self.flush_at is None:
+            self.flush_at = now + FLUSH_SECONDS
         return True
+
+    def flush(self, stamp: str) -> None:
+        """Writes an incomplete line, for example a progress bar, which ends only after minutes."""
+        self.flush_at = None
+        self._write(self._lines.flush(stamp), stamp)
 
     def close(self, stamp: str) -> None:
         """Copies what is left in the pipe, then closes it."""
@@ -142,7 +181,7 @@ class LogPipe:
             if not data:
                 break
             self._write(self._lines.feed(data, stamp), stamp)
-        self._write(self._lines.finish(stamp), stamp)
+        self.flush(stamp)
         os.close(self.reader)
 
     def _write(self, data: bytes, stamp: str) -> None:
@@ -155,16 +194,21 @@ class LogPipe:
         self._missing = missing if missing <= len(data) else self._missing + len(data)
 
 
-def write_all(descriptor: int, data: bytes) -> None:
-    """Writes all or nothing (OSError): half a line would corrupt the next one."""
-    view, written = memoryview(data), 0
+def _write_records(descriptor: int, records: bytes) -> int:
+    """Returns how many bytes were written: all, or as many whole records as fit on the disk."""
+    view, written = memoryview(records), 0
     try:
-        while view[written:]:
+        while written < len(records):
             written += os.write(descriptor, view[written:])
-    except OSError:
-        if written:
-            os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
-        raise
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        # Half a record would corrupt the next one. Whole ones may have been read already, so they stay.
+        whole = records.rfind(b"\n", 0, written) + 1
+        if whole < written:
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - (written - whole))
+        return whole
+    return written
 
 
 def _pieces(line: bytes) -> list[bytes]:

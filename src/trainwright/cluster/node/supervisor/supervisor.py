@@ -17,7 +17,7 @@ import sys
 import time
 
 from trainwright.cluster.node.supervisor import container_status, ports, processes, sandbox
-from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, LogPipe, remove_log
+from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, LogPipe, remove_old_logs
 from trainwright.cluster.node.supervisor.files import (
     DISK_FULL,
     notify_agent,
@@ -158,6 +158,7 @@ class Supervisor:
         wakeup = self._install_signal_handlers()
         self._check_stop_request()
         while True:
+            self._flush_output()
             self._sync()
             if self._changed or self._retry_at is not None:
                 self._publish_status()
@@ -220,12 +221,25 @@ class Supervisor:
 
     def _timeout(self) -> float | None:
         """Milliseconds until the next timer."""
-        timers = [self._retry_at, self._kill_at if self._stopping else self._next_start()]
+        timers = [self._retry_at, self._kill_at if self._stopping else self._next_start(), self._next_flush()]
         pending = [timer for timer in timers if timer is not None]
         return max(0.0, min(pending) - time.monotonic()) * 1000 + 1 if pending else None
 
     def _next_start(self) -> float | None:
         return min((container.start_at for container in self._all if container.start_at), default=None)
+
+    def _next_flush(self) -> float | None:
+        return min(
+            (pipe.flush_at for container in self._all for pipe in container.pipes if pipe.flush_at is not None),
+            default=None,
+        )
+
+    def _flush_output(self) -> None:
+        now = time.monotonic()
+        for container in self._all:
+            for pipe in container.pipes:
+                if pipe.flush_at is not None and now >= pipe.flush_at:
+                    pipe.flush(_now())
 
     def _finish(self) -> None:
         processes.kill_descendants(is_pid_1=self._is_pid_1)
@@ -249,9 +263,9 @@ class Supervisor:
         restart = int(container.status["restarts"])
         logs = os.path.join(self._directory, "logs", container.name)
         os.makedirs(logs, exist_ok=True)
+        remove_old_logs(logs, restart)
         limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # set by tests only
         container.log = LogFile(os.path.join(logs, f"{restart}.log"), limit=limit)
-        remove_log(os.path.join(logs, f"{restart - 2}.log"))  # as the kubelet, keep the last two runs
         container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{restart}")
         if self._pod["sandbox"] == sandbox.OVERLAY:
             sandbox.make_scratch(container.scratch)
@@ -360,7 +374,7 @@ class Supervisor:
                 return
             for pipe in container.pipes:
                 if pipe.reader == descriptor:
-                    if not pipe.copy(_now()):
+                    if not pipe.copy(_now(), time.monotonic()):
                         self._poll.unregister(descriptor)
                     return
 
