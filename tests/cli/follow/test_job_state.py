@@ -211,13 +211,13 @@ def test_the_first_failure_has_the_last_log_lines() -> None:
     state.update_pod(PodBuilder("Worker", 1).failed(3, finished=at(5)).raw())
     state.update_pod(PodBuilder("Master", 0).failed(1, finished=at(6)).raw())
     state.remove_pod("digits-worker-1-uid")
-    failure = state.first_failure()
-    assert failure is not None
-    assert (failure.rank, failure.exit_code, failure.last_lines) == ("worker-1", 3, ("ValueError: boom",))
+    found = state.diagnosis()
+    assert found is not None
+    assert (found.rank, found.exit_code, found.evidence) == ("worker-1", 3, ("ValueError: boom",))
 
 
-def test_without_a_failure_there_is_no_first_one() -> None:
-    assert new_state().first_failure() is None
+def test_without_a_failure_there_is_no_diagnosis() -> None:
+    assert new_state().diagnosis() is None
 
 
 @given(st.lists(st.text(), max_size=300))

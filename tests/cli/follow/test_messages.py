@@ -6,19 +6,18 @@ from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.messages import (
     EXIT_CODES,
     final_metrics,
+    repeated_failure_lines,
     result_lines,
+    silence_lines,
     still_running_lines,
     volume_lines,
 )
+from trainwright.cli.follow.rank_output import Silence
 from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.insight.progress import Progress
 from trainwright.objects.times import format_time
 
-SUGGEST = Suggestions(namespace="default", kubectl="kubectl --context trainwright")
-MISSING = (
-    "module torch is not installed in /env/bin/python, the Python of this pod: "
-    "install it or choose another with --python"
-)
+SUGGEST = Suggestions(namespace="default")
 
 
 def new_state() -> JobState:
@@ -58,10 +57,11 @@ def test_failure_shows_rank_exit_code_cause_and_last_lines() -> None:
     state.add_line(run_of("worker-1"), "ModuleNotFoundError: No module named 'torch'", 1.0)
     pod = PodBuilder("Worker", 1).failed(1).annotation("node.trainwright.dev/python", "/env/bin/python")
     state.update_pod(pod.raw())
-    assert result(state).splitlines() == [
-        "digits failed after 42s: worker-1 failed first: exit code 1",
-        f"  {MISSING}",
-        "  last lines of its log (all of it: trainwright logs --rank worker-1 digits -n team):",
+    first, advice, *rest = result(state).splitlines()
+    assert first == "digits failed after 42s: worker-1 failed first: ModuleNotFoundError: No module named 'torch'"
+    assert "/env/bin/python" in advice
+    assert rest == [
+        "  what it printed last (all of it: trainwright logs --rank worker-1 digits -n team):",
         "    Traceback (most recent call last):",
         "    ModuleNotFoundError: No module named 'torch'",
     ]
@@ -76,7 +76,7 @@ def test_a_progress_bar_in_the_last_lines_is_shown_as_on_a_terminal() -> None:
 
 
 def test_a_failure_without_a_failed_pod_refers_to_the_events() -> None:
-    assert "kubectl --context trainwright describe pytorchjob digits -n team" in result(finished("Failed"))
+    assert "see its events: trainwright events digits -n team" in result(finished("Failed"))
 
 
 def test_pods_that_keep_running_after_a_failure_are_listed() -> None:
@@ -114,7 +114,7 @@ def test_pods_that_will_be_cleaned_up_are_not_listed() -> None:
 def test_a_failed_pod_without_a_container_shows_its_message() -> None:
     state = finished("Failed")
     state.update_pod(PodBuilder("Master", 0).failed(None).reason("Evicted", "low on\nmemory").raw())
-    assert "master-0 failed first: Evicted (exit code 1): low on memory" in result(state)
+    assert "master-0 failed first: Evicted: low on memory" in result(state)
 
 
 def test_a_job_that_cannot_start_shows_why_and_what_to_change() -> None:
@@ -146,3 +146,83 @@ def test_volumes_are_named_once() -> None:
         "Volume digits (mounted at /models): /data/x",
         "Volume code (mounted at /src): /home/me",
     ]
+
+
+def test_ranks_that_failed_because_of_another_one_are_told_apart() -> None:
+    state = finished("Failed")
+    for rank, line, code in (("worker-1", "ValueError: boom", 1), ("master-0", "Connection reset by peer", 1)):
+        role, index = rank.split("-")
+        state.add_line(run_of(rank), "Traceback (most recent call last):", 1.0)
+        state.add_line(run_of(rank), line, 1.0)
+        state.update_pod(PodBuilder(role.title(), int(index)).failed(code, finished=at(5)).raw())
+    assert result(state).splitlines()[:2] == [
+        "digits failed after 42s: worker-1 failed first: ValueError: boom",
+        "  master-0 failed because of it, or was ended by clean-up",
+    ]
+
+
+def test_a_limit_that_ended_the_job_is_named() -> None:
+    state = finished("Failed", "Job digits has failed because it was active longer than specified deadline")
+    state.update_pod(PodBuilder("Master", 0).failed(143).raw())
+    assert "  Job digits has failed because it was active longer than specified deadline" in result(state).splitlines()
+
+
+def test_the_loss_is_drawn_over_time() -> None:
+    state = finished("Succeeded")
+    for number, loss in enumerate([2.5, 1.9, 1.2, 0.7, 0.4, 0.2]):
+        state.add_line(run_of("master-0"), f"step {number} loss={loss}", 10.0 + number)
+    assert result(state).splitlines() == [
+        "digits succeeded in 42s: loss=0.2000",
+        "  loss █▆▄▃▂▁ 2.5000 → 0.2000",
+    ]
+
+
+def test_a_stopped_job_can_be_resumed_or_deleted() -> None:
+    state = new_state()
+    state.stopping = True
+    state.object["spec"]["runPolicy"] = {"suspend": True}
+    assert result(state).splitlines() == [
+        "digits is stopped after 60s; its files are kept",
+        "  start it again: trainwright resume digits -n team",
+        "  delete it: trainwright delete digits -n team",
+    ]
+    assert EXIT_CODES["Stopped"] == 130
+
+
+def test_no_message_of_a_pod_can_move_the_cursor() -> None:
+    state = new_state()
+    state.update_pod(PodBuilder("Worker", 0).waiting("ImageHasNoCommand", "\x1b[2Jadd\x07 `command:`").raw())
+    assert "worker-0 is waiting: ImageHasNoCommand: add `command:`" in result(state)
+
+
+def test_a_program_that_fails_at_once_again_and_again_is_explained() -> None:
+    state = new_state()
+    for number in range(2):
+        state.add_line(run_of("worker-1", number=number), "Traceback (most recent call last):", 1.0)
+        state.add_line(run_of("worker-1", number=number), "ModuleNotFoundError: No module named 'torhc'", 1.0)
+    pod = PodBuilder("Worker", 1).running(restarts=2).raw()
+    run = {"exitCode": 1, "startedAt": format_time(at(1)), "finishedAt": format_time(at(2))}
+    (status,) = pod["status"]["containerStatuses"]
+    status |= {"restartCount": 1, "state": {"terminated": run}, "lastState": {"terminated": run}}
+    state.update_pod(pod)
+    (repeated,) = state.new_repeated_failures()
+    first, *_, last = repeated_failure_lines(state, repeated, suggest=SUGGEST)
+    assert first.startswith("worker-1 has failed 2 times in the same way, each time 1.0 s after its start: ")
+    assert "torhc" in first
+    assert last == "  it will be started again; to stop the job: trainwright stop digits -n team"
+    assert state.new_repeated_failures() == []
+
+
+def test_silent_ranks_are_named_with_the_command_that_shows_where_they_are() -> None:
+    everyone = Silence(("master-0", *(f"worker-{index}" for index in range(9))), 31.0, everyone=True)
+    assert silence_lines(new_state(), everyone, suggest=SUGGEST) == [
+        (
+            "no output for 31s; running: master-0, worker-0, worker-1 and 7 more; "
+            "to see where they are: trainwright stack digits -n team"
+        )
+    ]
+    one = Silence(("worker-1",), 60.0, everyone=False)
+    assert silence_lines(new_state(), one, suggest=SUGGEST) == [
+        "worker-1 prints nothing for 60s while other ranks do; to see where: trainwright stack digits -n team"
+    ]
+    assert silence_lines(new_state(), None, suggest=SUGGEST) == []

@@ -13,8 +13,8 @@ from functools import partial
 
 from trainwright.api.labels import JOB_NAME
 from trainwright.cli.console import Console
-from trainwright.cli.follow.failed_runs import RepeatedFailure
 from trainwright.cli.follow.interrupts import Choice, Interrupts
+from trainwright.cli.follow.job_runs import RepeatedFailure
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.log_printer import LogPrinter
 from trainwright.cli.follow.log_source import LogSource
@@ -254,7 +254,7 @@ class _Follower:
         if not all(self._source.is_complete(state) for state in self._states):
             return True
         # A job's failure may arrive before that of its pod, because they come from different watches.
-        if seconds < _FAILED_POD_SECONDS and any(one.outcome == "Failed" and not one.first_failure() for one in states):
+        if seconds < _FAILED_POD_SECONDS and any(one.outcome == "Failed" and not one.has_failed_run for one in states):
             return True
         # Peers of the pod that decided about success usually end a moment later.
         return seconds < _OTHER_PODS_SECONDS and any(

@@ -10,18 +10,13 @@ from trainwright.api.job import Job
 from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
 from trainwright.cli.console import visible
-from trainwright.cli.follow.failed_runs import (
-    FailedRun,
-    RepeatedFailure,
-    failed_run,
-    repeated_failure,
-    runs_of_pod,
-)
+from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated_failure, runs_of_pod
 from trainwright.cli.follow.loss_curve import LossCurve
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.manifests.apply import finished_condition
 from trainwright.cluster.embedded import ContainerRun, PodRecord
-from trainwright.insight.failure import Failure, first_failure
+from trainwright.insight.diagnosis import Diagnosis, Line, diagnose
+from trainwright.insight.diagnosis import Run as DiagnosedRun
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import PYTHON
@@ -42,7 +37,7 @@ _WAITING_SECONDS = 1.0
 _EXIT_EVENT = re.compile(r"Error pod \S+ container \S+ exitCode: ")
 """Upstream's event about a container that has failed."""
 _MANY_PODS = 8
-_KEPT_LINES = 200
+_KEPT_LINES = 500
 _KEPT_RUNS = 200
 
 
@@ -104,10 +99,11 @@ class JobState:
         self._pods: dict[str, _TrackedPod] = {}
         self._records: dict[str, PodRecord] = {}
         self._runs: dict[_RunKey, ContainerRun] = {}
-        self._lines: dict[_RunKey, deque[str]] = {}
+        self._lines: dict[_RunKey, deque[Line]] = {}
         self._warnings: dict[str, _Warning] = {}
         self._shown_warnings: set[str] = set()
-        self._shown_failures: set[tuple[str, int, str]] = set()
+        self._shown_failures: set[str] = set()
+        self._known_failures = 0
         self._waiting_since: dict[str, float] = {}
         self._shown_silence: frozenset[str] = frozenset()
 
@@ -159,7 +155,7 @@ class JobState:
             lines = self._lines[key] = deque(maxlen=_KEPT_LINES)
             if len(self._lines) > _KEPT_RUNS:
                 self._lines.pop(next(iter(self._lines)))
-        lines.append(line)
+        lines.append(Line(line, at))
         self._read_progress(run, line, at)
 
     def set_live(self, run: Run, text: str, at: float) -> None:
@@ -254,18 +250,6 @@ class JobState:
         new = warning.message or warning.reason
         return any(new == old or new.endswith(f": {old}") or old.endswith(f": {new}") for old in self._shown_warnings)
 
-    def failures(self) -> list[Failure]:
-        """The failures of all ranks with their last lines."""
-        failed = [run.failure for runs in self._failed_runs().values() for run in runs]
-        with_failed_run = {failure.pod for failure in failed}
-        for tracked in self._pods.values():
-            pod = tracked.pod
-            if pod.phase == "Failed" and pod.name not in with_failed_run:
-                # The pod failed without a failed container: evicted, deadline exceeded, port taken.
-                status = pod.status
-                failed.append(Failure(tracked.label, pod.name, "", 1, status.reason, status.message))
-        return failed
-
     def new_waiting(self, now: float) -> list[tuple[str, Waiting]]:
         """Ranks whose containers wait for something that is missing, each message once."""
         found = []
@@ -282,29 +266,65 @@ class JobState:
                 found.append((tracked.label, waiting))
         return found
 
-    def first_failure(self) -> Failure | None:
-        return first_failure(self.failures())
+    @property
+    def has_failed_run(self) -> bool:
+        return any(run.exit_code for run in self._runs.values())
+
+    def diagnosis(self) -> Diagnosis | None:
+        """Which rank failed first, and why; None if none has failed."""
+        return diagnose(self.runs())
+
+    def runs(self) -> list[DiagnosedRun]:
+        """All runs of the job's containers with their last lines, in the order of their ends."""
+        runs = [self._diagnosed(key, run) for key, run in self._runs.items()]
+        known = {run.pod for run in runs if run.exit_code}
+        for tracked in self._pods.values():
+            pod, status = tracked.pod, tracked.pod.status
+            if pod.phase == "Failed" and pod.name not in known:
+                # The pod failed without a failed container: evicted, deadline exceeded, port taken.
+                failed = DiagnosedRun(
+                    rank=tracked.label, pod=pod.name, exit_code=1, reason=status.reason, message=status.message
+                )
+                runs.append(failed)
+        return sorted(runs, key=lambda run: run.finished_at or 0.0)
 
     def new_repeated_failures(self) -> list[RepeatedFailure]:
-        """Ranks that fail the same way at once after each start, each cause once."""
+        """Ranks that fail the same way soon after each start, each cause once."""
+        failed = [(key, run) for key, run in self._runs.items() if run.exit_code]
+        if len(failed) == self._known_failures:
+            return []
+        self._known_failures = len(failed)
+        by_rank: dict[str, list[FailedRun]] = {}
+        for key, run in sorted(failed, key=lambda item: item[1].finished_at or 0.0):
+            known = run.started_at is not None and run.finished_at is not None
+            ran = (run.finished_at or 0.0) - (run.started_at or 0.0) if known else None
+            diagnosed = self._diagnosed(key, run)
+            by_rank.setdefault(diagnosed.rank, []).append(FailedRun(diagnosed, ran))
         fresh = []
-        for runs in self._failed_runs().values():
-            if (found := repeated_failure(runs)) and (cause := runs[-1].cause) not in self._shown_failures:
-                self._shown_failures.add(cause)
+        for runs in by_rank.values():
+            found = repeated_failure(runs)
+            if found and found.diagnosis.summary not in self._shown_failures:
+                self._shown_failures.add(found.diagnosis.summary)
                 fresh.append(found)
         return fresh
 
-    def _failed_runs(self) -> dict[str, list[FailedRun]]:
-        """The failed runs of each rank, in the order of their ends."""
-        found: dict[str, list[FailedRun]] = {}
-        for (uid, container, number), run in self._runs.items():
-            rank, pod = self._rank_and_name(uid)
-            lines = self._lines.get((uid, container, number), ())
-            if failed := failed_run(run, rank=rank, pod=pod, last_lines=lines, python=self._python_of(uid)):
-                found.setdefault(rank, []).append(failed)
-        for runs in found.values():
-            runs.sort(key=lambda run: run.failure.finished_at)
-        return found
+    def _diagnosed(self, key: _RunKey, run: ContainerRun) -> DiagnosedRun:
+        uid = key[0]
+        rank, pod = self._rank_and_name(uid)
+        return DiagnosedRun(
+            rank=rank,
+            pod=pod,
+            container=run.container,
+            init=run.init,
+            number=run.number,
+            exit_code=run.exit_code,
+            reason=run.reason,
+            message=run.message,
+            finished_at=run.finished_at,
+            exact=uid in self._records,
+            lines=tuple(self._lines.get(key, ())),
+            python=self._python_of(uid),
+        )
 
     def _rank_and_name(self, uid: str) -> tuple[str, str]:
         if record := self._records.get(uid):

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from trainwright.cli.console import visible
-from trainwright.cli.follow.failed_runs import RepeatedFailure
+from trainwright.cli.follow.job_runs import RepeatedFailure
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.loss_curve import sparkline
 from trainwright.cli.follow.rank_output import Silence
 from trainwright.cli.follow.status_line import number, seconds, shown_metrics
 from trainwright.cli.follow.suggestions import Suggestions
-from trainwright.insight.failure import Failure, probable_cause, relevant_lines
+from trainwright.insight.diagnosis import Cause, Diagnosis
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
@@ -26,13 +26,13 @@ _NAMED_RANKS = 4
 
 def repeated_failure_lines(state: JobState, repeated: RepeatedFailure, *, suggest: Suggestions) -> list[str]:
     """A program that fails the same way after every start: why, and how to stop it."""
-    failure = repeated.failure
+    found = repeated.diagnosis
     again = f"{repeated.times} times in the same way, each time {repeated.seconds:.1f} s after its start"
-    lines = [f"{failure.rank} has failed {again}: {failure.description}"]
-    if last := relevant_lines(failure.last_lines, limit=1)[-1:]:
-        lines.append(f"  {visible(last[0]).strip()}")
-    if cause := probable_cause(failure):
-        lines.append(f"  {cause}")
+    lines = [f"{repeated.rank} has failed {again}: {visible(found.summary)}"]
+    if found.cause in {Cause.EXIT_CODE, Cause.UNKNOWN} and found.evidence:
+        lines.append(f"  its last line: {visible(found.evidence[-1])}")
+    if found.advice:
+        lines.append(f"  {found.advice}")
     return [*lines, f"  it will be started again; to stop the job: {suggest.command('stop', state)}"]
 
 
@@ -115,28 +115,31 @@ def _succeeded_lines(state: JobState, *, now: datetime, suggest: Suggestions) ->
 
 
 def _failed_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> list[str]:
-    failure = state.first_failure()
+    found = state.diagnosis()
     after = f"{state.name} failed after {_duration(state.object, now)}"
-    reason = _condition_message(state.object, "Failed")
-    if failure is None:
+    reason = visible(_condition_message(state.object, "Failed"))
+    if found is None:
         lines = [f"{after}: {reason}" if reason else after]
-        lines.append(f"  no failed pod was seen; see its events: {suggest.describe(state)}")
+        lines.append(f"  no failed pod was seen; see its events: {suggest.command('events', state)}")
     else:
-        lines = [f"{after}: {failure.rank} failed first: {failure.description}{_message(failure)}"]
+        lines = [f"{after}: {visible(found.headline)}"]
         if reason and "replica(s) failed" not in reason:
-            lines.append(f"  {visible(reason)}")
-        lines += _explanation(state, failure, suggest=suggest)
+            lines.append(f"  {reason}")
+        lines += _explanation(state, found, suggest=suggest)
     return [*lines, *_curve_lines(state), *leftover_lines(state, suggest=suggest)]
 
 
-def _explanation(state: JobState, failure: Failure, *, suggest: Suggestions) -> list[str]:
-    lines = []
-    if cause := probable_cause(failure):
-        lines.append(f"  {cause}")
-    if last_lines := relevant_lines(failure.last_lines):
-        everything = suggest.command(f"logs --rank {failure.rank}", state)
-        lines += [f"  last lines of its log (all of it: {everything}):"]
-        lines += [f"    {visible(line)}" for line in last_lines]
+def _explanation(state: JobState, found: Diagnosis, *, suggest: Suggestions) -> list[str]:
+    lines = [f"  {found.advice}"] if found.advice else []
+    if found.alike:
+        lines.append(f"  the same happened in {_some(found.alike)}")
+    if found.followers:
+        verb = "failed because of it, or was" if len(found.followers) == 1 else "failed because of it, or were"
+        lines.append(f"  {_some(found.followers)} {verb} ended by clean-up")
+    if found.evidence:
+        everything = suggest.command(f"logs --rank {found.rank}" if found.rank else "logs", state)
+        lines.append(f"  what it printed last (all of it: {everything}):")
+        lines += [f"    {visible(line)}" for line in found.evidence]
     return lines
 
 
@@ -163,11 +166,6 @@ def _some(ranks: Iterable[str]) -> str:
     if len(names) <= _NAMED_RANKS:
         return ", ".join(names)
     return f"{', '.join(names[: _NAMED_RANKS - 1])} and {len(names) - _NAMED_RANKS + 1} more"
-
-
-def _message(failure: Failure) -> str:
-    text = visible(" ".join(failure.message.split()))
-    return f": {text}" if text else ""
 
 
 def _condition_message(job: Object, kind: str) -> str:

@@ -12,17 +12,13 @@ class Suggestions:
 
     flags: str = ""
     namespace: str = "default"
-    kubectl: str = "kubectl"
 
     @classmethod
     def of(cls, target: Target) -> "Suggestions":
         namespace = "" if target.namespace_flag else target.config.namespace
-        return cls(target.flags, namespace, target.kubectl)
+        return cls(target.flags, namespace)
 
     def command(self, verb: str, state: JobState) -> str:
         """`trainwright stop digits -n team`"""
         namespace = f" -n {state.namespace}" if state.namespace != self.namespace else ""
         return f"trainwright {verb} {state.name}{namespace}{self.flags}"
-
-    def describe(self, state: JobState) -> str:
-        return f"{self.kubectl} describe {state.kind.singular} {state.name} -n {state.namespace}"

@@ -1,0 +1,82 @@
+"""The runs of containers in the status of a pod, and programs that fail the same way again and again. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainwright.cluster.embedded import ContainerRun
+from trainwright.insight.diagnosis import Diagnosis, Run, diagnose
+from trainwright.objects.pods import ContainerStatus, Pod, Terminated
+from trainwright.objects.times import parse_time
+
+_AT_ONCE_SECONDS = 20.0
+"""A program that fails so soon has not trained anything: its next start is likely to fail as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRun:
+    """A failed run; `seconds` is how long it ran, None if that is unknown."""
+
+    run: Run
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedFailure:
+    """The same failure of one rank, each time soon after the start of its program."""
+
+    rank: str
+    diagnosis: Diagnosis
+    times: int
+    seconds: float
+
+
+def runs_of_pod(pod: Pod) -> list[ContainerRun]:
+    """The ended runs that the status of a pod shows: of each container the last and the one before it."""
+    return [
+        ContainerRun(
+            container=status.name,
+            init=init,
+            number=number,
+            started_at=_seconds(ended.started_at),
+            finished_at=_seconds(ended.finished_at),
+            exit_code=ended.exit_code,
+            reason=ended.reason,
+            message=ended.message,
+        )
+        for init, statuses in ((True, pod.status.init_container_statuses), (False, pod.status.container_statuses))
+        for status in statuses
+        for number, ended in _ended_runs(status)
+    ]
+
+
+def repeated_failure(failed: Sequence[FailedRun]) -> RepeatedFailure | None:
+    """The failure with which the last two or more failed runs of a rank ended soon; None if they differ."""
+    times, last = 0, None
+    for one in reversed(failed):
+        found = diagnose([one.run])
+        if found is None or one.seconds is None or one.seconds > _AT_ONCE_SECONDS:
+            break
+        if last and (found.cause, found.summary) != (last.cause, last.summary):
+            break
+        last = last or found
+        times += 1
+    if last is None or times < 2:
+        return None
+    return RepeatedFailure(failed[-1].run.rank, last, times, failed[-1].seconds or 0.0)
+
+
+def _ended_runs(status: ContainerStatus) -> list[tuple[int, Terminated]]:
+    """Numbered from 0. While a container waits for its next start, its last run is the latest one."""
+    runs = []
+    if before := status.last_state.terminated:
+        runs.append((status.restart_count - (0 if status.state.waiting else 1), before))
+    if ended := status.state.terminated:
+        runs.append((status.restart_count, ended))
+    return [(number, run) for number, run in runs if number >= 0]
+
+
+def _seconds(time: str | None) -> float | None:
+    try:
+        return parse_time(time).timestamp() if time else None
+    except ValueError:
+        return None
