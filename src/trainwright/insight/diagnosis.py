@@ -201,7 +201,7 @@ def _suspect(
     of_launcher: bool = False,
 ) -> _Suspect:
     # The end of the log is that of the launcher, not of a process of it.
-    lines = () if process or name else run.lines
+    lines = run.lines[: process.first_line] if process else () if name else run.lines
     reason = run.reason if not process else ""
     evidence = Evidence(exit_code, reason, run.message, exception, lines, run.python)
     explanation, by_peers = explain(evidence), caused_by_peers(evidence)
@@ -369,7 +369,8 @@ def _evidence(suspect: _Suspect) -> tuple[str, ...]:
     """The traceback, from its end if it is long; without one the last lines."""
     raised = suspect.exception
     if raised is None:
-        return _last_lines(suspect.run.lines)
+        lines = suspect.run.lines
+        return _last_lines(lines[: suspect.process.first_line] if suspect.process else lines)
     block = [line.text.rstrip() for line in suspect.run.lines[raised.first_line : raised.last_line + 1]]
     end = len(block)
     while end > 1 and not block[end - 1].strip():

@@ -55,6 +55,8 @@ class FailedProcess:
     """As of a container: 137 if signal 9 killed it."""
     at: float | None = None
     """When torchrun reported it."""
+    first_line: int = 0
+    """Where torchrun's report begins in the log; the lines before it are the program's."""
 
 
 def find_exceptions(lines: Sequence[Line]) -> list[RaisedException]:
@@ -76,6 +78,12 @@ def find_failed_processes(lines: Sequence[Line]) -> list[FailedProcess]:
     starts = [number for number, line in enumerate(lines) if _TABLE in line.text]
     if not starts:
         return []
+    reports = {
+        int(match["local"]): number
+        for number, line in reversed(list(enumerate(lines[: starts[-1]])))
+        if (match := _TABLE_REPORT.search(line.text))
+    }
+    begin = min(reports.values(), default=starts[-1])
     found: list[FailedProcess] = []
     rank = local_rank = 0
     for line in lines[starts[-1] :]:
@@ -83,8 +91,8 @@ def find_failed_processes(lines: Sequence[Line]) -> list[FailedProcess]:
             rank, local_rank = int(match["rank"]), int(match["local"])
         elif match := _TABLE_CODE.match(line.text):
             code = int(match["code"])
-            at = _reported_at(lines[: starts[-1]], local_rank)
-            found.append(FailedProcess(rank, local_rank, code if code >= 0 else 128 - code, at or line.at))
+            at = lines[reports[local_rank]].at if local_rank in reports else line.at
+            found.append(FailedProcess(rank, local_rank, code if code >= 0 else 128 - code, at, begin))
     return found
 
 
@@ -195,14 +203,6 @@ def _extend(block: _Block, line: _Numbered) -> None:
 def _is_unrelated(block: _Block, line: _Numbered) -> bool:
     """True if the traceback ended without an exception: another process wrote in between."""
     return line.number - block.start.number > 2000
-
-
-def _reported_at(lines: Sequence[Line], local_rank: int) -> float | None:
-    for line in lines:
-        match = _TABLE_REPORT.search(line.text)
-        if match and int(match["local"]) == local_rank:
-            return line.at
-    return None
 
 
 def _in_one_line(text: Sequence[str]) -> str:
