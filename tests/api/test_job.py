@@ -103,7 +103,7 @@ def test_any_job_with_a_name_can_be_salvaged(spec: object) -> None:
 
 
 def test_name_of_the_wrong_type_is_rejected_by_name() -> None:
-    with pytest.raises(InvalidJob, match=r"metadata\.annotations: Invalid value: 3: must be object, not int"):
+    with pytest.raises(InvalidJob, match=r"metadata\.annotations: Invalid value: 3: must be an object, not an integer"):
         JobBuilder().master().metadata(annotations=3).job()
 
 

@@ -17,6 +17,7 @@ from trainwright.api.validation import validate
 from trainwright.objects import Object
 from trainwright.objects.field_errors import ErrorType
 
+MIN_RESOURCES = "runPolicy.schedulingPolicy.minResources"
 MASTER = "spec.pytorchReplicaSpecs[Master]"
 CONTAINERS = f"{MASTER}.template.spec.containers"
 
@@ -313,18 +314,18 @@ def test_errors_come_in_a_fixed_order() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (["x"], 'spec: Invalid value: "list": must be object, not array'),
-        ("", 'spec: Invalid value: "": must be object, not str'),
-        ({"runPolicy": 3}, "spec.runPolicy: Invalid value: 3: must be object, not int"),
-        ({"runPolicy": ""}, 'spec.runPolicy: Invalid value: "": must be object, not str'),
-        ({"backoffLimit": "three"}, 'spec.backoffLimit: Invalid value: "three": must be int, not str'),
+        (["x"], 'spec: Invalid value: "list": must be an object, not a list'),
+        ("", 'spec: Invalid value: "": must be an object, not a string'),
+        ({"runPolicy": 3}, "spec.runPolicy: Invalid value: 3: must be an object, not an integer"),
+        ({"runPolicy": ""}, 'spec.runPolicy: Invalid value: "": must be an object, not a string'),
+        ({"backoffLimit": "three"}, 'spec.backoffLimit: Invalid value: "three": must be an integer, not a string'),
         (
             {"pytorchReplicaSpecs": {"Master": {"replicas": 10**5000}}},
             f"{MASTER}.replicas: Invalid value: a number of 16610 bits: expected int <= 2147483647",
         ),
         (
             {"pytorchReplicaSpecs": {"Master": {"replicas": float("nan")}}},
-            "spec.pytorchReplicaSpecs[Master].replicas: Invalid value: NaN: must be int, not float",
+            "spec.pytorchReplicaSpecs[Master].replicas: Invalid value: NaN: must be an integer, not a number",
         ),
         (
             {"pytorchReplicaSpecs": {"Master": {"replicas": "\ud800"}}},
@@ -332,11 +333,11 @@ def test_errors_come_in_a_fixed_order() -> None:
         ),
         (
             {"pytorchReplicaSpecs": {"a\x00\ud800": 1}},
-            "spec.pytorchReplicaSpecs[a\\x00\\ud800]: Invalid value: 1: must be object, not int",
+            "spec.pytorchReplicaSpecs[a\\x00\\ud800]: Invalid value: 1: must be an object, not an integer",
         ),
         (
             {"runPolicy": {"backoffLimit": "three"}},
-            'spec.runPolicy.backoffLimit: Invalid value: "three": must be int, not str',
+            'spec.runPolicy.backoffLimit: Invalid value: "three": must be an integer, not a string',
         ),
         (
             {"runPolicy": {"backoffLimit": 2**31}},
@@ -344,12 +345,15 @@ def test_errors_come_in_a_fixed_order() -> None:
         ),
         (
             {"runPolicy": {"schedulingPolicy": {"minResources": {"cpu": []}}}},
-            'spec.runPolicy.schedulingPolicy.minResources[...]: Invalid value: "dict": must be int or str, not array',
+            f'spec.{MIN_RESOURCES}[...]: Invalid value: "dict": must be an integer or a string, not a list',
         ),
-        ({"pytorchReplicaSpecs": "all"}, 'spec.pytorchReplicaSpecs: Invalid value: "all": must be object, not str'),
+        (
+            {"pytorchReplicaSpecs": "all"},
+            'spec.pytorchReplicaSpecs: Invalid value: "all": must be an object, not a string',
+        ),
         (
             {"pytorchReplicaSpecs": {"Master": 1}},
-            "spec.pytorchReplicaSpecs[Master]: Invalid value: 1: must be object, not int",
+            "spec.pytorchReplicaSpecs[Master]: Invalid value: 1: must be an object, not an integer",
         ),
         (
             {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [{"image": "x"}]}}}}},
@@ -357,23 +361,23 @@ def test_errors_come_in_a_fixed_order() -> None:
         ),
         (
             {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"containers": [{"name": "a"}, 4]}}}}},
-            f"{CONTAINERS}[1]: Invalid value: 4: must be object, not int",
+            f"{CONTAINERS}[1]: Invalid value: 4: must be an object, not an integer",
         ),
         (
             {"pytorchReplicaSpecs": {"Master": {"template": {"spec": {"securityContext": "x"}}}}},
-            f'{MASTER}.template.spec.securityContext: Invalid value: "x": must be object, not str',
+            f'{MASTER}.template.spec.securityContext: Invalid value: "x": must be an object, not a string',
         ),
         (
             {"pytorchReplicaSpecs": {"Master": {"template": template(securityContext=[1])}}},
-            f'{CONTAINERS}[0].securityContext: Invalid value: "list": must be object, not array',
+            f'{CONTAINERS}[0].securityContext: Invalid value: "list": must be an object, not a list',
         ),
         (
             {"pytorchReplicaSpecs": {"Master": {"template": template(securityContext={"capabilities": {"drop": 5}})}}},
-            f"{CONTAINERS}[0].securityContext.capabilities.drop: Invalid value: 5: must be array, not int",
+            f"{CONTAINERS}[0].securityContext.capabilities.drop: Invalid value: 5: must be a list, not an integer",
         ),
         (
             {"elasticPolicy": {"rdzvConf": [{"key": 1}]}},
-            "spec.elasticPolicy.rdzvConf[0].key: Invalid value: 1: must be str, not int",
+            "spec.elasticPolicy.rdzvConf[0].key: Invalid value: 1: must be a string, not an integer",
         ),
     ],
 )

@@ -13,6 +13,14 @@ T = TypeVar("T")
 _LOCATED = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _WRONG_TYPE = re.compile(r"Expected `(?P<expected>[^`]*)`, got `(?P<got>[^`]*)`")
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]*)`")
+_TYPES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
 _STEP = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>\d+)\]")
 
 
@@ -45,7 +53,7 @@ def _explain(text: str, value: Any, prefix: str) -> FieldError:
     if missing := _MISSING.fullmatch(problem):
         return required(f"{path}.{missing['name']}", "must be specified")
     wrong = _WRONG_TYPE.fullmatch(problem)
-    detail = f"must be {_plain(wrong['expected'])}, not {wrong['got']}" if wrong else _lower(problem)
+    detail = f"must be {_plain(wrong['expected'])}, not {_plain(wrong['got'])}" if wrong else _lower(problem)
     return invalid(path, _at(value, below), detail)
 
 
@@ -56,8 +64,10 @@ def _at(value: Any, path: str) -> Any:
     return value if isinstance(value, str | int | float | None) else type(value).__name__
 
 
-def _plain(expected: str) -> str:
-    return " or ".join(name for name in expected.split(" | ") if name != "null")
+def _plain(types: str) -> str:
+    """msgspec's names of types, `int | null`, in words."""
+    names = types.split(" | ")
+    return " or ".join(_TYPES.get(name, name) for name in names if name != "null" or len(names) == 1)
 
 
 def _lower(text: str) -> str:

@@ -14,6 +14,7 @@ from trainwright.cli.manifests.apply import (
     in_apply_order,
     plan_job,
 )
+from trainwright.cli.manifests.positions import Place
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject
 from trainwright.objects import Object
@@ -55,7 +56,7 @@ def test_a_job_is_finished_by_its_conditions() -> None:
 def test_namespaces_and_volumes_come_first_and_jobs_last() -> None:
     def item(resource: Resource, name: str, *, job: bool = False) -> ValidObject:
         obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}
-        document = Document("m.yaml", 1, Path("/"), obj)
+        document = Document(Place("m.yaml", 1), Path("/"), obj)
         return ValidObject(document, resource, None, JobBuilder().master().job() if job else None)
 
     job = JobBuilder().kind.resource
@@ -70,7 +71,7 @@ def test_namespaces_and_volumes_come_first_and_jobs_last() -> None:
 
 
 def annotations(job: Object, **paths: Path) -> dict[str, str]:
-    document = annotated_for_node(Document("m.yaml", 1, Path("/work"), job), **paths)
+    document = annotated_for_node(Document(Place("m.yaml", 1), Path("/work"), job), **paths)
     found: dict[str, str] = document.object["metadata"]["annotations"]
     return found
 
@@ -94,7 +95,9 @@ def test_flags_override_the_manifest_which_overrides_the_callers_surroundings() 
 
 
 def test_objects_that_are_no_jobs_are_not_annotated() -> None:
-    claim = Document("m.yaml", 1, Path("/"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+    claim = Document(
+        Place("m.yaml", 1), Path("/"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
+    )
     assert annotated_for_node(claim, active=Path("/active")) == claim
 
 

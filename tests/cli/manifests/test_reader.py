@@ -27,7 +27,7 @@ def refusal(text: str) -> str:
 
 def test_every_document_knows_its_line() -> None:
     documents = parse_manifest(f"# first\n{CONFIG_MAP}---\n{CONFIG_MAP}", "job.yaml", Path("/home/me"))
-    assert [document.where for document in documents] == ["job.yaml:2", "job.yaml:7"]
+    assert [str(document.place) for document in documents] == ["job.yaml:2", "job.yaml:7"]
     assert documents[0].directory == Path("/home/me")
 
 
@@ -93,7 +93,10 @@ def test_errors_name_place_and_cause(text: str, words: str) -> None:
 
 
 def test_a_duplicate_key_is_refused_with_its_place() -> None:
-    assert refusal(f"{CONFIG_MAP}metadata:\n  name: two\n") == "job.yaml:5:1: duplicate key 'metadata'"
+    assert (
+        refusal(f"{CONFIG_MAP}metadata:\n  name: two\n")
+        == "job.yaml:5:1: duplicate key 'metadata'\n  5 | metadata:\n    | ^"
+    )
 
 
 def test_aliases_that_expand_to_millions_are_refused() -> None:
@@ -131,7 +134,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO(CONFIG_MAP))
     [document] = read_manifests(["-"])
-    assert (document.where, document.directory) == ("stdin:1", tmp_path)
+    assert (str(document.place), document.directory) == ("stdin:1", tmp_path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

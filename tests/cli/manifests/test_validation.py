@@ -10,6 +10,7 @@ from tests.support.cluster.controlplane import ControlPlane
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.cli.errors import CommandError
+from trainwright.cli.manifests.positions import Place
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject, unknown_kind, validate
 from trainwright.kube.client.async_client import Client
@@ -21,7 +22,7 @@ from trainwright.operator import install_crds
 
 
 def document(obj: Object, line: int = 1) -> Document:
-    return Document("job.yaml", line, Path("/home/me"), obj)
+    return Document(Place("job.yaml", line), Path("/home/me"), obj)
 
 
 CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}

@@ -18,7 +18,8 @@ from trainwright.engine.conditions import is_finished
 from trainwright.objects import Object
 
 MESSAGE = (
-    'PyTorchJob failed validation because spec.runPolicy.backoffLimit: Invalid value: "many": must be int, not str'
+    "PyTorchJob failed validation because spec.runPolicy.backoffLimit: "
+    'Invalid value: "many": must be an integer, not a string'
 )
 
 

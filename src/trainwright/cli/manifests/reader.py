@@ -15,6 +15,7 @@ import yaml
 
 from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.owned import OwnedObject
+from trainwright.cli.manifests.positions import Place, Position, pointer
 from trainwright.cli.manifests.spelling import nearest
 from trainwright.objects import Object
 
@@ -28,16 +29,11 @@ _MAX_DEPTH = 64
 class Document:
     """One object of a manifest. `directory` is the directory of its file."""
 
-    source: str
-    line: int
+    place: Place
     directory: Path
     object: Object
     owned: tuple[OwnedObject, ...] = ()
     """The objects that a job needs and that are deleted with it."""
-
-    @property
-    def where(self) -> str:
-        return f"{self.source}:{self.line}"
 
     @property
     def kind(self) -> str:
@@ -74,9 +70,9 @@ def parse_manifest(text: str, source: str, directory: Path) -> list[Document]:
     for line, value in _parse_json(text) or _parse_yaml(text, source):
         if value is None:
             continue
-        where = f"{source}:{line}"
-        converted = _JsonValues(where).convert(value)
-        found += [Document(source, line, directory, item) for item in _objects(converted, where)]
+        place = Place(source, line, text)
+        converted = _JsonValues(place).convert(value)
+        found += [Document(where, directory, item) for where, item in _objects(converted, place)]
     return found
 
 
@@ -122,7 +118,7 @@ def _refuse_duplicates(documents: Sequence[Document]) -> None:
         key = (document.api_version, document.kind, document.namespace, document.name)
         first = seen.setdefault(key, document)
         if first is not document:
-            raise CommandError(f"{document.where}: {document.kind} {document.name} is already defined at {first.where}")
+            raise CommandError(f"{document.place}: {document.kind} {document.name} is already defined at {first.place}")
 
 
 # JSON and YAML
@@ -154,13 +150,10 @@ def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
     try:
         while loader.check_node():
             node = loader.get_node()
-            _check_keys(node, source)
+            _check_keys(node, text, source)
             documents.append((node.start_mark.line + 1, loader.construct_document(node)))
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        detail = " ".join(filter(None, (error.context, error.problem)))
-        raise CommandError(f"{place}: invalid YAML: {detail}") from error
+        raise CommandError(_yaml_error(error, text, source)) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CommandError(f"{source}: invalid YAML: {' '.join(str(error).split())}") from error
     finally:
@@ -168,7 +161,24 @@ def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
     return documents
 
 
-def _check_keys(root: yaml.Node, source: str) -> None:
+def _yaml_error(error: yaml.MarkedYAMLError, text: str, source: str) -> str:
+    mark = error.problem_mark or error.context_mark
+    detail = " ".join(filter(None, (error.context, error.problem)))
+    if mark is None:
+        return f"{source}: invalid YAML: {detail}"
+    position = Position(mark.line + 1, mark.column + 1)
+    if text.splitlines()[mark.line : mark.line + 1] and _tab_before(text.splitlines()[mark.line], mark.column):
+        detail = "a tab: YAML is indented with spaces only"
+    return "\n".join([f"{source}:{position.line}:{position.column}: invalid YAML: {detail}", *pointer(text, position)])
+
+
+def _tab_before(line: str, column: int) -> bool:
+    """Whether the indentation up to the column contains a tab."""
+    indentation = line[: column + 1]
+    return "\t" in indentation and not indentation.strip()
+
+
+def _check_keys(root: yaml.Node, text: str, source: str) -> None:
     """Makes every key a string, as it is written, and refuses duplicate keys: the YAML parser would drop the first."""
     waiting, seen = [root], set()
     while waiting:
@@ -185,8 +195,9 @@ def _check_keys(root: yaml.Node, source: str) -> None:
                 if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                     continue
                 if key.value in keys:
-                    mark = key.start_mark
-                    raise CommandError(f"{source}:{mark.line + 1}:{mark.column + 1}: duplicate key {key.value!r}")
+                    place = Position(key.start_mark.line + 1, key.start_mark.column + 1)
+                    line = f"{source}:{place.line}:{place.column}: duplicate key {key.value!r}"
+                    raise CommandError("\n".join([line, *pointer(text, place)]))
                 keys.add(key.value)
                 key.tag = _TEXT
 
@@ -200,8 +211,8 @@ _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 class _JsonValues:
     """Converts YAML's types to JSON's. The limits stop documents whose aliases expand without end."""
 
-    def __init__(self, where: str) -> None:
-        self._where = where
+    def __init__(self, place: Place) -> None:
+        self._where = place
         self._left = _MAX_VALUES
 
     def convert(self, value: Any, depth: int = 0) -> Any:
@@ -219,7 +230,7 @@ class _JsonValues:
         raise CommandError(f"{self._where}: a manifest cannot contain a value of type {type(value).__name__}")
 
 
-def _objects(value: Any, where: str) -> Iterable[Object]:
+def _objects(value: Any, where: Place) -> Iterable[tuple[Place, Object]]:
     if not isinstance(value, dict):
         raise CommandError(f"{where}: must be an object with apiVersion, kind and metadata, not {_shown(value)}")
     for field in ("apiVersion", "kind"):
@@ -227,21 +238,21 @@ def _objects(value: Any, where: str) -> Iterable[Object]:
             hint = _hint(field, value) or ": every object needs apiVersion, kind and metadata"
             raise CommandError(f"{where}: `{field}` is missing{hint}")
         if not isinstance(value[field], str):
-            raise CommandError(f"{where}: `{field}` must be a string, not {_shown(value[field])}")
+            raise CommandError(where.error(field, f"`{field}` must be a string, not {_shown(value[field])}"))
     if value["kind"] == "List":
         items = value.get("items") or []
         if not isinstance(items, list):
-            raise CommandError(f"{where}: `items` of a List must be a list")
-        return [found for item in items for found in _objects(item, where)]
+            raise CommandError(where.error("items", "`items` of a List must be a list"))
+        return [found for index, item in enumerate(items) for found in _objects(item, where.item(index))]
     _check_metadata(value, where)
-    return [value]
+    return [(where, value)]
 
 
-def _check_metadata(value: Object, where: str) -> None:
+def _check_metadata(value: Object, where: Place) -> None:
     metadata = value.get("metadata")
     if not isinstance(metadata, dict) or not (metadata.get("name") or metadata.get("generateName")):
         hint = _hint("name", metadata) if isinstance(metadata, dict) else _hint("metadata", value)
-        raise CommandError(f"{where}: `metadata.name` of {value['kind']} is missing{hint}")
+        raise CommandError(where.error("metadata", f"`metadata.name` of {value['kind']} is missing{hint}"))
     for field in ("name", "generateName", "namespace"):
         if not isinstance(metadata.get(field, ""), str | None):
             raise CommandError(_not_a_string(where, f"metadata.{field}", metadata[field]))
@@ -258,16 +269,16 @@ def _hint(field: str, obj: Object) -> str:
     return f": is `{near}` a misspelling of it?" if near else ""
 
 
-def _mapping(value: Any, path: str, where: str) -> Object:
+def _mapping(value: Any, path: str, where: Place) -> Object:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise CommandError(f"{where}: `{path}` must be an object, not {_shown(value)}")
+        raise CommandError(where.error(path, f"`{path}` must be an object, not {_shown(value)}"))
     return value
 
 
-def _not_a_string(where: str, path: str, value: Any) -> str:
-    return f"{where}: `{path}` must be a string, not {_shown(value)}: put it in quotes"
+def _not_a_string(where: Place, path: str, value: Any) -> str:
+    return where.error(path, f"`{path}` must be a string, not {_shown(value)}: put it in quotes")
 
 
 def _shown(value: Any) -> str:

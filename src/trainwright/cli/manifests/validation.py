@@ -63,12 +63,13 @@ def validate(documents: Iterable[Document], client: SyncClient, namespace: str) 
             items.append(ValidObject(document, resource, target, _job(document, resource, target)))
         except InvalidJob as invalid:
             # A field may be missing because it is misspelled: misspelled fields come first.
-            errors = [*_misspelled_fields(document, resource, target, client), *map(str, invalid.errors)]
-            _report(problems, _title(document), errors)
+            errors = [(error.path, str(error)) for error in invalid.errors]
+            _report(problems, document, [*_misspelled_fields(document, resource, target, client), *errors])
     namespaces = _dry_run_namespaces(items, client)
     validated = [_dry_run(item, client, namespaces, problems) for item in items]
     if problems:
-        raise CommandError("\n  ".join(["nothing was applied:", *problems]) if len(problems) > 1 else problems[0])
+        lines = [line for problem in problems for line in problem.splitlines()]
+        raise CommandError("\n  ".join(["nothing was applied:", *lines]) if len(problems) > 1 else problems[0])
     return validated
 
 
@@ -104,7 +105,7 @@ class ResourceMapper:
 
 def unknown_kind(document: Document, served: Mapping[str, Resource]) -> str:
     """The error for a kind that the server does not serve: kubectl's text, and a suggestion."""
-    error = f'{document.where}: no matches for kind "{document.kind}" in version "{document.api_version}"'
+    error = f'{document.place}: no matches for kind "{document.kind}" in version "{document.api_version}"'
     ours = KINDS.get(document.kind)
     if ours and document.api_version == ours.resource.api_version:
         return f"{error}: its CRD is not installed; install it with `trainwright operator --install-crds`"
@@ -153,7 +154,7 @@ def _dry_run_namespaces(items: Iterable[ValidObject], client: SyncClient) -> dic
 def _dry_run(item: ValidObject, client: SyncClient, namespaces: Mapping[str, str], problems: list[str]) -> ValidObject:
     """Adds the server's errors about the object and a job's pod templates to `problems`; returns it with its spec."""
     namespace = namespaces.get(item.namespace or "", item.namespace)
-    report = partial(_report, problems, _title(item.document))
+    report = partial(_report, problems, item.document)
     stored: Object = {}
     try:
         stored = msgspec.json.decode(
@@ -163,22 +164,28 @@ def _dry_run(item: ValidObject, client: SyncClient, namespaces: Mapping[str, str
         pass  # apply handles existing objects
     except NotFound as error:
         if namespace and "namespaces" in error.message:
-            report([f'namespace "{namespace}" not found: create it with `kubectl create namespace {namespace}`'])
+            fix = f"create it with `kubectl create namespace {namespace}`"
+            report([("", f'namespace "{namespace}" not found: {fix}')])
         else:
-            report([error.message])
+            report([("", error.message)])
         return item
     except (BadRequest, Invalid) as error:
         report(_error_lines(error, item.resource, item.document.object))
     except ApiError as error:
-        report([error.message])
+        report([("", error.message)])
         return item
     if item.job:
         report(_template_errors(item.document, item.job.kind, client, namespace))
     return replace(item, spec=stored.get("spec"))
 
 
-def _report(problems: list[str], title: str, errors: Iterable[str]) -> None:
-    problems += [f"{title}: {error}" for error in errors]
+_Error = tuple[str, str]
+"""The path of a field, and the whole message about it; an empty path: the error is about the object."""
+
+
+def _report(problems: list[str], document: Document, errors: Iterable[_Error]) -> None:
+    title = f"{document.kind} {document.name}: "
+    problems += [document.place.error(path, message, title=title) for path, message in errors]
 
 
 def _dry_run_object(item: ValidObject, namespace: str | None) -> Object:
@@ -193,7 +200,7 @@ def _dry_run_object(item: ValidObject, namespace: str | None) -> Object:
 
 def _misspelled_fields(
     document: Document, resource: Resource, namespace: str | None, client: SyncClient
-) -> Iterator[str]:
+) -> Iterator[_Error]:
     """The unknown fields of an invalid job."""
     obj = {**document.object, "metadata": {"generateName": "trial-"}}
     try:
@@ -201,12 +208,12 @@ def _misspelled_fields(
     except ApiError as error:
         if unknown_fields(error.message):
             yield from _error_lines(error, resource, obj)
-    for line in _template_errors(document, KINDS[resource.kind], client, namespace):
-        if line.startswith(_UNKNOWN_FIELD):
-            yield line
+    for path, message in _template_errors(document, KINDS[resource.kind], client, namespace):
+        if message.startswith(_UNKNOWN_FIELD):
+            yield path, message
 
 
-def _template_errors(document: Document, kind: Kind, client: SyncClient, namespace: str | None) -> Iterator[str]:
+def _template_errors(document: Document, kind: Kind, client: SyncClient, namespace: str | None) -> Iterator[_Error]:
     """Errors in a job's pod templates, which its CRD leaves open: each template is tried as a pod."""
     for path, spec in _templates(document.object, kind):
         pod = {
@@ -235,22 +242,24 @@ def _templates(job: Object, kind: Kind) -> Iterator[tuple[str, Object]]:
             yield f"spec.{kind.replicas_field}[{role}].template.", spec
 
 
-def _error_lines(error: ApiError, resource: Resource, obj: Object, prefix: str = "") -> Iterator[str]:
+def _error_lines(error: ApiError, resource: Resource, obj: Object, prefix: str = "") -> Iterator[_Error]:
     """The errors in the server's answer one by one, with full paths and suggestions for misspelled fields."""
     fields = unknown_fields(error.message)
     for path in fields:
         near = _suggestion(path, resource)
         hint = f"did you mean `{near}`?" if near else "remove it, or check its place and indentation"
-        yield f"{_UNKNOWN_FIELD} `{prefix}{path}`: {hint}"
+        yield f"{prefix}{path}", f"{_UNKNOWN_FIELD} `{prefix}{path}`: {hint}"
     if fields:
         return
     for cause in error.causes:
-        yield f"{prefix}{cause.field}: {cause.message}"
+        yield f"{prefix}{cause.field}", f"{prefix}{cause.field}: {cause.message}"
     if error.causes:
         return
-    type_error = explain_type_error(error.message, obj)
-    template = f"{prefix.rstrip('.')}: " if prefix else ""
-    yield f"{prefix}{type_error}" if type_error else f"{template}{error.message}"
+    if type_error := explain_type_error(error.message, obj):
+        yield f"{prefix}{type_error.partition(': ')[0]}", f"{prefix}{type_error}"
+    else:
+        template = prefix.rstrip(".")
+        yield template, f"{template}: {error.message}" if template else error.message
 
 
 def _suggestion(path: str, resource: Resource) -> str | None:
@@ -267,7 +276,3 @@ def _suggestion(path: str, resource: Resource) -> str | None:
         properties = {**schema["properties"], "metadata": {"$ref": "ObjectMeta"}}
         return did_you_mean(path, {**schema, "properties": properties}, builtin_schema)
     return None
-
-
-def _title(document: Document) -> str:
-    return f"{document.where}: {document.kind} {document.name}"

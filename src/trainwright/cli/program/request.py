@@ -10,6 +10,7 @@ from typing import Any
 from trainwright.api.annotations import PROGRAM
 from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.owned import JOB_LABEL, OwnedObject
+from trainwright.cli.manifests.positions import Place
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.program.digests import digests, encoded
 from trainwright.cli.program.job import FRAMEWORKS, JobRequest, Mount, code_key, job_name, make_job
@@ -81,7 +82,7 @@ def program_job(
         request, owned = _on_a_cluster(program, flags, guess.framework, name, workdir, context)
     job = make_job(request)
     job["metadata"]["annotations"][PROGRAM] = encoded(digests(program))
-    document = Document(program.name, 1, directory, job, owned)
+    document = Document(Place(program.name, 0), directory, job, owned)
     notes = [] if flags.framework else [_explanation(program, guess)]
     if context is not None and not flags.mounts:
         notes.append("Files that the program writes are lost with its pods: --mount CLAIM:/path keeps them in a volume")
