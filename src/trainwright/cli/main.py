@@ -10,6 +10,7 @@ from trainwright import __version__
 SECTIONS = {
     "Train": {
         "run": "Run a program or the jobs in manifests, and follow them until they finish.",
+        "init": "Write a manifest to start from.",
     },
     "Look after jobs": {
         "ps": "List training jobs of all kinds.",

@@ -47,6 +47,14 @@ def processes(text: str) -> str:
     raise click.BadParameter(f"{text!r}: write a number from 1 on, or auto (one per GPU, else one per core)")
 
 
+def framework(text: str) -> str:
+    """`pytorch` or `PyTorchJob`, in any letter case."""
+    names = {name.lower(): name for name in FRAMEWORKS} | {kind.singular: name for name, kind in FRAMEWORKS.items()}
+    if text.lower() not in names:
+        raise click.BadParameter(f"{text!r}: write {', '.join(FRAMEWORKS)}, or the kind of the job")
+    return names[text.lower()]
+
+
 def program_flags(command: F) -> F:
     """The flags that describe the job of a program; `request.ProgramFlags` has their values."""
     decorators = (
@@ -68,8 +76,11 @@ def program_flags(command: F) -> F:
         click.option("--gpus", type=click.IntRange(min=0), metavar="N", help="GPUs per pod (default: 0)."),
         click.option(
             "--framework",
-            type=click.Choice(list(FRAMEWORKS)),
-            help="The framework that the program is distributed by (default: by what it imports, else pytorch).",
+            "--kind",
+            "framework",
+            type=framework,
+            metavar="NAME",
+            help=f"The framework, {', '.join(FRAMEWORKS)}, or the kind of its jobs (default: by what it imports).",
         ),
         click.option(
             "--image",

@@ -109,6 +109,17 @@ def _common(program: Program, flags: ProgramFlags, framework: str, name: str) ->
 # On the embedded cluster
 
 
+def local_job(program: Program, flags: ProgramFlags, *, framework: str, script: str) -> Object:
+    """The job for a manifest: in the directory of the manifest, without what is true for this caller alone."""
+    request = JobRequest(
+        **_common(program, flags, framework, flags.name or job_name(program)),
+        image=flags.image or HOST_IMAGE,
+        script=script,
+        mounts=tuple(_local_mount(word) for word in flags.mounts),
+    )
+    return make_job(request)
+
+
 def _on_this_machine(
     program: Program, flags: ProgramFlags, framework: str, name: str, directory: Path, python: Path | None
 ) -> JobRequest:
