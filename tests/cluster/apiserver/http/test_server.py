@@ -58,7 +58,7 @@ class TestServer:
         bound = await api.post(api.path("pods", "p", "binding"), {"target": "n1"})
         evicted = await api.post(api.path("pods", "p", "eviction"), {"deleteOptions": 5})
         assert [(reply.code, reply.message) for reply in (deleted, bound, evicted)] == [
-            (400, "DeleteOptions: preconditions: must be of type object, not list"),
+            (400, "json: cannot unmarshal array into Go struct field DeleteOptions.preconditions"),
             (400, "Binding: target: must be of type object, not str"),
             (400, "Eviction: deleteOptions: must be of type object, not int"),
         ]

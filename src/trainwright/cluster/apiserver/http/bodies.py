@@ -1,6 +1,7 @@
 """Decodes request bodies: JSON, YAML, and the protobuf messages for which kubectl has no alternative."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ import msgspec
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.http.protobuf import decode_envelope
-from trainwright.objects import Object
+from trainwright.objects import Object, json_numbers
 
 LIMIT = 3 * 1024 * 1024
 """Bytes of a request body; the real server's limit."""
@@ -49,8 +50,8 @@ def strict_decoding_errors(body: Body, unknown: list[str]) -> list[str]:
     def collect(pairs: list[tuple[str, Any]]) -> Object:
         fields = dict(pairs)
         if len(fields) < len(pairs):
-            names = [name for name, _ in pairs]
-            repeated[id(fields)] = (fields, sorted(name for name in fields if names.count(name) > 1))
+            counts = Counter(name for name, _ in pairs)
+            repeated[id(fields)] = (fields, sorted(name for name in fields if counts[name] > 1))
         return fields
 
     def paths(value: Any, path: str) -> Iterator[str]:
@@ -70,8 +71,8 @@ def strict_decoding_errors(body: Body, unknown: list[str]) -> list[str]:
 
 def decode_json(raw: bytes, kind: str) -> Any:
     try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return json_numbers.decode_json(raw)
+    except (msgspec.DecodeError, ValueError) as error:
         start = raw[:60].decode(errors="replace")
         raise errors.bad_request(
             f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
@@ -90,15 +91,19 @@ def nested_object(body: dict[str, Any], field: str, *, kind: str) -> dict[str, A
 def decode_apply(raw: bytes, kind: str) -> Any:
     """The content type of server-side apply is YAML; kubectl sends JSON."""
     try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json_numbers.decode_json(raw)
+    except (msgspec.DecodeError, ValueError):
         return _yaml(raw, kind)
 
 
 def _yaml(raw: bytes, kind: str) -> Any:
     import yaml
 
+    from trainwright.objects.yaml_documents import load_document
+
     try:
-        return yaml.safe_load(raw)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise errors.bad_request(f"the object provided is not YAML (must be of type {kind}): {error}") from error
+        return load_document(raw)
+    except (yaml.YAMLError, ValueError) as error:
+        raise errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind}): yaml: {' '.join(str(error).split())}"
+        ) from error

@@ -1,12 +1,14 @@
 """API requests as values: the resource or object of a path, the options in query and body."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.http.bodies import nested_object
 from trainwright.cluster.apiserver.http.responses import Representation, negotiate
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
@@ -154,25 +156,51 @@ def _field_test(path: str, wanted: str, *, equal: bool, absent: str) -> Callable
     return test
 
 
+class _Preconditions(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _DeleteOptionsBody(msgspec.Struct, rename="camel"):
+    grace_period_seconds: int | None = None
+    propagation_policy: str | None = None
+    orphan_dependents: bool | None = None
+    dry_run: list[str] | None = None
+    preconditions: _Preconditions | None = None
+
+
 def read_delete_options(body: Any, query: Mapping[str, str]) -> DeleteOptions:
     """The options of a DELETE: those in its body, then its query parameters."""
-    if not isinstance(body, dict):
-        raise errors.bad_request("the body of a DELETE must be a DeleteOptions object")
-    preconditions = nested_object(body, "preconditions", kind="DeleteOptions")
-    grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
-    propagation = body.get("propagationPolicy", query.get("propagationPolicy"))
-    if propagation is None and body.get("orphanDependents") is not None:
-        propagation = "Orphan" if body["orphanDependents"] else "Background"
+    try:
+        sent = msgspec.convert(body, _DeleteOptionsBody)
+    except msgspec.ValidationError as error:
+        raise errors.bad_request(_decoder_message("DeleteOptions", str(error))) from error
+    grace = sent.grace_period_seconds
+    if grace is None:
+        grace = read_integer(query, "gracePeriodSeconds")
+    propagation = sent.propagation_policy or query.get("propagationPolicy")
+    if propagation is None and sent.orphan_dependents is not None:
+        propagation = "Orphan" if sent.orphan_dependents else "Background"
     if propagation not in {None, "Background", "Foreground", "Orphan"}:
         supported = ("Foreground", "Background", "Orphan", "nil")
         unsupported = field_errors.not_supported("propagationPolicy", propagation, supported)
         raise errors.invalid_options("DeleteOptions", unsupported)
-    try:
-        seconds = None if grace is None else int(grace)
-    except (TypeError, ValueError) as error:
-        raise errors.bad_request(f"gracePeriodSeconds: {grace!r} is not a whole number") from error
-    dry_run = "All" in (body.get("dryRun") or []) or query.get("dryRun") == "All"
-    return DeleteOptions(seconds, propagation, preconditions.get("uid"), preconditions.get("resourceVersion"), dry_run)
+    dry_run = sent.dry_run or [word for word in [query.get("dryRun", "")] if word]
+    if set(dry_run) - {"All"}:
+        raise errors.invalid_options("DeleteOptions", field_errors.not_supported("dryRun", dry_run, ["All"]))
+    preconditions = sent.preconditions or _Preconditions()
+    return DeleteOptions(grace, propagation, preconditions.uid, preconditions.resource_version, bool(dry_run))
+
+
+def _decoder_message(kind: str, error: str) -> str:
+    """msgspec's error in the words of Go's JSON decoder."""
+    given = _GIVEN.search(error)
+    path = _PATH.search(error)
+    name = {"int": "number", "float": "number", "str": "string"}.get(given[1], given[1]) if given else "value"
+    return f"json: cannot unmarshal {name} into Go struct field {kind}{path[1] if path else ''}"
+
+
+_GIVEN, _PATH = re.compile(r"got `(\w+)`"), re.compile(r"at `\$([^`]*)`")
 
 
 def read_flag(query: Mapping[str, str], name: str) -> bool:

@@ -1,6 +1,7 @@
 """Self subject reviews (`kubectl auth can-i`, `whoami`): the cluster's only user is allowed everything."""
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.http.bodies import nested_object
 from trainwright.objects import Object, field_errors
 from trainwright.objects.resources import Resource
 
@@ -33,7 +34,7 @@ def review(kind: str, body: Object) -> Object:
         },
         "SelfSubjectReview": {"userInfo": {"username": USER, "groups": _GROUPS}},
     }
-    if kind == "SelfSubjectAccessReview" and not (body.get("spec") or {}):
+    if kind == "SelfSubjectAccessReview" and not nested_object(body, "spec", kind=kind):
         missing = field_errors.required("spec", "exactly one of resourceAttributes and nonResourceAttributes")
         raise errors.invalid(Resource("authorization.k8s.io", "v1", "selfsubjectaccessreviews", kind), "", [missing])
     group = "authentication.k8s.io" if kind == "SelfSubjectReview" else "authorization.k8s.io"

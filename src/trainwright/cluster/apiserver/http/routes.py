@@ -159,13 +159,15 @@ class Routes:
             kind = dict(REVIEWS.get((segments[1], segments[2]), ())).get(segments[3])
             if kind is not None:
                 sent = decode_body(body, content_type, kind=kind).value
-                return Response(201, encode(review(kind, sent if isinstance(sent, dict) else {})))
+                if not isinstance(sent, dict):
+                    raise errors.bad_request(f"the body must be a {kind} object")
+                return Response(201, encode(review(kind, sent)))
         if method not in {"GET", "HEAD"}:
             return _not_found()
         if path in _HEALTH:
             failed = tuple(self._unhealthy_components()) if path == "/readyz" else ()
             return _health(_HEALTH[path], verbose="verbose" in query, failed=failed)
-        if path == "/version":
+        if segments == ["version"]:
             return Response(200, encode(_VERSION))
         if segments and segments[0] == "openapi":
             return self._openapi_response(segments, accept)
@@ -200,9 +202,13 @@ class Routes:
                 document = {"paths": paths}
         if document is not None:
             return Response(200, encode(document))
-        group, version = (
-            ("", segments[1]) if segments[0] == "api" else (segments[1], segments[2] if len(segments) > 2 else "")
-        )
+        match segments:
+            case ["api", version, *_]:
+                group = ""
+            case ["apis", group, version, *_]:
+                pass
+            case _:
+                return _not_found()
         if version in self._registry.versions().get(group, []):
             raise errors.not_served()
         return _not_found()

@@ -21,7 +21,7 @@ from trainwright.net.accepted_connections import wait_for_accepted
 
 logger = logging.getLogger(__name__)
 
-_OPEN_PATHS = {"/healthz", "/livez", "/readyz", "/version"}
+_OPEN_PATHS = {"/healthz", "/livez", "/readyz", "/version", "/version/"}
 """Served without a token, as by the real server."""
 
 _STREAM_SHUTDOWN_SECONDS = 1.0

@@ -5,12 +5,13 @@ Custom resources have the OpenAPI v3 schema of their CRD, built-in kinds the one
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trainwright.cluster.apiserver.schema.value_validation import JSON_TYPES, json_type, text_checks, value_checks
 from trainwright.objects import Object, field_errors
 from trainwright.objects.field_errors import FieldError
+from trainwright.objects.json_numbers import MAX_INT64, MIN_INT64
 from trainwright.objects.quantities import QuantityError, format_quantity, parse_quantity
 
 Schema = dict[str, Any]
@@ -88,7 +89,7 @@ def _own_walk(schema: Schema, lookup: Lookup | None, *, root: bool) -> Walk:
         case "array":
             return _array(schema, lookup)
         case "integer":
-            return _integer
+            return _integer if lookup is None else _go_integer(schema)
         case str(name) if name in JSON_TYPES:
             return _typed(name, JSON_TYPES[name])
         case _:
@@ -115,11 +116,25 @@ def _typed(name: str, types: tuple[type, ...]) -> Walk:
 
 
 def _integer(value: Any, path: str, found: Findings) -> Any:
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and MIN_INT64 <= value < MAX_INT64:
         return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
         found.errors.append(wrong_type(path, value, "integer"))
     return value
+
+
+def _go_integer(schema: Schema) -> Walk:
+    """An integer of a built-in kind: Go decodes its text, so that 1.0 is none, and neither is one of too many bits."""
+    limit = 2**31 if schema.get("format") == "int32" else 2**63
+
+    def walk(value: Any, path: str, found: Findings) -> Any:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            found.errors.append(wrong_type(path, value, "integer"))
+        elif isinstance(value, float) or not -limit <= value < limit:
+            found.errors.append(replace(wrong_type(path, value, "integer"), shown=f"number {value}"))
+        return value
+
+    return walk
 
 
 def _or_boolean(walk: Walk) -> Walk:

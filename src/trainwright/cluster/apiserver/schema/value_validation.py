@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from trainwright.objects.field_errors import (
     FieldError,
     duplicate,
@@ -175,13 +177,14 @@ def _list_checks(schema: dict[str, Any]) -> list[Check]:
 
 def _no_duplicates(identity: Callable[[Any], Any]) -> Check:
     def check(value: Any, path: str) -> list[FieldError]:
-        seen: list[Any] = []
+        seen: set[bytes] = set()
         found = []
         for index, element in enumerate(value if isinstance(value, list) else ()):
             key = identity(element)
-            if key in seen:
+            text = msgspec.json.encode(key, order="deterministic")
+            if text in seen:
                 found.append(duplicate(f"{path}[{index}]", key))
-            seen.append(key)
+            seen.add(text)
         return found
 
     return check

@@ -4,9 +4,19 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
+_MAX_OPERATIONS = 10_000
+_MAX_COPIED_BYTES = 3 * 1024 * 1024
+"""Both are the real server's limits: operations that copy what others have copied grow without end."""
+
 
 class PatchError(ValueError):
     """The patch cannot be applied; the message names the operation and the path."""
+
+
+class TooManyOperations(PatchError):  # noqa: N818 - named after the limit
+    """The patch has more operations than one request may have."""
 
 
 class TestFailed(PatchError):  # noqa: N818 - the outcome of a `test` operation
@@ -30,11 +40,21 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: Any, operations: Any) -> Any:
     if not isinstance(operations, list):
         raise PatchError("a JSON patch is a list of operations")
+    if len(operations) > _MAX_OPERATIONS:
+        raise TooManyOperations(
+            f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(operations)}"
+        )
     document = copy.deepcopy(target)
+    copied = 0
     for operation in operations:
-        if not isinstance(operation, dict) or operation.get("op") not in _OPERATIONS:
+        name = operation.get("op") if isinstance(operation, dict) else None
+        if not isinstance(name, str) or name not in _OPERATIONS:
             raise PatchError(f"unknown operation {operation!r}: op is one of {', '.join(_OPERATIONS)}")
-        document = _OPERATIONS[operation["op"]](document, operation)
+        if name == "copy":
+            copied += len(msgspec.json.encode(_walk(document, _pointer(operation, "from"))))
+            if copied > _MAX_COPIED_BYTES:
+                raise PatchError(f"copy operations may add at most {_MAX_COPIED_BYTES} bytes")
+        document = _OPERATIONS[name](document, operation)
     return document
 
 

@@ -5,7 +5,13 @@ from typing import Any
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.writes.json_patch import PatchError, TestFailed, json_patch, merge_patch
+from trainwright.cluster.apiserver.writes.json_patch import (
+    PatchError,
+    TestFailed,
+    TooManyOperations,
+    json_patch,
+    merge_patch,
+)
 from trainwright.cluster.apiserver.writes.strategic_merge_patch import strategic_merge_patch
 from trainwright.objects import Object, copied
 
@@ -35,6 +41,8 @@ def patched_object(kind: ResourceType, obj: Object, patch: Any, media: str) -> O
                 changed = strategic_merge_patch(obj, patch, kind.schema.root, kind.schema.lookup)
             case _:
                 changed = merge_patch(obj, patch)
+    except TooManyOperations as error:
+        raise StatusError(413, "RequestEntityTooLarge", str(error)) from error
     except TestFailed as error:
         message = f"the server rejected our request due to an error in our request: {error}"
         raise StatusError(422, "Invalid", message) from error

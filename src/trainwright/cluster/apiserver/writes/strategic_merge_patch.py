@@ -28,25 +28,34 @@ def _merge_map(target: Any, patch: dict[str, Any], schema: Schema, lookup: Looku
         case other:
             raise PatchError(f"unknown $patch type {other!r}: it is replace, delete or merge")
     merged = dict(target) if isinstance(target, dict) else {}
-    if (kept := patch.get("$retainKeys")) is not None:
+    if "$retainKeys" in patch:
+        kept = _list(patch, "$retainKeys")
         merged = {key: value for key, value in merged.items() if key in kept}
     for key, value in patch.items():
         if key.startswith(("$patch", "$retainKeys", _ORDER)):
             continue
         if key.startswith(_DELETE):
             name = key.removeprefix(_DELETE)
-            merged[name] = [one for one in merged.get(name) or [] if one not in value]
+            removed = _list(patch, key)
+            merged[name] = [one for one in merged.get(name) or [] if one not in removed]
         elif value is None:
             merged.pop(key, None)
         else:
             merged[key] = _merge_field(merged.get(key), value, child_schema(schema, key, lookup), lookup)
-    for key, order in patch.items():
+    for key in patch:
         if key.startswith(_ORDER):
-            name = key.removeprefix(_ORDER)
-            if name in merged:
+            name, order = key.removeprefix(_ORDER), _list(patch, key)
+            if isinstance(merged.get(name), list):
                 below = resolved(child_schema(schema, name, lookup), lookup)
                 merged[name] = _ordered(merged[name], order, below.get("x-kubernetes-patch-merge-key"))
     return merged
+
+
+def _list(patch: dict[str, Any], directive: str) -> list[Any]:
+    value = patch[directive]
+    if not isinstance(value, list):
+        raise PatchError(f"{directive} must be a list, not {value!r}")
+    return value
 
 
 def _merge_field(target: Any, value: Any, schema: Schema, lookup: Lookup) -> Any:
