@@ -15,6 +15,9 @@ DIRECTORY = f"{PREFIX}directory"
 LISTEN_PORTS = f"{PREFIX}listen-ports"
 """On pods: the ports that must be free when their processes start, `23456` or `2222,2223`."""
 
+LOG_MAX_SIZE = f"{PREFIX}log-max-size"
+"""On jobs and pods: the size at which a log file of a container is rotated, a quantity such as `100Mi`."""
+
 SANDBOX = f"{PREFIX}sandbox"
 """On nodes and pods: their sandbox level."""
 

@@ -90,6 +90,14 @@ def test_the_config_names_the_labels_and_the_controller_of_the_pod() -> None:
     assert run(pod()).pod_json["owner"] is None
 
 
+def test_the_size_of_log_files_can_be_chosen() -> None:
+    assert run(pod()).pod_json["logLimit"] == 10 * 1024 * 1024
+    assert run(pod(annotations={"log-max-size": "100Ki"})).pod_json["logLimit"] == 100 * 1024
+    for text in ("much", "0", "-1Mi", "0.1"):
+        (reason,) = waiting_reasons(pod(annotations={"log-max-size": text}))
+        assert reason.message == f"annotation node.trainwright.dev/log-max-size: {text!r}: write a size such as 100Mi"
+
+
 # Command and environment
 
 

@@ -16,10 +16,12 @@ from trainwright.cluster.node.pods.environment import expand, make_environment
 from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor import container_status
+from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES
 from trainwright.cluster.node.supervisor.sandbox import OVERLAY, PRIVATE_DIRECTORIES
 from trainwright.cluster.node.volumes.sources import UnsupportedVolumeError, Volume, plan_volumes
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, PYTHON
+from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, LOG_MAX_SIZE, PYTHON
+from trainwright.objects.quantities import parse_quantity
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -85,7 +87,8 @@ def generate_runtime_config(
         return (WaitingReason(reason="UnsupportedVolume", message=str(error)),)
     annotations = pod["metadata"].get("annotations") or {}
     ports = _listen_ports(annotations.get(LISTEN_PORTS, ""))
-    waiting = [*_invalid_annotations(annotations, ports), *_unsupported_containers(pod)]
+    log_limit = _log_limit(annotations.get(LOG_MAX_SIZE))
+    waiting = [*_invalid_annotations(annotations, ports, log_limit), *_unsupported_containers(pod)]
     if waiting:
         return tuple(waiting)
     warnings = list(_warnings(pod, context, annotations))
@@ -119,6 +122,7 @@ def generate_runtime_config(
             "restartPolicy": pod["spec"].get("restartPolicy") or container_status.ALWAYS,
             "listenPorts": ports or [],
             "backoff": container_status.BACKOFF,
+            "logLimit": log_limit,
             "memoryVolumes": [{"path": volume.path, "size": volume.size} for volume in memory],
             "hidden": list(context.hidden),
             **containers,
@@ -292,8 +296,13 @@ def _unsupported_containers(pod: Object) -> list[WaitingReason]:
     return waiting
 
 
-def _invalid_annotations(annotations: Mapping[str, str], ports: list[int] | None) -> list[WaitingReason]:
+def _invalid_annotations(
+    annotations: Mapping[str, str], ports: list[int] | None, log_limit: int | None
+) -> list[WaitingReason]:
     waiting = []
+    if log_limit is None:
+        text = f"annotation {LOG_MAX_SIZE}: {annotations[LOG_MAX_SIZE]!r}: write a size such as 100Mi"
+        waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
     if ports is None:
         text = f"annotation {LISTEN_PORTS}: {annotations[LISTEN_PORTS]!r}: write 23456 or 80,443"
         waiting.append(WaitingReason(reason="InvalidAnnotation", message=text))
@@ -330,6 +339,17 @@ def _installation(python: str) -> str:
 
 def _contains(directory: str, path: str) -> bool:
     return path == directory or path.startswith(f"{directory.rstrip('/')}/")
+
+
+def _log_limit(text: str | None) -> int | None:
+    """None if the annotation is invalid."""
+    if text is None:
+        return MAX_LOG_BYTES
+    try:
+        size = int(parse_quantity(text))
+    except ValueError:
+        return None
+    return size if size > 0 else None
 
 
 def _listen_ports(text: str) -> list[int] | None:

@@ -264,7 +264,7 @@ class Supervisor:
         logs = os.path.join(self._directory, "logs", container.name)
         os.makedirs(logs, exist_ok=True)
         remove_old_logs(logs, restart)
-        limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # set by tests only
+        limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # pods of an earlier version have none
         container.log = LogFile(os.path.join(logs, f"{restart}.log"), limit=limit)
         container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{restart}")
         if self._pod["sandbox"] == sandbox.OVERLAY:
