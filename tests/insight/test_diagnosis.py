@@ -185,6 +185,12 @@ def test_the_last_failure_after_a_restart_is_explained() -> None:
     assert (found.rank, found.summary) == ("master-0", "ValueError: boom")
 
 
+def test_an_init_container_that_a_restart_of_the_group_ended_is_not_the_cause() -> None:
+    ended = Run(rank="worker-1", pod="job", container="init-pytorch", init=True, exit_code=143, finished_at=NOW)
+    found = named(ended, run("worker-0", *BOOM, at=5.0), run("worker-1", code=143, at=6.0))
+    assert (found.rank, found.followers) == ("worker-0", ("worker-1",))
+
+
 def test_peers_that_fail_again_while_the_first_rank_restarts_do_not_hide_it() -> None:
     runs = (run("worker-0", code=137, at=1.0), run("master-0", *LOST, at=1.2), run("master-0", *LOST, at=3.0, number=1))
     assert named(*runs).rank == "worker-0"

@@ -89,7 +89,9 @@ class Diagnosis:
 def diagnose(runs: Iterable[Run]) -> Diagnosis | None:
     """None if no run has failed. Give it all runs, of finished and running containers, also those that succeeded."""
     known = list(runs)
-    suspects = [suspect for run in known for suspect in _suspects(run)]
+    # An init container that failed before its rank's program ran was run again: a restart of the group ended it.
+    started = {run.rank for run in known if not run.init}
+    suspects = [suspect for run in known if not (run.init and run.rank in started) for suspect in _suspects(run)]
     incident = _last_incident([one for one in suspects if one.failed])
     if not incident:
         return None
