@@ -49,6 +49,7 @@ async def follow(
     *,
     timeout: float | None = None,
     tail: int | None = None,
+    ranks: frozenset[str] | None = None,
     suggest: Suggestions,
     advice: str = "",
     interrupts: Interrupts | None = None,
@@ -56,9 +57,10 @@ async def follow(
     """Returns when every job has finished and its logs are printed, after `timeout` seconds, or when the user leaves.
 
     While the cluster is unreachable it keeps trying; `advice` tells the user what to do meanwhile. `suggest` writes the
-    commands that it suggests. `tail` limits the lines of each rank that were printed before.
+    commands that it suggests. `tail` limits the lines of each rank that were printed before, `ranks` the ranks.
     """
-    follower = _Follower(client, states, source, console, suggest=suggest, tail=tail, interrupts=interrupts)
+    printer = LogPrinter(states, console, tail=tail, ranks=ranks)
+    follower = _Follower(client, states, source, console, printer, suggest=suggest, interrupts=interrupts)
     warnings = WatchWarnings(console, advice)
     logging.getLogger("trainwright").addHandler(warnings)
     try:
@@ -78,9 +80,9 @@ class _Follower:
         states: Sequence[JobState],
         source: LogSource,
         console: Console,
+        printer: LogPrinter,
         *,
         suggest: Suggestions,
-        tail: int | None,
         interrupts: Interrupts | None,
     ) -> None:
         self._client = client
@@ -89,7 +91,7 @@ class _Follower:
         self._console = console
         self._suggest = suggest
         self._interrupts = interrupts
-        self._printer = LogPrinter(states, console, tail=tail)
+        self._printer = printer
         self._shown_phases: dict[str, str] = {}
         self._tasks: list[asyncio.Task[object]] = []
         self._frames = itertools.count()

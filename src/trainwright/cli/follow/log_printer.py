@@ -13,12 +13,20 @@ _BAR_SECONDS = 10.0
 
 
 class LogPrinter:
-    """`tail`: of the lines that exist at first, print only so many of each rank."""
+    """`tail`: of the lines that exist at first, print only so many of each rank. `ranks`: print only those of these."""
 
-    def __init__(self, states: Sequence[JobState], console: Console, *, tail: int | None = None) -> None:
+    def __init__(
+        self,
+        states: Sequence[JobState],
+        console: Console,
+        *,
+        tail: int | None = None,
+        ranks: frozenset[str] | None = None,
+    ) -> None:
         self._states = {state.uid: state for state in states}
         self._console = console
         self._tail = tail
+        self._ranks = ranks
         self._labels = _labels(states)
         self._outputs: dict[Run, ContainerOutput] = {}
         self._bars: dict[Run, _Bar] = {}
@@ -30,7 +38,8 @@ class LogPrinter:
         if self._tail is not None and lines:
             lines, self._tail = _tail(lines, self._tail), None
         for run, line in lines:
-            self._print_line(run, line)
+            if self._is_shown(run):
+                self._print_line(run, line)
         self.printed += len(lines)
         if self._bars:
             self._update_bars(now)
@@ -39,7 +48,7 @@ class LogPrinter:
         """The unfinished lines, at most one per rank and `limit` in all, the first ranks first."""
         shown: dict[tuple[str, str], str] = {}
         for run in sorted(self._bars, key=lambda run: self._label(run)[1]):
-            if text := self._bars[run].text:
+            if (text := self._bars[run].text) and self._is_shown(run):
                 label, number = self._label(run)
                 shown[run.job_uid, run.rank] = f"{self._console.label(label, number)} {text}"
         lines = list(shown.values())
@@ -83,7 +92,7 @@ class LogPrinter:
         for run, bar in list(self._bars.items()):
             if not bar.text:
                 del self._bars[run]
-            elif not self._console.tty and bar.is_due(now):
+            elif not self._console.tty and self._is_shown(run) and bar.is_due(now):
                 self._print_line(run, bar.text)
                 self.printed += 1
 
@@ -92,6 +101,9 @@ class LogPrinter:
         if run.container != self._states[run.job_uid].kind.container:
             line = f"({run.container}) {line}"
         self._console.print_log(label, number, line)
+
+    def _is_shown(self, run: Run) -> bool:
+        return self._ranks is None or run.rank in self._ranks
 
     def _label(self, run: Run) -> tuple[str, int]:
         return self._labels.get((run.job_uid, run.rank), (f"[{run.rank}]", 0))

@@ -32,14 +32,19 @@ def follow_and_report(
     console: Console,
     *,
     timeout: float | None = None,
+    tail: int | None = None,
+    ranks: frozenset[str] | None = None,
     remove: bool = False,
 ) -> int:
-    """Follows the jobs and prints their results; returns the exit code. `remove` deletes the jobs at the end."""
+    """Follows the jobs and prints their results; returns the exit code. `remove` deletes the jobs at the end.
+
+    `tail` and `ranks` limit the printed lines: to the last ones that exist at first, and to those of some ranks.
+    """
     # Imported here, while the pods are starting, because it takes longer than everything before.
     from trainwright.cli.follow.follower import Ending
     from trainwright.cli.follow.session import follow_jobs
 
-    ending = follow_jobs(states, target, console, timeout=timeout, asks=not remove)
+    ending = follow_jobs(states, target, console, timeout=timeout, tail=tail, ranks=ranks, asks=not remove)
     for state in states:
         _report(state, client, target, console, remove=remove)
     if remove:

@@ -30,12 +30,13 @@ def follow_jobs(
     *,
     timeout: float | None = None,
     tail: int | None = None,
+    ranks: frozenset[str] | None = None,
     asks: bool = True,
 ) -> Ending:
     """Prints the logs of these jobs from their beginning, or the last `tail` lines of each rank, until all have ended.
 
-    It creates and deletes nothing. `asks`: a second Ctrl-C asks whether to stop the jobs; otherwise, and without a
-    terminal, Ctrl-C leaves them running at once.
+    `ranks` limits the logs to these ranks. It creates and deletes nothing. `asks`: a second Ctrl-C asks whether to stop
+    the jobs; otherwise, and without a terminal, Ctrl-C leaves them running at once.
     """
     restart = f" (to restart it: `trainwright up --detach{target.flags}`)" if target.embedded else ""
     advice = f"waiting for the cluster{restart}; the jobs keep running if you leave with Ctrl-C"
@@ -51,6 +52,7 @@ def follow_jobs(
                     console,
                     timeout=timeout,
                     tail=tail,
+                    ranks=ranks,
                     suggest=Suggestions.of(target),
                     advice=advice,
                     interrupts=interrupts,

@@ -1,0 +1,230 @@
+"""`trainwright describe`: everything about one job that a person needs, and what to do next."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from trainwright.cli.console import Console
+from trainwright.cli.jobs.arguments import job_argument
+from trainwright.cli.jobs.events import event_rows, events_of
+from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines
+from trainwright.cli.jobs.metrics import progress_of
+from trainwright.cli.jobs.output import table_lines
+from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
+from trainwright.cli.jobs.references import FoundJob, find_job
+from trainwright.cli.jobs.session import Session, cluster_command
+from trainwright.cli.jobs.summary import duration, finished_state, human_age, job_state
+from trainwright.cli.jobs.suspension import is_suspended
+from trainwright.cluster.embedded import PodRecord
+from trainwright.insight.diagnosis import Diagnosis
+from trainwright.objects.paths import value_at
+from trainwright.objects.pods import ContainerStatus, Pod
+from trainwright.objects.times import human_duration, parse_time
+
+_SHOWN_EVENTS = 10
+_SHOWN_FILES = 10
+
+
+@click.command(name="describe")
+@job_argument
+@cluster_command
+def command(session: Session, job: tuple[str, ...]) -> None:
+    """Show a job: state, ranks, why it failed, events, files, and what to do next."""
+    found = find_job(session, job)
+    pods = rank_pods(session, found)
+    diagnosis = diagnose_job(session, found, pods)
+    now = datetime.now(UTC)
+    console = Console.of()
+    for title, lines in _sections(session, found, pods, diagnosis, now):
+        if title and lines:
+            console.print("")
+            console.print(f"{title}:", colour="bright_white")
+        for line in lines:
+            console.print(f"  {line}" if title else line)
+
+
+def _sections(
+    session: Session, job: FoundJob, pods: list[RankPod], diagnosis: Diagnosis | None, now: datetime
+) -> Iterator[tuple[str, list[str]]]:
+    yield "", _head(session, job, pods, now)
+    if diagnosis:
+        title = "Why it failed" if finished_state(job.object) == "Failed" else "Last failure"
+        evidence = [f"  {line}" for line in evidence_lines(diagnosis)]
+        yield title, [*diagnosis_lines(diagnosis), *evidence]
+    yield "Ranks", _ranks(pods, now)
+    yield "Waiting", list(_waiting(pods))
+    yield "Conditions", _conditions(job, now)
+    yield "Private files", _private_files(pods)
+    events = events_of(session, job)
+    yield "Events", table_lines(*_split(event_rows(events[-_SHOWN_EVENTS:], now))) if events else []
+    yield "Next", _next(session, job, diagnosis, more_events=len(events) > _SHOWN_EVENTS, files=_has_files(pods))
+
+
+def _head(session: Session, job: FoundJob, pods: list[RankPod], now: datetime) -> list[str]:
+    created = job.object["metadata"].get("creationTimestamp")
+    rows = {
+        "Name": job.name,
+        "Namespace": job.namespace,
+        "Kind": job.kind.name,
+        "State": _state(job),
+        "Created": f"{local_time(parse_time(created).timestamp())} ({human_age(created, now)} ago)" if created else "",
+        "Duration": duration(job.object, now),
+        "Progress": _progress(pods) if session.target.data else "",
+    }
+    return [f"{name + ':':<12}{value}" for name, value in rows.items() if value]
+
+
+def _state(job: FoundJob) -> str:
+    conditions = value_at(job.object, "status", "conditions", default=())
+    state = job_state(job.object)
+    message = next((str(one.get("message") or "") for one in conditions if one.get("type") == state), "")
+    if state != "Suspended" and is_suspended(job) and not finished_state(job.object):
+        return f"{state}, to be suspended"
+    return f"{state}: {message}" if message and state not in {"Running", "Created"} else state
+
+
+def _progress(pods: list[RankPod]) -> str:
+    from trainwright.cli.history import metrics_text
+
+    progress = progress_of(pods)
+    parts = []
+    if progress.epoch is not None:
+        parts.append(f"epoch {progress.epoch}/{progress.epochs}" if progress.epochs else f"epoch {progress.epoch}")
+    if progress.step is not None:
+        parts.append(f"step {progress.step}/{progress.total}" if progress.total else f"step {progress.step}")
+    if progress.metrics:
+        parts.append(metrics_text(progress.metrics))
+    return "  ".join(parts)
+
+
+def _ranks(pods: list[RankPod], now: datetime) -> list[str]:
+    """One row for each rank: its last pod, and how often it was started before."""
+    if not pods:
+        return ["none yet"]
+    rows = []
+    for one in latest_of_each_rank(pods):
+        earlier = sum(other.rank == one.rank for other in pods) - 1
+        rows.append([one.rank, _pod_state(one), _restarts(one, earlier), _exit_code(one), _ran(one, now), one.name])
+    return table_lines(["RANK", "STATE", "RESTARTS", "EXIT CODE", "RAN", "POD"], rows)
+
+
+def _pod_state(one: RankPod) -> str:
+    if one.pod is None:
+        code = _exit_code(one)
+        return "Succeeded, cleaned up" if code == "0" else "Failed, cleaned up" if code else "Deleted"
+    from trainwright.cli.follow.job_state import pod_state
+
+    return pod_state(one.pod)
+
+
+def _restarts(one: RankPod, earlier: int) -> str:
+    in_pod = one.pod.restarts if one.pod else _last_number(one.record)
+    return str(in_pod + earlier)
+
+
+def _last_number(record: PodRecord | None) -> int:
+    return max((run.number for run in record.runs if not run.init), default=0) if record else 0
+
+
+def _exit_code(one: RankPod) -> str:
+    """Of the main container's last run: the first container of the pod."""
+    if one.record:
+        runs = [run for run in one.record.runs if not run.init]
+        ended = [run for run in runs if run.exit_code is not None]
+        return str(ended[-1].exit_code) if ended and ended[-1] == runs[-1] else ""
+    statuses: Sequence[ContainerStatus] = one.pod.status.container_statuses if one.pod else ()
+    codes = [status.state.terminated.exit_code for status in statuses if status.state.terminated]
+    return str(codes[0]) if codes else ""
+
+
+def _ran(one: RankPod, now: datetime) -> str:
+    """How long its last run took, or takes until now."""
+    if one.record:
+        runs = [run for run in one.record.runs if not run.init and run.started_at]
+        if not runs:
+            return ""
+        end = runs[-1].finished_at or now.timestamp()
+        return human_duration(timedelta(seconds=end - (runs[-1].started_at or end)))
+    return _ran_by_status(one.pod, now) if one.pod else ""
+
+
+def _ran_by_status(pod: Pod, now: datetime) -> str:
+    for status in pod.status.container_statuses:
+        state = status.state
+        if state.running and state.running.started_at:
+            return human_age(state.running.started_at, now)
+        if state.terminated and state.terminated.started_at and state.terminated.finished_at:
+            return human_age(state.terminated.started_at, parse_time(state.terminated.finished_at))
+    return ""
+
+
+def _waiting(pods: list[RankPod]) -> Iterator[str]:
+    """What ranks wait for that have not started."""
+    for one in latest_of_each_rank(pods):
+        if one.pod is None:
+            continue
+        for condition in one.pod.status.conditions:
+            if condition.type == "PodScheduled" and condition.status == "False":
+                yield f"{one.rank}: {condition.reason}: {condition.message}"
+        for status in one.pod.status.init_container_statuses + one.pod.status.container_statuses:
+            if status.state.waiting and status.state.waiting.message:
+                yield f"{one.rank}: {status.state.waiting.reason}: {status.state.waiting.message}"
+                break
+
+
+def _conditions(job: FoundJob, now: datetime) -> list[str]:
+    conditions = value_at(job.object, "status", "conditions", default=())
+    rows = [
+        [
+            str(one.get("type") or ""),
+            str(one.get("status") or ""),
+            human_age(one.get("lastTransitionTime"), now),
+            str(one.get("reason") or ""),
+            " ".join(str(one.get("message") or "").split()),
+        ]
+        for one in conditions
+    ]
+    return table_lines(["TYPE", "STATUS", "AGE", "REASON", "MESSAGE"], rows) if rows else []
+
+
+def _has_files(pods: list[RankPod]) -> bool:
+    return any(one.record and one.record.private_files for one in pods)
+
+
+def _private_files(pods: list[RankPod]) -> list[str]:
+    """The files that only the pods can see; they are deleted with the job."""
+    from trainwright.cli.follow.private_files import format_size
+
+    files = [(one.rank, file) for one in pods if one.record for file in one.record.private_files]
+    files.sort(key=lambda pair: -pair[1].size)
+    lines = table_lines(
+        ["RANK", "SIZE", "PATH"], [[rank, format_size(file.size), file.path] for rank, file in files[:_SHOWN_FILES]]
+    )
+    more = len(files) - _SHOWN_FILES
+    return ([*lines, *([f"and {more} more"] if more > 0 else [])]) if files else []
+
+
+def _next(session: Session, job: FoundJob, diagnosis: Diagnosis | None, *, more_events: bool, files: bool) -> list[str]:
+    """The commands that make sense now."""
+    state = finished_state(job.object)
+    name = job.name
+    commands = []
+    if diagnosis and diagnosis.rank:
+        commands.append((f"logs {name} --rank {diagnosis.rank}", "the whole log of the rank that failed first"))
+    else:
+        commands.append((f"logs {name}" if state else f"logs -f {name}", "the logs of all ranks"))
+    if files:
+        commands.append((f"cp {name}:PATH .", "fetch a private file"))
+    if more_events:
+        commands.append((f"events {name}", "all events"))
+    if not state:
+        stop = ("resume", "start it") if is_suspended(job) else ("stop", "end its pods, keep the job and its files")
+        commands.append((f"{stop[0]} {name}", stop[1]))
+    commands.append((f"delete {name}", "delete the job with its logs"))
+    width = max(len(command) for command, _ in commands)
+    return [f"trainwright {command:<{width}}{session.flags}  # {why}" for command, why in commands]
+
+
+def _split(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    return rows[0], rows[1:]

@@ -1,0 +1,91 @@
+"""`trainwright describe` on the embedded cluster and on the real kube-apiserver."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands.jobs.conftest import Cluster
+from tests.support.objects.shell_jobs import shell_job
+from trainwright.objects.resources import PODS
+
+pytestmark = pytest.mark.timeout(60)
+
+CRASH = """
+echo "epoch 1 loss=0.5"
+[ $RANK = 0 ] && exec sleep 600
+printf 'Traceback (most recent call last):\\n  File "train.py", line 3, in <module>\\nValueError: boom\\n' >&2
+echo model >/var/tmp/model.pt
+exit 1
+"""
+
+
+def test_a_failed_job_is_explained(embedded_namespace: Cluster) -> None:
+    cluster = embedded_namespace
+    cluster.create(shell_job("bad", CRASH, CRASH, workers=1, runPolicy={"cleanPodPolicy": "Running"}))
+    cluster.succeed("wait", "bad", "--for=failed", "--timeout", "30s")
+
+    text = cluster.succeed("describe", "bad")
+    lines = text.splitlines()
+    assert lines[0].split() == ["Name:", "bad"]
+    assert "State:      Failed: PyTorchJob bad is failed because 1 Worker replica(s) failed." in lines
+    assert "Progress:   epoch 1  loss=0.5000" in lines
+    assert "Why it failed:" in lines
+    assert "  worker-0 failed first: ValueError: boom" in lines
+    [worker] = [line.split() for line in lines if line.startswith("  worker-0 ") and line.endswith("bad-worker-0")]
+    assert worker[1] == "Failed"
+    assert worker[-3] == "1"
+    assert "/var/tmp/model.pt" in text
+    assert f"  trainwright logs bad --rank worker-0 {' '.join(cluster.flags)}" in text
+
+
+def test_a_suspended_job_is_described_on_any_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.create(shell_job("digits", "true", runPolicy={"suspend": True}))
+    text = cluster.succeed("describe", "pytorchjob/digits")
+    assert "Ranks:\n  none yet\n" in text
+    assert "trainwright resume digits" in text
+    assert "trainwright delete digits" in text
+    _ = tmp_path
+
+
+def test_ranks_are_shown_from_the_status_of_their_pods(real: Cluster) -> None:
+    job = real.create(shell_job("digits", "true"))
+    owner = {key: job[key] for key in ("apiVersion", "kind")}
+    owner |= {"name": "digits", "uid": job["metadata"]["uid"], "controller": True}
+    labels = {f"training.kubeflow.org/{key}": value for key, value in LABELS.items()}
+    metadata = {"name": "digits-worker-0", "labels": labels, "ownerReferences": [owner]}
+    spec = {"containers": [{"name": "pytorch", "image": "x"}]}
+    real.client.create(
+        PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, namespace=real.namespace
+    )
+    ended = {
+        "exitCode": 137,
+        "reason": "OOMKilled",
+        "startedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": "2026-01-01T00:00:07Z",
+    }
+    status = {
+        "name": "pytorch",
+        "ready": False,
+        "restartCount": 2,
+        "image": "",
+        "imageID": "",
+        "state": {"terminated": ended},
+    }
+    real.client.patch(
+        PODS,
+        "digits-worker-0",
+        {"status": {"phase": "Failed", "containerStatuses": [status]}},
+        namespace=real.namespace,
+        subresource="status",
+    )
+
+    text = real.succeed("describe", "digits")
+    row = next(
+        line for line in text.splitlines() if line.startswith("  worker-0 ") and line.endswith("digits-worker-0")
+    )
+    assert row.split() == ["worker-0", "Failed", "2", "137", "7s", "digits-worker-0"]
+    assert "Last failure:\n  worker-0 failed first:" in text
+    assert "OOM" in text or "memory" in text
+
+
+LABELS = {"job-name": "digits", "replica-type": "worker", "replica-index": "0"}

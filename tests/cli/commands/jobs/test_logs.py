@@ -1,0 +1,140 @@
+"""`trainwright logs`: all ranks in order, restarts, pods that were cleaned up, and errors first."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands.jobs.conftest import Cluster
+from tests.support.commands.trainwright import command_line
+from tests.support.objects.shell_jobs import shell_job
+from trainwright.cli.jobs.logs import LoggedRun, PartialLines, current_runs, logged_runs
+from trainwright.cli.jobs.ranks import RankPod
+from trainwright.objects import Object
+from trainwright.objects.node_annotations import DIRECTORY
+from trainwright.objects.pods import read_pod
+
+pytestmark = pytest.mark.timeout(60)
+
+CRASH = """
+echo "$RANK begins"
+if [ $RANK = 1 ]; then
+  printf 'Traceback (most recent call last):\\n  File "train.py", line 3, in <module>\\nValueError: boom\\n' >&2; exit 1
+fi
+exec sleep 600
+"""
+
+
+def in_directory(job: Object, directory: Path) -> Object:
+    """The job as `run` creates it for a manifest in this directory: all its pods start there."""
+    job["metadata"]["annotations"] = {DIRECTORY: str(directory)}
+    return job
+
+
+def finish(cluster: Cluster, name: str) -> None:
+    cluster.succeed("wait", name, "--for=finished", "--timeout", "30s")
+
+
+def test_lines_of_all_ranks_are_merged_in_their_order(embedded_namespace: Cluster, tmp_path: Path) -> None:
+    cluster = embedded_namespace
+    master = "echo one; touch started; until [ -e answered ]; do sleep 0.02; done; printf 'bar 1\\rbar 2\\n'"
+    worker = "until [ -e started ]; do sleep 0.02; done; echo two; touch answered"
+    job = shell_job("digits", master, worker, workers=1, runPolicy={"cleanPodPolicy": "All"})
+    cluster.create(in_directory(job, tmp_path))
+    finish(cluster, "digits")
+
+    assert cluster.succeed("logs", "digits") == "[master-0] one\n[worker-0] two\n[master-0] bar 2\n"
+    assert cluster.succeed("logs", "digits", "--rank", "worker-0") == "two\n"
+    assert cluster.succeed("logs", "digits", "--rank", "1", "--prefix") == "[worker-0] two\n"
+    assert cluster.succeed("logs", "digits", "--tail", "1") == "[worker-0] two\n[master-0] bar 2\n"
+    assert cluster.succeed("logs", "digits", "--since", "0s") == ""
+    stamped = cluster.succeed("logs", "digits", "--rank=0", "--timestamps").splitlines()
+    assert stamped[0].endswith("Z one")
+    assert "did you mean worker-0?" in cluster.fail("logs", "digits", "--rank", "wroker-0")
+
+
+def test_earlier_runs_are_shown_on_demand(embedded_namespace: Cluster, tmp_path: Path) -> None:
+    cluster = embedded_namespace
+    again = "echo try; [ -e before ] && exit 0; touch before; exit 1"
+    cluster.create(in_directory(shell_job("twice", again, policy="OnFailure"), tmp_path))
+    finish(cluster, "twice")
+
+    last = cluster.call("logs", "twice", "--no-prefix")
+    assert last.stdout == "try\n"
+    assert last.stderr == "1 earlier run is not shown: see --all-restarts\n"
+    assert cluster.succeed("logs", "twice", "--no-prefix", "--previous") == "try\n"
+    assert cluster.succeed("logs", "twice", "--no-prefix", "--all-restarts") == "try\n" * 2
+    assert "cannot be combined" in cluster.fail("logs", "twice", "-p", "--all-restarts")
+
+
+def test_a_failed_job_names_the_rank_to_look_at(embedded_namespace: Cluster) -> None:
+    cluster = embedded_namespace
+    cluster.create(shell_job("bad", CRASH, CRASH, workers=2, runPolicy={"cleanPodPolicy": "All"}))
+    finish(cluster, "bad")
+
+    shown = cluster.call("logs", "bad")
+    assert shown.stderr.startswith("bad failed: worker-0 failed first: ValueError: boom\n"), shown.output
+    assert "[worker-0] ValueError: boom\n" in shown.stdout
+    errors = cluster.succeed("logs", "bad", "--errors")
+    assert errors.startswith("worker-0 failed first: ValueError: boom\n")
+    assert "begins" not in errors
+    assert '  File "train.py", line 3' in errors
+
+
+def test_following_one_rank_prints_its_lines_and_the_result(embedded_namespace: Cluster, tmp_path: Path) -> None:
+    cluster = embedded_namespace
+    master = "echo one; until [ -e followed ]; do sleep 0.02; done; echo two"
+    job = shell_job("digits", master, "echo of the worker", workers=1)
+    cluster.create(in_directory(job, tmp_path))
+    cluster.succeed("wait", "digits", "--for=running", "--timeout", "30s")
+
+    words = ["logs", "-f", "--rank", "master-0", *cluster.flags, "-n", cluster.namespace, "digits"]
+    lines = []
+    with subprocess.Popen(command_line(*words), stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        for line in following.stdout:
+            lines.append(line)
+            if line == "[master-0] one\n":
+                (tmp_path / "followed").touch()
+    assert following.returncode == 0
+    assert [line for line in lines if line.startswith("[")] == ["[master-0] one\n", "[master-0] two\n"]
+    assert any(line.startswith("digits succeeded in ") for line in lines)
+
+
+def test_a_job_without_pods_says_how_to_find_out_why(cluster: Cluster) -> None:
+    cluster.create(shell_job("digits", "true", runPolicy={"suspend": True}))
+    result = cluster.call("logs", "digits")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "has no pods yet: `trainwright describe pytorchjob/digits" in result.stderr
+
+
+def test_other_flags_cannot_be_combined_with_follow(real: Cluster) -> None:
+    real.create(shell_job("digits", "true"))
+    assert "--previous cannot be combined with --follow" in real.fail("logs", "-f", "-p", "digits")
+
+
+def api_pod(*statuses: dict[str, object]) -> RankPod:
+    pod = read_pod({"metadata": {"name": "x-worker-0"}, "status": {"containerStatuses": list(statuses)}})
+    return RankPod("worker-0", (1, 0), "x-worker-0", "uid", pod)
+
+
+def test_runs_are_read_from_the_status_of_a_pod_on_other_clusters() -> None:
+    ended = {"terminated": {"exitCode": 1}}
+    running = api_pod({"name": "a", "restartCount": 2, "state": {"running": {}}, "lastState": ended})
+    runs = logged_runs([running])
+    assert runs == [LoggedRun(running, "a", 1, previous=True), LoggedRun(running, "a", 2)]
+    assert current_runs(runs) == [LoggedRun(running, "a", 2)]
+    assert current_runs(runs, previous=True) == [LoggedRun(running, "a", 1, previous=True)]
+
+    crashed = api_pod({"name": "a", "restartCount": 2, "state": {"waiting": {}}, "lastState": ended})
+    assert logged_runs([crashed]) == [LoggedRun(crashed, "a", 2)]
+    assert logged_runs([api_pod({"name": "a", "state": {"waiting": {}}})]) == []
+
+
+def test_pieces_of_a_line_are_joined_by_stream() -> None:
+    lines = PartialLines()
+    assert lines.add("stdout", "a", partial=True) is None
+    assert lines.add("stderr", "b", partial=False) == "b"
+    assert lines.add("stdout", "c", partial=False) == "ac"
+    assert lines.add("stdout", "d", partial=True) is None
+    assert lines.end() == ["d"]
