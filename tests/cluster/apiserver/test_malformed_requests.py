@@ -120,8 +120,9 @@ class TestPatches:
 class TestYaml:
     async def test_dates_times_and_keys_are_strings(self, api: RawApi) -> None:
         data = b"data:\n  a: 2020-13-45\n  b: 2020-10-10\n  c: 12:30:45\n  5: x\n  true: z\n"
-        body = b"metadata:\n  name: y\n" + data
+        body = b"metadata:\n  name: dates\n" + data
         reply = await api.send("POST", api.path("configmaps"), body, content_type=YAML)
+        assert reply.code == 201, reply.body
         assert reply.body["data"] == {"a": "2020-13-45", "b": "2020-10-10", "c": "12:30:45", "5": "x", "true": "z"}
 
     async def test_date_that_does_not_exist_can_be_applied(self, api: RawApi) -> None:
