@@ -17,6 +17,7 @@ from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecor
 from trainwright.cluster.node.private_files import PrivateFile
 
 if TYPE_CHECKING:
+    from trainwright.cluster.node.pods.pod_termination import StoppingPods
     from trainwright.cluster.process import EmbeddedCluster
 
 __all__ = [
@@ -32,9 +33,9 @@ __all__ = [
     "builtin_schema",
     "delete_data",
     "kill_orphaned_pods",
-    "kill_pods",
     "new_cluster",
     "pod_records",
+    "running_pods",
     "stop_cluster",
     "tune_garbage_collector",
 ]
@@ -87,11 +88,11 @@ def stop_cluster(data: DataDir) -> bool:
     return True
 
 
-def kill_pods(data: DataDir) -> int:
-    """Kills the pods of a cluster that has been stopped; returns how many were running."""
-    from trainwright.cluster.node.pods.pod_termination import kill_pods
+def running_pods(data: DataDir) -> "StoppingPods":
+    """The running pods of a cluster that has been stopped, to end them."""
+    from trainwright.cluster.node.pods.pod_termination import StoppingPods
 
-    return kill_pods(data.node)
+    return StoppingPods(data.node)
 
 
 def kill_orphaned_pods(data: DataDir) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import stat
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
-from tests.support.commands.trainwright import Result, trainwright
+from tests.support.commands.trainwright import Result, command_line, trainwright
 from tests.support.objects.shell_jobs import shell_job, write_manifest
 from trainwright import __version__
 from trainwright.cluster.datadir import DataDir
@@ -90,7 +91,7 @@ def test_a_second_up_is_refused_unless_detached_with_the_same_settings(user: Use
         assert "`trainwright down` first" in other.err
 
 
-def test_ctrl_c_leaves_pods_running_and_down_kills_them(user: User, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_pods_running_and_down_stops_them(user: User, tmp_path: Path) -> None:
     program = ["sleep", f"9{os.getpid()}"]  # the number makes it unique
     job = shell_job("long", " ".join(program) + " & wait", policy="OnFailure")
     with running(user) as up:
@@ -99,15 +100,89 @@ def test_ctrl_c_leaves_pods_running_and_down_kills_them(user: User, tmp_path: Pa
         _wait_until(lambda: "1 Running" in user.call("status").out)
         output = up.stop()
         assert up.process.returncode == 0, output
-        assert "Stopped; 1 pod keeps running: `trainwright up` adopts it, `trainwright down` kills it" in output
+        assert "Stopped; 1 pod keeps running: `trainwright up` adopts it, `trainwright down` stops it" in output
     gone = user.call("status")
     assert gone.code == 3
     assert "`trainwright up --detach" in gone.err
     assert _runs(program)
     down = user.call("down")
     assert down.code == 0, down.all
-    assert down.out == f"No cluster was running in {user.data.path}; killed 1 pod\n"
+    assert down.out == f"No cluster was running in {user.data.path}; stopped 1 pod\n"
+    assert "Stopping 1 pod, at most 30s\n" in down.err
     assert not _runs(program)
+
+
+TRAINS = """
+import pathlib, signal, sys, time
+checkpoint = pathlib.Path.home() / "checkpoint"
+step = int(checkpoint.read_text()) if checkpoint.exists() else 0
+def save(*_):
+    time.sleep(0.3)
+    checkpoint.write_text(str(step))
+    print("saved step", step, flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("start at step", step, flush=True)
+while step < 5:
+    step += 1
+    print("step", step, flush=True)
+    while step == 3 and not checkpoint.exists():
+        time.sleep(0.01)
+print("trained", flush=True)
+"""
+
+
+@pytest.mark.parametrize("sandbox", ["overlay", "plain"])
+def test_a_checkpoint_written_on_sigterm_is_there_after_down_and_the_job_continues(
+    user: User, tmp_path: Path, sandbox: str
+) -> None:
+    (tmp_path / "train.py").write_text(TRAINS)
+    job = shell_job("trains", "exec python3 train.py >> log", "exec sleep 600", workers=2, policy="OnFailure")
+    assert user.call("up", "--detach", "--sandbox", sandbox).code == 0
+    assert user.call("run", "--no-follow", write_manifest(tmp_path, job)).code == 0
+    _wait_until(lambda: (tmp_path / "log").exists() and "step 3" in (tmp_path / "log").read_text())
+    _wait_until(lambda: "3 Running" in user.call("status").out)
+    down = user.call("down")
+    assert down.out == "Stopped the cluster; stopped 3 pods\n", down.all
+    assert (tmp_path / "checkpoint").read_text() == "3"
+
+    assert user.call("up", "--detach", "--sandbox", sandbox).code == 0
+    _wait_until(lambda: "1 Succeeded" in user.call("status").out)
+    assert (tmp_path / "log").read_text().splitlines() == [
+        *("start at step 0", "step 1", "step 2", "step 3", "saved step 3"),
+        *("start at step 3", "step 4", "step 5", "trained"),
+    ]
+
+
+STUBBORN = "trap '' TERM; touch ready; while :; do sleep 0.1; done"
+
+
+def test_down_now_kills_pods_that_ignore_sigterm(user: User, tmp_path: Path) -> None:
+    assert user.call("up", "--detach").code == 0
+    user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("stubborn", STUBBORN)))
+    _wait_until((tmp_path / "ready").exists)
+    down = user.call("down", "--now")
+    assert down.out == "Stopped the cluster; killed 1 pod\n", down.all
+    assert user.call("down", "--now", "--keep-pods").code == 1
+
+
+def test_a_second_ctrl_c_kills_the_pods_and_the_first_says_so(user: User, tmp_path: Path) -> None:
+    assert user.call("up", "--detach").code == 0
+    user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("stubborn", STUBBORN)))
+    _wait_until((tmp_path / "ready").exists)
+    words = command_line("down", "--data-dir", str(user.data.path))
+    with subprocess.Popen(
+        words, env=user.environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as down:
+        assert down.stderr is not None
+        assert down.stdout is not None
+        assert "embedded cluster" in down.stderr.readline()
+        assert down.stderr.readline() == "Stopping 1 pod, at most 30s\n"
+        down.send_signal(signal.SIGINT)
+        assert down.stderr.readline().endswith("Ctrl-C again kills them\n")
+        down.send_signal(signal.SIGINT)
+        assert down.stdout.read() == "Stopped the cluster; killed 1 pod\n"
+    assert down.returncode == 0
 
 
 def test_a_cluster_whose_data_directory_is_removed_stops_with_its_pods(user: User, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from trainwright.cli.commands.up import user_kubeconfig
+from trainwright.cli.console import Console
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import data_dir_flag
 from trainwright.cli.targets import data_dir_at
@@ -15,23 +16,31 @@ from trainwright.cluster.embedded import (
     ClusterRecord,
     DataDir,
     delete_data,
-    kill_pods,
+    running_pods,
     stop_cluster,
 )
 from trainwright.kube.client.kubeconfig import ConfigError, load_kubeconfig, remove_from_kubeconfig
+
+_PROGRESS_SECONDS = 0.2
 
 
 @click.command(name="down")
 @data_dir_flag
 @click.option("--keep-pods", is_flag=True, help="Leave the pods running; the next `up` adopts them.")
+@click.option("--now", is_flag=True, help="Kill the pods at once, without SIGTERM and grace period.")
 @click.option("--purge", is_flag=True, help="Also delete the data directory with all objects, volumes and models.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-def command(data_dir: Path | None, keep_pods: bool, purge: bool, yes: bool) -> None:
+def command(data_dir: Path | None, keep_pods: bool, now: bool, purge: bool, yes: bool) -> None:
     """Stop the embedded cluster and its pods.
+
+    Pods get SIGTERM and end by their grace period, so that a program can save a checkpoint. A second Ctrl-C, or --now,
+    kills them.
 
     Objects are kept for the next `up`. Pods that were running are then restarted according to their restart policy, as
     after a reboot of the node.
     """
+    if now and keep_pods:
+        raise CommandError("--now cannot be combined with --keep-pods: it kills the pods")
     if purge and keep_pods:
         raise CommandError("--purge cannot be combined with --keep-pods: it deletes the volumes of the pods")
     data = data_dir_at(data_dir)
@@ -43,18 +52,52 @@ def command(data_dir: Path | None, keep_pods: bool, purge: bool, yes: bool) -> N
         stopped = stop_cluster(data)
     except ClusterError as error:
         raise CommandError(str(error)) from error
-    killed = None if keep_pods else kill_pods(data)
-    click.echo(summary(data, stopped=stopped, killed=killed))
+    done = summary(data, stopped=stopped)
+    if keep_pods:
+        click.echo(f"{done}; its pods keep running, `trainwright up` adopts them")
+    else:
+        ended, killed = _end_pods(data, now=now)
+        click.echo(f"{done}; {ended_pods(ended, killed)}")
     if purge:
         _purge(data, record)
 
 
-def summary(data: DataDir, *, stopped: bool, killed: int | None) -> str:
-    """`killed`: how many pods were killed; None if they were kept."""
-    done = "Stopped the cluster" if stopped else f"No cluster was running in {data.path}"
-    if killed is None:
-        return f"{done}; its pods keep running, `trainwright up` adopts them"
-    return f"{done}; killed {killed} pod{'' if killed == 1 else 's'}" if killed else f"{done}; no pods were running"
+def summary(data: DataDir, *, stopped: bool) -> str:
+    return "Stopped the cluster" if stopped else f"No cluster was running in {data.path}"
+
+
+def ended_pods(ended: int, killed: int) -> str:
+    """`ended`: pods that ended after SIGTERM; `killed`: pods that did not, or that were not asked."""
+    if not ended:
+        return f"killed {_pods(killed)}" if killed else "no pods were running"
+    return f"stopped {_pods(ended)}" + (f", killed {killed}" if killed else "")
+
+
+def _pods(number: int) -> str:
+    return "1 pod" if number == 1 else f"{number} pods"
+
+
+def _end_pods(data: DataDir, *, now: bool) -> tuple[int, int]:
+    """Ends the pods; returns how many ended after SIGTERM, and how many were killed."""
+    pods = running_pods(data)
+    if pods.total and not now:
+        pods.stop()
+        console, interrupted = Console.of(sys.stderr), False
+        if not sys.stderr.isatty():
+            console.print(f"Stopping {_pods(pods.total)}, at most {pods.seconds:.0f}s")
+        while True:
+            try:
+                console.live(f"Stopping {_pods(pods.total)}: {pods.left} left, at most {pods.seconds:.0f}s")
+                if pods.wait(_PROGRESS_SECONDS):
+                    break
+            except KeyboardInterrupt:
+                if interrupted:
+                    break
+                interrupted = True
+                console.print("Waiting for the pods to end by their grace period; Ctrl-C again kills them")
+        console.live("")
+    left = pods.kill()
+    return pods.total - left, left
 
 
 def _confirm(data: DataDir) -> None:

@@ -174,7 +174,7 @@ def stopped_message(pods: int) -> str:
     if not pods:
         return "Stopped; no pods are running"
     pods_keep, them = ("1 pod keeps", "it") if pods == 1 else (f"{pods} pods keep", "them")
-    return f"Stopped; {pods_keep} running: `trainwright up` adopts {them}, `trainwright down` kills {them}"
+    return f"Stopped; {pods_keep} running: `trainwright up` adopts {them}, `trainwright down` stops {them}"
 
 
 # Detached

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import SupervisedPod, container, processes_with, supervised_again
+from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.cluster.node.supervisor.supervisor import EXIT_ALREADY_SUPERVISED
@@ -216,6 +217,37 @@ def test_a_pod_that_is_stopped_before_its_start_never_starts(ground: Any) -> Non
         pod.wait()
     assert terminated(pod)["exitCode"] == 137
     assert pod.output() == []
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_pod_that_is_shut_down_with_the_cluster_starts_again_by_its_policy(ground: Any, code: int) -> None:
+    saves = f"trap 'echo saved; exit {code}' TERM; echo started; while :; do sleep 0.01; done"
+    subject = container(f'test -e /proc/self && [ "$AGAIN" ] && exit 0; {saves}')
+    with ground.run(subject, restartPolicy="OnFailure") as pod:
+        pod.until(lambda pod: pod.output() == ["started"])
+        supervisor = PodDirectory(pod.directory).find_supervisor()
+        assert supervisor is not None
+        assert PodDirectory(pod.directory).shut_down(supervisor) == 10
+        assert pod.process.wait(timeout=10) == 0
+        supervisor.reap()
+    assert pod.output() == ["started", "saved"]
+    assert not pod.state["finished"]
+    ended = terminated(pod)
+    assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
+    assert ended["message"] == f"The cluster was stopped; the program ended with exit code {code}"
+    config = read_json(str(pod.directory / "pod.json"))
+    config["containers"][0]["env"]["AGAIN"] = "1"
+    with supervised_again(ground.user, pod.directory, config) as pod:
+        pod.wait()
+    assert terminated(pod)["exitCode"] == 0
+    assert [run["exitCode"] for run in pod.container()["runs"]] == [137, 0]
+
+
+def test_the_shutdown_of_an_earlier_supervisor_does_not_stop_the_pod(ground: Any) -> None:
+    earlier = {"stop.json": {"grace": 1, "shutdown": {"pid": 1, "startTicks": 1, "bootId": "earlier"}}}
+    with ground.run(container("echo ran"), files=earlier) as pod:
+        pod.wait()
+    assert pod.output() == ["ran"]
 
 
 def test_orphans_are_reaped_and_end_with_the_container(ground: Any, marker: str) -> None:

@@ -139,6 +139,18 @@ class PodDirectory:
         supervisor.signal(signal.SIGTERM)
         supervisor.grace_period = grace_period
 
+    def shut_down(self, supervisor: SupervisorProcess) -> float:
+        """Stops the pod with the cluster: the next agent starts it again according to its restart policy.
+
+        Returns the grace period. A pod that is being deleted keeps its own request.
+        """
+        config, identity = self._read("pod.json") or {}, self._read("supervisor.json")
+        grace = float(config.get("grace", 30))
+        if not self.stop_requested:
+            write_json(str(self.path / "stop.json"), {"grace": grace, "shutdown": identity})
+        supervisor.signal(signal.SIGTERM)
+        return grace
+
     def remove(self) -> None:
         remove_tree(str(self.path))
 

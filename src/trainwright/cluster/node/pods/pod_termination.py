@@ -1,28 +1,74 @@
-"""Kills the pods of a node whose agent has been stopped: at once, as when the machine is switched off.
+"""Ends the pods of a node whose agent has been stopped, by their grace periods or at once.
 
 The Pod objects stay as they are: the next agent treats them as the kubelet does after a reboot.
 """
 
+import select
 import signal
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from trainwright.cluster.node.pods.pod_directory import PodDirectory, pod_directories
+from trainwright.cluster.node.pods.pod_directory import pod_directories
 from trainwright.cluster.node.supervisor.processes import descendants, kill, list_processes
-from trainwright.cluster.process_identity import ProcessIdentity
 
 _EXIT_SECONDS = 5.0
+"""For a supervisor to end after its containers."""
 
 
-def kill_pods(node: Path) -> int:
-    """Kills every running pod; returns how many there were."""
-    killed = [identity for pod in pod_directories(node).values() if (identity := _kill(pod))]
-    deadline = time.monotonic() + _EXIT_SECONDS
-    while any(identity.alive for identity in killed) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return len(killed)
+class StoppingPods:
+    """The pods that were running on a node. `stop` asks them to end, `wait` waits for them, `kill` kills the rest."""
+
+    def __init__(self, node: Path) -> None:
+        found = ((directory, directory.find_supervisor()) for directory in pod_directories(node).values())
+        self._running = [(directory, supervisor) for directory, supervisor in found if supervisor is not None]
+        self._deadline = time.monotonic()
+        self.total = len(self._running)
+
+    @property
+    def left(self) -> int:
+        """How many have not ended yet."""
+        return len(self._running)
+
+    @property
+    def seconds(self) -> float:
+        """How long the grace periods last at most."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def stop(self) -> None:
+        """Sends SIGTERM to all of them at once. After its grace period a pod is killed by its supervisor."""
+        grace_periods = [directory.shut_down(supervisor) for directory, supervisor in self._running]
+        self._deadline = time.monotonic() + max(grace_periods, default=0.0)
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for this time; True when all have ended, or when those that have not must be killed."""
+        last = self._deadline + _EXIT_SECONDS
+        until = min(time.monotonic() + seconds, last)
+        while self._running and (left := until - time.monotonic()) > 0:
+            self._collect(left)
+        return not self._running or time.monotonic() >= last
+
+    def kill(self) -> int:
+        """Kills the pods that are left; returns how many there were."""
+        killed = len(self._running)
+        for _, supervisor in self._running:
+            _kill_tree(supervisor.identity.pid, partial(supervisor.signal, signal.SIGKILL))
+        until = time.monotonic() + _EXIT_SECONDS
+        while self._running and (left := until - time.monotonic()) > 0:
+            self._collect(left)
+        return killed
+
+    def _collect(self, seconds: float) -> None:
+        """Waits until at least one has ended."""
+        poll = select.poll()
+        for _, supervisor in self._running:
+            poll.register(supervisor.descriptor, select.POLLIN)
+        ended = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
+        for _, supervisor in self._running:
+            if supervisor.descriptor in ended:
+                supervisor.reap()
+        self._running = [one for one in self._running if one[1].descriptor not in ended]
 
 
 def kill_orphaned_pods(node: Path) -> int:
@@ -41,15 +87,6 @@ def _is_supervisor(pid: int, node: Path) -> bool:
         return False
     pods = f"{node}/pods/".encode()
     return any(word.endswith(b"/supervise.py") for word in words) and any(word.startswith(pods) for word in words)
-
-
-def _kill(pod: PodDirectory) -> ProcessIdentity | None:
-    supervisor = pod.find_supervisor()
-    if supervisor is None:
-        return None
-    _kill_tree(supervisor.identity.pid, partial(supervisor.signal, signal.SIGKILL))
-    supervisor.reap()
-    return supervisor.identity
 
 
 def _kill_tree(supervisor: int, kill_supervisor: Callable[[], None]) -> None:

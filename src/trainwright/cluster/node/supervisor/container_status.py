@@ -156,6 +156,21 @@ def without_supervisor(state: PodState, policy: str, now: str) -> PodState:
     return {**state, "initContainers": inits, "containers": mains, "finished": not restart}
 
 
+def ended_by_shutdown(status: ContainerStatus, code: int, *, started_at: str, finished_at: str) -> ContainerStatus:
+    """The status of a container that was stopped with the cluster.
+
+    It is reported as after a reboot: a program that saved a checkpoint and exited with 0 has not finished its work.
+    """
+    state = terminated(
+        exit_code=137,
+        reason=CONTAINER_STATUS_UNKNOWN,
+        started_at=started_at,
+        finished_at=finished_at,
+        message=f"The cluster was stopped; the program ended with exit code {code}",
+    )
+    return with_finished_run(status, state)
+
+
 def reset_for_restart(status: ContainerStatus, *, init: bool, policy: str) -> ContainerStatus:
     """The initial status under a new supervisor of the same pod: a container that has not finished starts again."""
     code = exit_code(status)

@@ -1,7 +1,8 @@
 """The init process of one pod: starts containers in their sandbox, forwards signals, reaps, restarts, writes status.
 
 It runs in a session of its own, so pods outlive the agent. Both share the pod's directory: `pod.json` (the runtime
-config, written by the agent), `stop.json` (stop the pod, and its grace period), `state.json` (status of the
+config, written by the agent), `stop.json` (stop the pod, its grace period, and whether the cluster is shut down, after
+which the pod starts again according to its restart policy), `state.json` (status of the
 containers), `supervisor.json` (identity of this process) and `logs/`. Standard library only, and little of it:
 every pod has such a process, and its start-up is part of the pod's.
 """
@@ -118,6 +119,7 @@ class Supervisor:
         self._directory = directory
         self._pod = pod
         self._is_pid_1 = is_pid_1
+        self._stop_file = os.path.join(directory, "stop.json")
         self._policy = str(pod["restartPolicy"])
         last = read_json(os.path.join(directory, "state.json"), default=None)
         self._inits = self._containers("initContainers", last, init=True)
@@ -127,6 +129,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._finished = False
         self._stopping = False
+        self._shutdown = False
         self._changed = False
         self._retry_at: float | None = None
         """When to repeat a failed write or notification, in monotonic seconds."""
@@ -163,6 +166,8 @@ class Supervisor:
             if self._changed or self._retry_at is not None:
                 self._publish_status()
             if self._finished and not self._changed:
+                if self._shutdown and os.path.exists(self._stop_file):
+                    os.unlink(self._stop_file)
                 return
             for descriptor, _ in self._poll.poll(self._timeout()):
                 if descriptor == wakeup:
@@ -243,7 +248,7 @@ class Supervisor:
 
     def _finish(self) -> None:
         processes.kill_descendants(is_pid_1=self._is_pid_1)
-        for container in self._mains:
+        for container in () if self._shutdown else self._mains:
             if self._reason:
                 container.status = {
                     **container.status,
@@ -354,10 +359,13 @@ class Supervisor:
 
     def _check_stop_request(self, *, signalled: bool = False) -> None:
         """The agent writes the grace period to stop.json, then sends SIGTERM. Its default is the pod's own."""
-        stop = read_json(os.path.join(self._directory, "stop.json"), default={"grace": self._pod["grace"]})
-        if not signalled and not os.path.exists(os.path.join(self._directory, "stop.json")):
+        stop = read_json(self._stop_file, default={})
+        if "shutdown" in stop and stop["shutdown"] != read_json(os.path.join(self._directory, "supervisor.json")):
+            stop = {}  # meant an earlier supervisor of this pod, which was killed
+        if not signalled and not stop:
             return
-        kill_at = time.monotonic() + float(stop["grace"])
+        self._shutdown = self._shutdown or "shutdown" in stop
+        kill_at = time.monotonic() + float(stop.get("grace", self._pod["grace"]))
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
         if self._stopping:
             return
@@ -421,7 +429,12 @@ class Supervisor:
             started_at=container.started_at,
             finished_at=finished_at,
         )
-        container.status = container_status.with_finished_run(container.status, state)
+        if self._shutdown:
+            container.status = container_status.ended_by_shutdown(
+                container.status, code, started_at=container.started_at, finished_at=finished_at
+            )
+        else:
+            container.status = container_status.with_finished_run(container.status, state)
         self._changed = True
         if not self._stopping and container_status.should_restart(self._policy, code, init=container.init):
             self._schedule_restart(container, state)
@@ -479,7 +492,7 @@ class Supervisor:
     def _write_state(self) -> None:
         state = {
             "sandbox": self._pod["sandbox"],
-            "finished": self._finished,
+            "finished": self._finished and not self._shutdown,
             "reason": self._reason,
             "message": self._message,
             "initContainers": [container.status for container in self._inits],

@@ -1,0 +1,55 @@
+"""Pods that are stopped with their cluster end by their grace periods, together, and those that do not are killed."""
+
+import time
+from typing import Any
+
+from tests.support.cluster.supervised_pods import SupervisedPod, container
+from trainwright.cluster.node.pods.pod_termination import StoppingPods
+
+
+def started(pod: SupervisedPod) -> bool:
+    return pod.output() == ["started"]
+
+
+def test_a_pod_that_ends_after_sigterm_is_not_killed(ground: Any) -> None:
+    script = "trap 'echo saved; exit 0' TERM; echo started; while :; do sleep 0.01; done"
+    with ground.run(container(script), grace=20) as pod:
+        pod.until(started)
+        stopping = StoppingPods(ground.node)
+        stopping.stop()
+        assert (stopping.total, stopping.left) == (1, 1)
+        assert 18 < stopping.seconds <= 20
+        assert stopping.wait(10)
+        assert stopping.kill() == 0
+    assert pod.output() == ["started", "saved"]
+
+
+def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(ground: Any) -> None:
+    with ground.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done"), grace=0.3) as pod:
+        pod.until(started)
+        stopping, before = StoppingPods(ground.node), time.monotonic()
+        stopping.stop()
+        assert not stopping.wait(0.05)
+        assert stopping.left == 1
+        assert stopping.wait(10)
+        assert 0.3 <= time.monotonic() - before < 5
+        assert stopping.kill() == 0
+
+
+def test_pods_can_be_killed_at_once(ground: Any) -> None:
+    with ground.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done")) as pod:
+        pod.until(started)
+        stopping = StoppingPods(ground.node)
+        stopping.stop()
+        assert stopping.kill() == 1
+        assert stopping.left == 0
+        assert StoppingPods(ground.node).total == 0
+
+
+def test_without_running_pods_there_is_nothing_to_wait_for(ground: Any) -> None:
+    with ground.run(container("true")) as pod:
+        pod.wait()
+    stopping = StoppingPods(ground.node)
+    stopping.stop()
+    assert stopping.total == 0
+    assert stopping.wait(10)
