@@ -52,10 +52,13 @@ def test_a_job_is_followed_until_it_succeeds(call: Call, embedded: UpCommand, tm
     assert "[worker-0] rank 1" in lines
     assert "[worker-1] rank 2" in lines
     assert "master-0 Succeeded" in answer.out
-    assert lines[-2].startswith("good succeeded in ")
-    assert lines[-2].endswith(": accuracy=0.9665 loss=0.1000")
-    volume = lines[-1].removeprefix("Volume models (mounted at /models): ")
+    verdict, volume, model, *rest = lines[-6:]
+    assert verdict.startswith("good succeeded in ")
+    assert verdict.endswith(": accuracy=0.9665 loss=0.1000")
+    volume = volume.removeprefix("Volume models (mounted at /models): ")
     assert Path(volume, "model").read_text() == "good-master-0\n"
+    assert model.split() == ["model", "14", "B"]
+    assert rest == [f"Files written in {tmp_path}:", "  heard-1  0 B", "  heard-2  0 B"]
 
     again = call("run", manifest)
     assert again.code == 0, again.all

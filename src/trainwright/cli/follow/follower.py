@@ -29,6 +29,7 @@ from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, Resource
 
 _REFRESH_SECONDS = 0.15
+_SYNC_SECONDS = 5.0
 _FAILED_POD_SECONDS = 2.0
 _OTHER_PODS_SECONDS = 1.0
 _SILENT_END_SECONDS = 60.0
@@ -94,6 +95,7 @@ class _Follower:
         self._printer = printer
         self._shown_phases: dict[str, str] = {}
         self._tasks: list[asyncio.Task[object]] = []
+        self._syncs: list[asyncio.Task[None]] = []
         self._frames = itertools.count()
 
     async def run(self) -> Ending:
@@ -108,7 +110,7 @@ class _Follower:
             return Ending.FINISHED
         finally:
             self._step()
-            await _cancel(self._tasks)
+            await _cancel([*self._tasks, *self._syncs])
             await self._source.close()
 
     async def _pause(self) -> bool:
@@ -222,6 +224,7 @@ class _Follower:
             on_change=on_change,
         )
         self._tasks.append(asyncio.create_task(reflector.run()))
+        self._syncs.append(asyncio.create_task(reflector.wait_for_sync()))
 
     def _on_event(self, old: Object | None, new: Object | None) -> None:
         if new is None or new.get("type") != "Warning" or old is not None:
@@ -254,6 +257,9 @@ class _Follower:
     def _awaits(self, seconds: float) -> bool:
         states = [state for state in self._states if state.outcome not in {"Stuck", "Deleted"}]
         if not all(self._source.is_complete(state) for state in self._states):
+            return True
+        # A short job may have finished before the events about it were listed.
+        if seconds < _SYNC_SECONDS and not all(sync.done() for sync in self._syncs):
             return True
         # A job's failure may arrive before that of its pod, because they come from different watches.
         if seconds < _FAILED_POD_SECONDS and any(one.outcome == "Failed" and not one.has_failed_run for one in states):
@@ -291,7 +297,7 @@ def _identity(obj: Object) -> Object:
     return obj
 
 
-async def _cancel(tasks: Sequence["asyncio.Task[object]"]) -> None:
+async def _cancel(tasks: Sequence["asyncio.Task[object] | asyncio.Task[None]"]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The state of one job that is being followed: its pods, their output, progress, warnings and failures. No I/O."""
+"""The state of one job that is being followed: its pods, their output, progress, warnings and failures."""
 
 import re
 from collections import Counter, deque
@@ -14,7 +14,7 @@ from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated
 from trainwright.cli.follow.loss_curve import LossCurve
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.manifests.apply import finished_condition
-from trainwright.cluster.embedded import ContainerRun, PodRecord
+from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile
 from trainwright.insight.diagnosis import Diagnosis, Line, diagnose
 from trainwright.insight.diagnosis import Run as DiagnosedRun
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
@@ -337,6 +337,10 @@ class JobState:
         of_pod = tracked.pod.metadata.annotations.get(PYTHON) if tracked else None
         of_job = (self.object["metadata"].get("annotations") or {}).get(PYTHON)
         return str(of_pod or of_job or self._python)
+
+    def private_files(self) -> list[tuple[str, PrivateFile]]:
+        """The files that only the job's pods can see, each with the name of its pod. Reads the disk."""
+        return [(record.name, file) for record in self._records.values() for file in record.private_files]
 
     # Output
 

@@ -4,6 +4,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import click
 
@@ -11,12 +12,15 @@ from trainwright.api.job import read_job
 from trainwright.cli.console import Console
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.messages import EXIT_CODES, result_lines, still_running_lines, volume_lines
+from trainwright.cli.follow.private_files import private_file_lines
 from trainwright.cli.follow.suggestions import Suggestions
+from trainwright.cli.follow.written_files import written_file_lines, written_files
 from trainwright.cli.history import record_run
 from trainwright.cli.targets import Target
 from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.node_annotations import DIRECTORY
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 
@@ -40,6 +44,7 @@ def follow_and_report(
 
     `tail` and `ranks` limit the printed lines: to the last ones that exist at first, and to those of some ranks.
     """
+    console.live("⠋ starting")
     # Imported here, while the pods are starting, because it takes longer than everything before.
     from trainwright.cli.follow.follower import Ending
     from trainwright.cli.follow.session import follow_jobs
@@ -65,7 +70,7 @@ def _report(state: JobState, client: SyncClient, target: Target, console: Consol
     colour = "green" if state.outcome == "Succeeded" else "red"
     first, *rest = result_lines(state, now=datetime.now(UTC), suggest=suggest)
     console.print(first, colour=colour)
-    for line in (*rest, *volume_lines(_volumes(state, client))):
+    for line in (*rest, *_file_lines(state, client, target, suggest, remove=remove)):
         console.print(line)
     if state.outcome in {"Succeeded", "Failed", "Deleted"}:
         cause = first.partition(": ")[2] if state.outcome == "Failed" else ""
@@ -97,6 +102,54 @@ def _remove(states: Sequence[JobState], client: SyncClient, console: Console) ->
         with contextlib.suppress(NotFound):
             client.delete(state.kind.resource, state.name, namespace=state.namespace, uid=state.uid)
             console.print(f"{state.kind.singular}.kubeflow.org/{state.name} deleted")
+
+
+def _file_lines(
+    state: JobState, client: SyncClient, target: Target, suggest: Suggestions, *, remove: bool
+) -> Iterator[str]:
+    """The volumes and the working directory of the job with the files that it wrote there, and private files."""
+    since, data = state.started_at or 0.0, target.data.path if target.data else None
+    shown = set()
+    for name, mount, location in dict.fromkeys(_volumes(state, client)):
+        yield from volume_lines([(name, mount, location)])
+        if target.embedded and location not in shown:
+            shown.add(location)
+            yield from written_file_lines(written_files(Path(location), since), Path(location))
+    if not target.embedded:
+        return
+    for directory in _working_directories(state):
+        files = [
+            file
+            for file in written_files(directory, since, skip=data)
+            if not any(_is_below(file.path, one) for one in shown)
+        ]
+        shown.add(str(directory))
+        if files:
+            yield f"Files written in {directory}:"
+            yield from written_file_lines(files, directory)
+    private = state.private_files()
+    if remove and private:
+        yield "These files were only in the pods, and are deleted with the job because of --rm:"
+    yield from private_file_lines(private, cp=suggest.cp(state))
+
+
+def _working_directories(state: JobState) -> list[Path]:
+    """Where programs write files with relative paths: workingDir, or the directory of the manifest."""
+    job = state.object["metadata"].get("annotations") or {}
+    replicas = read_job(state.object).replicas.values()
+    found = [
+        str(job.get(DIRECTORY) or ""),
+        *(
+            str(container.get("workingDir") or "")
+            for replica in replicas
+            for container in value_at(replica.template, "spec", "containers", default=())
+        ),
+    ]
+    return [Path(path) for path in dict.fromkeys(found) if path.startswith("/") and Path(path).is_dir()]
+
+
+def _is_below(path: Path, directory: str) -> bool:
+    return str(path).startswith(f"{directory}/")
 
 
 def _volumes(state: JobState, client: SyncClient) -> Iterator[tuple[str, str, str]]:

@@ -20,5 +20,11 @@ class Suggestions:
 
     def command(self, verb: str, state: JobState) -> str:
         """`trainwright stop digits -n team`"""
-        namespace = f" -n {state.namespace}" if state.namespace != self.namespace else ""
-        return f"trainwright {verb} {state.name}{namespace}{self.flags}"
+        return f"trainwright {verb} {state.name}{self._all_flags(state)}"
+
+    def cp(self, state: JobState) -> str:
+        """The command that fetches files of the job's pods, without its arguments."""
+        return f"trainwright cp{self._all_flags(state)}"
+
+    def _all_flags(self, state: JobState) -> str:
+        return (f" -n {state.namespace}" if state.namespace != self.namespace else "") + self.flags
