@@ -32,6 +32,7 @@ __all__ = [
     "RunLog",
     "builtin_schema",
     "delete_data",
+    "disk_warning",
     "kill_orphaned_pods",
     "new_cluster",
     "pod_records",
@@ -113,6 +114,15 @@ def delete_data(data: DataDir) -> None:
 def pod_records(data: DataDir, owner_uid: str) -> list[PodRecord]:
     """What the pods of a job left on the node, until the job is deleted; also while the cluster is not running."""
     return records.pod_records(data.node, owner_uid)
+
+
+def disk_warning(data: DataDir) -> str:
+    """What to do about an almost full disk; empty if there is space. Also while the cluster is not running."""
+    from trainwright.cluster.node.disk import how_to_free, read_disk
+
+    if not data.node.is_dir() or not (disk := read_disk(data.node)).is_almost_full:
+        return ""
+    return f"the disk is almost full ({disk.summary}): {how_to_free(data.node)}"
 
 
 def builtin_schema(kind: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trainwright.cluster.node.disk import read_disk
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import (
     LEASE_NAMESPACE,
@@ -27,6 +28,7 @@ from trainwright.cluster.node.node_status import (
 )
 from trainwright.cluster.node.pods.pod_workers import NodeConfig, PodWorkers
 from trainwright.cluster.node.retention import Retention
+from trainwright.cluster.node.supervisor.files import DISK_FULL_NOTE
 from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, detect_sandbox
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
@@ -46,6 +48,7 @@ _POD_WORKERS = 16
 _LEASE_PERIOD = 10.0
 _STATUS_PERIOD = 300.0
 _PORTS_PERIOD = 2.0
+_DISK_PERIOD = 2.0
 
 
 class NodeAgent:
@@ -142,6 +145,7 @@ class NodeAgent:
                 tasks.create_task(self._lease_loop())
                 tasks.create_task(self._status_loop())
                 tasks.create_task(self._ports_loop())
+                tasks.create_task(self._disk_loop(pod_workers))
         finally:
             loop.remove_reader(listener)
             listener.close()
@@ -171,7 +175,11 @@ class NodeAgent:
         def on_notification() -> None:
             with contextlib.suppress(BlockingIOError):
                 while True:
-                    pod_workers.on_state_change(listener.recv(256).decode())
+                    uid, _, note = listener.recv(256).decode().partition(" ")
+                    if note == DISK_FULL_NOTE:
+                        pod_workers.on_disk_full(uid)
+                    else:
+                        pod_workers.on_state_change(uid)
 
         asyncio.get_running_loop().add_reader(listener, on_notification)
         return listener
@@ -190,7 +198,11 @@ class NodeAgent:
     async def _report_status(self) -> None:
         node = await self._client.get(NODES, self._name)
         status = node_status(
-            self._config.machine, node.get("status") or {}, sandbox=self._config.sandbox, now=datetime.now(UTC)
+            self._config.machine,
+            node.get("status") or {},
+            sandbox=self._config.sandbox,
+            disk=read_disk(self._config.directory),
+            now=datetime.now(UTC),
         )
         await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
 
@@ -222,6 +234,15 @@ class NodeAgent:
             annotations = {LISTENING_PORTS: format_ports(ports)}
             await self._client.patch(NODES, self._name, {"metadata": {"annotations": annotations}})
             self._ports = ports
+
+    async def _disk_loop(self, pod_workers: PodWorkers) -> None:
+        almost_full = False  # as registered, or reported at once
+        while True:
+            if read_disk(self._config.directory).is_almost_full != almost_full:
+                almost_full = not almost_full
+                pod_workers.set_disk_pressure(almost_full)
+                await self._try("status of the node", self._report_status)
+            await asyncio.sleep(_DISK_PERIOD)
 
     async def _try(self, what: str, update: Callable[[], Awaitable[None]]) -> None:
         """Logs an error of the API server; the next period tries again."""

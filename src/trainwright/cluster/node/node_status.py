@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from trainwright import __version__
+from trainwright.cluster.node.disk import Disk, how_to_free
 from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening_ports
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 from trainwright.objects import Object
@@ -22,7 +23,6 @@ LEASE_SECONDS = 40
 _MAX_PODS = 1000
 _HEALTHY = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory", "the node does not monitor its memory"),
-    "DiskPressure": ("False", "KubeletHasNoDiskPressure", "the node does not monitor its disk"),
     "PIDPressure": ("False", "KubeletHasSufficientPID", "the node does not monitor its process ids"),
     "Ready": ("True", "KubeletReady", "pods run as processes of this machine"),
 }
@@ -72,7 +72,7 @@ def node_metadata(name: str, machine: Machine, *, sandbox: Sandbox, ports: Itera
     return {"name": name, "labels": labels, "annotations": annotations}
 
 
-def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, now: datetime) -> Object:
+def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, disk: Disk, now: datetime) -> Object:
     capacity = {
         "cpu": str(machine.cpus),
         "memory": f"{machine.memory // 1024}Ki",
@@ -81,7 +81,8 @@ def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, now: date
     }
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = []
-    for kind, (status, reason, message) in _HEALTHY.items():
+    health = {**_HEALTHY, "DiskPressure": _disk_pressure(disk)}
+    for kind, (status, reason, message) in health.items():
         same = old.get(kind, {}).get("status") == status
         since = old[kind].get("lastTransitionTime") if same else None
         sandbox_note = f" (sandbox {sandbox.level}: {sandbox.reason})" if kind == "Ready" and sandbox.reason else ""
@@ -116,6 +117,12 @@ def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, now: date
             "architecture": machine.architecture,
         },
     }
+
+
+def _disk_pressure(disk: Disk) -> tuple[str, str, str]:
+    if disk.is_almost_full:
+        return "True", "KubeletHasDiskPressure", f"{disk.summary}; {how_to_free(disk.directory)}"
+    return "False", "KubeletHasNoDiskPressure", disk.summary
 
 
 def lease(name: str, *, now: datetime) -> Object:

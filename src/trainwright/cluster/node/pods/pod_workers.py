@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
@@ -31,6 +32,7 @@ from trainwright.cluster.node.pods.runtime_config import (
 )
 from trainwright.cluster.node.referenced_objects import ReferencedObjects, referenced_names
 from trainwright.cluster.node.supervisor import container_status
+from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.processes import kill_orphans
 from trainwright.cluster.node.supervisor.sandbox import PLAIN
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
@@ -95,6 +97,7 @@ class PodWorkers:
         self._clock = clock
         self.queue = WorkQueue[str](longest_delay=10.0)
         self._supervisors: dict[str, SupervisorProcess] = {}
+        self._disk_pressure = False
         self._first_seen: dict[str, float] = {}
         self._waiting_for_names: set[str] = set()
         self._reported = Deduplicator[str, PodWarning]()
@@ -142,6 +145,23 @@ class PodWorkers:
         if self.store.by_index("uid", uid):
             self.queue.add(uid)
 
+    def on_disk_full(self, uid: str) -> None:
+        """The supervisor of the pod cannot write."""
+        text = "the disk is full: output of the pod is not logged until there is space, and its files may be incomplete"
+        for pod in self.store.by_index("uid", uid):
+            self._record_once(pod, [PodWarning("DiskFull", f"{text}; {how_to_free(self._node.directory)}")])
+
+    def set_disk_pressure(self, pressure: bool) -> None:
+        """While the disk is almost full, every pod that is not finished gets a warning."""
+        self._disk_pressure = pressure
+        for pod in self.store.all():
+            self._warn_about_disk(pod)
+
+    def _warn_about_disk(self, pod: Object) -> None:
+        if self._disk_pressure and not _is_finished(pod):
+            text = f"the disk is almost full; {how_to_free(self._node.directory)}"
+            self._record_once(pod, [PodWarning("DiskPressure", text)])
+
     def on_error(self, uid: str, error: Exception) -> None:
         for pod in self.store.by_index("uid", uid):
             self._record_once(pod, [PodWarning("NodeError", f"{type(error).__name__}: {error}")])
@@ -168,6 +188,8 @@ class PodWorkers:
                     waiting = await self._start_pod(pod, directory)
                 except OSError as error:  # for example a full disk, or no process can be started
                     text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+                    if error.errno in DISK_FULL:
+                        text = f"{text}; {how_to_free(self._node.directory)}"
                     waiting = (WaitingReason(reason="FailedCreatePodSandBox", message=text),)
                     self._record_waiting(pod, waiting)
                 if not waiting:
@@ -273,6 +295,7 @@ class PodWorkers:
             return waiting
         self._start_supervisor(pod["metadata"]["uid"], directory)
         self._record_once(pod, config.warnings)
+        self._warn_about_disk(pod)
         return ()
 
     def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:

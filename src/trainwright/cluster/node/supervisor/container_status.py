@@ -65,6 +65,12 @@ def new_status(name: str, *, initialized: bool) -> ContainerStatus:
     return {"name": name, "restarts": 0, "state": state, "last": {}, "runs": []}
 
 
+def next_run(status: ContainerStatus) -> ContainerStatus:
+    """The status at the start of the next run."""
+    last = status["last"] if exit_code(status) is None else status["state"]
+    return {**status, "last": last, "restarts": status["restarts"] + bool(last)}
+
+
 def with_finished_run(status: ContainerStatus, state: ContainerState) -> ContainerStatus:
     """The status after the current run has ended in this terminated state."""
     run = {"number": status["restarts"], **state["terminated"]}

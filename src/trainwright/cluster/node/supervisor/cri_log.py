@@ -151,6 +151,11 @@ class LogPipe:
         self.flush_at: float | None = None
         """When to call `flush`, in monotonic seconds; None if all output has been written."""
 
+    @property
+    def drops_output(self) -> bool:
+        """True while the disk is full."""
+        return self._missing > 0
+
     def copy(self, stamp: str, now: float) -> bool:
         """Copies the available output; False at the end of the stream. `now` is in monotonic seconds."""
         try:

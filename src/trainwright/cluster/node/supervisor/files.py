@@ -19,6 +19,9 @@ _REQUIRED: Any = object()
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a full disk: a reason to try again, not to end a pod."""
 
+DISK_FULL_NOTE = "disk-full"
+"""After a uid in a notification: the supervisor cannot write."""
+
 
 def read_json(path: str, default: Any = _REQUIRED) -> Any:
     try:
@@ -50,8 +53,9 @@ def own_identity() -> dict[str, Any]:
     return {"pid": os.getpid(), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
 
 
-def notify_agent(node_directory: str, uid: str) -> bool:
-    """Asks the agent to sync the pod; False if its queue of datagrams is full and the caller has to try again.
+def notify_agent(node_directory: str, message: str) -> bool:
+    """Sends the uid of a pod and perhaps a note to the agent, which syncs the pod; False if its queue of datagrams is
+    full and the caller has to try again.
 
     An agent that is not running syncs every pod when it starts.
     """
@@ -61,7 +65,7 @@ def notify_agent(node_directory: str, uid: str) -> bool:
     node = os.open(node_directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
-            agent.sendto(uid.encode(), f"/proc/self/fd/{node}/agent.sock")
+            agent.sendto(message.encode(), f"/proc/self/fd/{node}/agent.sock")
     except BlockingIOError:  # by default the kernel queues ten
         return False
     except OSError:

@@ -1,4 +1,5 @@
-"""The processes below a supervisor: listing them, killing them, finding out whether the kernel killed them.
+"""The processes below a supervisor: executing programs, listing and killing processes, finding out whether the kernel
+killed them.
 
 Standard library only.
 """
@@ -105,3 +106,21 @@ def was_oom_killed(pid: int) -> bool:
         return False  # no more records
     finally:
         os.close(log)
+
+
+def execute(argv: list[str], env: dict[str, str]) -> None:
+    """Replaces this process by a program. The error says which program and why."""
+    try:
+        os.execvpe(argv[0], argv, env)  # noqa: S606 - deliberately without a shell
+    except FileNotFoundError as error:
+        found = "no such file or directory, or its interpreter is missing"
+        missing = found if "/" in argv[0] else "executable file not found in $PATH"
+        raise OSError(error.errno, f'exec: "{argv[0]}": {missing}') from error
+    except OSError as error:
+        raise OSError(error.errno, f'exec: "{argv[0]}": {reason(error)}') from error
+
+
+def reason(error: OSError) -> str:
+    """In the middle of a sentence."""
+    text = error.strerror or str(error)
+    return text[:1].lower() + text[1:]

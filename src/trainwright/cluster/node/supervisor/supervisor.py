@@ -18,9 +18,11 @@ import sys
 import time
 
 from trainwright.cluster.node.supervisor import container_status, ports, processes, sandbox
+from trainwright.cluster.node.supervisor.container import Container
 from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, LogPipe, remove_old_logs
 from trainwright.cluster.node.supervisor.files import (
     DISK_FULL,
+    DISK_FULL_NOTE,
     notify_agent,
     own_identity,
     read_json,
@@ -38,6 +40,9 @@ EXIT_ALREADY_SUPERVISED = 75
 _EXIT_START_FAILED = 128
 _SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 _RETRY_SECONDS = 0.1
+_DISK_FULL_SECONDS = 1.0
+"""Between two attempts to start a container on a full disk."""
+_DISK_FULL_REPORT_SECONDS = 10.0
 _KEPT_SCRATCHES = 3
 """Of how many runs of a container the private files are kept."""
 
@@ -85,35 +90,6 @@ def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
             return
 
 
-class Container:
-    """One container: its config, its status, and its process while it runs."""
-
-    def __init__(self, spec: dict[str, Any], status: container_status.ContainerStatus, *, init: bool) -> None:
-        self.spec = spec
-        self.status = status
-        self.init = init
-        self.process: int | None = None
-        self.host_process = 0
-        self.start_pipe: int | None = None
-        self.start_report = b""
-        self.pipes: list[LogPipe] = []
-        self.log: LogFile | None = None
-        self.scratch: str | None = None
-        self.started = 0.0
-        self.started_at = ""
-        self.backoff: float | None = None
-        self.start_at: float | None = 0.0
-        """In monotonic seconds; None if no start is due."""
-
-    @property
-    def name(self) -> str:
-        return str(self.spec["name"])
-
-    @property
-    def exit_code(self) -> int | None:
-        return container_status.exit_code(self.status)
-
-
 class Supervisor:
     def __init__(self, directory: str, pod: dict[str, Any], *, is_pid_1: bool) -> None:
         self._directory = directory
@@ -133,6 +109,7 @@ class Supervisor:
         self._changed = False
         self._retry_at: float | None = None
         """When to repeat a failed write or notification, in monotonic seconds."""
+        self._disk_full_reported_at: float | None = None
         self._proc: str | None = "/proc"
         self._poll = select.poll()
 
@@ -216,11 +193,11 @@ class Supervisor:
         Restarts are checked too: a program may have failed because its port was taken after the first check.
         """
         return not any(container.process for container in self._mains) and any(
-            _is_due(container, now) for container in self._mains
+            container.is_due(now) for container in self._mains
         )
 
     def _start_if_due(self, container: Container, now: float) -> None:
-        if _is_due(container, now):
+        if container.is_due(now):
             container.start_at = None
             self._start(container)
 
@@ -261,21 +238,17 @@ class Supervisor:
     # Starting a container
 
     def _start(self, container: Container) -> None:
-        if container.exit_code is not None:
-            container.status = {**container.status, "last": container.status["state"]}
-        if container.status["last"]:
-            container.status = {**container.status, "restarts": container.status["restarts"] + 1}
-        restart = int(container.status["restarts"])
-        logs = os.path.join(self._directory, "logs", container.name)
-        os.makedirs(logs, exist_ok=True)
-        remove_old_logs(logs, restart)
-        limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # pods of an earlier version have none
-        container.log = LogFile(os.path.join(logs, f"{restart}.log"), limit=limit)
-        container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{restart}")
-        if self._pod["sandbox"] == sandbox.OVERLAY:
-            sandbox.make_scratch(container.scratch)
-            # A container that restarts without end must not fill the disk.
-            remove_tree(os.path.join(self._directory, "scratch", f"{container.name}-{restart - _KEPT_SCRATCHES}"))
+        status = container_status.next_run(container.status)
+        try:
+            self._create_files(container, int(status["restarts"]))
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            container.start_at = time.monotonic() + _DISK_FULL_SECONDS
+            self._report_full_disk()
+            return
+        container.status = status
+        assert container.log is not None  # noqa: S101 - created just now
         (out, out_end), (err, err_end), (start_pipe, start_end) = os.pipe(), os.pipe(), os.pipe()
         container.started, container.started_at = time.monotonic(), _now()
         container.start_report = b""
@@ -292,6 +265,22 @@ class Supervisor:
         for descriptor in (out, err, start_pipe):
             self._poll.register(descriptor, select.POLLIN)
 
+    def _create_files(self, container: Container, run: int) -> None:
+        """The log, and the directory for files outside of volumes. Can be repeated after an error."""
+        logs = os.path.join(self._directory, "logs", container.name)
+        os.makedirs(logs, exist_ok=True)
+        remove_old_logs(logs, run)
+        container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{run}")
+        if self._pod["sandbox"] == sandbox.OVERLAY:
+            if os.path.exists(container.scratch):  # of a start that was interrupted
+                sandbox.unmount_memory(container.scratch)
+                remove_tree(container.scratch)
+            sandbox.make_scratch(container.scratch)
+            # A container that restarts without end must not fill the disk.
+            remove_tree(os.path.join(self._directory, "scratch", f"{container.name}-{run - _KEPT_SCRATCHES}"))
+        limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # pods of an earlier version have none
+        container.log = LogFile(os.path.join(logs, f"{run}.log"), limit=limit)
+
     def _exec_container(self, container: Container, out: int, err: int, start_pipe: int) -> None:
         """In the child: executes the container's program. Reports its pid on the host and, if it fails, the error."""
         try:
@@ -307,7 +296,7 @@ class Supervisor:
                 os.dup2(source, target)
             os.umask(0o022)
             self._enter_sandbox(container)
-            _execute(container.spec["argv"], container.spec["env"])
+            processes.execute(container.spec["argv"], container.spec["env"])
         except OSError as error:
             os.write(start_pipe, (error.strerror or str(error)).encode())
         except ValueError as error:  # a zero byte in an argument or variable
@@ -329,7 +318,7 @@ class Supervisor:
         try:
             os.chdir(cwd)
         except OSError as error:
-            raise OSError(error.errno, f"working directory {cwd}: {_lower(error)}") from error
+            raise OSError(error.errno, f"working directory {cwd}: {processes.reason(error)}") from error
 
     # Signals, output and exits
 
@@ -384,6 +373,8 @@ class Supervisor:
                 if pipe.reader == descriptor:
                     if not pipe.copy(_now(), time.monotonic()):
                         self._poll.unregister(descriptor)
+                    if pipe.drops_output:
+                        self._report_full_disk()
                     return
 
     def _on_start_report(self, container: Container) -> None:
@@ -484,10 +475,20 @@ class Supervisor:
                 if error.errno not in DISK_FULL:
                     raise
                 self._retry_at = now + _RETRY_SECONDS
+                self._report_full_disk()
                 return
         self._changed = False
-        notified = notify_agent(os.path.dirname(os.path.dirname(self._directory)), str(self._pod["uid"]))
-        self._retry_at = None if notified else now + _RETRY_SECONDS
+        self._retry_at = None if self._notify_agent() else now + _RETRY_SECONDS
+
+    def _report_full_disk(self) -> None:
+        """Tells the agent, which records an event; nothing can be written here."""
+        now = time.monotonic()
+        last = self._disk_full_reported_at
+        if (last is None or now >= last + _DISK_FULL_REPORT_SECONDS) and self._notify_agent(f" {DISK_FULL_NOTE}"):
+            self._disk_full_reported_at = now
+
+    def _notify_agent(self, note: str = "") -> bool:
+        return notify_agent(os.path.dirname(os.path.dirname(self._directory)), f"{self._pod['uid']}{note}")
 
     def _write_state(self) -> None:
         state = {
@@ -501,25 +502,5 @@ class Supervisor:
         write_json(os.path.join(self._directory, "state.json"), state)
 
 
-def _execute(argv: list[str], env: dict[str, str]) -> None:
-    try:
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - deliberately without a shell
-    except FileNotFoundError as error:
-        found = "no such file or directory, or its interpreter is missing"
-        missing = found if "/" in argv[0] else "executable file not found in $PATH"
-        raise OSError(error.errno, f'exec: "{argv[0]}": {missing}') from error
-    except OSError as error:
-        raise OSError(error.errno, f'exec: "{argv[0]}": {_lower(error)}') from error
-
-
-def _is_due(container: Container, now: float) -> bool:
-    return container.process is None and container.start_at is not None and now >= container.start_at
-
-
 def _now() -> str:
     return container_status.timestamp(time.time_ns())
-
-
-def _lower(error: OSError) -> str:
-    text = error.strerror or str(error)
-    return text[:1].lower() + text[1:]
