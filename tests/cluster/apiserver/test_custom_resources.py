@@ -275,6 +275,21 @@ class TestCustomResources:
         assert found["widgets"]["responseKind"] == {"group": "example.com", "version": "v1", "kind": "Widget"}
         assert {one["subresource"] for one in found["widgets"]["subresources"]} == {"scale", "status"}
 
+    async def test_group_without_a_dot_is_rejected(self, api: RawApi) -> None:
+        """Built-in groups such as `apps` have none, so no CRD replaces a built-in kind."""
+        crd = definition("deployments")
+        crd["metadata"]["name"], crd["spec"]["group"] = "deployments.apps", "apps"
+        reply = await api.post(DEFINITIONS, crd)
+        assert reply.code == 422
+        assert 'spec.group: Invalid value: "apps": should be a domain with at least one dot' in reply.message
+
+    async def test_unknown_conversion_strategy_is_rejected(self, api: RawApi) -> None:
+        crd = definition("gears")
+        crd["spec"]["conversion"] = {"strategy": "Magic"}
+        reply = await api.post(DEFINITIONS, crd)
+        assert reply.code == 422
+        assert 'spec.conversion.strategy: Unsupported value: "Magic"' in reply.message
+
     async def test_invalid_crd_is_rejected(self, api: RawApi) -> None:
         wrong = definition("gizmos")
         wrong["metadata"]["name"] = "other.example.com"

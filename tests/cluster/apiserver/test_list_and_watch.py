@@ -146,6 +146,16 @@ class TestWatches:
         assert events[2]["object"]["metadata"]["labels"] == {"a": "b"}
         assert events[0]["object"]["kind"] == "Secret"
 
+    async def test_object_that_leaves_the_selection_is_deleted_in_its_last_selected_state(self, api: RawApi) -> None:
+        created = await api.post(api.path("configmaps"), config_map(data={"a": "old"}, labels={"x": "y"}))
+        version = created.metadata["resourceVersion"]
+        left = await api.patch(api.path("configmaps", "c"), {"metadata": {"labels": {"x": "z"}}, "data": {"a": "new"}})
+        query = f"?watch=1&labelSelector=x%3Dy&resourceVersion={version}"
+        (event,) = await self.take(api, api.path("configmaps") + query, 1)
+        assert (event["type"], event["object"]["data"]) == ("DELETED", {"a": "old"})
+        assert event["object"]["metadata"]["labels"] == {"x": "y"}
+        assert event["object"]["metadata"]["resourceVersion"] == left.metadata["resourceVersion"]
+
     @pytest.mark.parametrize("version", ["", "&resourceVersion=0"])
     async def test_watch_without_a_version_sends_the_initial_state(self, api: RawApi, version: str) -> None:
         for name in ("s1", "s2"):

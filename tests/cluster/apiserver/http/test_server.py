@@ -63,6 +63,13 @@ class TestServer:
             (400, "Eviction: deleteOptions: must be of type object, not int"),
         ]
 
+    async def test_conversion_webhook_that_would_not_be_called_is_refused(self, api: RawApi) -> None:
+        crd = definition()
+        crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"]}}
+        reply = await api.post(DEFINITIONS, crd)
+        assert reply.code == 422
+        assert "this server does not call conversion webhooks; use None" in reply.message
+
     async def test_health_in_detail(self, api: RawApi) -> None:
         assert "readyz check passed" in (await api.get("/readyz?verbose")).body
 

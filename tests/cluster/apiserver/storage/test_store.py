@@ -229,8 +229,20 @@ class TestUnusableFiles:
             ObjectStore(path)
         assert path.read_bytes().startswith(b"certainly not")
 
+    def test_empty_file_does_not_pass_for_a_new_store(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        path.touch()
+        with pytest.raises(StoreError, match=r"not a usable store: the file is empty; move the file away"):
+            ObjectStore(path)
+
+    def test_crash_during_creation_leaves_no_half_a_store(self, tmp_path: Path) -> None:
+        path = tmp_path / "store.db"
+        (tmp_path / "store.db.new").write_bytes(b"half a file")
+        ObjectStore(path).close()
+        assert [file.name for file in tmp_path.iterdir()] == ["store.db"]
+
     def test_missing_directory_is_rejected(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreError, match=r"nowhere/store\.db: cannot open: .*; check that its directory exists"):
+        with pytest.raises(StoreError, match=r"nowhere/store\.db: cannot create: .*; check that its directory exists"):
             ObjectStore(tmp_path / "nowhere" / "store.db")
 
 

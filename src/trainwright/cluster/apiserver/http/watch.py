@@ -155,7 +155,12 @@ class Watch:
         after = not change.removed and selection.matches(change.new)
         if after:
             return self._line("MODIFIED" if before else "ADDED", change.new, change.encoded)
-        return self._line("DELETED", change.new, change.encoded) if before else b""
+        if not before or change.old is None:
+            return b""
+        if change.removed:
+            return self._line("DELETED", change.new, change.encoded)
+        # It exists, but has left the selection: the watcher gets the state that it last knew, at the change's version.
+        return self._line("DELETED", _at_version(change.old, change.version), {})
 
     def _line(self, event: str, stored: Stored, cache: dict[object, bytes]) -> bytes:
         representation = self._options.representation
@@ -193,6 +198,12 @@ class Watch:
         elif self._options.representation.kind:
             obj = partial_object_metadata(obj)
         return encode({"type": "BOOKMARK", "object": obj}) + b"\n"
+
+
+def _at_version(stored: Stored, version: int) -> Stored:
+    metadata = stored.obj["metadata"] | {"resourceVersion": str(version)}
+    obj = stored.obj | {"metadata": metadata}
+    return Stored(stored.key, version, encode(obj), obj)
 
 
 def _error_line(message: str) -> bytes:

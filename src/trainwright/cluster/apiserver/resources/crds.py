@@ -10,7 +10,7 @@ from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.cluster.apiserver.schema.structural import Schema, unenforced_rules
 from trainwright.objects import Object
-from trainwright.objects.field_errors import FieldError, invalid, not_supported, required
+from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
 from trainwright.objects.names import dns_subdomain_problem
 from trainwright.objects.resources import Resource
 
@@ -143,9 +143,17 @@ def _validate(crd: Object) -> list[FieldError]:
         found.append(invalid("spec.versions", names, "must have exactly one version marked as storage version"))
     if len(set(names)) != len(names):
         found.append(invalid("spec.versions", names, "must contain unique version names"))
+    found += _conversion_errors(spec.get("conversion") or {})
     if not isinstance(crd.get("status"), dict):
         crd["status"] = {}
     return found
+
+
+def _conversion_errors(conversion: Object) -> list[FieldError]:
+    path, strategy = "spec.conversion.strategy", conversion.get("strategy", "None")
+    if strategy == "Webhook":
+        return [forbidden(path, "this server does not call conversion webhooks; use None")]
+    return [] if strategy == "None" else [not_supported(path, strategy, ("None", "Webhook"))]
 
 
 def _name_errors(crd: Object) -> list[FieldError]:
@@ -155,6 +163,8 @@ def _name_errors(crd: Object) -> list[FieldError]:
         found.append(required("spec.group"))
     elif problem := dns_subdomain_problem(spec["group"]):
         found.append(invalid("spec.group", spec["group"], problem))
+    elif "." not in spec["group"]:
+        found.append(invalid("spec.group", spec["group"], "should be a domain with at least one dot"))
     found += [required(f"spec.names.{field}") for field in ("plural", "kind") if not names.get(field)]
     expected = f"{names.get('plural', '')}.{spec.get('group', '')}"
     if crd["metadata"].get("name") != expected:

@@ -40,7 +40,7 @@ class Registry:
         if known and known[0] == crd["spec"]:
             return
         self.uninstall(name)
-        types = types_of(crd)
+        types = [one for one in types_of(crd) if _key(one.resource) not in self._types]  # built-in kinds stay
         self._by_crd[name] = (crd["spec"], types)
         self._types |= {_key(one.resource): one for one in types}
         self.generation += 1

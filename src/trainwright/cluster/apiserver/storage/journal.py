@@ -95,10 +95,14 @@ class Journal:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        _create_file(path)
+    elif path.stat().st_size == 0:
+        raise StoreError(_corrupt(path, "the file is empty"))
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
     except sqlite3.Error as error:
-        raise StoreError(f"{path}: cannot open: {error}; check that its directory exists and can be written") from error
+        raise StoreError(_inaccessible(path, "open", error)) from error
     try:
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         if found > FORMAT:
@@ -108,8 +112,6 @@ def _open(path: Path) -> sqlite3.Connection:
             )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        if found == 0:
-            _create(connection)
     except sqlite3.DatabaseError as error:
         connection.close()
         raise StoreError(_corrupt(path, error)) from error
@@ -119,7 +121,23 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _create(connection: sqlite3.Connection) -> None:
+def _create_file(path: Path) -> None:
+    """Under another name first: a crash must not leave half a store, which would pass for a new one."""
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    try:
+        connection = sqlite3.connect(fresh, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = FULL")
+            _create_tables(connection)
+        finally:
+            connection.close()
+        fresh.rename(path)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(_inaccessible(path, "create", error)) from error
+
+
+def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN")
     connection.execute(
         "CREATE TABLE objects (resource TEXT, namespace TEXT, name TEXT, version INTEGER NOT NULL, body BLOB NOT NULL, "
@@ -131,5 +149,9 @@ def _create(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
-def _corrupt(path: Path, error: Exception | None) -> str:
+def _inaccessible(path: Path, verb: str, error: Exception) -> str:
+    return f"{path}: cannot {verb}: {error}; check that its directory exists and can be written"
+
+
+def _corrupt(path: Path, error: Exception | str) -> str:
     return f"{path}: not a usable store: {error}; move the file away to start empty, or start with another --data-dir"
