@@ -38,9 +38,8 @@ def main() -> None:
 
 
 def _trainwright(data_directory: Path) -> float:
-    return _until_first_step(
-        [([*TRAINWRIGHT, "run", "--data-dir", str(data_directory), str(EXAMPLE / "pytorchjob.yaml")], {})]
-    )
+    flags = ["--data-dir", str(data_directory), "--python", sys.executable]
+    return _until_first_step([([*TRAINWRIGHT, "run", *flags, str(EXAMPLE / "pytorchjob.yaml")], {})])
 
 
 def _plain_processes(models: Path) -> float:

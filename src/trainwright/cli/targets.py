@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwright.cli.errors import CommandError
-from trainwright.cluster.embedded import CONTEXT, DataDir
+from trainwright.cli.pods_python import BY_FLAG
+from trainwright.cluster.embedded import CONTEXT, ClusterRecord, DataDir
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, load_kubeconfig
 
 
@@ -36,6 +37,8 @@ class Target:
     """The flags that select this cluster again, for suggestions."""
     python: str = ""
     """The default Python of pods; empty where they use the Python of their image."""
+    python_named: bool = False
+    """True if the user chose it with `up --python`."""
     data: DataDir | None = None
     """The data directory of the embedded cluster."""
     namespace_flag: str = ""
@@ -86,7 +89,7 @@ def embedded_cluster(data_dir: DataDir) -> Target:
     except ConfigError as error:
         raise CommandError(str(error)) from error
     kubectl = f"kubectl --kubeconfig {data_dir.kubeconfig}"
-    return Target(config, embedded=True, kubectl=kubectl, flags=flags, python=running.python, data=data_dir)
+    return _embedded(config, running, kubectl=kubectl, flags=flags, data=data_dir)
 
 
 def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
@@ -100,4 +103,16 @@ def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
     running = data.running()
     if running is None or running.server != config.server:
         return Target(config, embedded=False, kubectl=f"kubectl{flags}", flags=flags)
-    return Target(config, embedded=True, kubectl=f"kubectl{flags}", flags=flags, python=running.python, data=data)
+    return _embedded(config, running, kubectl=f"kubectl{flags}", flags=flags, data=data)
+
+
+def _embedded(config: ClusterConfig, running: ClusterRecord, *, kubectl: str, flags: str, data: DataDir) -> Target:
+    return Target(
+        config,
+        embedded=True,
+        kubectl=kubectl,
+        flags=flags,
+        python=running.python,
+        python_named=running.python_origin == BY_FLAG,
+        data=data,
+    )

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import CommandError
+from trainwright.cli.pods_python import PodsPython
 from trainwright.cluster.embedded import (
     CONTEXT,
     ClusterRecord,
@@ -42,7 +43,7 @@ class UpOptions:
     kubeconfig_required: bool
     """The user named the file, so a failure to write it is an error."""
     port: int | None
-    python: Path | None
+    python: PodsPython
     sandbox: str | None
 
 
@@ -57,7 +58,7 @@ async def run_cluster(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    cluster = new_cluster(options.data, port=options.port, sandbox=options.sandbox, python=options.python)
+    cluster = new_cluster(options.data, port=options.port, sandbox=options.sandbox, python=options.python.path)
     await cluster.start()
     try:
         async with Client(cluster.config, user_agent="trainwright-operator") as client:
@@ -65,7 +66,7 @@ async def run_cluster(
             async with _running_operator(client, operator_settings(cluster.sandbox)):
                 for note in (*cluster.notes, *add_context(cluster.config, options)):
                     on_note(note)
-                record = cluster.announce(options.kubeconfig)
+                record = cluster.announce(options.kubeconfig, python_origin=options.python.origin)
                 tune_garbage_collector()
                 on_ready(record)
                 await _wait_for_first(stop.wait(), cluster.data_dir_removed())

@@ -49,6 +49,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     version: str
     sandbox: str
     python: str
+    python_origin: str = ""
+    """Why this is the Python of pods, for users."""
     kubeconfig: str
 
     @property

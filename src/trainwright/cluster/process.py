@@ -117,7 +117,7 @@ class EmbeddedCluster:
         """Stops everything in the reverse order of its start. Can be repeated."""
         await self._exit_stack.aclose()
 
-    def announce(self, kubeconfig: Path) -> ClusterRecord:
+    def announce(self, kubeconfig: Path, *, python_origin: str = "") -> ClusterRecord:
         """Writes the record by which commands find this cluster; `kubeconfig` is the user's file with its context."""
         me = this_process()
         record = ClusterRecord(
@@ -128,6 +128,7 @@ class EmbeddedCluster:
             version=trainwright.__version__,
             sandbox=self.sandbox,
             python=str(self._python),
+            python_origin=python_origin,
             kubeconfig=str(kubeconfig),
         )
         self._data.write_record(record)

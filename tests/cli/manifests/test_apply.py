@@ -7,7 +7,6 @@ import pytest
 from tests.support.objects.jobs import JobBuilder
 from trainwright.cli.manifests.apply import (
     Action,
-    active_python,
     annotated_for_node,
     differing_fields,
     finished_condition,
@@ -76,12 +75,15 @@ def annotations(job: Object, **paths: Path) -> dict[str, str]:
     return found
 
 
-def test_a_job_is_annotated_with_directory_and_active_python() -> None:
-    assert annotations(WANTED, active=Path("/env/bin/python")) == {DIRECTORY: "/work", PYTHON: "/env/bin/python"}
+def test_a_job_is_annotated_with_directory_and_the_callers_python() -> None:
+    assert annotations(WANTED, default=Path("/env/bin/python")) == {
+        DIRECTORY: "/work",
+        PYTHON: "/env/bin/python",
+    }
     assert "annotations" not in WANTED["metadata"]
 
 
-def test_without_an_active_environment_there_is_no_python_annotation() -> None:
+def test_without_a_python_of_the_caller_there_is_no_python_annotation() -> None:
     assert PYTHON not in annotations(WANTED)
 
 
@@ -89,8 +91,12 @@ def test_flags_override_the_manifest_which_overrides_the_callers_surroundings() 
     manifest = (
         JobBuilder().annotation(PYTHON, "/manifest").annotation(DIRECTORY, "/there").annotation("o", "kept").raw()
     )
-    assert annotations(manifest, active=Path("/active")) == {PYTHON: "/manifest", DIRECTORY: "/there", "o": "kept"}
-    given = annotations(manifest, active=Path("/active"), flag=Path("/flag"), workdir=Path("/flagged"))
+    assert annotations(manifest, default=Path("/active")) == {
+        PYTHON: "/manifest",
+        DIRECTORY: "/there",
+        "o": "kept",
+    }
+    given = annotations(manifest, default=Path("/active"), flag=Path("/flag"), workdir=Path("/flagged"))
     assert given == {PYTHON: "/flag", DIRECTORY: "/flagged", "o": "kept"}
 
 
@@ -98,19 +104,7 @@ def test_objects_that_are_no_jobs_are_not_annotated() -> None:
     claim = Document(
         Place("m.yaml", 1), Path("/"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
     )
-    assert annotated_for_node(claim, active=Path("/active")) == claim
-
-
-@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
-def test_the_active_environment_has_a_python(variable: str, tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python").symlink_to("/bin/sh")
-    assert active_python({variable: str(tmp_path)}) == tmp_path / "bin" / "python"
-
-
-def test_an_environment_that_does_not_exist_is_ignored(tmp_path: Path) -> None:
-    assert active_python({"VIRTUAL_ENV": str(tmp_path)}) is None
-    assert active_python({}) is None
+    assert annotated_for_node(claim, default=Path("/active")) == claim
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,13 @@ def up_command(
     Its pods are killed at the end, unless the test has stopped the cluster itself.
     """
     data, kubeconfig = DataDir(directory / "data"), directory / "kubeconfig"
-    variables = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(directory), **(environment or {})}
+    variables = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "HOME": str(directory),
+        "PATH": f"{python.parent}:{os.environ['PATH']}",  # so that pods have the packages of the tests
+        **(environment or {}),
+    }
     command = [str(python), "-m", "trainwright", "up", "--data-dir", str(data.path), *arguments]
     log = directory / "up.log"
     with log.open("wb") as output:

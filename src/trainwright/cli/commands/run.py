@@ -15,7 +15,6 @@ from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.report import follow_and_report
 from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.manifests.apply import (
-    active_python,
     annotated_for_node,
     apply_job,
     apply_object,
@@ -25,6 +24,7 @@ from trainwright.cli.manifests.apply import (
 from trainwright.cli.manifests.environment import read_variables, with_variables
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject, validate
+from trainwright.cli.pods_python import active_python, python_on_path
 from trainwright.cli.program.digests import with_digests
 from trainwright.cli.program.flags import ProgramCommand, program_arguments, program_flags
 from trainwright.cli.program.inputs import Inputs, read_inputs
@@ -60,7 +60,8 @@ from trainwright.kube.client.sync_client import SyncClient
     "--python",
     type=python_path,
     metavar="PATH",
-    help="The Python of the pods on the embedded cluster (default: the active virtual or conda environment).",
+    help="The Python of the pods on the embedded cluster (default: the active virtual or conda environment, else that "
+    "of `up --python`, else python3 on PATH).",
 )
 @click.option("--follow/--no-follow", default=True, help="Follow the jobs (default), or return after applying.")
 @click.option(
@@ -179,7 +180,9 @@ def _documents(
 ) -> list[Document]:
     """What to apply, with the annotations for the embedded node."""
     embedded = target is None or target.embedded
-    active = active_python()
+    callers = active_python()
+    if callers is None and not (target and target.python_named):
+        callers = python_on_path()
     documents = inputs.documents
     if inputs.program:
         default = Path(target.python) if target and target.python else None
@@ -187,7 +190,7 @@ def _documents(
             inputs.program,
             flags,
             workdir=workdir,
-            python=python or active or default,
+            python=python or callers or default,
             context=target.config.context if target and not embedded else None,
         )
         for note in made.notes:
@@ -195,7 +198,7 @@ def _documents(
         documents = [made.document]
     if not embedded:
         return documents
-    annotated = (annotated_for_node(document, workdir=workdir, flag=python, active=active) for document in documents)
+    annotated = (annotated_for_node(document, workdir=workdir, flag=python, default=callers) for document in documents)
     return [with_digests(document) for document in annotated]
 
 

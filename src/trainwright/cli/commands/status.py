@@ -78,7 +78,7 @@ def _details(record: ClusterRecord | None, data: DataDir) -> list[str]:
     return [
         f"  version  {record.version}, pid {record.pid}",
         f"  sandbox  {record.sandbox}",
-        f"  python   {record.python}",
+        f"  python   {record.python} ({record.python_origin})",
         f"  data     {data.path}",
     ]
 

@@ -15,6 +15,7 @@ from trainwright import __version__
 from trainwright.cli.console import Console
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import data_dir_flag, python_path
+from trainwright.cli.pods_python import default_python
 from trainwright.cli.targets import data_dir_at
 from trainwright.cluster.embedded import CONTEXT, ClusterError, ClusterRecord, DataDir
 
@@ -49,7 +50,7 @@ class UpFlags:
     "--python",
     type=python_path,
     metavar="PATH",
-    help="The default Python of pods (default: the Python that runs trainwright).",
+    help="The default Python of pods (default: the active virtual or conda environment, else python3 on PATH).",
 )
 @click.option(
     "--sandbox",
@@ -119,7 +120,7 @@ def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]
         f"trainwright {record.version} is up at {record.server}",
         f"  context  {CONTEXT}, in {record.kubeconfig}",
         f"  sandbox  {record.sandbox}",
-        f"  python   {record.python} (default for pods)",
+        f"  python   {record.python} ({record.python_origin}; default for pods)",
         f"  data     {data.path}",
         f"Run:   trainwright run{flag} job.yaml",
         f"List:  kubectl --context {CONTEXT} get {jobs},pods",
@@ -152,7 +153,7 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
         kubeconfig=user_kubeconfig(flags.kubeconfig),
         kubeconfig_required=flags.kubeconfig is not None,
         port=flags.port,
-        python=flags.python,
+        python=default_python(flags.python),
         sandbox=flags.sandbox,
     )
 

@@ -4,9 +4,8 @@
 """
 
 import json
-import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
@@ -80,32 +79,21 @@ def in_apply_order(items: list[ValidObject]) -> list[ValidObject]:
 
 
 def annotated_for_node(
-    document: Document, *, workdir: Path | None = None, flag: Path | None = None, active: Path | None = None
+    document: Document, *, workdir: Path | None = None, flag: Path | None = None, default: Path | None = None
 ) -> Document:
     """A job with the annotations for the embedded node: its directory, the Python to use, and the program's digests.
 
-    --workdir and --python override the manifest's annotations, which override its directory and the Python of the
-    active environment.
+    --workdir and --python override the manifest's annotations, which override its directory and the caller's Python.
     """
     kind = KINDS.get(document.kind)
     if kind is None or kind.resource.api_version != document.api_version:
         return document
     directory = workdir.absolute() if workdir else document.directory
     metadata = document.object["metadata"]
-    defaults = {DIRECTORY: str(directory), **({PYTHON: str(active)} if active else {})}
+    defaults = {DIRECTORY: str(directory), **({PYTHON: str(default)} if default else {})}
     given = {**({DIRECTORY: str(directory)} if workdir else {}), **({PYTHON: str(flag)} if flag else {})}
     annotations = {**defaults, **(metadata.get("annotations") or {}), **given}
     return replace(document, object={**document.object, "metadata": {**metadata, "annotations": annotations}})
-
-
-def active_python(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """The Python of the active virtual or conda environment."""
-    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
-        prefix = environment.get(variable)
-        # The symlink is not resolved: its target is the Python without the packages of the environment.
-        if prefix and os.access(python := Path(prefix).absolute() / "bin" / "python", os.X_OK):
-            return python
-    return None
 
 
 def apply_object(item: ValidObject, client: SyncClient) -> str:

@@ -1,0 +1,45 @@
+"""The Python of pods on the embedded cluster, as the caller's environment determines it."""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+BY_FLAG = "--python"
+"""The origin of a Python that the user named."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodsPython:
+    path: Path
+    origin: str
+    """Why it is used."""
+
+
+def default_python(flag: Path | None, environment: Mapping[str, str] = os.environ) -> PodsPython:
+    """The Python of pods whose job names none: that of `up --python`, else the caller's, else the one that runs
+    trainwright, which an installation by pipx has for itself."""
+    if flag:
+        return PodsPython(flag, BY_FLAG)
+    if active := active_python(environment):
+        return PodsPython(active, "the active environment")
+    if found := python_on_path(environment):
+        return PodsPython(found, "python3 on PATH")
+    return PodsPython(Path(sys.executable), "the one that runs trainwright: PATH has no python3")
+
+
+def active_python(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The Python of the active virtual or conda environment."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = environment.get(variable)
+        # The symlink is not resolved: its target is the Python without the packages of the environment.
+        if prefix and os.access(python := Path(prefix).absolute() / "bin" / "python", os.X_OK):
+            return python
+    return None
+
+
+def python_on_path(environment: Mapping[str, str] = os.environ) -> Path | None:
+    found = shutil.which("python3", path=environment.get("PATH", os.defpath))
+    return Path(found).absolute() if found else None

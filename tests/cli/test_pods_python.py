@@ -1,0 +1,47 @@
+"""Which Python the pods of the embedded cluster use, by the caller's environment."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainwright.cli.pods_python import BY_FLAG, PodsPython, active_python, default_python, python_on_path
+
+
+@pytest.fixture
+def python3(tmp_path: Path) -> Path:
+    path = tmp_path / "bin/python3"
+    path.parent.mkdir()
+    path.symlink_to("/bin/sh")
+    (tmp_path / "bin/python").symlink_to("/bin/sh")
+    return path
+
+
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+def test_the_active_environment_has_a_python(variable: str, python3: Path) -> None:
+    assert active_python({variable: str(python3.parents[1])}) == python3.with_name("python")
+
+
+def test_an_environment_that_does_not_exist_is_ignored(tmp_path: Path) -> None:
+    assert active_python({"VIRTUAL_ENV": str(tmp_path)}) is None
+    assert active_python({}) is None
+
+
+def test_the_first_python_of_flag_environment_and_path_is_used(python3: Path) -> None:
+    path, environment = {"PATH": f"/nonexistent:{python3.parent}"}, {"VIRTUAL_ENV": str(python3.parents[1])}
+    assert default_python(Path("/mine"), {**path, **environment}) == PodsPython(Path("/mine"), BY_FLAG)
+    active = PodsPython(python3.with_name("python"), "the active environment")
+    assert default_python(None, {**path, **environment}) == active
+    assert default_python(None, path) == PodsPython(python3, "python3 on PATH")
+
+
+def test_without_python3_on_the_path_it_is_the_one_that_runs_trainwright(tmp_path: Path) -> None:
+    found = default_python(None, {"PATH": str(tmp_path)})
+    assert found == PodsPython(Path(sys.executable), "the one that runs trainwright: PATH has no python3")
+
+
+def test_a_python3_in_a_relative_directory_of_the_path_becomes_absolute(
+    python3: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(python3.parents[1])
+    assert python_on_path({"PATH": "bin"}) == python3
