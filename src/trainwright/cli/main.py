@@ -16,6 +16,8 @@ SECTIONS = {
         "ps": "List training jobs of all kinds.",
         "logs": "Print the logs of all ranks of a job, merged by time.",
         "describe": "Show a job: state, ranks, why it failed, events, files, and what to do next.",
+        "stack": "Print the Python stacks of all ranks of a running job.",
+        "cp": "Copy a file or a directory from the pods of a job.",
         "events": "List the events of a job and its pods, the latest last.",
         "wait": "Wait until jobs reach a state.",
         "stop": "Stop jobs; the jobs and their files stay.",

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.cluster.node import pod_records as records
+from trainwright.cluster.node.pod_files import PodFile, find_pod_files
+from trainwright.cluster.node.pod_processes import PodProcess, process_tree, running_containers
 from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog
 from trainwright.cluster.node.private_files import PrivateFile
 
@@ -27,6 +29,8 @@ __all__ = [
     "ContainerRun",
     "DataDir",
     "LogLine",
+    "PodFile",
+    "PodProcess",
     "PodRecord",
     "PrivateFile",
     "RunLog",
@@ -35,6 +39,8 @@ __all__ = [
     "disk_warning",
     "kill_orphaned_pods",
     "new_cluster",
+    "pod_files",
+    "pod_processes",
     "pod_records",
     "running_pods",
     "stop_cluster",
@@ -109,6 +115,16 @@ def delete_data(data: DataDir) -> None:
     remove_tree(str(data.path))
     if data.path.exists():
         raise ClusterError(f"{data.path} could not be deleted completely: the rest belongs to another user")
+
+
+def pod_files(record: PodRecord, path: str) -> list[PodFile]:
+    """The file at this path in a pod, or all files below it; empty if there is none."""
+    return find_pod_files(record.directory, path)
+
+
+def pod_processes(record: PodRecord) -> list[PodProcess]:
+    """The processes of a pod's running containers, with the pids of this machine."""
+    return [process for one in running_containers(record.directory) for process in process_tree(one.pid)]
 
 
 def pod_records(data: DataDir, owner_uid: str) -> list[PodRecord]:

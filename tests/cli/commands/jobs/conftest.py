@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from trainwright.api.kinds import KINDS
 from trainwright.cli.main import cli
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
+from trainwright.objects.node_annotations import DIRECTORY
 from trainwright.objects.resources import NAMESPACES
 
 _numbers = itertools.count(1)
@@ -56,6 +58,12 @@ class Cluster:
             return created
         name = created["metadata"]["name"]
         return self.client.patch(resource, name, {"status": status}, namespace=self.namespace, subresource="status")
+
+
+def in_directory(job: Object, directory: Path) -> Object:
+    """The job as `run` creates it for a manifest in this directory: all its pods start there."""
+    job["metadata"]["annotations"] = {DIRECTORY: str(directory)}
+    return job
 
 
 @pytest.fixture(scope="package")

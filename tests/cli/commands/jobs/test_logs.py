@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands.jobs.conftest import Cluster
+from tests.cli.commands.jobs.conftest import Cluster, in_directory
 from tests.support.commands.trainwright import command_line
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.cli.jobs.logs import LoggedRun, PartialLines, current_runs, logged_runs
 from trainwright.cli.jobs.ranks import RankPod
-from trainwright.objects import Object
-from trainwright.objects.node_annotations import DIRECTORY
 from trainwright.objects.pods import read_pod
 
 pytestmark = pytest.mark.timeout(60)
@@ -23,12 +21,6 @@ if [ $RANK = 1 ]; then
 fi
 exec sleep 600
 """
-
-
-def in_directory(job: Object, directory: Path) -> Object:
-    """The job as `run` creates it for a manifest in this directory: all its pods start there."""
-    job["metadata"]["annotations"] = {DIRECTORY: str(directory)}
-    return job
 
 
 def finish(cluster: Cluster, name: str) -> None:

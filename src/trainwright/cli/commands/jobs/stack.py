@@ -1,0 +1,194 @@
+"""`trainwright stack`: prints where the Python programs of a job are, to find out why they hang."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from trainwright.cli.errors import CommandError
+from trainwright.cli.jobs.arguments import job_argument
+from trainwright.cli.jobs.logs import LogRange, current_runs, logged_runs, read_log
+from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
+from trainwright.cli.jobs.references import FoundJob, find_job
+from trainwright.cli.jobs.session import Session, cluster_command
+from trainwright.cluster.embedded import PodProcess, pod_processes
+
+_PY_SPY_SECONDS = 30
+_LOG_SECONDS = 3.0
+_SIGNALS = ("USR1", "USR2", "ABRT")
+"""Signals with which programs register faulthandler."""
+
+
+@dataclass(frozen=True, slots=True)
+class PythonProcess:
+    rank: str
+    pod: RankPod
+    process: PodProcess
+
+    @property
+    def title(self) -> str:
+        words = " ".join(self.process.command)
+        return f"{self.rank}: pid {self.process.pid}: {words[:120]}"
+
+
+@click.command(name="stack")
+@job_argument
+@click.option("--rank", metavar="RANK", help="Only this rank: worker-0, or 0 for the first one.")
+@click.option("--locals", "show_locals", is_flag=True, help="Show local variables too.")
+@click.option(
+    "--signal",
+    "signal_name",
+    type=click.Choice(_SIGNALS),
+    help="Send this signal instead of using py-spy: for programs that call faulthandler.register(signal.SIGUSR1).",
+)
+@cluster_command
+def command(
+    session: Session, job: tuple[str, ...], rank: str | None, show_locals: bool, signal_name: str | None
+) -> None:
+    """Print the Python stacks of all ranks of a running job.
+
+    It uses py-spy, which the programs do not notice: `pip install py-spy`, into the Python of the pods or anywhere on
+    PATH. Pids are those of this machine.
+
+    Only on the embedded cluster.
+    """
+    found = find_job(session, job)
+    pods = latest_of_each_rank(select_rank(rank_pods(session, found), rank))
+    if session.target.data is None:
+        name = pods[0].name if pods else "POD"
+        raise CommandError(
+            "stack works on the embedded cluster only: on this one, with py-spy in the image, use "
+            f"`{session.target.kubectl} exec -n {found.namespace} {name} -- py-spy dump --pid 1`"
+        )
+    processes = list(_python_processes(pods))
+    if not processes:
+        raise CommandError(f"{found.reference} has no running Python process")
+    if signal_name is not None:
+        failed = _dump_by_signal(session, processes, signal.Signals[f"SIG{signal_name}"])
+    else:
+        failed = _dump_by_py_spy(found, session, processes, show_locals=show_locals)
+    if failed == len(processes):
+        sys.exit(1)
+
+
+def _python_processes(pods: list[RankPod]) -> Iterator[PythonProcess]:
+    for pod in pods:
+        for process in pod_processes(pod.record) if pod.record else ():
+            if is_python(process):
+                yield PythonProcess(pod.rank, pod, process)
+
+
+def is_python(process: PodProcess) -> bool:
+    """By the executable, which a program cannot rename."""
+    try:
+        name = Path(f"/proc/{process.pid}/exe").readlink().name
+    except OSError:
+        name = Path(process.command[0]).name if process.command else ""
+    return name.startswith(("python", "pypy"))
+
+
+# py-spy
+
+
+def find_py_spy(process: PodProcess) -> str | None:
+    """Beside the Python of the process, beside ours, or on PATH."""
+    own = Path(process.command[0]).parent if process.command and "/" in process.command[0] else None
+    for directory in (own, Path(sys.executable).parent):
+        if directory and (found := shutil.which("py-spy", path=str(directory))):
+            return found
+    return shutil.which("py-spy")
+
+
+def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProcess], *, show_locals: bool) -> int:
+    """Prints the stacks; returns how many processes could not be read."""
+    failed = 0
+    for one in processes:
+        py_spy = find_py_spy(one.process)
+        if py_spy is None:
+            raise CommandError(_not_installed(job, session, one))
+        click.echo(one.title)
+        arguments = [py_spy, "dump", "--pid", str(one.process.pid), *(["--locals"] if show_locals else [])]
+        try:
+            done = subprocess.run(arguments, capture_output=True, text=True, timeout=_PY_SPY_SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            click.echo(f"  py-spy did not answer within {_PY_SPY_SECONDS} s", err=True)
+            failed += 1
+            continue
+        if done.returncode != 0:
+            failed += 1
+            click.echo(f"  {_py_spy_error(done.stderr)}", err=True)
+            continue
+        # The first two lines name the process again.
+        for line in done.stdout.splitlines()[2:]:
+            click.echo(f"  {line}" if line else "")
+    return failed
+
+
+def _py_spy_error(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    message = lines[0].removeprefix("Error: ") if lines else "py-spy failed"
+    if "ermission" in text:
+        advice = "run trainwright as root, or set kernel.yama.ptrace_scope to 0"
+        return f"{message}: py-spy may not read this process; {advice}"
+    return message
+
+
+def _not_installed(job: FoundJob, session: Session, one: PythonProcess) -> str:
+    python = one.process.command[0] if one.process.command else "python"
+    text = f"py-spy is not installed: `{python} -m pip install py-spy`, or pip install it anywhere on PATH"
+    handled = [name for name in _SIGNALS if name != "ABRT" and catches(one.process.pid, signal.Signals[f"SIG{name}"])]
+    if handled:
+        name = handled[0]
+        text += (
+            f"\n{one.rank} handles SIG{name}: if that is faulthandler.register(signal.SIG{name}), "
+            f"`trainwright stack {job.name} --signal {name}{session.flags}` prints its stack"
+        )
+    return text
+
+
+# faulthandler
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether the process has a handler for the signal; without one it would end."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    mask = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def _dump_by_signal(session: Session, processes: list[PythonProcess], number: signal.Signals) -> int:
+    """Sends the signal to the processes that handle it, and prints what they then write to their logs."""
+    failed = 0
+    for one in processes:
+        click.echo(one.title)
+        if not catches(one.process.pid, number):
+            click.echo(f"  it has no handler for {number.name}, which would end it: nothing was sent", err=True)
+            failed += 1
+            continue
+        start = time.time()
+        os.kill(one.process.pid, number)
+        for text in _new_lines(session, one.pod, start):
+            click.echo(f"  {text}")
+    return failed
+
+
+def _new_lines(session: Session, pod: RankPod, start: float) -> list[str]:
+    """The lines of the log since `start`, when no more come or the time is over."""
+    deadline, seen = time.monotonic() + _LOG_SECONDS, -1
+    lines: list[str] = []
+    while time.monotonic() < deadline and len(lines) != seen:
+        seen = len(lines) or -1
+        time.sleep(0.2)
+        runs = current_runs(logged_runs([pod]))
+        lines = [line.text for run in runs for line in read_log(session, run, LogRange(since=start))]
+    return lines

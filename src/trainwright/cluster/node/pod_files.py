@@ -1,0 +1,139 @@
+"""Finds a file of a pod on this machine: in a running container, in its private layers, in its volumes or on the host.
+
+Paths are as the program saw them.
+"""
+
+import os
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from trainwright.cluster.node.pod_processes import running_containers
+from trainwright.cluster.node.private_files import read_private_files
+
+_MAX_LINKS = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodFile:
+    """A file that can be copied."""
+
+    path: str
+    """As the program saw it."""
+    source: Path
+    """Where it is now."""
+    relative: str = ""
+    """Its path below the directory that was searched; empty if it is the file itself."""
+
+
+class _Mount(msgspec.Struct, frozen=True):
+    source: str
+    target: str
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str
+    cwd: str = "/"
+    mounts: tuple[_Mount, ...] = ()
+
+
+class _Pod(msgspec.Struct, frozen=True):
+    containers: tuple[_Container, ...]
+    hidden: tuple[str, ...] = ()
+    """Paths of the host that the pod did not see."""
+
+
+def find_pod_files(directory: Path, path: str) -> list[PodFile]:
+    """The file at `path` in a pod, or all files below it; empty if there is none.
+
+    A relative path begins in the working directory of the first container.
+    """
+    try:
+        pod = msgspec.json.decode((directory / "pod.json").read_bytes(), type=_Pod)
+    except (OSError, msgspec.MsgspecError):
+        return []
+    if not pod.containers:
+        return []
+    wanted = posixpath.normpath(f"{pod.containers[0].cwd}/{path}" if not path.startswith("/") else path)
+    return (
+        _in_running_containers(directory, wanted)
+        or _in_layers(directory, wanted)
+        or _in_mounts(pod, wanted)
+        or _on_host(pod, wanted)
+    )
+
+
+def _in_running_containers(directory: Path, wanted: str) -> list[PodFile]:
+    """Through /proc/PID/root, the program's own view: volumes and layers included."""
+    for container in running_containers(directory):
+        root = Path(f"/proc/{container.pid}/root")
+        try:
+            if found := _below(_resolve(root, wanted), wanted):
+                return found
+        except OSError:
+            continue  # not allowed to look, or the program has ended meanwhile
+    return []
+
+
+def _in_layers(directory: Path, wanted: str) -> list[PodFile]:
+    files = read_private_files(directory)
+    exact = [PodFile(path=file.path, source=file.source) for file in files if file.path == wanted]
+    return exact[-1:] or [
+        PodFile(path=file.path, source=file.source, relative=posixpath.relpath(file.path, wanted))
+        for file in files
+        if file.path.startswith(f"{wanted}/")
+    ]
+
+
+def _in_mounts(pod: _Pod, wanted: str) -> list[PodFile]:
+    """In a volume: the mount with the longest path counts."""
+    mounts = [mount for container in pod.containers for mount in container.mounts]
+    for mount in sorted(mounts, key=lambda one: -len(one.target)):
+        if wanted == mount.target or wanted.startswith(f"{mount.target.rstrip('/')}/"):
+            return _below(Path(mount.source, wanted[len(mount.target) :].lstrip("/")), wanted)
+    return []
+
+
+def _on_host(pod: _Pod, wanted: str) -> list[PodFile]:
+    """A pod on the host's files saw what is there, except for what was hidden."""
+    if any(wanted == hidden or wanted.startswith(f"{hidden}/") for hidden in pod.hidden):
+        return []
+    return _below(Path(wanted), wanted)
+
+
+def _below(source: Path, path: str) -> list[PodFile]:
+    if source.is_file():
+        return [PodFile(path=path, source=source)]
+    found = []
+    for parent, directories, names in os.walk(source):
+        directories.sort()
+        for file in (Path(parent, name) for name in sorted(names)):
+            if file.is_file() and not file.is_symlink():
+                relative = str(file.relative_to(source))
+                found.append(PodFile(path=f"{path.rstrip('/')}/{relative}", source=file, relative=relative))
+    return found
+
+
+def _resolve(root: Path, path: str) -> Path:
+    """The path below `root`, with symbolic links resolved there: an absolute one would lead to the host's files."""
+    resolved, rest, links = root, path.strip("/").split("/"), 0
+    while rest:
+        name = rest.pop(0)
+        if name in {"", "."}:
+            continue
+        if name == "..":
+            resolved = resolved.parent if resolved != root else root
+            continue
+        target = resolved / name
+        if not target.is_symlink():
+            resolved = target
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(f"too many symbolic links: {path}")
+        link = str(target.readlink())
+        resolved = root if link.startswith("/") else resolved
+        rest = [*link.strip("/").split("/"), *rest]
+    return resolved

@@ -1,0 +1,90 @@
+"""The processes of a pod's running containers, with the pids of the host."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningContainer:
+    container: str
+    pid: int
+    """Of its first process, on the host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodProcess:
+    """A process of a container."""
+
+    pid: int
+    command: tuple[str, ...]
+    cpu_seconds: float
+    """Used so far, of all threads."""
+    memory: int
+    """Resident bytes; shared pages are counted in every process."""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    name: str
+    state: dict[str, object] = {}
+    process: int | None = None
+
+
+class _State(msgspec.Struct, frozen=True, rename="camel"):
+    containers: tuple[_Status, ...] = ()
+    init_containers: tuple[_Status, ...] = ()
+
+
+def running_containers(directory: Path) -> list[RunningContainer]:
+    """The running containers of the pod in this directory."""
+    try:
+        state = msgspec.json.decode((directory / "state.json").read_bytes(), type=_State)
+    except (OSError, msgspec.MsgspecError):
+        return []
+    return [
+        RunningContainer(container=status.name, pid=status.process)
+        for status in (*state.init_containers, *state.containers)
+        if status.process and "running" in status.state
+    ]
+
+
+def process_tree(pid: int) -> list[PodProcess]:
+    """The process and all its descendants, in the order of their pids."""
+    children: dict[int, list[int]] = {}
+    stats: dict[int, tuple[float, int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and (stat := _read_stat(int(entry.name))):
+            parent, cpu, memory = stat
+            children.setdefault(parent, []).append(int(entry.name))
+            stats[int(entry.name)] = (cpu, memory)
+    found, waiting = [], [pid]
+    while waiting:
+        one = waiting.pop()
+        waiting += children.get(one, ())
+        if one in stats:
+            cpu, memory = stats[one]
+            found.append(PodProcess(pid=one, command=_command(one), cpu_seconds=cpu, memory=memory))
+    return sorted(found, key=lambda process: process.pid)
+
+
+def _read_stat(pid: int) -> tuple[int, float, int] | None:
+    """Parent, seconds of CPU and resident bytes."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    fields = text[text.rindex(")") + 2 :].split()  # the name before it may contain blanks and brackets
+    return int(fields[1]), (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS, int(fields[21]) * _PAGE_SIZE
+
+
+def _command(pid: int) -> tuple[str, ...]:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        return ()
+    return tuple(word.decode(errors="replace") for word in words)

@@ -1,0 +1,61 @@
+"""`trainwright stack` with the real py-spy and with faulthandler."""
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands.jobs.conftest import Cluster
+from tests.support.objects.shell_jobs import shell_job
+from tests.support.waiting import wait_until
+from trainwright.cli.commands.jobs.stack import catches
+
+pytestmark = pytest.mark.timeout(60)
+
+HANGS = """
+import faulthandler, signal, sys, time
+faulthandler.register(signal.SIGUSR1)
+def wait_for_the_peer():
+    print("hanging", flush=True)
+    time.sleep(600)
+wait_for_the_peer()
+"""
+
+
+def test_the_stacks_of_all_ranks_are_printed(embedded_namespace: Cluster, tmp_path: Path) -> None:
+    cluster = embedded_namespace
+    program = f"exec {sys.executable} -c '{HANGS}'"
+    cluster.create(shell_job("digits", program, program, workers=1))
+    wait_until(lambda: cluster.call("logs", "digits").stdout.count("hanging") == 2)
+
+    stacks = cluster.succeed("stack", "digits")
+    assert stacks.count("wait_for_the_peer (<string>:6)") == 2
+    assert "master-0: pid " in stacks
+    [title] = [line for line in stacks.splitlines() if line.startswith("worker-0: pid ")]
+    assert Path(f"/proc/{title.split()[2].rstrip(':')}").exists(), "pids are those of the host"
+    by_signal = cluster.succeed("stack", "digits", "--rank", "worker-0", "--signal", "USR1")
+    assert 'File "<string>", line 6 in wait_for_the_peer' in by_signal
+    assert "master-0" not in by_signal
+    refused = cluster.call("stack", "digits", "--signal", "USR2")
+    assert "it has no handler for SIGUSR2" in refused.stderr
+    assert refused.exit_code == 1
+    _ = tmp_path
+
+
+def test_a_job_without_python_and_other_clusters_say_so(embedded_namespace: Cluster, real: Cluster) -> None:
+    embedded_namespace.create(shell_job("digits", "true", runPolicy={"suspend": True}))
+    assert "has no running Python process" in embedded_namespace.fail("stack", "digits")
+    real.create(shell_job("digits", "true"))
+    assert "py-spy dump --pid 1" in real.fail("stack", "digits")
+
+
+def test_handled_signals_are_read_from_proc() -> None:
+    import os
+
+    before = signal.signal(signal.SIGUSR2, lambda *_: None)
+    try:
+        assert catches(os.getpid(), signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert not catches(2**22, signal.SIGUSR2)
