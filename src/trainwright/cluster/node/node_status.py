@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainwright import __version__
 from trainwright.cluster.node.disk import Disk, how_to_free
-from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening_ports
+from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening_ports, read_reserved_ports
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX
@@ -137,7 +137,7 @@ def lease(name: str, *, now: datetime) -> Object:
 def reported_ports() -> frozenset[int]:
     """TCP ports in use below the ephemeral range. Jobs are assigned no ports above it."""
     limit = first_ephemeral_port()
-    return frozenset(port for port in read_listening_ports() if port < limit)
+    return frozenset(port for port in {*read_listening_ports(), *read_reserved_ports()} if port < limit)
 
 
 def format_ports(ports: Iterable[int]) -> str:

@@ -4,7 +4,13 @@ import os
 import socket
 
 from trainwright.cluster.node.node_status import format_ports
-from trainwright.cluster.node.supervisor.ports import parse_listening_ports, port_conflict, read_listening_ports
+from trainwright.cluster.node.supervisor.ports import (
+    parse_listening_ports,
+    port_conflict,
+    read_listening_ports,
+    read_reserved_ports,
+    reserve_port,
+)
 
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
@@ -26,6 +32,20 @@ def test_a_listener_is_found_and_named() -> None:
     assert why is not None
     assert why.startswith(f"port {port} is taken by process {os.getpid()} (")
     assert port_conflict(port) is None
+
+
+def test_a_port_is_reserved_once_on_the_machine_until_the_reservation_ends() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]  # no other test has it
+    first = reserve_port(port)
+    assert first is not None
+    assert reserve_port(port) is None
+    assert port in read_reserved_ports()
+    first.close()
+    assert port not in read_reserved_ports()
+    second = reserve_port(port)
+    assert second is not None
+    second.close()
 
 
 def test_ports_are_reported_in_order() -> None:

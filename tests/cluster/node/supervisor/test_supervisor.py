@@ -16,6 +16,7 @@ from tests.support.cluster.supervised_pods import SupervisedPod, container, proc
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.files import read_json, write_json
+from trainwright.cluster.node.supervisor.ports import reserve_port
 from trainwright.cluster.node.supervisor.supervisor import EXIT_ALREADY_SUPERVISED
 
 
@@ -340,6 +341,16 @@ def test_a_port_in_use_fails_the_pod_before_its_program_runs(ground: Any) -> Non
         assert f"process {os.getpid()} " in state["message"]
     assert pod.output("init") == ["init"]
     assert pod.output() == []
+
+
+def test_a_port_belongs_to_a_pod_before_its_program_listens(ground: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    reservation = reserve_port(port)  # as a pod of another cluster has it
+    assert reservation is not None
+    with reservation, ground.run(container("echo never"), listenPorts=[port]) as pod:
+        state = pod.wait()
+    assert (state["reason"], state["message"]) == ("PortTaken", f"port {port} is taken by another pod on this machine")
 
 
 def test_a_pod_with_a_free_port_starts(ground: Any) -> None:

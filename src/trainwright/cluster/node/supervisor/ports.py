@@ -1,12 +1,21 @@
-"""TCP ports in use on this machine: the agent reports them on the Node, the supervisor checks them before a start.
+"""TCP ports in use on this machine: the agent reports them on the Node, the supervisor reserves them before a start.
 
+A program may take half a minute before it listens. Until then a reservation keeps the pods of other clusters on this
+machine away from its port: a Unix socket with an abstract name, which ends with its process.
 Standard library only, because supervisors import it.
 """
+
+from __future__ import annotations
 
 import errno
 import os
 
+TYPE_CHECKING = False  # importing socket takes milliseconds, and most pods need no port
+if TYPE_CHECKING:
+    import socket
+
 _LISTEN = "0A"
+_RESERVATION = "trainwright-port-"
 
 
 def parse_listening_ports(tables: str) -> dict[int, str]:
@@ -23,6 +32,24 @@ def read_listening_ports() -> dict[int, str]:
     return parse_listening_ports("".join(_read(f"/proc/net/{name}") for name in ("tcp", "tcp6")))
 
 
+def reserve_port(port: int) -> socket.socket | None:
+    """The reservation, which lasts until it is closed; None if another pod of this machine has the port."""
+    import socket
+
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        reservation.bind(f"\0{_RESERVATION}{port}")
+    except OSError:
+        reservation.close()
+        return None
+    return reservation
+
+
+def read_reserved_ports() -> set[int]:
+    names = (line.rpartition(f"@{_RESERVATION}")[2] for line in _read("/proc/net/unix").splitlines())
+    return {int(name) for name in names if name.isdecimal()}
+
+
 def first_ephemeral_port() -> int:
     """The lowest port that the kernel assigns to sockets that bind to port 0."""
     text = _read("/proc/sys/net/ipv4/ip_local_port_range")
@@ -31,7 +58,7 @@ def first_ephemeral_port() -> int:
 
 def port_conflict(port: int) -> str | None:
     """Binds the port once, on all addresses; if that fails, names the process that uses it."""
-    import socket  # imported here because it takes milliseconds and most pods need no port
+    import socket
 
     for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):  # noqa: S104 - as programs do
         try:

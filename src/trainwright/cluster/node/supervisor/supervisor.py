@@ -103,6 +103,7 @@ class Supervisor:
         self._all = self._inits + self._mains
         self._reason = self._message = ""
         self._kill_at: float | None = None
+        self._reserved_ports: dict[int, Any] = {}
         self._finished = False
         self._stopping = False
         self._shutdown = False
@@ -180,12 +181,21 @@ class Supervisor:
             self._start_if_due(current, now)
             return
         if self._pod["listenPorts"] and self._first_start_is_due(now):
-            conflicts = [conflict for port in self._pod["listenPorts"] if (conflict := ports.port_conflict(port))]
+            conflicts = [conflict for port in self._pod["listenPorts"] if (conflict := self._reserve(port))]
             if conflicts:
                 self.fail("PortTaken", "; ".join(conflicts))
                 return
         for container in self._mains:
             self._start_if_due(container, now)
+
+    def _reserve(self, port: int) -> str | None:
+        """Reserves the port for the rest of the pod's life; returns why that is impossible."""
+        if port not in self._reserved_ports:
+            reservation = ports.reserve_port(port)
+            if reservation is None:
+                return f"port {port} is taken by another pod on this machine"
+            self._reserved_ports[port] = reservation
+        return ports.port_conflict(port)
 
     def _first_start_is_due(self, now: float) -> bool:
         """True if a container is due while none runs. A port that is in use then belongs to another process.
