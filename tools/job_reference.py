@@ -180,7 +180,7 @@ def earlier_block() -> str:
 
 
 def status_block() -> str:
-    ours = {one.encode_name for one in msgspec.structs.fields(AdditionalStatus)}
+    ours = {*(one.encode_name for one in msgspec.structs.fields(AdditionalStatus)), "failure"}
     found = [one for one in fields(schema_of(PYTORCH)["status"], "status") if one[0] != "status"]
     rows = (
         [path, type_, "no" if path.strip("`").split(".")[1] in ours else "yes", meaning]

@@ -202,6 +202,7 @@ _NAMESPACED = [
     ("", rbac.SERVICE_ADOPTION.rules),
     ("", rbac.AUTOSCALING.rules),
     (".Values.gangScheduler.name", rbac.GANG_SCHEDULING.rules),
+    (".Values.jobs.readFailedPodLogs", rbac.FAILED_POD_LOGS.rules),
 ]
 _CLUSTER = [
     (".Values.rbac.clusterResources", rbac.NODE_STATUS.rules),

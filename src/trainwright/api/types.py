@@ -277,6 +277,21 @@ class AdditionalStatus(View, frozen=True):
     )
 
 
+class JobFailure(View, frozen=True):
+    """Why the job failed. It is for people: nothing depends on it."""
+
+    rank: Annotated[str, text("Rank that failed first, such as worker-0. Absent if it is unknown.")] = ""
+    process: Annotated[str, text("Process in that pod, if torchrun started several.")] = ""
+    pod: Annotated[str, text("Name of its pod.")] = ""
+    container: Annotated[str, text("Name of its container.")] = ""
+    exit_code: Annotated[Int32 | None, text("Exit code of its program.")] = None
+    reason: Annotated[str, text("Class of the cause, in CamelCase, such as MissingModule.")] = ""
+    cause: Annotated[str, text("Cause in one line: an exception, a signal, an exit code.")] = ""
+    advice: Annotated[str, text("What to do.")] = ""
+    finished_at: Annotated[Time | None, text("Time at which its program ended.")] = None
+    followers: Annotated[list[str] | None, text("Ranks that failed or were ended because of it.")] = None
+
+
 class JobStatus(AdditionalStatus, frozen=True):
     """Most recently observed status of the job. Written by the operator."""
 
@@ -287,3 +302,4 @@ class JobStatus(AdditionalStatus, frozen=True):
     start_time: Annotated[Time | None, text("Time at which the job was started or resumed.")] = None
     completion_time: Annotated[Time | None, text("Time at which the job finished.")] = None
     last_reconcile_time: Annotated[Time | None, text("Set by Kubeflow's training-operator only.")] = None
+    failure: Annotated[JobFailure | None, text("Why the job failed, as far as its pods show it.")] = None

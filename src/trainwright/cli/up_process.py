@@ -7,12 +7,14 @@ import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import CommandError
 from trainwright.cli.pods_python import PodsPython
+from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cluster.embedded import (
     CONTEXT,
     ClusterRecord,
@@ -63,7 +65,7 @@ async def run_cluster(
     try:
         async with Client(cluster.config, user_agent="trainwright-operator") as client:
             await install_crds(client, KINDS.values())
-            async with _running_operator(client, operator_settings(cluster.sandbox)):
+            async with _running_operator(client, operator_settings(cluster.sandbox), options):
                 for note in (*cluster.notes, *add_context(cluster.config, options)):
                     on_note(note)
                 record = cluster.announce(options.kubeconfig, python_origin=options.python.origin)
@@ -102,14 +104,15 @@ def add_context(config: ClusterConfig, options: UpOptions) -> list[str]:
 
 
 @asynccontextmanager
-async def _running_operator(client: Client, settings: Settings) -> AsyncIterator[None]:
+async def _running_operator(client: Client, settings: Settings, options: UpOptions) -> AsyncIterator[None]:
     """Runs the operator; if it crashes, only the operator is restarted, not the cluster."""
     current: list[Operator] = []
     ready, stopping = asyncio.Event(), asyncio.Event()
+    read_runs = partial(recorded_runs, options.data)
 
     async def run_and_restart() -> None:
         while not stopping.is_set():
-            operator = Operator(client, kinds=KINDS, settings=settings)
+            operator = Operator(client, kinds=KINDS, settings=settings, read_runs=read_runs)
             current[:] = [operator]
             forwarding = asyncio.create_task(_forward(operator.ready, ready))
             try:

@@ -141,10 +141,11 @@ _TIMEOUT = re.compile(
     re.IGNORECASE,
 )
 _UNREACHABLE = re.compile(
-    r"client socket has (?:timed out|failed)|gaierror|Name or service not known|Temporary failure in name resolution"
-    r"|No route to host|Network is unreachable|ConnectionRefusedError",
+    r"client socket has (?:timed out|failed)|No route to host|Network is unreachable|ConnectionRefusedError",
     re.IGNORECASE,
 )
+_UNKNOWN_NAME = re.compile(r"gaierror|Name or service not known|Temporary failure in name resolution", re.IGNORECASE)
+"""A name outlives the pod, so this is not the fault of a peer."""
 _OWN_CONNECTION = re.compile(r"urllib3|requests\.exceptions|botocore|httpx\.|huggingface_hub|HTTPSConnectionPool")
 """A program that cannot reach a service of its own has not lost a peer."""
 _ERROR_CODES = frozenset({1, 128 + signal.SIGABRT})
@@ -165,7 +166,7 @@ def caused_by_peers(evidence: Evidence) -> Cause | None:
         text = "\n".join(line.text for line in evidence.lines[-40:])
     else:
         return None
-    if _PORT_IN_USE.search(text) or _OWN_CONNECTION.search(text):
+    if any(pattern.search(text) for pattern in (_PORT_IN_USE, _OWN_CONNECTION, _UNKNOWN_NAME)):
         return None
     return next((cause for cause, pattern in _PEERS.items() if pattern.search(text)), None)
 
@@ -280,6 +281,7 @@ _EXCEPTIONS = (
         Cause.NO_GPU,
         "request a GPU with resources.limits, or let the program use the CPU where torch.cuda.is_available() is False",
     ),
+    _Rule(_UNKNOWN_NAME, Cause.UNREACHABLE_PEER, "check the host name, and MASTER_ADDR if the program sets it itself"),
     _Rule(_PORT_IN_USE, Cause.PORT_IN_USE, "stop the program that has the port, or declare another port"),
     _Rule(
         re.compile(r"\bloss\b.{0,40}\bnan\b|\bnan\b.{0,40}\bloss\b|\breturned nan values\b", re.IGNORECASE),
@@ -316,6 +318,8 @@ def _summary(raised: RaisedException, cause: Cause, match: re.Match[str]) -> str
     """The exception in one line, and the line of its message that names the cause if that is another one."""
     if cause is Cause.TERMINATED:
         return f"it was interrupted: {raised.summary} (SIGINT)"
+    if cause is Cause.PORT_IN_USE:
+        return f"its port is in use: {raised.summary}"
     line = next((one for one in match.string.splitlines() if match.group().splitlines()[0] in one), "").strip()
     return raised.summary if not line or line in raised.summary else f"{raised.summary} {line}"[:400]
 

@@ -5,6 +5,7 @@ only followed. Among the others the earliest failed first: its time is that of i
 process may end later than its followers, else that of its end. Where the times do not decide, no rank is named.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -86,19 +87,25 @@ class Diagnosis:
         return f"{where} failed first: {self.summary}"
 
 
-def diagnose(runs: Iterable[Run]) -> Diagnosis | None:
-    """None if no run has failed. Give it all runs, of finished and running containers, also those that succeeded."""
+def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnosis | None:
+    """None if no run has failed. Give it all runs, of finished and running containers, also those that succeeded.
+
+    A run that a signal ended after `job_failed_at`, in seconds since the epoch, was ended by clean-up: the job may have
+    failed because of its deadline.
+    """
     known = list(runs)
     # An init container that failed before its rank's program ran was run again: a restart of the group ended it.
     started = {run.rank for run in known if not run.init}
     suspects = [suspect for run in known if not (run.init and run.rank in started) for suspect in _suspects(run)]
-    incident = _last_incident([one for one in suspects if one.failed])
+    incident = _last_incident([one for one in suspects if one.failed], job_failed_at)
     if not incident:
         return None
     ranks = list(dict.fromkeys(run.rank for run in known if not run.init or run.exit_code))
-    own = _own_failures(incident)
+    own = _own_failures(incident, job_failed_at)
     if own:
         return _first_of(own, incident)
+    if all(one.was_stopped for one in incident):
+        return None
     return _waited_for(incident, suspects, ranks)
 
 
@@ -149,7 +156,7 @@ class _Suspect:
 
     @property
     def end(self) -> float:
-        return float("inf") if self.run.finished_at is None else self.run.finished_at
+        return math.inf if self.run.finished_at is None else self.run.finished_at
 
     @property
     def is_vague(self) -> bool:
@@ -161,7 +168,8 @@ def _suspects(run: Run) -> list[_Suspect]:
     exceptions = find_exceptions(run.lines)
     table = find_failed_processes(run.lines)
     of_program = [one for one in exceptions if not one.of_launcher]
-    processes = {one.process for one in of_program} | {entry.rank for entry in table}
+    # Exceptions in threads have no rank before them.
+    processes = {one.process for one in of_program if one.process is not None}
     if not table and len(of_program) == len(exceptions) and len(processes) <= 1:
         return [_suspect(run, run.exit_code, decisive_exception(exceptions, run.lines, run.exit_code))]
     found = _processes(run, of_program, table)
@@ -213,7 +221,7 @@ def _suspect(
     return _Suspect(run, exit_code, exception, process, explanation, by_peers, name)
 
 
-def _last_incident(failed: Sequence[_Suspect]) -> list[_Suspect]:
+def _last_incident(failed: Sequence[_Suspect], job_failed_at: float) -> list[_Suspect]:
     """The failures since the ranks were last restarted: a rank that fails again begins a new incident. Incidents in
     which ranks only lost their peers belong to the one before."""
     incidents: list[list[_Suspect]] = []
@@ -228,14 +236,14 @@ def _last_incident(failed: Sequence[_Suspect]) -> list[_Suspect]:
     merged: list[_Suspect] = []
     for incident in reversed(incidents):
         merged = [*incident, *merged]
-        if _own_failures(incident):
+        if _own_failures(incident, job_failed_at):
             break
     return merged
 
 
-def _own_failures(incident: Sequence[_Suspect]) -> list[_Suspect]:
-    """Those that failed neither because of a peer nor by clean-up, which begins when a container has failed."""
-    first_end = min((one.end for one in incident if not one.was_stopped), default=float("inf"))
+def _own_failures(incident: Sequence[_Suspect], job_failed_at: float) -> list[_Suspect]:
+    """Those that failed neither because of a peer nor by clean-up, which begins when a container or the job failed."""
+    first_end = min((job_failed_at, *(one.end for one in incident if not one.was_stopped)))
     own = []
     for one in incident:
         if one.by_peers is not None:
@@ -254,11 +262,16 @@ def _first_of(own: Sequence[_Suspect], incident: Sequence[_Suspect]) -> Diagnosi
     tied = [one for one in ordered if _may_be_earlier(one, first)]
     clear = [one for one in tied if not one.is_vague] or tied
     first = clear[0]
-    alike = [one for one in own if one.explanation == first.explanation and one.run.rank != first.run.rank]
-    if any(one.run.rank != first.run.rank and one.explanation != first.explanation for one in clear):
+    alike = [one for one in own if _alike(one, first) and one.run.rank != first.run.rank]
+    # Ranks that fail alike by themselves have the same mistake. An exit code alone does not show that.
+    if any(one.run.rank != first.run.rank and (one.is_vague or not _alike(one, first)) for one in clear):
         summary = "; ".join(f"{one.run.rank}: {one.explanation.summary}" for one in clear)
         return replace(_named(first, incident, ()), rank=None, summary=summary, certain=False, process="")
     return _named(first, incident, alike)
+
+
+def _alike(one: _Suspect, other: _Suspect) -> bool:
+    return one.explanation == other.explanation
 
 
 def _may_be_earlier(one: _Suspect, first: _Suspect) -> bool:

@@ -18,6 +18,7 @@ from trainwright.operator.options import LeaderElectionOptions, OperatorError, O
 from trainwright.operator.rbac import (
     AUTOSCALING,
     CRD_INSTALLATION,
+    FAILED_POD_LOGS,
     GANG_SCHEDULING,
     LEADER_ELECTION,
     SERVICE_ADOPTION,
@@ -154,6 +155,7 @@ class Application:
             LEADER_ELECTION: options.leader_election is not None,
             WEBHOOK_SECRET: options.webhooks is not None,
             CRD_INSTALLATION: options.install_crds,
+            FAILED_POD_LOGS: options.read_failed_pod_logs,
         }
         rules = [
             *job_rules(self._kinds.values()),
@@ -246,6 +248,7 @@ class Application:
             queue=self._metrics.queue,
             lead=self._leadership.acquire if self._leadership else None,
             prunes_status=capabilities.prunes_status,
+            read_failed_pod_logs=self._options.read_failed_pod_logs,
         )
 
 

@@ -33,6 +33,7 @@ from trainwright.objects.resources import NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views
 from trainwright.operator.reconcile.event_buffer import EventBuffer
+from trainwright.operator.reconcile.failure_reporter import FailureReporter, ReadRuns
 from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.reconciler import Reconciler
 
@@ -53,7 +54,8 @@ class Operator:
     `controller_threads` is the maximum number of concurrent reconciliations, `parallel_writes` that of their writes.
     `cluster_resources` are the cluster-scoped resources that it may watch: Nodes and PriorityClasses. `lead` returns
     when this process is the leader; until then it only watches. `prunes_status` are the kinds whose CRD is already
-    known to prune our status fields.
+    known to prune our status fields. `read_runs` reads what the nodes recorded about the runs of a job's containers,
+    where they are on this machine; elsewhere `read_failed_pod_logs` allows to read the logs of failed pods.
 
     `synced` is set when all caches are filled, `ready` when the workers start.
     """
@@ -71,6 +73,8 @@ class Operator:
         queue: WorkQueue[ObjectKey] | None = None,
         lead: Callable[[], Awaitable[None]] | None = None,
         prunes_status: Iterable[str] = (),
+        read_runs: ReadRuns | None = None,
+        read_failed_pod_logs: bool = False,
         controller_threads: int = 64,
         parallel_writes: int = 32,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -104,6 +108,15 @@ class Operator:
             observer=self._observer,
             prunes_status=prunes_status,
         )
+        self._failures = FailureReporter(
+            client,
+            self._caches,
+            self._events,
+            prunes_status=self._applier.status_writer.prunes_status,
+            read_runs=read_runs,
+            read_logs=read_failed_pod_logs,
+        )
+        self._applier.status_writer.on_failed = self._failures.job_failed
         self._reconciler = Reconciler(
             kinds=kinds,
             frameworks=frameworks,
@@ -144,6 +157,7 @@ class Operator:
         try:
             await self._controller.run()
         finally:
+            await self._failures.close()
             self._events.flush()
             await self._recorder.close(_EVENT_SECONDS)
 

@@ -69,6 +69,8 @@ class OperatorOptions:
     """The kinds to reconcile, in any letter case; empty: all."""
     install_crds: bool = False
     """Install or update the CustomResourceDefinitions before starting."""
+    read_failed_pod_logs: bool = False
+    """Read the last log lines of failed pods, to name the cause in events and in the status of jobs."""
     metrics_bind_address: str = "0"
     health_probe_bind_address: str = "0"
     leader_election: LeaderElectionOptions | None = None

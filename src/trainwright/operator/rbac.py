@@ -138,6 +138,11 @@ WEBHOOK_SECRET = Feature(
     (_rule(SECRETS, "create", "create the Secret of the webhooks", own_namespace=True),),
     WEBHOOKS.without,
 )
+FAILED_POD_LOGS = Feature(
+    "`--read-failed-pod-logs`",
+    (_rule(PODS, "get", "quote the cause of a failure", subresource="log"),),
+    "causes of failures are exit codes alone",
+)
 CRD_INSTALLATION = Feature(
     "`--install-crds`",
     (_rule(CUSTOM_RESOURCE_DEFINITIONS, "get create update", "install the CRDs"),),
@@ -157,6 +162,7 @@ FEATURES = (
     PRIORITIES,
     WEBHOOKS,
     WEBHOOK_SECRET,
+    FAILED_POD_LOGS,
     CRD_INSTALLATION,
     SERVICE_ADOPTION,
 )

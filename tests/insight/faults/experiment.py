@@ -6,6 +6,7 @@
 import argparse
 import itertools
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -189,7 +190,7 @@ def main() -> None:
         if arguments.only in str(case)
     ]
     results = []
-    with tempfile.TemporaryDirectory() as directory, up_command(Path(directory)) as up:
+    with tempfile.TemporaryDirectory() as directory, up_command(Path(directory), "--python", sys.executable) as up:
         for result in run_cases(up.config, up.data, wanted, parallel=arguments.parallel):
             results.append(result)
             print(result, flush=True)

@@ -47,7 +47,7 @@ def upstream_crd(kind: Kind) -> Object:
     """Our CRD without the fields that upstream's does not declare."""
     crd = deepcopy(render_crd(kind))
     status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
-    for field in ADDITIONAL_FIELDS:
+    for field in (*ADDITIONAL_FIELDS, "failure"):
         del status["properties"][field]
     return crd
 

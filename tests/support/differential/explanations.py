@@ -157,6 +157,10 @@ def _deprecated(difference: Difference, field: str) -> bool:
     return reason == "DeprecatedField" and field in message
 
 
+def _diagnosed(difference: Difference) -> bool:
+    return difference.path == "events" and bool(difference.ours and difference.ours[1] == "FailureDiagnosed")
+
+
 def _dropped_by_the_recorder(difference: Difference, comparison: Comparison) -> bool:
     return difference.path == "events" and difference.go is None and comparison.go.event_count >= _GO_RECORDER_BURST
 
@@ -361,6 +365,10 @@ EXPLANATIONS = (
         lambda found, of: any(
             _deprecated(found, f"spec.{of.case.kind.replicas_field}[{key}]") for key in of.case.roles
         ),
+    ),
+    Explanation(
+        "Which pod of a failed job failed first",
+        lambda found, _: _only_ours(found, "job.status.failure") or _diagnosed(found),
     ),
     Explanation("A child that the cache does not show yet is created a second time", _created_twice, sometimes=True),
     Explanation("Events of a job beyond the 25th are dropped", _dropped_by_the_recorder, sometimes=True),

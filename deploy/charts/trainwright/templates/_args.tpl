@@ -12,6 +12,9 @@
 {{- if not (kindIs "invalid" .Values.jobs.deadNodeSeconds) }}
 - --dead-node-seconds={{ int64 .Values.jobs.deadNodeSeconds }}
 {{- end }}
+{{- if .Values.jobs.readFailedPodLogs }}
+- --read-failed-pod-logs
+{{- end }}
 {{- if ne .Values.jobs.clusterDomain "" }}
 - {{ printf "--cluster-domain=%s" .Values.jobs.clusterDomain | quote }}
 {{- end }}

@@ -69,6 +69,11 @@
   resources: [podgroups]
   verbs: [list, watch, create, patch, delete]
 {{- end }}
+{{- if .Values.jobs.readFailedPodLogs }}
+- apiGroups: [""]  # quote the cause of a failure
+  resources: [pods/log]
+  verbs: [get]
+{{- end }}
 {{- end }}
 {{/* Rules for what belongs to no namespace. */}}
 {{- define "trainwright.rules.cluster" -}}

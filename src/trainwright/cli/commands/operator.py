@@ -80,6 +80,11 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     metavar="SECONDS",
     help="Replace pods whose node has been lost for this long (default: never). Jobs can override it by annotation.",
 )
+@bool_flag(
+    "--read-failed-pod-logs",
+    default=_DEFAULTS.read_failed_pod_logs,
+    help="Read the last log lines of failed pods, to name the cause in events and in status.failure of jobs.",
+)
 @click.option(
     "--cluster-domain",
     default="",
@@ -203,7 +208,7 @@ def options_from(flags: dict[str, Any]) -> OperatorOptions:
     return OperatorOptions(
         **{name: flags[name] for name in ("namespace", "kubeconfig", "context", "enable_scheme", "install_crds")},
         **{name: flags[name] for name in ("controller_threads", "parallel_writes", "kube_api_burst")},
-        **{name: flags[name] for name in ("metrics_bind_address", "health_probe_bind_address")},
+        **{name: flags[name] for name in ("metrics_bind_address", "health_probe_bind_address", "read_failed_pod_logs")},
         kube_api_qps=qps if qps > 0 else None,
         settings=_settings(flags),
         leader_election=_leader_election(flags) if flags["leader_elect"] else None,

@@ -123,6 +123,10 @@ class Caches:
     def forget_claims(self, job_uid: str) -> None:
         self._claimed.pop(job_uid, None)
 
+    def pods_of(self, job_uid: str) -> Iterable[Pod]:
+        """The pods that the job controls."""
+        return self.pods.store.by_index(_JOB, job_uid)
+
     def observe(self, job: ObjectMeta, *, taken_ports: frozenset[int]) -> Observed:
         """The engine's input: the job's children, other objects with its name in their label, nodes and priorities."""
         classes = self.priorities.store.all() if self.priorities else ()

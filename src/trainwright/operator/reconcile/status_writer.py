@@ -6,13 +6,13 @@ counted once. Status fields that the installed CRD prunes are kept in an annotat
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainwright.api.job import is_managed_elsewhere
 from trainwright.api.kinds import Kind
 from trainwright.api.pruned_status import ADDITIONAL_FIELDS, ANNOTATION, annotation_value, pruned_fields
-from trainwright.engine import JobEvent, Plan
+from trainwright.engine import JobEvent, Plan, Transition
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, ServerError, Unreachable
 from trainwright.kube.controller.object_key import ObjectKey
@@ -66,6 +66,8 @@ class StatusWriter:
         prunes_status: Iterable[str] = (),
     ) -> None:
         self.prunes_status = set(prunes_status)
+        self.on_failed: Callable[[Kind, Object], None] | None = None
+        """Called when the Failed condition of a job has been written."""
         self._client = client
         self._caches = caches
         self._events = events
@@ -164,6 +166,8 @@ class StatusWriter:
             return False
         for step in plan.transitions:
             self._observer.transition(kind, job, step)
+            if step is Transition.FAILED and self.on_failed is not None:
+                self.on_failed(kind, response)
         return True
 
     async def _annotate(self, kind: Kind, job: Object, status: Object) -> Object:

@@ -1,0 +1,56 @@
+"""The runs of containers in the status of a pod, for the diagnosis of its job."""
+
+from trainwright.insight.diagnosis import Run
+from trainwright.objects.node_annotations import PYTHON
+from trainwright.objects.pods import ContainerStatus, Pod, Terminated
+from trainwright.objects.times import parse_time
+
+
+def runs_of_pod(pod: Pod, rank: str) -> list[Run]:
+    """The runs that the status shows: of each container the last and the one before it. Without their logs."""
+    status = pod.status
+    runs = [
+        _run(pod, rank, container, number, ended, init=init)
+        for init, containers in ((True, status.init_container_statuses), (False, status.container_statuses))
+        for container in containers
+        for number, ended in _runs(container)
+    ]
+    if pod.phase == "Failed" and not any(run.exit_code for run in runs):
+        # The pod failed without a failed container: evicted, deadline exceeded, port taken.
+        runs.append(
+            Run(rank=rank, pod=pod.name, exit_code=1, reason=status.reason or "PodFailed", message=status.message)
+        )
+    return runs
+
+
+def _run(pod: Pod, rank: str, status: ContainerStatus, number: int, ended: Terminated | None, *, init: bool) -> Run:
+    return Run(
+        rank=rank,
+        pod=pod.name,
+        container=status.name,
+        init=init,
+        number=number,
+        exit_code=ended.exit_code if ended else None,
+        reason=ended.reason if ended else "",
+        message=ended.message if ended else "",
+        finished_at=_seconds(ended.finished_at) if ended else None,
+        python=pod.metadata.annotations.get(PYTHON, ""),
+    )
+
+
+def _runs(status: ContainerStatus) -> list[tuple[int, Terminated | None]]:
+    """Numbered from 0; None is a run that has not ended. While a container waits for its next start, its last run is
+    the latest one."""
+    runs: list[tuple[int, Terminated | None]] = []
+    if before := status.last_state.terminated:
+        runs.append((status.restart_count - (0 if status.state.waiting else 1), before))
+    if status.state.terminated or status.state.running:
+        runs.append((status.restart_count, status.state.terminated))
+    return [(number, run) for number, run in runs if number >= 0]
+
+
+def _seconds(time: str | None) -> float | None:
+    try:
+        return parse_time(time).timestamp() if time else None
+    except ValueError:
+        return None

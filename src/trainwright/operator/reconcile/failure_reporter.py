@@ -1,0 +1,218 @@
+"""Reports why a job failed: an event and `status.failure`, from the ends and the logs of its containers.
+
+It works beside the reconciliation, which never waits for it: a cause is worth reporting, and not worth a delay of
+clean-up.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from trainwright.api.kinds import Kind
+from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
+from trainwright.engine import JobEvent
+from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
+from trainwright.insight.pod_runs import runs_of_pod
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod
+from trainwright.objects.times import format_time, parse_time
+from trainwright.operator.reconcile.caches import Caches
+from trainwright.operator.reconcile.event_buffer import EventBuffer
+
+log = logging.getLogger(__name__)
+
+ReadRuns = Callable[[str], Sequence[Run]]
+"""Reads the runs of the job with this uid from the records of its nodes. It may block."""
+
+REASON = "FailureDiagnosed"
+_PAUSES = (0.5, 1.0, 2.0, 4.0)
+"""Before another attempt, while the ends of further pods may change the diagnosis."""
+_MAX_ATTEMPTS = 5
+_CONFLICT_SECONDS = 0.2
+_CONCURRENT = 4
+_TAIL_LINES, _TAIL_BYTES = 500, 256 * 1024
+_MAX_MESSAGE = 1000
+"""The API server accepts 1024 characters in the message of an event."""
+
+
+class FailureReporter:
+    """`read_runs` is for a cluster whose nodes are on this machine. Otherwise the statuses of pods are used and, with
+    `read_logs`, the last lines of the failed ones. `prunes_status` are the kinds whose CRD has no `status.failure`."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventBuffer,
+        *,
+        prunes_status: set[str],
+        read_runs: ReadRuns | None = None,
+        read_logs: bool = False,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._events = events
+        self._prunes_status = prunes_status
+        self._read_runs = read_runs
+        self._read_logs = read_logs
+        self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def job_failed(self, kind: Kind, job: Object) -> None:
+        """To be called when the Failed condition has been written, before clean-up deletes pods. Returns at once."""
+        report = _Report(kind, job, time.time(), self._pods(job))
+        task = asyncio.create_task(self._report(report))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Ends the reports in progress."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _pods(self, job: Object) -> dict[str, Pod]:
+        metadata = job["metadata"]
+        pods = self._caches.pods_of(metadata["uid"])
+        return {pod.metadata.uid: pod for pod in pods}
+
+    async def _report(self, report: "_Report") -> None:
+        try:
+            diagnosis = await self._diagnose(report)
+            if diagnosis is not None:
+                self._events.record(report.job, JobEvent("Warning", REASON, event_message(diagnosis)))
+                await self._write(report, status_field(diagnosis))
+        except (ApiError, Unreachable) as error:
+            name = report.job["metadata"]["name"]
+            log.info("%s %s: failed to write status.failure: %s", report.kind.name, name, error)
+        except Exception:
+            log.exception("failed to explain a failed job")  # a defect; the job itself is not affected
+
+    async def _diagnose(self, report: "_Report") -> Diagnosis | None:
+        diagnosis = None
+        for pause in (0.0, *_PAUSES):
+            await asyncio.sleep(pause)
+            async with self._slots:
+                runs = await self._runs(report)
+            diagnosis = diagnose(runs, job_failed_at=report.failed_at)
+            if diagnosis is None or diagnosis.certain:
+                break
+        return diagnosis
+
+    async def _runs(self, report: "_Report") -> Sequence[Run]:
+        if self._read_runs is not None:
+            return await asyncio.to_thread(self._read_runs, report.job["metadata"]["uid"])
+        report.pods.update(self._pods(report.job))
+        return [
+            replace(run, lines=await self._last_lines(report, pod, run))
+            for pod in report.pods.values()
+            for run in runs_of_pod(pod, _rank(pod))
+        ]
+
+    async def _last_lines(self, report: "_Report", pod: Pod, run: Run) -> tuple[Line, ...]:
+        """Each log is read once: a failed container writes no more."""
+        if not self._read_logs or not run.exit_code or not run.container:
+            return ()
+        key = (pod.metadata.uid, run.container, run.number)
+        if key not in report.lines:
+            latest = all(
+                status.restart_count == run.number
+                for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+                if status.name == run.container
+            )
+            report.lines[key] = await self._read_log(pod, run.container, previous=not latest)
+        return report.lines[key]
+
+    async def _read_log(self, pod: Pod, container: str, *, previous: bool) -> tuple[Line, ...]:
+        lines = self._client.logs(
+            pod.name,
+            namespace=pod.metadata.namespace,
+            container=container,
+            tail_lines=_TAIL_LINES,
+            limit_bytes=_TAIL_BYTES,
+            timestamps=True,
+            previous=previous,
+        )
+        try:
+            return tuple([_timed(raw) async for raw in lines])
+        except (ApiError, Unreachable) as error:
+            log.debug("failed to read the log of pod %s: %s", pod.name, error)  # deleted already, or not allowed
+            return ()
+
+    async def _write(self, report: "_Report", failure: Object) -> None:
+        """Adds the field to the newest status that is known. Not where the CRD prunes it: the event says it too."""
+        kind, metadata = report.kind, report.job["metadata"]
+        jobs = self._caches.jobs[kind.name]
+        for attempt in range(_MAX_ATTEMPTS):
+            await asyncio.sleep(attempt * _CONFLICT_SECONDS)
+            job = jobs.store.get(f"{metadata['namespace']}/{metadata['name']}")
+            if job is None or job["metadata"]["uid"] != metadata["uid"] or kind.name in self._prunes_status:
+                return
+            try:
+                status = {**(job.get("status") or {}), "failure": failure}
+                jobs.remember(
+                    await self._client.replace(kind.resource, {**job, "status": status}, subresource="status")
+                )
+            except Conflict:
+                continue  # the watch delivers the newer job
+            except NotFound:
+                return
+            return
+
+
+class _Report:
+    """A failed job, its pods as they were last seen, and the logs that were read."""
+
+    def __init__(self, kind: Kind, job: Object, failed_at: float, pods: dict[str, Pod]) -> None:
+        self.kind = kind
+        self.job = job
+        self.failed_at = failed_at
+        self.pods = pods
+        self.lines: dict[tuple[str, str, int], tuple[Line, ...]] = {}
+
+
+def event_message(diagnosis: Diagnosis) -> str:
+    """`worker-1 failed first: ValueError: boom; master-0 and worker-0 followed`"""
+    text = diagnosis.headline
+    if diagnosis.alike:
+        text += f" (also {', '.join(diagnosis.alike)})"
+    if diagnosis.advice:
+        text += f": {diagnosis.advice}"
+    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 1] + "…"
+
+
+def status_field(diagnosis: Diagnosis) -> Object:
+    """The value of `status.failure`, without empty fields."""
+    ended = diagnosis.finished_at
+    fields = {
+        "rank": diagnosis.rank,
+        "process": diagnosis.process,
+        "pod": diagnosis.pod if diagnosis.rank else None,
+        "container": diagnosis.container if diagnosis.rank else None,
+        "exitCode": diagnosis.exit_code if diagnosis.rank else None,
+        "reason": "".join(word.capitalize() for word in diagnosis.cause.split("-")),
+        "cause": diagnosis.summary,
+        "advice": diagnosis.advice,
+        "finishedAt": format_time(datetime.fromtimestamp(ended, UTC)) if ended is not None and diagnosis.rank else None,
+        "followers": list(diagnosis.followers),
+    }
+    return {name: value for name, value in fields.items() if value not in (None, "", [])}
+
+
+def _rank(pod: Pod) -> str:
+    labels = pod.metadata.labels
+    return f"{labels[REPLICA_TYPE]}-{labels.get(REPLICA_INDEX, '0')}" if REPLICA_TYPE in labels else pod.name
+
+
+def _timed(raw: bytes) -> Line:
+    """A line of a log that was requested with timestamps."""
+    stamp, _, text = raw.decode(errors="replace").rstrip("\n").partition(" ")
+    try:
+        return Line(text, parse_time(stamp).timestamp())
+    except ValueError:
+        return Line(text)

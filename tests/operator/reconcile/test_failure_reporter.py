@@ -1,0 +1,129 @@
+"""Why a job failed: an event and `status.failure`, from exit codes, logs where that is allowed, or records."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.cluster.embedded_apiserver import RecordedLogs, running_embedded
+from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
+from tests.support.harness.job_harness import JobHarness
+from tests.support.harness.running_operator import running_operator
+from tests.support.objects.jobs import JobBuilder
+from tests.support.waiting import eventually
+from trainwright.api.kinds import KINDS
+from trainwright.engine import Settings
+from trainwright.insight.diagnosis import Line, Run
+from trainwright.kube.client.async_client import Client
+from trainwright.objects import Object
+from trainwright.operator import install_crds
+
+
+@dataclass
+class Cluster:
+    jobs: JobHarness
+    kubelet: FakeKubelet
+    logs: RecordedLogs
+
+    async def fail(self, **exit_codes: int) -> Object:
+        """Runs a job of a master and two workers in which these pods fail; returns its `status.failure`."""
+        builder = JobBuilder("job").master(policy="Never").workers(2, policy="Never")
+        await self.jobs.submit(builder.run_policy(cleanPodPolicy="None"))
+        await self.jobs.wait_until_running("job")
+        for rank, code in exit_codes.items():
+            await self.kubelet.finish(f"job-{rank.replace('_', '-')}", exit_code=code)
+        return await self.failure()
+
+    async def failure(self) -> Object:
+        status = await eventually(lambda: self.jobs.status("job"), lambda status: "failure" in status)
+        found: Object = status["failure"]
+        return found
+
+    def log(self, pod: str, *lines: bytes, second: int = 0) -> None:
+        stamped = [b"2026-11-15T10:00:%02d.5Z %b\n" % (second, line) for line in lines]
+        self.logs.texts[f"default/{pod}/pytorch"] = b"".join(stamped)
+
+
+@asynccontextmanager
+async def cluster(**options: Any) -> AsyncIterator[Cluster]:
+    # The embedded API server has no autoscalers.
+    async with running_embedded() as server, Client(server.config) as client:
+        await install_crds(client, KINDS.values())
+        async with (
+            running_kubelet(client, "default") as kubelet,
+            running_operator(client, settings=Settings(autoscaling=False), **options) as operator,
+        ):
+            yield Cluster(JobHarness(client, "default", operator), kubelet, server.logs)
+
+
+async def events(cluster: Cluster) -> list[str]:
+    async def found() -> list[str]:
+        return [message for _, reason, message in await cluster.jobs.events("job") if reason == "FailureDiagnosed"]
+
+    return await eventually(found, bool)
+
+
+async def test_exit_codes_are_reported_and_logs_are_not_read_unless_that_is_allowed() -> None:
+    async with cluster() as one:
+        failure = await one.fail(worker_1=3)
+
+        ended = failure.pop("finishedAt")
+        assert ended.endswith("Z")
+        assert failure == {
+            "rank": "worker-1",
+            "pod": "job-worker-1",
+            "container": "pytorch",
+            "exitCode": 3,
+            "reason": "ExitCode",
+            "cause": "exit code 3",
+        }
+        assert await events(one) == ["worker-1 failed first: exit code 3"]
+        assert one.logs.asked == []
+
+
+async def test_logs_of_failed_pods_alone_are_read_if_that_is_allowed() -> None:
+    async with cluster(read_failed_pod_logs=True) as one:
+        header = b"Traceback (most recent call last):"
+        one.log("job-worker-0", header, b"ModuleNotFoundError: No module named 'flash'")
+        failure = await one.fail(worker_0=1)
+
+        assert (failure["rank"], failure["reason"]) == ("worker-0", "MissingModule")
+        assert failure["cause"] == "ModuleNotFoundError: No module named 'flash'"
+        assert "install it" in failure["advice"]
+        [message] = await events(one)
+        assert message.startswith("worker-0 failed first: ModuleNotFoundError: No module named 'flash': ")
+        assert len(one.logs.asked) == 1
+
+
+async def test_the_records_of_nodes_are_preferred_to_the_statuses_of_pods() -> None:
+    def read_runs(uid: str) -> Sequence[Run]:
+        lines = (Line("Traceback (most recent call last):", 1.0), Line("ValueError: boom", 1.0))
+        ended = Run(rank="worker-1", pod="p", exit_code=1, finished_at=2.0, exact=True, lines=lines)
+        return [ended, Run(rank="master-0", pod="m", exit_code=1, finished_at=3.0, exact=True)]
+
+    async with cluster(read_runs=read_runs) as one:
+        failure = await one.fail(master_0=1)
+        assert (failure["rank"], failure["cause"]) == ("worker-1", "ValueError: boom")
+        assert failure["followers"] == ["master-0"]
+
+
+async def test_a_job_that_fails_by_its_deadline_has_no_first_failing_rank() -> None:
+    async with cluster() as one:
+        builder = JobBuilder("job").master(policy="Never").run_policy(activeDeadlineSeconds=1, cleanPodPolicy="Running")
+        await one.jobs.submit(builder)
+        await one.jobs.wait_for_end("job", "Failed")
+        await one.jobs.settle()
+        assert "failure" not in await one.jobs.status("job")
+
+
+async def test_a_defect_of_the_analysis_does_not_affect_the_job() -> None:
+    def read_runs(uid: str) -> Sequence[Run]:
+        raise RuntimeError("defect")
+
+    async with cluster(read_runs=read_runs) as one:
+        builder = JobBuilder("job").master(policy="Never").run_policy(cleanPodPolicy="All")
+        await one.jobs.submit(builder)
+        await one.jobs.wait_until_running("job")
+        await one.kubelet.finish("job-master-0", exit_code=1)
+        await one.jobs.wait_for_end("job", "Failed")
+        await one.jobs.wait_for_children("job", [])
