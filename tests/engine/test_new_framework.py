@@ -234,7 +234,11 @@ def test_every_listener_gets_a_port_of_its_own_on_one_machine() -> None:
     env = child(second, "ninth-conductor")["spec"]["containers"][0]["env"]
     assert env == [{"name": "VIOLINS", "value": "ninth-violin-0:4711,ninth-violin-1:20000"}]
     violin = child(second, "ninth-violin-1")
-    assert violin["metadata"]["annotations"] == {PORTS: "violin-1=20000", "node.trainwright.dev/listen-ports": "20000"}
+    assert violin["metadata"]["annotations"] == {
+        PORTS: "violin-1=20000",
+        "node.trainwright.dev/listen-ports": "20000",
+        "node.trainwright.dev/replicas": "3",
+    }
     assert violin["spec"]["containers"][0]["ports"] == [{"name": "strings", "containerPort": 20000}]
     assert child(second, "ninth-violin-1", "Service")["spec"]["ports"] == [{"name": "strings", "port": 20000}]
 

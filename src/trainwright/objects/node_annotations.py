@@ -18,6 +18,9 @@ LISTEN_PORTS = f"{PREFIX}listen-ports"
 LOG_MAX_SIZE = f"{PREFIX}log-max-size"
 """On jobs and pods: the size at which a log file of a container is rotated, a quantity such as `100Mi`."""
 
+REPLICAS = f"{PREFIX}replicas"
+"""On pods: how many replicas their job has, all of which share the cores of the node."""
+
 SANDBOX = f"{PREFIX}sandbox"
 """On nodes and pods: their sandbox level."""
 

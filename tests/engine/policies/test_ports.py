@@ -8,6 +8,7 @@ from trainwright.engine import EMBEDDED, Addressing, Plan, ServiceView, Settings
 from trainwright.objects import Object
 
 LISTEN_PORTS = "node.trainwright.dev/listen-ports"
+REPLICAS = "node.trainwright.dev/replicas"
 FEW = Settings(addressing=Addressing.HOST_PORTS, port_range=range(20000, 20003))
 
 
@@ -66,7 +67,7 @@ def test_ports_annotation_in_the_template_is_ignored() -> None:
     copied = {**template(), "metadata": {"annotations": {"trainwright.dev/ports": "worker-0=1", "mine": "1"}}}
     builder = JobBuilder().workers(1, pod=copied).spec(elasticPolicy={"rdzvHost": "elsewhere"})
     made = child(decide(builder, settings=EMBEDDED), "digits-worker-0")
-    assert made["metadata"]["annotations"] == {"mine": "1"}
+    assert made["metadata"]["annotations"] == {"mine": "1", REPLICAS: "1"}
 
 
 def test_next_free_port_is_assigned_if_the_declared_one_is_taken() -> None:
@@ -85,9 +86,10 @@ def test_pods_and_services_have_the_assigned_port() -> None:
     master, worker = child(made, "digits-master-0"), child(made, "digits-worker-0")
     assert master["metadata"]["annotations"] == {
         "trainwright.dev/ports": "master-0=23460",
-        "node.trainwright.dev/listen-ports": "23460",
+        LISTEN_PORTS: "23460",
+        REPLICAS: "2",
     }
-    assert worker["metadata"]["annotations"] == {"trainwright.dev/ports": "master-0=23460"}
+    assert worker["metadata"]["annotations"] == {"trainwright.dev/ports": "master-0=23460", REPLICAS: "2"}
     assert master["spec"]["containers"][0]["ports"] == [{"name": "pytorchjob-port", "containerPort": 23460}]
     assert worker["spec"]["containers"][0]["ports"] == [{"name": "pytorchjob-port", "containerPort": 23456}]
     assert dict(env(worker))["MASTER_PORT"] == "23460"

@@ -11,6 +11,7 @@ from trainwright.engine.framework import PodShape
 from trainwright.engine.labels import earlier_labels, rank_labels
 from trainwright.engine.ranks import Rank
 from trainwright.engine.rendering.init_containers import init_containers, with_free_names
+from trainwright.engine.settings import Addressing
 from trainwright.objects import Object, node_annotations
 from trainwright.objects.metadata import controller_reference
 
@@ -123,4 +124,7 @@ def _annotations(facts: Facts, rank: Rank) -> dict[str, str]:
         annotations[PORTS] = ports
     if (port := facts.ports.get(rank)) is not None:
         annotations[node_annotations.LISTEN_PORTS] = str(port)
+    if facts.settings.addressing is Addressing.HOST_PORTS:
+        total = sum(replica.count for replica in facts.job.replicas.values())
+        annotations[node_annotations.REPLICAS] = str(total)
     return annotations

@@ -119,6 +119,13 @@ def test_variables_of_the_pod_override_those_of_the_node() -> None:
     assert (env["OMP_NUM_THREADS"], env["PATH"]) == ("4", "/mine")
 
 
+def test_the_threads_of_a_job_share_the_cores_of_the_machine() -> None:
+    assert main(pod(annotations={"replicas": "2"}))["env"]["OMP_NUM_THREADS"] == "2"
+    assert main(pod(annotations={"replicas": "junk"}))["env"]["OMP_NUM_THREADS"] == "1"
+    launcher = container(command=["torchrun"], args=["--nproc-per-node", "2", "train.py"])
+    assert main(pod(launcher, annotations={"replicas": "1"}))["env"]["OMP_NUM_THREADS"] == "2"
+
+
 def test_the_python_of_the_annotation_comes_first() -> None:
     found = run(pod(annotations={"python": "/home/me/venv/bin/python3"}))
     assert found.pod_json["containers"][0]["env"]["PATH"].startswith("/home/me/venv/bin:")

@@ -13,6 +13,7 @@ from typing import Any
 
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pods.environment import expand, make_environment
+from trainwright.cluster.node.pods.omp_threads import cpu_of, omp_threads, processes_per_pod
 from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor import container_status
@@ -20,7 +21,7 @@ from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES
 from trainwright.cluster.node.supervisor.sandbox import OVERLAY, PRIVATE_DIRECTORIES
 from trainwright.cluster.node.volumes.sources import UnsupportedVolumeError, Volume, plan_volumes
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, LOG_MAX_SIZE, PYTHON
+from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, LOG_MAX_SIZE, PYTHON, REPLICAS
 from trainwright.objects.quantities import parse_quantity
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -185,15 +186,14 @@ class _ContainerConfigBuilder:
         return {
             "name": self._spec["name"],
             "argv": argv,
-            "env": {**self._base_environment(), **variables},
+            "env": {**self._base_environment(argv, variables), **variables},
             "cwd": cwd,
             "mounts": [*self._node_mounts(mounts), *mounts] if self._overlay else mounts,
         }
 
-    def _base_environment(self) -> dict[str, str]:
+    def _base_environment(self, argv: list[str], variables: Mapping[str, str]) -> dict[str, str]:
         """The variables that an image would define.
 
-        OMP_NUM_THREADS: several threads of several processes on few cores mostly wait for each other.
         GLOO_SOCKET_IFNAME: pods have loopback addresses, and gloo does not choose that interface by itself.
         """
         python = _python(self._annotations, self._context)
@@ -202,9 +202,18 @@ class _ContainerConfigBuilder:
             "HOME": self._context.home,
             "HOSTNAME": hostname(self._pod),
             "LANG": "C.UTF-8",
-            "OMP_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": str(self._threads(argv, variables)),
             "GLOO_SOCKET_IFNAME": "lo",
         }
+
+    def _threads(self, argv: list[str], variables: Mapping[str, str]) -> int:
+        replicas = self._annotations.get(REPLICAS, "")
+        return omp_threads(
+            cores=int(self._context.allocatable.get("cpu", 1)),
+            replicas=int(replicas) if replicas.isdecimal() else None,
+            processes=processes_per_pod(argv, variables),
+            cpu=cpu_of(self._spec),
+        )
 
     def _node_fields(self) -> dict[str, str]:
         return {
