@@ -22,6 +22,7 @@ from trainwright.cluster.node.supervisor.cri_log import (
     remove_old_logs,
     rotated_names,
 )
+from trainwright.cluster.node.supervisor.pacing import OutputPacer
 
 STAMP = "2026-11-15T04:05:06.123456789Z"
 
@@ -46,7 +47,7 @@ def test_a_long_line_is_written_as_partial_lines() -> None:
 def test_a_full_disk_drops_log_lines_and_does_not_block_the_program(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     log = LogFile("/dev/full")
-    pipe = LogPipe(reader, log, "stdout")
+    pipe = LogPipe(reader, log, "stdout", OutputPacer())
     os.write(writer, b"one\n")
     assert pipe.copy(STAMP, now=0.0)
     room = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
@@ -108,7 +109,7 @@ def test_lines_that_fit_on_the_disk_are_not_reported_as_missing(tmp_path: Path) 
 def test_an_incomplete_line_is_written_after_a_moment(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     log = LogFile(str(tmp_path / "0.log"))
-    pipe = LogPipe(reader, log, "stderr")
+    pipe = LogPipe(reader, log, "stderr", OutputPacer())
 
     for update, now in ((b"\r 1%", 7.0), (b"\r 2%", 7.1)):
         os.write(writer, update)

@@ -8,6 +8,7 @@ import os
 
 from trainwright.cluster.node.supervisor.container_status import MAX_RUNS
 from trainwright.cluster.node.supervisor.files import DISK_FULL
+from trainwright.cluster.node.supervisor.pacing import OutputPacer
 
 MAX_LINE_BYTES = 16 * 1024
 """A longer line is written as several partial ones, as container runtimes do."""
@@ -141,9 +142,10 @@ def _remove_log(path: str) -> None:
 class LogPipe:
     """Copies one output stream of a container from its pipe into the log."""
 
-    def __init__(self, reader: int, log: LogFile, stream: str) -> None:
+    def __init__(self, reader: int, log: LogFile, stream: str, pacer: OutputPacer) -> None:
         os.set_blocking(reader, False)
         self.reader = reader
+        self._pacer = pacer
         self._log = log
         self._stream = stream
         self._lines = LineFormatter(stream)
@@ -164,6 +166,7 @@ class LogPipe:
             return True
         if not data:
             return False
+        self._pacer.count(data.count(b"\n"), len(data), now)
         self._write(self._lines.feed(data, stamp), stamp)
         if not self._lines.has_incomplete_line:
             self.flush_at = None

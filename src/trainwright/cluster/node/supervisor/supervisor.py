@@ -29,6 +29,7 @@ from trainwright.cluster.node.supervisor.files import (
     remove_tree,
     write_json,
 )
+from trainwright.cluster.node.supervisor.pacing import OutputPacer
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ class Supervisor:
         self._disk_full_reported_at: float | None = None
         self._proc: str | None = "/proc"
         self._poll = select.poll()
+        self._signal_poll = select.poll()
+        self._pacer = OutputPacer()
 
     def _containers(self, field: str, last: dict[str, Any] | None, *, init: bool) -> list[Container]:
         specs = self._pod[field]
@@ -147,6 +150,7 @@ class Supervisor:
                 if self._shutdown and os.path.exists(self._stop_file):
                     os.unlink(self._stop_file)
                 return
+            self._let_output_gather()
             for descriptor, _ in self._poll.poll(self._timeout()):
                 if descriptor == wakeup:
                     self._on_signals(os.read(wakeup, 4096))
@@ -226,6 +230,11 @@ class Supervisor:
             default=None,
         )
 
+    def _let_output_gather(self) -> None:
+        """Waits a moment before the next read of a program that prints many lines; signals end it."""
+        if pause := self._pacer.pause(time.monotonic()):
+            self._signal_poll.poll(pause * 1000)
+
     def _flush_output(self) -> None:
         now = time.monotonic()
         for container in self._all:
@@ -270,7 +279,10 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         for descriptor in (out_end, err_end, start_end):
             os.close(descriptor)
-        container.pipes = [LogPipe(out, container.log, "stdout"), LogPipe(err, container.log, "stderr")]
+        container.pipes = [
+            LogPipe(out, container.log, "stdout", self._pacer),
+            LogPipe(err, container.log, "stderr", self._pacer),
+        ]
         container.start_pipe = start_pipe
         for descriptor in (out, err, start_pipe):
             self._poll.register(descriptor, select.POLLIN)
@@ -340,6 +352,7 @@ class Supervisor:
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         self._poll.register(reader, select.POLLIN)
+        self._signal_poll.register(reader, select.POLLIN)
         return reader
 
     def _on_signals(self, numbers: bytes) -> None:
