@@ -2,11 +2,12 @@
 
 import sys
 
-from benchmarks import first_step, operator_throughput, startup
+from benchmarks import first_step, follow_logs, operator_throughput, startup
 
 BENCHMARKS = {
     "startup": startup.main,
     "first-step": first_step.main,
+    "follow-logs": follow_logs.main,
     "operator": operator_throughput.main,
 }
 
