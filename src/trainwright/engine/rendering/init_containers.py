@@ -44,8 +44,8 @@ else echo "this image has neither bash nor nc nor python3: choose another one fo
 _TRY = """\
 tries=0
 while [ $tries -lt {tries} ]; do
-  found && exit 0
-  echo "waiting for {peer}"
+  found >/dev/null && exit 0
+  [ $((tries % {every})) -ne 0 ] || echo "waiting for {peer}"
   sleep {pause:g}
   tries=$((tries + 1))
 done
@@ -89,7 +89,10 @@ def _script(facts: Facts, peer: Rank, settings: InitContainer) -> str:
         find = _FIND_PORT.format(host=host, port=port)
     else:
         find = _FIND_NAME.format(host=host)
-    return find + _TRY.format(peer=peer.role.lower(), tries=settings.max_tries, pause=settings.pause_seconds)
+    pause = settings.pause_seconds
+    # Upstream's container says it every two seconds.
+    every = max(1, round(2 / pause)) if pause else 1
+    return find + _TRY.format(peer=peer.role.lower(), tries=settings.max_tries, pause=pause, every=every)
 
 
 def _security_context(facts: Facts, rank: Rank) -> Object:
