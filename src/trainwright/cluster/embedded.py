@@ -138,7 +138,7 @@ def disk_warning(data: DataDir) -> str:
 
     if not data.node.is_dir() or not (disk := read_disk(data.node)).is_almost_full:
         return ""
-    return f"the disk is almost full ({disk.summary}): {how_to_free(data.node)}"
+    return f"almost full: {disk.summary}; {how_to_free(data.node)}"
 
 
 def builtin_schema(kind: str) -> dict[str, Any]:

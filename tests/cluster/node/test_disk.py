@@ -1,11 +1,11 @@
 """A full disk is reported on the node and on its pods, and everything goes on when there is space again."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.cluster.disks import fill, small_disk
 from tests.support.cluster.node import Node, running_node
 from tests.support.waiting import eventually
 from trainwright.cluster.node.disk import Disk, how_to_free
@@ -35,30 +35,18 @@ def test_a_disk_is_almost_full_before_nothing_can_be_written(
 def test_a_file_system_that_does_not_count_inodes_has_enough() -> None:
     disk = Disk(Path("/data/node"), 5_000 * MIB, 10_000 * MIB, 0, 0)
     assert not disk.is_almost_full
-    assert disk.summary == "5000 MiB of 10000 MiB available in /data/node"
+    assert disk.summary == "5000 MiB of 10000 MiB are available in /data/node"
+
+
+def test_the_summary_says_what_is_missing() -> None:
+    disk = Disk(Path("/data/node"), 5_000 * MIB, 10_000 * MIB, 7, 1_000_000)
+    assert disk.summary == "7 inodes of 1000000 are available in /data/node"
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("only root can mount a small disk")
-    yield path
-    subprocess.run(["umount", "--lazy", str(path)], check=True)
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        for size in (64 * 1024, 4096, 1):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk") as path:
+        yield path
 
 
 def container(script: str) -> Object:
@@ -70,16 +58,16 @@ async def has_disk_pressure(node: Node) -> bool:
 
 
 @pytest.mark.timeout(60)
-async def test_a_full_disk_is_reported_and_pods_go_on_when_there_is_space(small_disk: Path, tmp_path: Path) -> None:
+async def test_a_full_disk_is_reported_and_pods_go_on_when_there_is_space(disk: Path, tmp_path: Path) -> None:
     script = f"while ! test -e {tmp_path}/stop; do echo line; sleep 0.02; done; echo end"
-    async with running_node(small_disk / "node", sandbox="plain") as node:
+    async with running_node(disk / "node", sandbox="plain") as node:
         pod = await node.create("writer", container(script))
         await node.until_phase("writer", "Running")
         assert not await has_disk_pressure(node)
 
-        fill(small_disk / "filler")
+        fill(disk / "filler")
 
-        advice = how_to_free(small_disk / "node")
+        advice = how_to_free(disk / "node")
         full = await node.event("DiskFull")
         assert full["type"] == "Warning"
         assert full["involvedObject"]["name"] == "writer"
@@ -91,7 +79,7 @@ async def test_a_full_disk_is_reported_and_pods_go_on_when_there_is_space(small_
         assert waiting["reason"] == "FailedCreatePodSandBox"
         assert waiting["message"].endswith(f"No space left on device; {advice}")
 
-        (small_disk / "filler").unlink()
+        (disk / "filler").unlink()
 
         await node.until_phase("late", "Succeeded")
         await eventually(lambda: has_disk_pressure(node), lambda pressure: not pressure)

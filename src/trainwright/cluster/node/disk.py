@@ -23,13 +23,17 @@ class Disk:
 
     @property
     def is_almost_full(self) -> bool:
-        few_inodes = self.available_inodes < min(_MIN_AVAILABLE_INODES, self.inodes // _MIN_SHARE)
-        return few_inodes or self.available < min(_MIN_AVAILABLE_BYTES, self.size // _MIN_SHARE)
+        return self._has_few_inodes or self.available < min(_MIN_AVAILABLE_BYTES, self.size // _MIN_SHARE)
 
     @property
     def summary(self) -> str:
-        inodes = f", {self.available_inodes} of {self.inodes} inodes" if self.inodes else ""
-        return f"{_mebibytes(self.available)} of {_mebibytes(self.size)}{inodes} available in {self.directory}"
+        left = f"{self.available_inodes} inodes" if self._has_few_inodes else _mebibytes(self.available)
+        size = f"{self.inodes}" if self._has_few_inodes else _mebibytes(self.size)
+        return f"{left} of {size} are available in {self.directory}"
+
+    @property
+    def _has_few_inodes(self) -> bool:
+        return self.available_inodes < min(_MIN_AVAILABLE_INODES, self.inodes // _MIN_SHARE)
 
 
 def read_disk(directory: Path) -> Disk:
@@ -44,7 +48,7 @@ def how_to_free(directory: Path) -> str:
     """`directory` is the node's."""
     volumes = directory.parent / "volumes"
     jobs = "finished jobs with their logs and files (`trainwright delete`)"
-    return f"free space on the disk of {directory}: delete {jobs}, volumes in {volumes}, or other files"
+    return f"free space on the disk of {directory}: delete {jobs}, volumes in {volumes} or other files"
 
 
 def _mebibytes(size: int) -> str:

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cluster.disks import fill, small_disk
+from tests.support.waiting import eventually
 from trainwright.cluster.apiserver.storage import store as store_module
 from trainwright.cluster.apiserver.storage.journal import FORMAT, StoreError
 from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Removed, ResourceVersionTooOld, Stored
@@ -151,6 +153,23 @@ class TestDurability:
             await put(store, "b", value=2)
         assert contents(store) == {"a": 1}
         store.close()
+
+    async def test_writes_find_room_when_the_disk_is_full(self, tmp_path: Path) -> None:
+        with small_disk(tmp_path / "disk", size="20m") as disk:
+            path = disk / "store.db"
+            store = ObjectStore(path)
+
+            async def size() -> int:
+                return path.stat().st_size
+
+            await eventually(size, lambda size: size > 4 * 1024 * 1024)
+            fill(disk / "filler")
+            for number in range(2000):
+                await put(store, f"thing-{number % 100}", value=number)
+            store.close()
+            reopened = ObjectStore(path)
+            assert contents(reopened) == {f"thing-{number % 100}": number for number in range(1900, 2000)}
+            reopened.close()
 
     def test_kill_9_loses_nothing_that_was_acknowledged(self, tmp_path: Path) -> None:
         path = tmp_path / "store.db"

@@ -15,6 +15,12 @@ FORMAT = 1
 
 _BATCH = 500
 
+_RESERVED_BYTES = 4 * 1024 * 1024
+"""As much as SQLite writes to the WAL before it starts at its beginning again (1000 pages)."""
+
+_RESERVE_AFTER_SECONDS = 1.0
+"""Without a write: it takes some 30 ms, which should not delay the start of the cluster."""
+
 
 class StoreError(Exception):
     """The database file cannot be used; the message says why and what to do."""
@@ -60,9 +66,14 @@ class Journal:
         self._connection.close()
 
     def _run(self) -> None:
-        open_ = True
+        open_, reserved = True, False
         while open_:
-            batch = [self._queue.get()]
+            try:
+                batch = [self._queue.get(timeout=None if reserved else _RESERVE_AFTER_SECONDS)]
+            except queue.Empty:
+                _reserve_space(self._connection)
+                reserved = True
+                continue
             while len(batch) < _BATCH and not self._queue.empty():
                 batch.append(self._queue.get())
             open_ = None not in batch
@@ -147,6 +158,18 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT INTO clock VALUES (1)")
     connection.execute(f"PRAGMA user_version = {FORMAT}")
     connection.execute("COMMIT")
+
+
+def _reserve_space(connection: sqlite3.Connection) -> None:
+    """Lets both files grow now, so that writes find room in them when the disk is full: users delete objects then, and
+    events tell them why."""
+    try:
+        connection.execute("CREATE TABLE IF NOT EXISTS reserve (bytes BLOB)")
+        connection.execute("INSERT INTO reserve VALUES (zeroblob(?))", (_RESERVED_BYTES,))
+        connection.execute("DROP TABLE reserve")
+        connection.execute("PRAGMA wal_checkpoint(RESTART)")
+    except sqlite3.Error:
+        return  # the disk is full already, or the next write fails for the same reason
 
 
 def _inaccessible(path: Path, verb: str, error: Exception) -> str:
