@@ -12,7 +12,7 @@ from trainwright.cli.errors import report_errors
 from trainwright.cli.flags import target_flags
 from trainwright.cli.jobs.summary import job_state
 from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
-from trainwright.cluster.embedded import ClusterRecord, DataDir
+from trainwright.cluster.embedded import ClusterRecord, DataDir, disk_warning
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient
@@ -75,11 +75,13 @@ def count_by_state(states: Iterable[str]) -> str:
 def _details(record: ClusterRecord | None, data: DataDir) -> list[str]:
     if record is None:
         return []
+    warning = disk_warning(data)
     return [
         f"  version  {record.version}, pid {record.pid}",
         f"  sandbox  {record.sandbox}",
         f"  python   {record.python} ({record.python_origin})",
         f"  data     {data.path}",
+        *([f"  disk     {warning}"] if warning else []),
     ]
 
 
