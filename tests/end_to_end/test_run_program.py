@@ -1,0 +1,71 @@
+"""`trainwright run train.py` trains an unchanged program and leaves the same files as torchrun."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster.controlplane import free_ports
+from tests.support.cluster.embedded_cluster import UpCommand, up_command
+from tests.support.commands.trainwright import trainwright
+
+PROGRAM = Path(__file__).parents[2] / "examples" / "pytorch-digits" / "train.py"
+ARGUMENTS = ("--epochs", "2", "--model-dir", "models")
+MORE = os.environ.get("HYPOTHESIS_PROFILE") == "all"
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with up_command(tmp_path_factory.mktemp("embedded")) as up:
+        yield up
+        trainwright("down", "--data-dir", str(up.data.path), environment=up.environment)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("flag", "processes"), [("--workers", 1), ("--workers", 2), *([("--workers", 4), ("--nproc", 2)] if MORE else [])]
+)
+def test_the_files_are_those_of_torchrun(embedded: UpCommand, tmp_path: Path, flag: str, processes: int) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for directory in (ours, theirs):
+        directory.mkdir()
+    answer = trainwright(
+        "run", "--data-dir", str(embedded.data.path), str(PROGRAM), flag, str(processes), "--", *ARGUMENTS,
+        environment=embedded.environment, directory=ours, seconds=240,
+    )  # fmt: skip
+    assert answer.code == 0, answer.all
+    assert "train.py imports torch: running it as a PyTorchJob" in answer.err
+    assert f"of {processes}: distributed PyTorch with gloo backend" in answer.out
+    _torchrun(processes, theirs)
+
+    assert _files(ours) == _files(theirs) == ["models", "models/digits.pt"]
+    model, expected = _weights(ours), _weights(theirs)
+    assert {name: value.shape for name, value in model.items()} == {n: value.shape for n, value in expected.items()}
+    if processes == 1:  # several ranks add their gradients in another order
+        assert all(value.equal(expected[name]) for name, value in model.items())
+
+
+def _torchrun(processes: int, directory: Path) -> None:
+    [port] = free_ports(1)
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--master-port", str(port)]
+    # torchrun sets the variable for several processes, and pods have it too.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, *launcher, str(PROGRAM), *ARGUMENTS],
+        cwd=directory, env=environment, check=True, capture_output=True, timeout=240,
+    )  # fmt: skip
+
+
+def _files(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+def _weights(directory: Path) -> dict[str, Any]:
+    import torch
+
+    weights: dict[str, Any] = torch.load(directory / "models" / "digits.pt", weights_only=True)
+    return weights
