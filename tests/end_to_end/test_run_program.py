@@ -33,14 +33,17 @@ def test_the_files_are_those_of_torchrun(embedded: UpCommand, tmp_path: Path, fl
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     for directory in (ours, theirs):
         directory.mkdir()
+    torchrun = _torchrun(processes, theirs)  # at the same time, to use both cores of a small machine
     answer = trainwright(
-        "run", "--data-dir", str(embedded.data.path), str(PROGRAM), flag, str(processes), "--", *ARGUMENTS,
+        "run", "--data-dir", str(embedded.data.path), "--python", sys.executable, str(PROGRAM),
+        flag, str(processes), "--", *ARGUMENTS,
         environment=embedded.environment, directory=ours, seconds=240,
     )  # fmt: skip
+    output, _ = torchrun.communicate(timeout=240)
+    assert torchrun.returncode == 0, output
     assert answer.code == 0, answer.all
     assert "train.py imports torch: running it as a PyTorchJob" in answer.err
     assert f"of {processes}: distributed PyTorch with gloo backend" in answer.out
-    _torchrun(processes, theirs)
 
     assert _files(ours) == _files(theirs) == ["models", "models/digits.pt"]
     model, expected = _weights(ours), _weights(theirs)
@@ -49,15 +52,17 @@ def test_the_files_are_those_of_torchrun(embedded: UpCommand, tmp_path: Path, fl
         assert all(value.equal(expected[name]) for name, value in model.items())
 
 
-def _torchrun(processes: int, directory: Path) -> None:
+def _torchrun(processes: int, directory: Path) -> "subprocess.Popen[str]":
     [port] = free_ports(1)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--master-port", str(port)]
-    # torchrun sets the variable for several processes, and pods have it too.
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run(
+    return subprocess.Popen(
         [sys.executable, *launcher, str(PROGRAM), *ARGUMENTS],
-        cwd=directory, env=environment, check=True, capture_output=True, timeout=240,
-    )  # fmt: skip
+        cwd=directory,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},  # one process alone would use all cores, in another order of sums
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def _files(directory: Path) -> list[str]:
