@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.cli.pods_python import BY_FLAG, PodsPython, active_python, default_python, python_on_path
+from trainwright.cli.pods_python import (
+    BY_FLAG,
+    PodsPython,
+    active_python,
+    default_python,
+    install_command,
+    python_on_path,
+)
 
 
 @pytest.fixture
@@ -45,3 +52,20 @@ def test_a_python3_in_a_relative_directory_of_the_path_becomes_absolute(
 ) -> None:
     monkeypatch.chdir(python3.parents[1])
     assert python_on_path({"PATH": "bin"}) == python3
+
+
+def test_packages_are_installed_by_pip_or_without_pip_by_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "bin" / "python"
+    assert install_command(str(python)) == f"{python} -m pip install"  # the system's Python
+
+    (tmp_path / "pyvenv.cfg").write_text("")
+    monkeypatch.setenv("PATH", "")
+    assert install_command(str(python)) == f"{python} -m ensurepip && {python} -m pip install"
+    uv = tmp_path / "uv"
+    uv.write_text("")
+    uv.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert install_command(str(python)) == f"uv pip install --python {python}"
+    (tmp_path / "lib" / "python3.12" / "site-packages" / "pip").mkdir(parents=True)
+    assert install_command(str(python)) == f"{python} -m pip install"
+    assert install_command("") == ""

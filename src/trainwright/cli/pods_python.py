@@ -43,3 +43,19 @@ def active_python(environment: Mapping[str, str] = os.environ) -> Path | None:
 def python_on_path(environment: Mapping[str, str] = os.environ) -> Path | None:
     found = shutil.which("python3", path=environment.get("PATH", os.defpath))
     return Path(found).absolute() if found else None
+
+
+def install_command(python: str) -> str:
+    """The command that installs packages for this Python, to be followed by their names; empty without a Python.
+
+    Virtual environments that uv has made have no pip.
+    """
+    if not python:
+        return ""
+    prefix = Path(python).parent.parent
+    without_pip = (prefix / "pyvenv.cfg").exists() and not any(prefix.glob("lib/python3*/site-packages/pip"))
+    if not without_pip:
+        return f"{python} -m pip install"
+    if shutil.which("uv"):
+        return f"uv pip install --python {python}"
+    return f"{python} -m ensurepip && {python} -m pip install"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
+from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import ContainerRun, DataDir, LogLine, PodRecord, RunLog, pod_records
 from trainwright.insight.diagnosis import Line, Run
 
@@ -34,6 +35,7 @@ def _run(record: PodRecord, run: ContainerRun, python: str) -> Run:
         exact=True,
         lines=_last_lines(record, run),
         python=python,
+        installer=install_command(python),
     )
 
 

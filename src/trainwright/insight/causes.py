@@ -59,6 +59,7 @@ class Evidence:
     lines: Sequence[Line] = ()
     """The end of its log."""
     python: str = ""
+    installer: str = ""
 
 
 def explain(evidence: Evidence) -> Explanation:
@@ -215,10 +216,18 @@ class _Rule:
     advice: str | Callable[[Evidence, re.Match[str]], str] = ""
 
 
+_PACKAGES = {
+    "PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
+}  # fmt: skip
+"""Packages whose name differs from that of their module."""
+
+
 def _module_advice(evidence: Evidence, match: re.Match[str]) -> str:
     module = match["module"].partition(".")[0]
     python = f"{evidence.python}, the Python of this pod" if evidence.python else "the Python of this pod"
-    return f"module {module} is not installed in {python}: install it there or choose another with --python"
+    package = _PACKAGES.get(module, module)
+    install = f"install it with `{evidence.installer} {package}`" if evidence.installer else "install it there"
+    return f"module {module} is not installed in {python}: {install} or choose another with --python"
 
 
 _FILE_ADVICE = "relative paths start in the container's workingDir; check the path and the volumes"

@@ -52,6 +52,8 @@ class Run:
     lines: tuple[Line, ...] = ()
     python: str = ""
     """The Python of the pod, for messages."""
+    installer: str = ""
+    """The command that installs packages for it, such as `pip install`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +215,7 @@ def _suspect(
     # The end of the log is that of the launcher, not of a process of it.
     lines = run.lines[: process.first_line] if process else () if name else run.lines
     reason = run.reason if not process else ""
-    evidence = Evidence(exit_code, reason, run.message, exception, lines, run.python)
+    evidence = Evidence(exit_code, reason, run.message, exception, lines, run.python, run.installer)
     explanation, by_peers = explain(evidence), caused_by_peers(evidence)
     if of_launcher and exception is not None and "SignalException" in exception.text[0]:
         stopped = replace(evidence, exit_code=143, exception=None, lines=())

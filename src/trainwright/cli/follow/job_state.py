@@ -14,6 +14,7 @@ from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated
 from trainwright.cli.follow.loss_curve import LossCurve
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.manifests.apply import finished_condition
+from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile
 from trainwright.insight.diagnosis import Diagnosis, Line, diagnose
 from trainwright.insight.diagnosis import Run as DiagnosedRun
@@ -323,7 +324,8 @@ class JobState:
             finished_at=run.finished_at,
             exact=uid in self._records,
             lines=tuple(self._lines.get(key, ())),
-            python=self._python_of(uid),
+            python=(python := self._python_of(uid)),
+            installer=install_command(python),
         )
 
     def _rank_and_name(self, uid: str) -> tuple[str, str]:

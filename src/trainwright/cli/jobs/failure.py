@@ -10,6 +10,8 @@ from trainwright.cli.jobs.session import Session
 from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
 from trainwright.kube.client.errors import ApiError, Unreachable
+from trainwright.objects.node_annotations import PYTHON
+from trainwright.objects.paths import value_at
 from trainwright.objects.pods import ContainerStatus, Pod, Terminated
 from trainwright.objects.times import parse_time
 
@@ -21,7 +23,8 @@ def diagnose_job(session: Session, job: FoundJob, pods: Sequence[RankPod]) -> Di
     runs = [_failed_pod(pod, pod.pod) for pod in pods if pod.pod and _failed_without_container(pod.pod)]
     if session.target.data is not None:
         ranks = {pod.rank for pod in pods}
-        recorded = recorded_runs(session.target.data, job.uid, python=session.target.python)
+        python = value_at(job.object, "metadata", "annotations", PYTHON) or session.target.python
+        recorded = recorded_runs(session.target.data, job.uid, python=str(python))
         return diagnose([*runs, *(run for run in recorded if run.rank in ranks)])
     return diagnose([*runs, *(run for pod in pods if pod.pod for run in _runs_in_status(session, pod, pod.pod))])
 
