@@ -65,6 +65,12 @@ def key(name: str) -> ObjectKey:
     return ObjectKey("Pod", "default", name)
 
 
+def advice(decision: Bind | Unschedulable) -> str:
+    assert isinstance(decision, Unschedulable)
+    assert decision.text == f"{decision.message} {decision.advice}".strip()
+    return decision.advice
+
+
 def message(decision: Bind | Unschedulable) -> str:
     assert isinstance(decision, Unschedulable)
     return decision.message
@@ -178,6 +184,20 @@ def test_gpus_are_never_overcommitted() -> None:
     assert message(decide(one, node())) == expected
 
 
+def test_a_missing_resource_comes_with_what_to_do() -> None:
+    machine = node(allocatable={"nvidia.com/gpu": "2"})
+    one, two = pod("a", requests={"nvidia.com/gpu": "1"}), pod("b", requests={"nvidia.com/gpu": "2"})
+    assert advice(decide(one)) == (
+        "No node has nvidia.com/gpu: remove it from resources.limits and resources.requests, or select a cluster that "
+        "has it with --context."
+    )
+    assert advice(decide(pod(requests={"nvidia.com/gpu": "3"}), machine)) == (
+        "The pod requests 3 nvidia.com/gpu, the node has 2."
+    )
+    assert advice(decide(two, machine, one)) == "Other pods use nvidia.com/gpu: the pod starts when they have ended."
+    assert advice(decide(pod(), node(unschedulable=True))) == ""
+
+
 def test_a_gpu_that_is_only_limited_is_requested_as_well() -> None:
     limited = pod(containers=[{"name": "main", "resources": {"limits": {"nvidia.com/gpu": 1}}}])
     assert "Insufficient nvidia.com/gpu" in message(decide(limited))
@@ -222,6 +242,7 @@ def test_another_scheduler_and_required_pod_affinity_are_named_as_not_honoured()
 def test_a_pod_waits_for_its_claims(claims: dict[str, Claim], complaint: str) -> None:
     user = pod(volumes=[{"name": "tmp", "emptyDir": {}}, {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
     assert message(decide(user, claims=claims)) == f"0/1 nodes are available: {complaint}. {NOT_HELPFUL}"
+    assert advice(decide(user, claims=claims))
     assert decide(user, claims=claim("Bound")) == Bind("local")
 
 

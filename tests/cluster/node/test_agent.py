@@ -271,6 +271,28 @@ async def test_unsupported_fields_are_reported_as_warning_events(node: Node) -> 
     assert (await node.event("Started"))["involvedObject"]["name"] == "p"
 
 
+@pytest.mark.parametrize(
+    ("volume", "message"),
+    [
+        (
+            {"hostPath": {"path": "/no/such/data", "type": "Directory"}},
+            'volume "v": hostPath /no/such/data does not exist: create it on this machine, or correct hostPath.path',
+        ),
+        ({"configMap": {"name": "absent"}}, 'configmap "absent" not found: create it in namespace default'),
+        ({"secret": {"secretName": "absent"}}, 'secret "absent" not found: create it in namespace default'),
+    ],
+)
+async def test_a_pod_that_waits_for_something_missing_says_what_and_how_to_fix_it(
+    node: Node, volume: Object, message: str
+) -> None:
+    mounts = [{"name": "v", "mountPath": "/v"}]
+    await node.create("p", container("true", volumeMounts=mounts), volumes=[{"name": "v", **volume}])
+    waiting = await node.until_waiting("p")
+    assert waiting["reason"] == "FailedMount"
+    assert waiting["message"].startswith(message)
+    assert (await node.event("FailedMount"))["message"].startswith(message)
+
+
 async def test_a_pod_waits_for_its_config_map_and_for_its_claim(node: Node, tmp_path: Path) -> None:
     volumes = [
         {"name": "config", "configMap": {"name": "c"}},

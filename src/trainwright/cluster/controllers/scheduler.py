@@ -150,13 +150,13 @@ class Scheduler:
         """Updates the PodScheduled condition and records an event, if the condition changes."""
         present = {one["type"]: one for one in pod.status.conditions}
         current = present.get("PodScheduled", {})
-        if (current.get("reason"), current.get("message")) == (decision.reason, decision.message):
+        if (current.get("reason"), current.get("message")) == (decision.reason, decision.text):
             return
         condition = {
             "type": "PodScheduled",
             "status": "False",
             "reason": decision.reason,
-            "message": decision.message,
+            "message": decision.text,
             "lastProbeTime": None,
             "lastTransitionTime": current.get("lastTransitionTime") or format_time(self._now()),
         }
@@ -170,7 +170,7 @@ class Scheduler:
         except NotFound:
             return
         if decision.reason != SCHEDULING_GATED:  # upstream records no event either
-            self._recorder.record(_reference(pod), "Warning", "FailedScheduling", decision.message)
+            self._recorder.record(_reference(pod), "Warning", "FailedScheduling", decision.text)
 
 
 def _node_of(pod: SchedulablePod) -> tuple[str]:

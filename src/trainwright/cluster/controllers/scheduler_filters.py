@@ -144,6 +144,13 @@ class Unschedulable:
 
     reason: str
     message: str
+    """kube-scheduler's."""
+    advice: str = ""
+    """Which object is missing, and what to do."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.message} {self.advice}" if self.advice else self.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,19 +212,20 @@ def schedule(
     except QuantityError as error:
         return Unschedulable("Unschedulable", f"resources of pod {pod.metadata.name}: {error}")
     if problem := _claim_problem(pod, claims):
-        return _fit_error(len(nodes), [problem], unresolvable=len(nodes))
+        return _fit_error(len(nodes), [problem[0]], unresolvable=len(nodes), advice=problem[1])
     problems: dict[str, int] = {}
-    unresolvable = 0
+    unresolvable, advice = 0, ""
     for node in nodes:
         short = shortages(wanted, parse_amounts(node.status.allocatable), used.get(node.metadata.name, {}))
         found, preemptible = _node_problems(pod, node, short)
         if not found:
             return Bind(node.metadata.name, _warnings(pod, node, short))
         unresolvable += not preemptible
+        advice = _shortage_advice(found, short) or advice
         for text in found:
             problems[text] = problems.get(text, 0) + 1
     lines = sorted(f"{count} {text}" for text, count in problems.items())
-    return _fit_error(len(nodes), lines, unresolvable=unresolvable)
+    return _fit_error(len(nodes), lines, unresolvable=unresolvable, advice=advice)
 
 
 def pod_usage(pod: SchedulablePod) -> Amounts:
@@ -245,17 +253,21 @@ def _requests(container: Container) -> Amounts:
     return parse_amounts({**(container.resources.limits or {}), **(container.resources.requests or {})})
 
 
-def _claim_problem(pod: SchedulablePod, claims: Mapping[str, Claim]) -> str | None:
+def _claim_problem(pod: SchedulablePod, claims: Mapping[str, Claim]) -> tuple[str, str] | None:
+    """The message and the advice."""
     for name in claim_names(pod.metadata.name, pod.spec.volumes):
         claim = claims.get(name)
         if claim is None:
-            return f'persistentvolumeclaim "{name}" not found'
+            advice = f"Create the claim in namespace {pod.metadata.namespace}, or correct claimName."
+            return f'persistentvolumeclaim "{name}" not found', advice
         if claim.metadata.terminating:
-            return f'persistentvolumeclaim "{name}" is being deleted'
+            return f'persistentvolumeclaim "{name}" is being deleted', "Create it again when it is gone."
         if claim.status.phase == "Lost":
-            return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
+            advice = "Delete the claim and create it again."
+            return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume', advice
         if claim.status.phase != "Bound":
-            return "pod has unbound immediate PersistentVolumeClaims"
+            advice = f'persistentvolumeclaim "{name}" is not bound yet: its events say what it waits for.'
+            return "pod has unbound immediate PersistentVolumeClaims", advice
     return None
 
 
@@ -272,6 +284,26 @@ def _node_problems(pod: SchedulablePod, node: SchedulableNode, short: Mapping[st
     strict = {name: shortage for name, shortage in short.items() if name not in SHARED_RESOURCES}
     problems = ["Too many pods" if name == _SLOT else f"Insufficient {name}" for name in strict]
     return problems, all(shortage.wanted <= shortage.allocatable for shortage in strict.values())
+
+
+def _shortage_advice(problems: Sequence[str], short: Mapping[str, Shortage]) -> str:
+    """For the first resource that a node has too little of."""
+    name = next((name for name in short if f"Insufficient {name}" in problems), None)
+    if name is None:
+        return ""
+    shortage = short[name]
+    if not shortage.allocatable:
+        return (
+            f"No node has {name}: remove it from resources.limits and resources.requests, or select a cluster that has "
+            "it with --context."
+        )
+    if shortage.wanted > shortage.allocatable:
+        return f"The pod requests {_number(shortage.wanted)} {name}, the node has {_number(shortage.allocatable)}."
+    return f"Other pods use {name}: the pod starts when they have ended."
+
+
+def _number(amount: Fraction) -> str:
+    return f"{float(amount):g}"
 
 
 def _taints(node: SchedulableNode) -> Iterable[Taint]:
@@ -389,7 +421,7 @@ def _ignored_affinity(pod: SchedulablePod) -> Iterable[PlacementWarning]:
             yield PlacementWarning("IgnoredAffinity", text)
 
 
-def _fit_error(nodes: int, problems: Sequence[str], *, unresolvable: int) -> Unschedulable:
+def _fit_error(nodes: int, problems: Sequence[str], *, unresolvable: int, advice: str = "") -> Unschedulable:
     """kube-scheduler's message. This cluster has no preemption, but the message includes its result."""
     outcome = []
     if nodes - unresolvable:
@@ -397,6 +429,5 @@ def _fit_error(nodes: int, problems: Sequence[str], *, unresolvable: int) -> Uns
     if unresolvable:
         outcome.append(f"{unresolvable} Preemption is not helpful for scheduling.")
     available = f"0/{nodes} nodes are available: "
-    return Unschedulable(
-        "Unschedulable", f"{available}{', '.join(problems)}. preemption: {available}{' '.join(outcome)}"
-    )
+    message = f"{available}{', '.join(problems)}. preemption: {available}{' '.join(outcome)}"
+    return Unschedulable("Unschedulable", message, advice)

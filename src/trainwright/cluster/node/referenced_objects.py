@@ -11,6 +11,8 @@ from trainwright.objects import Object
 class ReferencedObjects:
     """Those that exist, by name."""
 
+    namespace: str = "default"
+    """The namespace of the pod."""
     config_maps: Mapping[str, Object] = field(default_factory=dict)
     secrets: Mapping[str, Object] = field(default_factory=dict)
     claims: Mapping[str, Object] = field(default_factory=dict)
@@ -18,7 +20,14 @@ class ReferencedObjects:
 
 
 class PodConfigError(Exception):
-    """The pod cannot be started (yet), for example because a ConfigMap does not exist; the message is the kubelet's."""
+    """The pod cannot be started (yet), for example because a ConfigMap does not exist.
+
+    The message is the kubelet's, and what to do.
+    """
+
+
+def missing(kind: str, name: str, namespace: str) -> PodConfigError:
+    return PodConfigError(f'{kind} "{name}" not found: create it in namespace {namespace}, or correct its name')
 
 
 def referenced_names(pod: Object) -> tuple[set[str], set[str], set[str]]:

@@ -35,6 +35,9 @@ OVERLAY = PodContext(
 PLAIN = replace(OVERLAY, level="plain", allocatable={}, names={"job-master-0": "127.64.0.1"})
 
 
+NOT_FOUND = "not found: create it in namespace default, or correct its name"
+
+
 def pod(*containers: Object, annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     return {
         "metadata": {
@@ -189,15 +192,15 @@ def test_values_come_from_other_objects() -> None:
 @pytest.mark.parametrize(
     ("variable", "message"),
     [
-        ({"configMapKeyRef": {"name": "c", "key": "x"}}, "couldn't find key x in ConfigMap default/c"),
-        ({"configMapKeyRef": {"name": "absent", "key": "x"}}, 'configmap "absent" not found'),
-        ({"secretKeyRef": {"name": "absent", "key": "x"}}, 'secret "absent" not found'),
+        ({"configMapKeyRef": {"name": "c", "key": "x"}}, "couldn't find key x in ConfigMap default/c: it has y"),
+        ({"configMapKeyRef": {"name": "absent", "key": "x"}}, f'configmap "absent" {NOT_FOUND}'),
+        ({"secretKeyRef": {"name": "absent", "key": "x"}}, f'secret "absent" {NOT_FOUND}'),
         ({"fieldRef": {"fieldPath": "spec.nowhere"}}, "fieldRef spec.nowhere is not supported on this node"),
     ],
 )
 def test_a_pod_waits_for_missing_objects(variable: Object, message: str) -> None:
     subject = pod(container(env=[{"name": "A", "valueFrom": variable}]))
-    (waiting,) = waiting_reasons(subject, config_maps={"c": {"data": {}}})
+    (waiting,) = waiting_reasons(subject, config_maps={"c": {"data": {"y": "1"}}})
     assert waiting == WaitingReason(reason="CreateContainerConfigError", message=message, container="main")
 
 
@@ -331,12 +334,14 @@ def test_volumes_of_every_supported_kind() -> None:
     [
         ({"projected": {"sources": []}}, "UnsupportedVolume",
          "spec.volumes[0].projected: this node supports emptyDir, hostPath, persistentVolumeClaim, configMap, secret"),
-        ({"configMap": {"name": "absent"}}, "FailedMount", 'configmap "absent" not found'),
+        ({"configMap": {"name": "absent"}}, "FailedMount", f'configmap "absent" {NOT_FOUND}'),
+        ({"secret": {"secretName": "absent"}}, "FailedMount", f'secret "absent" {NOT_FOUND}'),
         ({"configMap": {"name": "c", "items": [{"key": "x", "path": "x"}]}}, "FailedMount",
-         'configmap "c" references non-existent config key: x'),
-        ({"persistentVolumeClaim": {"claimName": "absent"}}, "FailedMount", 'persistentvolumeclaim "absent" not found'),
+         'configmap "c" references non-existent config key: x (it has k, other)'),
+        ({"persistentVolumeClaim": {"claimName": "absent"}}, "FailedMount",
+         f'persistentvolumeclaim "absent" {NOT_FOUND}'),
         ({"persistentVolumeClaim": {"claimName": "open"}}, "FailedMount",
-         'persistentvolumeclaim "open" is not bound yet'),
+         'persistentvolumeclaim "open" is not bound yet: its events say what it waits for'),
         ({"persistentVolumeClaim": {"claimName": "nfs"}}, "UnsupportedVolume",
          'persistentvolume "nfs" of claim "nfs": spec.nfs: this node mounts hostPath and local'),
     ],

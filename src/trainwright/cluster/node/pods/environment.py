@@ -5,7 +5,13 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import ceil
 
-from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects, config_map_data, secret_data
+from trainwright.cluster.node.referenced_objects import (
+    PodConfigError,
+    ReferencedObjects,
+    config_map_data,
+    missing,
+    secret_data,
+)
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
@@ -93,7 +99,7 @@ def _all_keys(source: Object, pod: Object, objects: ReferencedObjects) -> dict[s
     if found is None:
         if reference.get("optional"):
             return {}
-        raise PodConfigError(f'{kind} "{reference.get("name")}" not found in namespace {pod["metadata"]["namespace"]}')
+        raise missing(kind, reference.get("name", ""), pod["metadata"]["namespace"])
     return {key: value.decode(errors="surrogateescape") for key, value in read(found).items()}
 
 
@@ -109,12 +115,13 @@ def _one_key(
     if found is None:
         if reference.get("optional"):
             return None
-        raise PodConfigError(f'{kind.lower()} "{name}" not found')
+        raise missing(kind.lower(), name, pod["metadata"]["namespace"])
     value = read(found).get(key)
     if value is None:
         if reference.get("optional"):
             return None
-        raise PodConfigError(f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}")
+        keys = ", ".join(sorted(read(found))) or "none"
+        raise PodConfigError(f"couldn't find key {key} in {kind} {pod['metadata']['namespace']}/{name}: it has {keys}")
     return value.decode(errors="surrogateescape")
 
 

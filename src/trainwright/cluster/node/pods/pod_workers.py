@@ -327,7 +327,9 @@ class PodWorkers:
         )
         bound = {claim["spec"].get("volumeName") for claim in found_claims.values()} - {None, ""}
         volumes = await self._get_existing(PERSISTENT_VOLUMES, bound, None)
-        return ReferencedObjects(config_maps=found_maps, secrets=found_secrets, claims=found_claims, volumes=volumes)
+        return ReferencedObjects(
+            namespace=namespace, config_maps=found_maps, secrets=found_secrets, claims=found_claims, volumes=volumes
+        )
 
     async def _get_existing(self, resource: Resource, names: set[str], namespace: str | None) -> dict[str, Object]:
         """By name."""

@@ -49,7 +49,7 @@ def _check_host_path(path: Path, host_path_type: str) -> str | None:
     if expected is None and host_path_type:
         return f"hostPath.type {host_path_type!r} is unknown"
     if not path.exists():
-        return f"hostPath {path} does not exist"
+        return f"hostPath {path} does not exist: create it on this machine, or correct hostPath.path"
     if expected is not None and not expected[0](path.stat().st_mode):
-        return f"hostPath {path} is not a {expected[1]}"
+        return f"hostPath {path} is not a {expected[1]}: correct hostPath.path or hostPath.type"
     return None

@@ -8,7 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
-from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects, config_map_data, secret_data
+from trainwright.cluster.node.referenced_objects import (
+    PodConfigError,
+    ReferencedObjects,
+    config_map_data,
+    missing,
+    secret_data,
+)
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
@@ -71,13 +77,15 @@ def _claim(name: str, spec: Object, _: str, objects: ReferencedObjects) -> Volum
     claim_name = spec["claimName"]
     claim = objects.claims.get(claim_name)
     if claim is None:
-        raise PodConfigError(f'persistentvolumeclaim "{claim_name}" not found')
+        raise missing("persistentvolumeclaim", claim_name, objects.namespace)
     if (claim.get("status") or {}).get("phase") != "Bound":
-        raise PodConfigError(f'persistentvolumeclaim "{claim_name}" is not bound yet')
+        raise PodConfigError(f'persistentvolumeclaim "{claim_name}" is not bound yet: its events say what it waits for')
     volume_name = claim["spec"]["volumeName"]
     volume = objects.volumes.get(volume_name)
     if volume is None:
-        raise PodConfigError(f'persistentvolume "{volume_name}" of claim "{claim_name}" not found')
+        raise PodConfigError(
+            f'persistentvolume "{volume_name}" of claim "{claim_name}" not found: delete the claim and create it again'
+        )
     read_only = bool(spec.get("readOnly"))
     if host_path := volume["spec"].get("hostPath"):
         path = _absolute(host_path["path"], f'persistentvolume "{volume_name}": spec.hostPath.path')
@@ -95,12 +103,13 @@ def _claim(name: str, spec: Object, _: str, objects: ReferencedObjects) -> Volum
 
 
 def _config_map(name: str, spec: Object, path: str, objects: ReferencedObjects) -> Volume:
-    return _of_files("configmap", name, spec, path, objects.config_maps.get(spec.get("name", "")), config_map_data)
+    source = objects.config_maps.get(spec.get("name", ""))
+    return _of_files("configmap", name, spec, path, source, config_map_data, objects.namespace)
 
 
 def _secret(name: str, spec: Object, path: str, objects: ReferencedObjects) -> Volume:
     named = {**spec, "name": spec.get("secretName", "")}
-    return _of_files("secret", name, named, path, objects.secrets.get(named["name"]), secret_data)
+    return _of_files("secret", name, named, path, objects.secrets.get(named["name"]), secret_data, objects.namespace)
 
 
 def _of_files(
@@ -110,10 +119,11 @@ def _of_files(
     path: str,
     source: Object | None,
     read: Callable[[Object], dict[str, bytes]],
+    namespace: str,
 ) -> Volume:
     optional = bool(spec.get("optional"))
     if source is None and not optional:
-        raise PodConfigError(f'{kind} "{spec["name"]}" not found')
+        raise missing(kind, spec["name"], namespace)
     data = read(source) if source is not None else {}
     mode = spec.get("defaultMode") or 0o644
     files = {}
@@ -122,7 +132,10 @@ def _of_files(
             if item["key"] in data:
                 files[_inside(item["path"])] = File(content=data[item["key"]], mode=item.get("mode") or mode)
             elif not optional:
-                raise PodConfigError(f'{kind} "{spec["name"]}" references non-existent config key: {item["key"]}')
+                raise PodConfigError(
+                    f'{kind} "{spec["name"]}" references non-existent config key: {item["key"]} (it has '
+                    f"{', '.join(sorted(data)) or 'none'})"
+                )
     else:
         files = {key: File(content=content, mode=mode) for key, content in data.items()}
     return Volume(name=name, path=path, files=files, read_only=True)
