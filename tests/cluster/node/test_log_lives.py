@@ -5,7 +5,6 @@ cleaned up, their logs rotate, and the cluster is stopped, killed and started ag
 the records of the node.
 """
 
-import json
 import os
 import random
 import subprocess
@@ -16,7 +15,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -114,6 +112,9 @@ def job(name: str, chance: random.Random, directory: Path) -> Object:
     }
 
 
+RunKey = tuple[str, str, int]
+
+
 class Reader(threading.Thread):
     """Reads the logs of all runs of the jobs all the time."""
 
@@ -121,12 +122,16 @@ class Reader(threading.Thread):
         super().__init__()
         self._data = data
         self.jobs: list[str] = []
-        self._logs: dict[tuple[str, str, int], RunLog] = {}
-        self.lines: dict[tuple[str, str, int], list[LogLine]] = defaultdict(list)
-        self.ended = threading.Event()
+        self._logs: dict[RunKey, RunLog] = {}
+        self.lines: dict[RunKey, list[LogLine]] = defaultdict(list)
+        self._ended = threading.Event()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join()
 
     def run(self) -> None:
-        while not self.ended.wait(0.02):
+        while not self._ended.wait(0.02):
             self._read()
         self._read()
         for log in self._logs.values():
@@ -134,7 +139,7 @@ class Reader(threading.Thread):
 
     def _read(self) -> None:
         for record, run in runs_of(self._data, self.jobs):
-            key = record.uid, run.container, run.number
+            key = key_of(record, run)
             if key not in self._logs:
                 self._logs[key] = RunLog(record, run)
             self.lines[key] += self._logs[key].read_new()
@@ -147,8 +152,7 @@ def reading(data: DataDir) -> Iterator[Reader]:
     try:
         yield reader
     finally:
-        reader.ended.set()
-        reader.join()
+        reader.stop()
 
 
 def runs_of(data: DataDir, jobs: list[str]) -> Iterator[tuple[PodRecord, ContainerRun]]:
@@ -157,6 +161,21 @@ def runs_of(data: DataDir, jobs: list[str]) -> Iterator[tuple[PodRecord, Contain
             for run in record.runs:
                 if not run.init:  # those of the operator, which write no copy
                     yield record, run
+
+
+def key_of(record: PodRecord, run: ContainerRun) -> RunKey:
+    return record.uid, run.container, run.number
+
+
+def read_log(record: PodRecord, run: ContainerRun) -> list[LogLine]:
+    log = RunLog(record, run)
+    lines = log.read_new()
+    log.close()
+    return lines
+
+
+def is_rotated(record: PodRecord, run: ContainerRun) -> bool:
+    return (record.directory / "logs" / run.container / f"{run.number}.log.4").exists()
 
 
 def text_of(lines: list[LogLine], stream: str) -> str:
@@ -177,34 +196,25 @@ ENDS: dict[str, Callable[[UpCommand], object]] = {
 """How a cluster ends while its jobs run."""
 
 
-def live(directory: Path, data: DataDir, chance: random.Random, reader: Reader, number: int) -> list[Object]:
-    """Lets the jobs live while the cluster ends in every way; returns them when all have finished."""
-    jobs = [job(f"life-{number}-{life}", chance, directory / "work") for life in range(LIVES)]
-    waiting = list(jobs)
+def live(directory: Path, jobs: list[Object], chance: random.Random, reader: Reader) -> None:
+    """Starts some of the jobs, ends the cluster in some way, and so on until it has ended in every way."""
     ends = list(ENDS)
     chance.shuffle(ends)
-    for end in ends:
+    share = -(-len(jobs) // len(ends))
+    for number, end in enumerate(ends):
         with up_command(directory) as up:
-            create(up, waiting[: -(-LIVES // len(ends))], reader)
-            del waiting[: -(-LIVES // len(ends))]
+            with SyncClient(up.config) as client:
+                for one in jobs[number * share : (number + 1) * share]:
+                    reader.jobs.append(client.create(PYTORCH.resource, one)["metadata"]["uid"])
             time.sleep(chance.uniform(0.2, 1.5))  # the moment of the end is what is tried out
             ENDS[end](up)
-    with up_command(directory) as up, SyncClient(up.config) as client:
-        create(up, waiting, reader)
-        deadline = time.monotonic() + PATIENCE
-        while unfinished := [one for one in list_jobs(client) if not is_finished(one)]:
-            assert time.monotonic() < deadline, json.dumps([one["status"] for one in unfinished], indent=1)
-            time.sleep(0.05)
-        until_quiet(data, reader.jobs, deadline)
-        found = list_jobs(client)
-        up.kill()
-    return found
 
 
-def create(up: UpCommand, jobs: list[Object], reader: Reader) -> None:
-    with SyncClient(up.config) as client:
-        for one in jobs:
-            reader.jobs.append(client.create(PYTORCH.resource, one)["metadata"]["uid"])
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def list_jobs(client: SyncClient) -> list[Object]:
@@ -216,23 +226,24 @@ def is_finished(one: Object) -> bool:
     return any(each["type"] in {"Succeeded", "Failed"} and each["status"] == "True" for each in conditions)
 
 
-def until_quiet(data: DataDir, jobs: list[str], deadline: float) -> None:
-    """Until the pods that clean-up leaves have ended too."""
-    while [run for _, run in runs_of(data, jobs) if run.finished_at is None]:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def compare(data: DataDir, reader: Reader, written: dict[str, dict[str, str]]) -> None:
-    runs = {(record.uid, run.container, run.number): run for record, run in runs_of(data, reader.jobs)}
-    shown: dict[str, Any] = {}
-    for key, lines in reader.lines.items():
-        name = text_of(lines, "stdout").partition("\n")[0] or text_of(lines, "stderr").partition("\n")[0]
+def compare(lines: dict[RunKey, list[LogLine]], written: dict[str, dict[str, str]]) -> None:
+    shown: set[str] = set()
+    for read in lines.values():
+        texts = {stream: text_of(read, stream) for stream in ("stdout", "stderr")}
+        if not any(texts.values()):
+            continue  # stopped before it had written anything
+        name = texts["stdout"].partition("\n")[0]
         assert name not in shown, f"{name} was read twice"
-        shown[name] = key
-        for stream in ("stdout", "stderr"):
-            assert text_of(lines, stream) == written[name][stream], (name, stream, runs[key])
-    assert shown.keys() == written.keys()
+        assert texts == written[name]
+        shown.add(name)
+    assert shown == written.keys()
+
+
+def compare_kept_logs(data: DataDir, reader: Reader) -> None:
+    """A reader that comes later finds the same, unless rotation has removed the beginning."""
+    for record, run in runs_of(data, reader.jobs):
+        kept, followed = read_log(record, run), reader.lines[key_of(record, run)]
+        assert kept == followed[len(followed) - len(kept) if is_rotated(record, run) else 0 :]
 
 
 def read_copies(directory: Path) -> dict[str, dict[str, str]]:
@@ -251,10 +262,22 @@ def test_every_line_is_read_once_and_in_order(tmp_path: Path, number: int) -> No
     (tmp_path / "work").mkdir()
     data = DataDir(tmp_path / "data")
 
-    with reading(data) as reader:
-        jobs = live(tmp_path, data, chance, reader, number)
+    jobs = [job(f"life-{number}-{life}", chance, tmp_path / "work") for life in range(LIVES)]
 
-    written = read_copies(tmp_path / "work")
-    assert len(jobs) == LIVES
-    assert len(written) >= LIVES
-    compare(data, reader, written)
+    with reading(data) as reader:
+        live(tmp_path, jobs, chance, reader)
+        with up_command(tmp_path) as up, SyncClient(up.config) as client:
+            until(lambda: all(is_finished(one) for one in list_jobs(client)))
+            # The pods that clean-up leaves end too.
+            until(lambda: all(run.finished_at for _, run in runs_of(data, reader.jobs)))
+            reader.stop()
+
+            written = read_copies(tmp_path / "work")
+            assert len(written) >= LIVES
+            compare(reader.lines, written)
+            compare_kept_logs(data, reader)
+
+            # Nothing is left of deleted jobs.
+            for one in jobs:
+                client.delete(PYTORCH.resource, one["metadata"]["name"], namespace="default")
+            until(lambda: not any(path for folder in ("pods", "removed") for path in (data.node / folder).iterdir()))
