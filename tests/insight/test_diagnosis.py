@@ -4,10 +4,70 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.insight.test_failure import JAX_SHUTDOWN, LOST_PEERS, PADDLE_KILLED, TRACEBACK, XGBOOST_RETRY
 from trainwright.insight.diagnosis import Cause, Diagnosis, Line, Run, diagnose
 
 NOW = 1_800_000_000.0
+JAX_SHUTDOWN = (
+    (
+        "F1115 19:41:36.078568    8978 client.h:80] Terminating process because the JAX distributed service detected "
+        "fatal errors. This most likely indicates that another task died; see the other task logs for more details."
+    ),
+    "RPC: /xla.coordination.CoordinationService/PollForError [googleapis.com/tensorflow.CoordinationServiceError='']",
+    "*** Check failure stack trace: ***",
+    "    @     0x7f155d040634  absl::lts_20260107::log_internal::LogMessage::SendToLog()",
+)
+TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 16, in <module>', "    main()")
+XGBOOST_RETRY = (
+    "UserWarning: [19:42:52] WARNING: /src/collective/socket.cc:143: Failed to connect to:127.0.0.1:9999 Error:",
+    "- [socket.h:348|19:42:52]: Socket error. Connection refused",
+)
+PADDLE_KILLED = (
+    "LAUNCH ERROR 2026-11-15 19:49:51,646 Container failed !!!",
+    "Container rank 0 status failed cmd ['/opt/env/bin/python', '-u', 'train.py'] code -9 log log/workerlog.0",
+    "LAUNCH INFO 2026-11-15 19:49:51,646 Exit code -9",
+)
+LOST_PEERS = {
+    "jax": JAX_SHUTDOWN,
+    "jax with gloo": (
+        *TRACEBACK,
+        (
+            "ValueError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:538] Read error "
+            "[127.0.0.1]:14262: Connection reset by peer"
+        ),
+        *JAX_SHUTDOWN,
+    ),
+    "tensorflow collectives": (
+        *TRACEBACK,
+        "tensorflow.python.framework.errors_impl.UnavailableError: Graph execution error:",
+        "",
+        "Detected at node CollectiveReduceV2 defined at (most recent call last):",
+        '  File "train.py", line 16, in <module>',
+        "",
+        "Collective ops is aborted by: Error reported from /job:worker/task:1: The following tasks are unhealthy",
+        "/job:worker/replica:0/task:1",
+    ),
+    "tensorflow parameter server": (
+        *TRACEBACK,
+        "tensorflow.python.framework.errors_impl.UnavailableError: Socket closed",
+        "Additional GRPC error information from remote target /job:ps/replica:0/task:0:",
+    ),
+    "xgboost": (
+        *TRACEBACK,
+        "xgboost.core.XGBoostError: [19:43:11] /workspace/src/collective/result.cc:83: [histogram.h:197|19:43:11]:",
+        "",
+        "- [allreduce.cc:135|19:43:11]: Ring Allreduce failed.",
+        "- [loop.cc:101|19:43:11]: Encountered EOF. The other end is likely closed.",
+        "- [socket.h:348|19:43:11]: Socket error. Broken pipe",
+        "Stack trace:",
+        "  [bt] (0) /site-packages/xgboost/lib/libxgboost.so(+0x11031e) [0x7fabe611031e]",
+    ),
+    "paddle": (
+        *TRACEBACK,
+        "RuntimeError: [/paddle/third_party/gloo/gloo/transport/tcp/pair.cc:584] TIMEOUT self_rank = 0 pair_rank = 1",
+        "LAUNCH INFO 2026-11-15 19:49:54,549 Exit code 1",
+    ),
+    "torch": (*(f"[rank0]: {line}" for line in TRACEBACK), "[rank0]: torch.distributed.DistNetworkError: recv failed"),
+}
 LOST = (*TRACEBACK, "RuntimeError: [/gloo/pair.cc:123] Connection closed by peer [127.0.0.1]:4242")
 TIMED_OUT = (*TRACEBACK, "RuntimeError: [/gloo/unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation")
 UNREACHABLE = (*TRACEBACK, "torch.distributed.DistNetworkError: The client socket has timed out after 6000ms")
@@ -189,6 +249,28 @@ def test_an_init_container_that_a_restart_of_the_group_ended_is_not_the_cause() 
     ended = Run(rank="worker-1", pod="job", container="init-pytorch", init=True, exit_code=143, finished_at=NOW)
     found = named(ended, run("worker-0", *BOOM, at=5.0), run("worker-1", code=143, at=6.0))
     assert (found.rank, found.followers) == ("worker-0", ("worker-1",))
+
+
+def test_pods_that_were_replaced_before_are_not_the_first() -> None:
+    replaced = (run("worker-0", code=143, at=1.0), run("worker-1", code=143, at=1.1))
+    runs = (run("master-0", *BOOM, at=4.0), run("worker-0", *LOST, at=4.2), run("worker-1", code=None))
+    found = named(*replaced, *runs)
+    assert (found.rank, found.followers) == ("master-0", ("worker-0",))
+
+
+def test_a_failure_long_before_the_last_one_is_another_incident() -> None:
+    found = named(run("worker-0", code=137, at=1.0), run("master-0", *BOOM, at=100.0), run("worker-1", *LOST, at=100.2))
+    assert found.rank == "master-0"
+
+
+def test_a_signal_long_after_an_earlier_failure_and_before_the_end_of_the_job_is_the_first() -> None:
+    found = diagnose([run("worker-0", *BOOM, at=1.0), run("master-0", code=143, at=100.0)], job_failed_at=NOW + 101)
+    assert found is not None
+    assert (found.rank, found.cause) == ("master-0", Cause.TERMINATED)
+
+
+def test_signals_after_the_end_of_the_job_are_clean_up() -> None:
+    assert diagnose([run("master-0", code=143, at=5.0)], job_failed_at=NOW + 4) is None
 
 
 def test_peers_that_fail_again_while_the_first_rank_restarts_do_not_hide_it() -> None:

@@ -1,6 +1,7 @@
 """Log lines as real programs print them are read; any other text is ignored and never raises an error."""
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -41,7 +42,7 @@ from trainwright.insight.progress import Progress, Reading, advance, planned_epo
         ("1%|\r 50%|#####     | 1/2 [00:01<00:01,  1.50it/s]", Reading(step=1, total=2, rate=1.5)),
         (
             "{'loss': 0.52, 'learning_rate': 5e-05, 'epoch': 1.25}",
-            Reading(epoch=1, metrics={"loss": 0.52, "lr": 5e-05}),
+            Reading(epoch=2, metrics={"loss": 0.52, "lr": 5e-05}),
         ),
         ("val_loss: 0.25 - val_accuracy: 0.91", Reading(metrics={"test_loss": 0.25, "accuracy": 0.91})),
         ("Accuracy: 97.5%", Reading(metrics={"accuracy": 0.975})),
@@ -104,10 +105,45 @@ def test_a_loss_that_is_not_a_number_is_read_as_such() -> None:
         "[2] rabit: connected to peer-1:9999",
         "LAUNCH INFO 2026-11-15 19:43:23,120 Run Pod: ybcydg, replicas 1, status ready",
         "1/2 - the first half",
+        "profit and loss 3 times",
+        "downloaded 450it of text",
+        "Loss of connection after 2 retries",
     ],
 )
 def test_other_lines_are_ignored(line: str) -> None:
     assert read_line(line) is None
+
+
+def rows_of_the_page() -> list[tuple[str, str]]:
+    """The lines and what is read from them, in docs/reference/progress.md."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "progress.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and "`" in line]
+    return [(line.strip("`").replace("\\|", "|"), read.removesuffix(" |")) for _, line, read in rows]
+
+
+def described(reading: Reading) -> str:
+    """As in the page: `epoch 3/10, step 200/600, loss 0.1, 45/s`."""
+    parts = []
+    for name, number, of in (("epoch", reading.epoch, reading.epochs), ("step", reading.step, reading.total)):
+        if number is not None:
+            parts.append(f"{name} {number}/{of}" if of else f"{name} {number}")
+    parts += [f"{name} {value:g}" for name, value in reading.metrics.items()]
+    return ", ".join([*parts, *([f"{reading.rate:g}/s"] if reading.rate else [])])
+
+
+@pytest.mark.parametrize(("line", "read"), rows_of_the_page())
+def test_the_formats_of_the_page_are_read(line: str, read: str) -> None:
+    reading = read_line(line)
+    assert reading is not None
+    assert described(reading) == read
+
+
+def test_epochs_that_are_counted_from_zero_are_shown_from_one() -> None:
+    progress = Progress(epochs=10)
+    for epoch in (0, 1):
+        progress = advance(progress, Reading(epoch=epoch, epochs=9, step=50, total=100), at=float(epoch))
+    assert (progress.epoch, progress.epochs) == (2, 10)
+    assert progress.fraction == pytest.approx(0.15)
 
 
 @given(st.text() | st.from_regex(r"(epoch|step|loss|acc)[ :=\[]*[0-9./%|e+-]{0,60}", fullmatch=True))

@@ -99,7 +99,8 @@ def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnos
     # An init container that failed before its rank's program ran was run again: a restart of the group ended it.
     started = {run.rank for run in known if not run.init}
     suspects = [suspect for run in known if not (run.init and run.rank in started) for suspect in _suspects(run)]
-    incident = _last_incident([one for one in suspects if one.failed], job_failed_at)
+    failed = [one for one in suspects if one.failed and not _was_replaced(one, known)]
+    incident = _last_incident(failed, job_failed_at)
     if not incident:
         return None
     ranks = list(dict.fromkeys(run.rank for run in known if not run.init or run.exit_code))
@@ -111,8 +112,8 @@ def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnos
     return _waited_for(incident, suspects, ranks)
 
 
-_WINDOW_SECONDS = 30.0
-"""A failure that begins later than this after another one was not its cause."""
+_INCIDENT_SECONDS = 30.0
+"""Failures of one incident follow each other within this time."""
 _KILL_SECONDS = 0.25
 """The end of a killed process may be recorded this much after the end of a peer that noticed it."""
 _LATE_SECONDS = 2.0
@@ -223,22 +224,43 @@ def _suspect(
     return _Suspect(run, exit_code, exception, process, explanation, by_peers, name)
 
 
+def _was_replaced(suspect: _Suspect, runs: Sequence[Run]) -> bool:
+    """True if the operator ended its pod by SIGTERM to start another one for the rank: the group was restarted."""
+    run = suspect.run
+    if suspect.exception is not None or suspect.explanation.cause is not Cause.TERMINATED or run.finished_at is None:
+        return False
+    # The runs of one pod have increasing numbers.
+    return any(
+        (other.rank, other.container) == (run.rank, run.container)
+        and other is not run
+        and other.number <= run.number
+        and (other.finished_at is None or other.finished_at > run.finished_at)
+        for other in runs
+    )
+
+
 def _last_incident(failed: Sequence[_Suspect], job_failed_at: float) -> list[_Suspect]:
-    """The failures since the ranks were last restarted: a rank that fails again begins a new incident. Incidents in
-    which ranks only lost their peers belong to the one before."""
+    """The failures since the ranks were last restarted: a rank that fails again, or a failure after a long time, begins
+    a new incident. Incidents in which ranks only lost their peers, or were only ended by signals as clean-up does,
+    belong to the one before."""
     incidents: list[list[_Suspect]] = []
     seen: set[tuple[str, str, str]] = set()
+    last = -math.inf
     for suspect in sorted(failed, key=lambda one: (one.onset, one.run.number)):
         key = (suspect.run.rank, suspect.run.container, suspect.name)
-        if not incidents or key in seen:
+        if key in seen or suspect.onset > last + _INCIDENT_SECONDS:
             incidents.append([])
             seen = set()
         seen.add(key)
+        last = suspect.onset
         incidents[-1].append(suspect)
     merged: list[_Suspect] = []
     for incident in reversed(incidents):
         merged = [*incident, *merged]
-        if _own_failures(incident, job_failed_at):
+        by_clean_up = all(
+            one.was_stopped and (one.end > job_failed_at or job_failed_at == math.inf) for one in incident
+        )
+        if _own_failures(incident, job_failed_at) and not by_clean_up:
             break
     return merged
 
@@ -257,9 +279,7 @@ def _own_failures(incident: Sequence[_Suspect], job_failed_at: float) -> list[_S
 
 
 def _first_of(own: Sequence[_Suspect], incident: Sequence[_Suspect]) -> Diagnosis:
-    start = min(one.onset for one in incident)
-    near = [one for one in own if one.onset <= start + _WINDOW_SECONDS] or list(own)
-    ordered = sorted(near, key=lambda one: (one.onset, one.run.rank))
+    ordered = sorted(own, key=lambda one: (one.onset, one.run.rank))
     first = ordered[0]
     tied = [one for one in ordered if _may_be_earlier(one, first)]
     clear = [one for one in tied if not one.is_vague] or tied

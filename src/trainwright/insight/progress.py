@@ -1,8 +1,10 @@
 """Reads progress and metrics from the log lines of training programs, without support from the programs.
 
 `read_line` parses one line, `advance` adds it to the progress so far. Neither raises an error for any text.
+docs/reference/progress.md lists the formats.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +35,8 @@ class Progress:
     """Steps per second, in the unit of `step`, over the last few lines."""
     marks: tuple[tuple[float, int], ...] = ()
     """Times and positions from which the speed is computed."""
+    counts_from_zero: bool = False
+    """True if the program has printed an epoch 0; `epoch` counts from 1 in any case."""
 
     @property
     def fraction(self) -> float | None:
@@ -49,17 +53,21 @@ class Progress:
 
 def read_line(line: str) -> Reading | None:
     """The progress or metrics in a line; None if it has none."""
+    if not _may_report(line):
+        return None
     text = _visible(line)
     if boosted := _BOOSTED.match(text):
         return Reading(step=int(boosted["step"]), metrics=_boosting_metrics(boosted["metrics"]))
-    if bar := _BAR.search(text) or _KERAS_BAR.match(text):
+    if bar := _BAR.search(text) or _KERAS_BAR.match(text) or _RICH_BAR.search(text):
         return Reading(
             **_epoch(text)[0],
-            step=int(bar["step"]),
-            total=int(bar["total"]),
+            step=_scaled(bar["step"]),
+            total=_scaled(bar["total"]),
             metrics=_metrics(text),
             rate=_rate(text),
         )
+    if bar := _OPEN_BAR.search(text):
+        return Reading(**_epoch(text)[0], step=_scaled(bar["step"]), metrics=_metrics(text), rate=_rate(text))
     epoch, rest = _epoch(text)
     counted = _COUNTER.search(rest) or _NAMED_STEP.search(rest)
     metrics = _metrics(text)
@@ -74,10 +82,13 @@ def read_line(line: str) -> Reading | None:
 
 def advance(progress: Progress, reading: Reading, at: float) -> Progress:
     """The progress after a line that was read at the time `at`, in seconds of a monotonic clock."""
+    from_zero = progress.counts_from_zero or reading.epoch == 0
+    shift = 1 if from_zero else 0
     moved = replace(
         progress,
-        epoch=progress.epoch if reading.epoch is None else reading.epoch,
-        epochs=reading.epochs or progress.epochs,
+        counts_from_zero=from_zero,
+        epoch=progress.epoch if reading.epoch is None else reading.epoch + shift,
+        epochs=reading.epochs + shift if reading.epochs else progress.epochs,
         step=reading.step if reading.step is not None or reading.epoch is not None else progress.step,
         total=reading.total if reading.step is not None else progress.total,
         metrics={**progress.metrics, **reading.metrics},
@@ -99,10 +110,19 @@ def planned_epochs(arguments: Iterable[str]) -> int | None:
 
 
 _MARKS = 32
+_LONGEST = 2000
 _NUMBER = r"[-+]?(?:(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE][-+]?[0-9]{1,3})?|nan\b|inf\b)"
 _COUNT = r"[0-9]{1,15}"
 
-_BAR = re.compile(rf"[0-9]{{1,3}}%\|[^|]{{0,200}}\|\s{{0,9}}(?P<step>{_COUNT})/(?P<total>{_COUNT})\b")
+_SCALED = r"[0-9]{1,15}(?:\.[0-9]{1,3})?[kMG]?"
+_BAR = re.compile(rf"[0-9]{{1,3}}%\|[^|]{{0,200}}\|\s{{0,9}}(?P<step>{_SCALED})/(?P<total>{_SCALED})\b")
+"""tqdm, with `unit_scale` too: ` 45%|####5     | 450/1000 [00:10<00:12, 45.0it/s]`, `1.20k/60.0k`."""
+_OPEN_BAR = re.compile(rf"(?:^|\s)(?P<step>{_SCALED})\s?it \[[0-9:]{{4,9}}, ")
+"""tqdm without a total: `450it [00:10, 45.0it/s, loss=0.3]`."""
+_RICH_BAR = re.compile(
+    rf"\s[━╸╺]{{2,200}}\s{{1,9}}(?P<step>{_COUNT})/(?P<total>{_COUNT})\s(?=.{{0,40}}(?:it/s|[0-9]:[0-9]{{2}}))"
+)
+"""Lightning's RichProgressBar: `Epoch 0/9 ━━━━━╸━━━━ 45/100 0:00:01 • 0:00:02 45.0it/s train_loss: 0.3`."""
 _KERAS_BAR = re.compile(
     rf"\s{{0,9}}(?P<step>{_COUNT})/(?P<total>{_COUNT})\s(?:\[[=>.]{{1,60}}\]|━{{1,60}}|- [0-9]{{1,9}}[mu]?s\b)"
 )
@@ -114,10 +134,10 @@ _BOOSTED = re.compile(
 """A boosting round: XGBoost's `[3] train-rmse:0.1`, with the time in front if it is distributed, and LightGBM's
 `[3] valid_0's l2: 0.1`."""
 _BOOSTING_METRIC = re.compile(rf"(?P<data>[\w.]{{1,60}})(?:-|'s )(?P<name>[\w@.-]{{1,60}}):\s?(?P<value>{_NUMBER})")
-_RATE = re.compile(rf"(?P<rate>{_NUMBER})\s?(?P<unit>it/s|s/it|s/step|ms/step|us/step)")
+_RATE = re.compile(rf"(?P<rate>{_NUMBER})\s?(?P<unit>it/s|steps?/s|batch(?:es)?/s|s/it|s/step|ms/step|us/step)")
 _EPOCH = re.compile(
-    rf"\bepochs?['\"]?\s{{0,3}}[:=#]?\s{{0,3}}\[?(?P<epoch>{_COUNT})(?![0-9.]*%)(?:\.[0-9]{{1,9}})?"
-    rf"(?:\s?(?:/|of)\s?(?P<epochs>{_COUNT})\]?)?",
+    rf"\bepochs?['\"]?\s{{0,3}}[:=#]?\s{{0,3}}['\"]?\[?\s{{0,3}}(?P<epoch>{_COUNT})(?![0-9.]*%)"
+    rf"(?P<part>\.[0-9]{{1,9}})?(?:\s?(?:/|of)\s?(?P<epochs>{_COUNT})\]?)?",
     re.IGNORECASE,
 )
 _COUNTER = re.compile(
@@ -130,20 +150,49 @@ _NAMED_STEP = re.compile(
 )
 _METRIC = re.compile(
     rf"(?:\b(?P<part>train|training|val|valid|validation|test|eval)[_/ -]|\b|_|/)"
-    rf"(?P<name>loss|accuracy|acc|perplexity|lr|learning_rate)['\"]?\s{{0,9}}[:=]\s{{0,9}}['\"]?(?P<value>{_NUMBER})"
+    rf"(?P<name>loss|accuracy|acc@1|acc1|top1|acc|perplexity|ppl|lr|learning[_ ]rate)['\"]?"
+    # Without a colon only a number with a point, an exponent or a percent sign: `loss 0.06`, but not `loss 3 times`.
+    rf"(?:\s{{0,9}}[:=]\s{{0,9}}['\"]?|\s{{1,9}}(?=[-+]?(?:[0-9]{{0,18}}\.[0-9]|[0-9]{{1,18}}(?:[eE][-+]|\s?%)|nan\b)))"
+    rf"(?P<value>{_NUMBER})"
     rf"(?:\s?/\s?(?P<of>{_COUNT})|(?P<percent>\s?%))?",
     re.IGNORECASE,
 )
 _PLANNED = re.compile(r"(?:^|\s)--(?:num[-_](?:train[-_])?)?epochs[= ](?P<epochs>[0-9]{1,9})(?:\s|$)")
 _OF_TEST = re.compile(r"\s{0,99}(?:test|val|valid|validation|eval)\w{0,9}\b", re.IGNORECASE)
+_FRACTION = re.compile(r"[0-9]\s?/\s?[0-9]")
 _COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
+
+
+def _may_report(line: str) -> bool:
+    """False for most lines without progress. Thousands of lines are read per second, so this must be quick: the rest
+    of the module looks only at lines with one of these words."""
+    text = line.lower() if len(line) <= _LONGEST else line[-_LONGEST:].lower()
+    return (
+        "loss" in text
+        or "epoch" in text
+        or "acc" in text
+        or "step" in text
+        or "iter" in text
+        or "batch" in text
+        or "perplexity" in text
+        or "ppl" in text
+        or "top1" in text
+        or "lr" in text
+        or "learning" in text
+        or "it [" in text
+        or "%|" in text
+        or text.startswith("[")
+        or ("/" in text and _FRACTION.search(text) is not None)
+    )
 
 
 def _visible(line: str) -> str:
     """The text that a terminal would show: progress bars rewrite the line after `\\r` or backspaces. It is cut if it is
     very long."""
+    if "\r" not in line and "\b" not in line and "\x1b" not in line:
+        return line[:_LONGEST] if line.strip() else ""
     parts = [part for part in re.split(r"[\r\b]+", line.rstrip("\r\n")) if part.strip()]
-    return _COLOURS.sub("", parts[-1][:2000]) if parts else ""
+    return _COLOURS.sub("", parts[-1][:_LONGEST]) if parts else ""
 
 
 def _epoch(text: str) -> tuple[dict[str, int | None], str]:
@@ -152,7 +201,9 @@ def _epoch(text: str) -> tuple[dict[str, int | None], str]:
     if match is None:
         return {}, text
     epochs = match["epochs"]
-    found = {"epoch": int(match["epoch"]), "epochs": int(epochs) if epochs else None}
+    # Hugging Face counts epochs in parts: 1.25 is in the second one, and 2.0 is its end.
+    epoch = max(1, math.ceil(float(match["epoch"] + match["part"]))) if match["part"] else int(match["epoch"])
+    found = {"epoch": epoch, "epochs": int(epochs) if epochs else None}
     return found, text[: match.start()] + " " + text[match.end() :]
 
 
@@ -176,7 +227,15 @@ def _boosting_metrics(text: str) -> dict[str, float]:
     return {f"{match['data']}-{match['name']}": float(match["value"]) for match in _BOOSTING_METRIC.finditer(text)}
 
 
-_NAMES = {"acc": "accuracy", "learning_rate": "lr"}
+_NAMES = {
+    "acc": "accuracy",
+    "acc@1": "accuracy",
+    "acc1": "accuracy",
+    "top1": "accuracy",
+    "ppl": "perplexity",
+    "learning_rate": "lr",
+    "learning rate": "lr",
+}
 _HELD_OUT = frozenset({"val", "valid", "validation", "test", "eval"})
 
 
@@ -187,7 +246,14 @@ def _rate(text: str) -> float | None:
     value = float(match["rate"])
     if not 0 < value < float("inf"):
         return None
-    return value if match["unit"] == "it/s" else _PER_SECOND[match["unit"]] / value
+    seconds = _PER_SECOND.get(match["unit"])
+    return value if seconds is None else seconds / value
+
+
+def _scaled(text: str) -> int:
+    """`1.20k` is 1200."""
+    factor = {"k": 1e3, "M": 1e6, "G": 1e9}.get(text[-1])
+    return round(float(text[:-1]) * factor) if factor else int(float(text))
 
 
 _PER_SECOND = {"s/it": 1.0, "s/step": 1.0, "ms/step": 1e3, "us/step": 1e6}
