@@ -140,6 +140,12 @@ def test_a_job_that_keeps_running_can_be_followed_or_deleted() -> None:
     ]
 
 
+def test_a_job_that_waits_is_not_called_running() -> None:
+    state = new_state()
+    state.update_pod(PodBuilder("Master", 0).waiting("FailedMount", "no volume").raw())
+    assert still_running_lines(state, suggest=SUGGEST)[0] == "digits has not started: master-0 FailedMount"
+
+
 def test_volumes_are_named_once() -> None:
     volumes = [("digits", "/models", "/data/x"), ("digits", "/models", "/data/x"), ("code", "/src", "/home/me")]
     assert volume_lines(volumes) == [

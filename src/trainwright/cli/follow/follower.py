@@ -177,7 +177,8 @@ class _Follower:
     def _live_lines(self, now: float) -> list[str]:
         if not self._console.tty:
             return []
-        width, frame = self._console.width - 1, next(self._frames)
+        # Three columns stay empty: behind the last line the terminal shows `^C`, and begins a new row at its edge.
+        width, frame = self._console.width - 4, next(self._frames)
         lines = self._printer.live_lines(max(self._console.height // 3, 1))
         for state in self._states:
             if not state.outcome:

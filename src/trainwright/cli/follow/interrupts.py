@@ -67,7 +67,7 @@ class Interrupts:
         return await self._ask(names)
 
     async def _ask(self, names: str) -> Choice:
-        question = f"Stop {names}? [s]top (files stay, it can be resumed), [l]eave it running, Enter to go on: "
+        question = f"Stop {names}? [s]top, files stay  [l]eave running  [Enter] go on following: "
         while True:
             self._console.prompt(question)
             answer = await self._answer()

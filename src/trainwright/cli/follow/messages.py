@@ -82,9 +82,10 @@ def result_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> lis
 
 
 def still_running_lines(state: JobState, *, suggest: Suggestions) -> list[str]:
-    """What to do with a job that keeps running when `run` stops following it."""
+    """What to do with a job that keeps running, or waits, when `run` stops following it."""
+    phases = "" if state.running_since() else state.phases()
     return [
-        f"{state.name} is still running",
+        f"{state.name} has not started: {phases}" if phases else f"{state.name} is still running",
         f"  follow it: {suggest.command('logs -f', state)}",
         f"  stop it: {suggest.command('stop', state)}",
     ]
