@@ -172,6 +172,35 @@ def test_job_events_that_repeat_pod_events_are_not_shown() -> None:
     assert state.new_warnings(0.1) == ["master-0: FailedMount: no volume"]
 
 
+def test_events_about_failures_are_not_shown_because_the_result_says_more() -> None:
+    state = new_state()
+    exited = "Error pod digits-worker-0 container pytorch exitCode: 1 terminated message: "
+    state.add_warning(warning(JOB_UID, reason="Error", message=exited), 0.0)
+    state.add_warning(warning(JOB_UID, reason="FailureDiagnosed", message="worker-0 failed first", name="two"), 0.0)
+    assert state.new_warnings(1.0) == []
+
+
+def test_a_container_that_waits_for_something_missing_is_shown_once() -> None:
+    state = new_state()
+    state.update_pod(PodBuilder("Master", 0).waiting("CreateContainerConfigError", 'configmap "c" not found').raw())
+    assert state.new_waiting(10.0) == []
+    ((rank, waiting),) = state.new_waiting(11.5)
+    assert (rank, waiting.reason) == ("master-0", "CreateContainerConfigError")
+    assert state.new_waiting(12.0) == []
+    state.add_warning(warning("digits-master-0-uid", reason="Failed", message='configmap "c" not found'), 12.0)
+    assert state.new_warnings(12.0) == []
+
+
+def test_a_stopped_job_has_ended_when_its_pods_have() -> None:
+    state = new_state()
+    state.object["spec"]["runPolicy"] = {"suspend": True}
+    state.update_pod(PodBuilder("Master", 0).running().raw())
+    state.stopping = True
+    assert state.outcome is None
+    state.remove_pod("digits-master-0-uid")
+    assert state.outcome == "Stopped"
+
+
 def test_warnings_have_the_name_of_the_job_if_there_are_several() -> None:
     state = new_state()
     state.update_pod(PodBuilder("Master", 0).raw())

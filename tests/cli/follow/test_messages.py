@@ -85,8 +85,8 @@ def test_pods_that_keep_running_after_a_failure_are_listed() -> None:
     state.update_pod(PodBuilder("Worker", 0).failed(1).raw())
     state.update_pod(PodBuilder("Worker", 1).running().raw())
     assert result(state).splitlines()[-2:] == [
-        ("  master-0, worker-1 still run: cleanPodPolicy is None, Kubeflow's default, so that you can look into them"),
-        "  end them: trainwright stop digits -n team; with `cleanPodPolicy: Running` they end with the job",
+        "  master-0, worker-1 still run: cleanPodPolicy is None, Kubeflow's default, which leaves pods for debugging",
+        "  end them: trainwright stop digits -n team; `cleanPodPolicy: Running` ends them with the job",
     ]
 
 

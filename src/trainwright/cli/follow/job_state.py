@@ -37,6 +37,8 @@ _WAITING_SECONDS = 1.0
 """Its events usually say the same: they are awaited so long."""
 _EXIT_EVENT = re.compile(r"Error pod \S+ container \S+ exitCode: ")
 """Upstream's event about a container that has failed."""
+_DIAGNOSED = "FailureDiagnosed"
+"""The operator's event about the failure of a job."""
 _MANY_PODS = 8
 _KEPT_LINES = 500
 _KEPT_RUNS = 200
@@ -239,7 +241,7 @@ class JobState:
             del self._warnings[key]
             if transient and all(tracked.pod.spec.node_name for tracked in self._present()):
                 continue  # all pods have been scheduled since
-            if _EXIT_EVENT.match(warning.message):
+            if warning.reason == _DIAGNOSED or _EXIT_EVENT.match(warning.message):
                 continue  # the phases, and later the result, say it better
             if not self._was_shown(warning):
                 self._shown_warnings.add(warning.message or warning.reason)

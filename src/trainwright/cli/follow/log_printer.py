@@ -57,10 +57,16 @@ class LogPrinter:
         return [*lines[: limit - 1], f"… and {len(lines) - limit + 1} more"]
 
     def _assemble(self, batch: LogBatch) -> list[tuple[Run, str]]:
+        """The lines that are finished now. At the end of a run its unfinished lines are finished too."""
         lines: list[tuple[Run, str]] = []
         touched: dict[Run, float] = {}
         outputs = self._outputs
-        for at, run, stream, text, partial in batch.records:
+        last = {record.run: index for index, record in enumerate(batch.records)} if batch.ended else {}
+        ends = {last[run]: run for run in batch.ended if run in last}
+        for run in batch.ended:
+            if run not in last:
+                lines += self._end(run)
+        for index, (at, run, stream, text, partial) in enumerate(batch.records):
             output = outputs.get(run)
             if output is None:
                 output = outputs[run] = ContainerOutput()
@@ -70,17 +76,25 @@ class LogPrinter:
             if line is not None:
                 self._states[run.job_uid].add_line(run, line, at)
                 lines.append((run, line))
+            if index in ends:
+                lines += self._end(run)
+                touched.pop(run, None)
         for run, at in touched.items():
             self._touch(run, outputs[run], at)
-        for run in batch.ended:
-            if output := outputs.pop(run, None):
-                state = self._states[run.job_uid]
-                for line in output.end():
-                    state.add_line(run, line, state.last_output(run.rank))
-                    lines.append((run, line))
-                state.set_live(run, "", state.last_output(run.rank))
-            self._bars.pop(run, None)
         return lines
+
+    def _end(self, run: Run) -> list[tuple[Run, str]]:
+        self._bars.pop(run, None)
+        output = self._outputs.pop(run, None)
+        if output is None:
+            return []
+        state = self._states[run.job_uid]
+        at = state.last_output(run.rank)
+        lines = output.end()
+        for line in lines:
+            state.add_line(run, line, at)
+        state.set_live(run, "", at)
+        return [(run, line) for line in lines]
 
     def _touch(self, run: Run, output: ContainerOutput, at: float) -> None:
         live = output.live

@@ -102,10 +102,10 @@ def leftover_lines(state: JobState, *, suggest: Suggestions) -> list[str]:
     left = state.leftover_pods()
     if not left:
         return []
-    verb = "runs" if len(left) == 1 else "run"
+    runs, them = ("runs", "it") if len(left) == 1 else ("run", "them")
     return [
-        f"  {_some(left)} still {verb}: cleanPodPolicy is None, Kubeflow's default, so that you can look into them",
-        f"  end them: {suggest.command('stop', state)}; with `cleanPodPolicy: Running` they end with the job",
+        f"  {_some(left)} still {runs}: cleanPodPolicy is None, Kubeflow's default, which leaves pods for debugging",
+        f"  end {them}: {suggest.command('stop', state)}; `cleanPodPolicy: Running` ends {them} with the job",
     ]
 
 

@@ -1,0 +1,152 @@
+"""What `run` shows while it follows a job: every line, progress bars, failures that repeat, and what Ctrl-C does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Call
+from tests.support.cluster.embedded_cluster import UpCommand
+from tests.support.commands.terminal import on_terminal
+from tests.support.commands.trainwright import command_line
+from tests.support.objects.shell_jobs import shell_job, write_manifest
+from trainwright.api.kinds import PYTORCH
+from trainwright.kube.client.errors import NotFound
+from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects import Object
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def labelled(output: str, rank: str) -> list[str]:
+    """The lines of a rank's training container."""
+    return re.findall(rf"^\[{rank}\] +(?!\(init-pytorch\))(.*)$", output, re.MULTILINE)
+
+
+def test_no_line_of_a_short_job_is_lost_when_its_pods_are_deleted(call: Call, tmp_path: Path) -> None:
+    script = "for i in 1 2 3; do echo line $i of $HOSTNAME; done"
+    job = shell_job("short", script, script, runPolicy={"cleanPodPolicy": "All"})
+    answer = call("run", write_manifest(tmp_path, job))
+    assert answer.code == 0, answer.all
+    for rank in ("master-0", "worker-0", "worker-1"):
+        lines = [f"line {number} of short-{rank}" for number in (1, 2, 3)]
+        # Clean-up may end a worker before it has printed everything, but what it has printed is shown.
+        shown = labelled(answer.out, rank)
+        assert shown == lines[: len(shown)]
+    assert len(labelled(answer.out, "master-0")) == 3
+
+
+def test_the_output_of_every_run_of_a_restarted_container_is_shown(call: Call, tmp_path: Path) -> None:
+    script = """
+        n=$(cat runs 2>/dev/null || echo 0); echo $((n + 1)) >runs
+        for i in 1 2 3; do echo run $n line $i; done; echo partial-$n | tr -d '\\n'; test $n = 1
+    """
+    answer = call("run", write_manifest(tmp_path, shell_job("again", script, policy="OnFailure")))
+    assert answer.code == 0, answer.all
+    expected = [[f"run {run} line {line}" for line in (1, 2, 3)] + [f"partial-{run}"] for run in (0, 1)]
+    assert labelled(answer.out, "master-0") == expected[0] + expected[1]
+
+
+BAR = r"""
+frame() { printf '\rEpoch 0: %3d%%|##| %s/100 [00:01<00:01, 9.9it/s, loss=0.%s]' $1 $1 $1; }
+frame 20; until [ -e second ]; do sleep 0.05; done; frame 60; until [ -e third ]; do sleep 0.05; done
+frame 100; printf '\n'; echo saved
+"""
+
+
+def test_without_a_terminal_a_progress_bar_is_one_line(call: Call, tmp_path: Path) -> None:
+    for name in ("second", "third"):
+        (tmp_path / name).touch()
+    answer = call("run", write_manifest(tmp_path, shell_job("plainbar", BAR)))
+    assert answer.code == 0, answer.all
+    assert labelled(answer.out, "master-0") == [
+        "Epoch 0: 100%|##| 100/100 [00:01<00:01, 9.9it/s, loss=0.100]",
+        "saved",
+    ]
+
+
+def test_on_a_terminal_a_progress_bar_moves_on_one_line(embedded: UpCommand, tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, shell_job("livebar", BAR))
+    words = command_line("run", "--data-dir", str(embedded.data.path), manifest)
+    with on_terminal(words, embedded.environment) as command:
+        command.wait_for("[master-0] Epoch 0:  20%|##| 20/100")
+        command.wait_for("20%  epoch 0  step 20/100  loss 0.2000")
+        (tmp_path / "second").touch()
+        command.wait_for("[master-0] Epoch 0:  60%|##| 60/100")
+        (tmp_path / "third").touch()
+        assert command.wait() == 0, command.output
+    assert "livebar succeeded in " in command.output
+
+
+def test_a_program_that_fails_at_once_is_explained_after_its_second_failure(call: Call, tmp_path: Path) -> None:
+    job = shell_job("typo", "exec python -c 'import torhc'", policy="OnFailure")
+    answer = call("run", "--timeout", "6s", write_manifest(tmp_path, job))
+    assert answer.code == 124, answer.all
+    assert "master-0 has failed 2 times in the same way" in answer.out
+    assert "No module named 'torhc'" in answer.out
+    assert "to stop the job: trainwright stop typo" in answer.out
+    assert answer.out.count("in the same way") == 1
+
+
+def hosted(job: Object, path: str) -> Object:
+    pod = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]
+    pod["volumes"] = [{"name": "data", "hostPath": {"path": path, "type": "Directory"}}]
+    pod["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    return job
+
+
+def test_a_container_that_waits_for_something_missing_says_so(call: Call, tmp_path: Path) -> None:
+    job = hosted(shell_job("waiting", "true"), f"{tmp_path}/missing")
+    answer = call("run", "--timeout", "3s", write_manifest(tmp_path, job))
+    assert answer.code == 124, answer.all
+    assert f'volume "data": hostPath {tmp_path}/missing does not exist' in answer.out
+    assert "waiting has not started: master-0 " in answer.out
+
+
+def test_ctrl_c_explains_then_asks_and_stop_keeps_the_job(embedded: UpCommand, tmp_path: Path) -> None:
+    script = "trap 'echo saving; touch saved; exit 0' TERM; echo begun; while true; do sleep 0.1; done"
+    words = command_line(
+        "run", "--data-dir", str(embedded.data.path), write_manifest(tmp_path, shell_job("asked", script))
+    )
+    with on_terminal(words, embedded.environment) as command:
+        command.wait_for("[master-0] begun")
+        command.interrupt()
+        command.wait_for("The job keeps running. Ctrl-C again to choose: stop it, or leave it running.")
+        command.interrupt()
+        command.wait_for("Stop asked?")
+        command.type("s\n")
+        assert command.wait() == 130, command.output
+    assert "[master-0] saving" in command.output
+    assert "asked is stopped after " in command.output
+    assert "Traceback" not in command.output
+    assert (tmp_path / "saved").exists()
+    with SyncClient(embedded.config) as client:
+        assert client.get(PYTORCH.resource, "asked", namespace="default")["spec"]["runPolicy"]["suspend"] is True
+        client.delete(PYTORCH.resource, "asked", namespace="default")
+
+
+def test_rm_deletes_the_job_at_its_end_and_after_ctrl_c(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    ended = call("run", "--rm", write_manifest(tmp_path, shell_job("brief", "echo done")))
+    assert ended.code == 0, ended.all
+    assert ended.out.endswith("pytorchjob.kubeflow.org/brief deleted\n")
+    manifest = write_manifest(tmp_path, shell_job("gone", "echo begun; sleep 600"))
+    words = command_line("run", "--rm", "--data-dir", str(embedded.data.path), manifest)
+    with on_terminal(words, embedded.environment) as command:
+        command.wait_for("[master-0] begun")
+        command.interrupt()
+        assert command.wait() == 130, command.output
+    with SyncClient(embedded.config) as client:
+        for name in ("brief", "gone"):
+            with pytest.raises(NotFound):
+                client.get(PYTORCH.resource, name, namespace="default")
+
+
+def test_a_failed_job_offers_to_end_the_ranks_that_run_on(embedded: UpCommand, tmp_path: Path) -> None:
+    job = shell_job("uneven", "until [ -e up ]; do sleep 0.05; done; exit 3", "touch up; sleep 600", workers=1)
+    words = command_line("run", "--data-dir", str(embedded.data.path), write_manifest(tmp_path, job))
+    with on_terminal(words, embedded.environment, columns=200) as command:
+        command.wait_for("End worker-0 now? [Y/n]")
+        command.type("\n")
+        assert command.wait() == 1, command.output
+    assert "uneven failed after " in command.output
+    assert "worker-0 still runs: cleanPodPolicy is None, Kubeflow's default" in command.output
