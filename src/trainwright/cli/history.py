@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from trainwright.cli.targets import Target
+from trainwright.cluster.embedded import DataDir
 from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.times import format_time
@@ -86,10 +87,14 @@ def run_of(
 def history_file(target: Target, environment: Mapping[str, str] = os.environ) -> Path:
     """The embedded cluster's file in its data directory, or that of a context in $XDG_STATE_HOME/trainwright."""
     if target.data is not None:
-        return target.data.path / "history.jsonl"
+        return history_path(target.data)
     configured = Path(environment.get("XDG_STATE_HOME", ""))
     base = configured if configured.is_absolute() else Path.home() / ".local" / "state"
     return base / "trainwright" / "history" / f"{re.sub(r'[^A-Za-z0-9._-]', '_', target.config.context)}.jsonl"
+
+
+def history_path(data: DataDir) -> Path:
+    return data.path / "history.jsonl"
 
 
 def append(file: Path, run: RunRecord) -> None:

@@ -1,11 +1,14 @@
 """The entry point. It lists the commands without importing them, so that the command line starts fast."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trainwright import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 SECTIONS = {
     "Train": {
@@ -25,15 +28,18 @@ SECTIONS = {
         "resume": "Start jobs that were stopped or suspended.",
         "scale": "Change the number of replicas of a role.",
         "delete": "Delete jobs with their pods, logs and private files.",
+        "history": "List finished runs with their last metrics, the latest last.",
     },
     "The cluster on this machine": {
         "up": "Start the embedded cluster.",
         "down": "Stop the embedded cluster and its pods.",
         "status": "Show the state of the cluster and its jobs.",
+        "doctor": "Check this machine and its cluster, and say what to do.",
     },
     "Other": {
         "operator": "Run the operator against a Kubernetes cluster.",
         "crds": "Print the CustomResourceDefinitions.",
+        "completion": "Print the completion script for a shell.",
         "version": "Print the version.",
     },
 }
@@ -76,6 +82,13 @@ class LazyGroup(click.Group):
         if args and not args[0].startswith("-") and args[0] not in {*COMMANDS, *ALIASES}:
             ctx.fail(_unknown_command(args[0]))
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Without importing the commands."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx

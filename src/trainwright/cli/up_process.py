@@ -15,6 +15,7 @@ from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import CommandError
 from trainwright.cli.pods_python import PodsPython
 from trainwright.cli.recorded_runs import recorded_runs
+from trainwright.cli.run_recorder import RunRecorder
 from trainwright.cluster.embedded import (
     CONTEXT,
     ClusterRecord,
@@ -108,11 +109,11 @@ async def _running_operator(client: Client, settings: Settings, options: UpOptio
     """Runs the operator; if it crashes, only the operator is restarted, not the cluster."""
     current: list[Operator] = []
     ready, stopping = asyncio.Event(), asyncio.Event()
-    read_runs = partial(recorded_runs, options.data)
+    read_runs, recorder = partial(recorded_runs, options.data), RunRecorder(options.data)
 
     async def run_and_restart() -> None:
         while not stopping.is_set():
-            operator = Operator(client, kinds=KINDS, settings=settings, read_runs=read_runs)
+            operator = Operator(client, kinds=KINDS, settings=settings, observer=recorder, read_runs=read_runs)
             current[:] = [operator]
             forwarding = asyncio.create_task(_forward(operator.ready, ready))
             try:

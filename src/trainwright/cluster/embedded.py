@@ -7,14 +7,16 @@ what its pods left.
 import gc
 import os
 import signal
+import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
 from trainwright.cluster.node import pod_records as records
 from trainwright.cluster.node.pod_files import PodFile, find_pod_files
-from trainwright.cluster.node.pod_processes import PodProcess, process_tree, running_containers
+from trainwright.cluster.node.pod_processes import PodProcess, process_trees, running_containers
 from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog
 from trainwright.cluster.node.private_files import PrivateFile
 
@@ -40,10 +42,11 @@ __all__ = [
     "kill_orphaned_pods",
     "new_cluster",
     "pod_files",
-    "pod_processes",
     "pod_records",
+    "processes_of",
     "running_pods",
     "stop_cluster",
+    "try_sandbox",
     "tune_garbage_collector",
 ]
 
@@ -122,9 +125,20 @@ def pod_files(record: PodRecord, path: str) -> list[PodFile]:
     return find_pod_files(record.directory, path)
 
 
-def pod_processes(record: PodRecord) -> list[PodProcess]:
-    """The processes of a pod's running containers, with the pids of this machine."""
-    return [process for one in running_containers(record.directory) for process in process_tree(one.pid)]
+def processes_of(records: Iterable[PodRecord]) -> dict[str, list[PodProcess]]:
+    """The processes of the running containers, by the uid of their pod, with the pids of this machine."""
+    running = {record.uid: running_containers(record.directory) for record in records}
+    trees = process_trees(one.pid for containers in running.values() for one in containers)
+    return {uid: [process for one in containers for process in trees[one.pid]] for uid, containers in running.items()}
+
+
+def try_sandbox(python: Path) -> tuple[str, str]:
+    """The strongest sandbox that works on this machine, and why no stronger one does."""
+    from trainwright.cluster.node.supervisor.sandbox_detection import detect_sandbox
+
+    with tempfile.TemporaryDirectory(prefix="trainwright-") as directory:
+        found = detect_sandbox(directory, forced=None, python=str(python))
+    return found.level, found.reason
 
 
 def pod_records(data: DataDir, owner_uid: str) -> list[PodRecord]:

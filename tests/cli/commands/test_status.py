@@ -1,6 +1,56 @@
 """The states that `status` shows, and how it counts them."""
 
-from trainwright.cli.commands.status import count_by_state, failed_checks, node_state
+from datetime import timedelta
+
+from tests.support.objects.jobs import NOW, JobBuilder
+from trainwright.api.kinds import PYTORCH
+from trainwright.cli.commands.status import (
+    Usage,
+    count_by_state,
+    failed_checks,
+    job_lines,
+    node_state,
+    sandbox_text,
+    used_seconds,
+)
+from trainwright.cli.jobs.references import FoundJob
+from trainwright.cluster.embedded import PodProcess
+from trainwright.objects.times import format_time
+
+
+def job(name: str, state: str, finished: int = 0) -> FoundJob:
+    status = {
+        "conditions": [{"type": state, "status": "True"}],
+        "startTime": format_time(NOW),
+        **({"completionTime": format_time(NOW + timedelta(seconds=finished))} if finished else {}),
+    }
+    raw = JobBuilder(name).replica("Master").status(status).raw()
+    raw["metadata"] |= {"uid": name, "creationTimestamp": format_time(NOW)}
+    return FoundJob(PYTORCH, raw)
+
+
+def test_unfinished_jobs_and_the_latest_finished_ones_are_named_with_their_use() -> None:
+    jobs = [job(f"done-{number}", "Succeeded", 1 + number) for number in range(7)] + [job("busy", "Running")]
+    lines = job_lines(jobs, {"busy": Usage(1.5, 3 * 2**20)}, NOW + timedelta(seconds=9))
+    assert lines[0].split()[-2:] == ["CPU", "MEMORY"]
+    assert [line.split()[1] for line in lines[1:-1]] == [*(f"done-{number}" for number in range(2, 7)), "busy"]
+    assert lines[-2].split()[-3:] == ["1.5", "3.0", "MiB"]
+    assert lines[-1] == "and 2 more that have finished: `trainwright ps -A`"
+    assert job_lines([], {}, NOW) == []
+
+
+def test_cpu_is_that_of_the_moment() -> None:
+    def process(pid: int, seconds: float) -> PodProcess:
+        return PodProcess(pid=pid, command=(), cpu_seconds=seconds, memory=0)
+
+    assert used_seconds({1: process(1, 10.0)}, [process(1, 10.5), process(2, 0.25)]) == 0.75
+
+
+def test_the_reason_of_a_weak_sandbox_is_shown() -> None:
+    message = "ready (sandbox plain: in a user namespace: not permitted)"
+    node = {"status": {"conditions": [{"type": "Ready", "status": "True", "message": message}]}}
+    assert sandbox_text("plain", [node]).endswith("overlay does not work here: in a user namespace: not permitted")
+    assert sandbox_text("overlay", []).startswith("overlay: ")
 
 
 def test_the_most_frequent_state_comes_first() -> None:

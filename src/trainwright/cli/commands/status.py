@@ -1,27 +1,38 @@
-"""`trainwright status`: shows whether the cluster is running, and counts its nodes, jobs and pods by state."""
+"""`trainwright status`: whether the cluster is running, its jobs, and what they use of the machine."""
 
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import report_errors
 from trainwright.cli.flags import target_flags
-from trainwright.cli.jobs.summary import job_state
+from trainwright.cli.follow.private_files import format_size
+from trainwright.cli.jobs.output import table_lines
+from trainwright.cli.jobs.references import FoundJob, list_jobs
+from trainwright.cli.jobs.session import Session
+from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, present_ranks, rank_count
+from trainwright.cli.machine import free_disk, free_memory
 from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
-from trainwright.cluster.embedded import ClusterRecord, DataDir, disk_warning
+from trainwright.cluster.embedded import ClusterRecord, DataDir, PodProcess, disk_warning, pod_records, processes_of
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
-from trainwright.objects.conditions import is_condition_true
+from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.paths import value_at
+from trainwright.objects.quantities import parse_quantity
 from trainwright.objects.resources import NODES, PODS, Resource
 
 NOT_RUNNING = 3
+_SAMPLE_SECONDS = 0.2
+_FINISHED_JOBS = 5
+"""How many finished jobs are listed, the latest ones."""
 
 
 @click.command(name="status")
@@ -40,20 +51,32 @@ def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None)
     record = data.running() if target.embedded else None
     with report_errors(target.name), SyncClient(target.config, retries=False) as client:
         failed = failed_checks(client.send(raw_request("GET", "/readyz", params={"verbose": "true"})).body)
-        jobs = [job for kind in KINDS.values() for job in _list(client, kind.resource)]
-        lines = [
-            f"{target.name} is up",
-            *_details(record, data),
-            f"  nodes    {count_by_state(node_state(node) for node in _list(client, NODES))}",
-            f"  jobs     {count_by_state(job_state(job) for job in jobs)}",
-            f"  pods     {count_by_state(_phase(pod) for pod in _list(client, PODS))}",
-        ]
-    for line in lines:
-        click.echo(line)
+        nodes = _list(client, NODES)
+        jobs = list_jobs(Session(target, client), all_namespaces=True)
+        pods = _list(client, PODS)
+    usage = _usage(data, jobs) if record else {}
+    lines = [
+        f"{target.name} is up",
+        *(_details(record, data, nodes) if record else ()),
+        f"  nodes    {count_by_state(node_state(node) for node in nodes)}",
+        *(_resources(nodes, usage) if record else ()),
+        f"  pods     {count_by_state(_phase(pod) for pod in pods)}",
+        f"  jobs     {count_by_state(job_state(job.object) for job in jobs)}",
+        *(f"    {line}" for line in job_lines(jobs, usage, datetime.now(UTC))),
+    ]
+    click.echo("\n".join(lines))
     if failed:
         log = f": see {data.log}" if record else ""
         click.echo(f"  failed   {', '.join(failed)}{log}")
         sys.exit(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the pods of a job use now."""
+
+    cores: float
+    memory: int
 
 
 def failed_checks(report: bytes) -> list[str]:
@@ -72,16 +95,90 @@ def count_by_state(states: Iterable[str]) -> str:
     return ", ".join(f"{number} {state}" for state, number in counts) or "none"
 
 
-def _details(record: ClusterRecord | None, data: DataDir) -> list[str]:
-    if record is None:
+def job_lines(jobs: list[FoundJob], usage: Mapping[str, Usage], now: datetime) -> list[str]:
+    """A table of the unfinished jobs and the latest finished ones."""
+    finished = [job for job in jobs if finished_state(job.object)]
+    finished.sort(key=lambda job: str(value_at(job.object, "status", "completionTime", default="")), reverse=True)
+    unlisted = {job.uid for job in finished[_FINISHED_JOBS:]}
+    shown = [job for job in jobs if job.uid not in unlisted]
+    if not shown:
         return []
+    rows = [_row(job, usage.get(job.uid), now) for job in shown]
+    head = ["NAMESPACE", "NAME", "KIND", "STATE", "RANKS", "AGE", "DURATION"] + (["CPU", "MEMORY"] if usage else [])
+    lines = table_lines(head, [row[: len(head)] for row in rows])
+    return [*lines, *([f"and {len(unlisted)} more that have finished: `trainwright ps -A`"] if unlisted else [])]
+
+
+def _row(job: FoundJob, used: Usage | None, now: datetime) -> list[str]:
+    ranks = f"{present_ranks(job.object)}/{rank_count(job.object, job.kind)}"
+    cells = [job.namespace, job.name, job.kind.name, job_state(job.object), ranks]
+    cells += [age(job.object, now), duration(job.object, now)]
+    return [*cells, f"{used.cores:.1f}" if used else "", format_size(used.memory) if used else ""]
+
+
+# The embedded cluster
+
+
+def _details(record: ClusterRecord, data: DataDir, nodes: list[Object]) -> list[str]:
     warning = disk_warning(data)
     return [
         f"  version  {record.version}, pid {record.pid}",
-        f"  sandbox  {record.sandbox}",
-        f"  python   {record.python} ({record.python_origin})",
-        f"  data     {data.path}",
+        f"  sandbox  {sandbox_text(record.sandbox, nodes)}",
+        f"  python   {record.python}{f' ({record.python_origin})' if record.python_origin else ''}",
+        f"  data     {data.path} ({free_disk(data.path)})",
         *([f"  disk     {warning}"] if warning else []),
+    ]
+
+
+_SANDBOXES = {
+    "overlay": "overlay: every pod sees the files of this machine with a private layer over them",
+    "plain": "plain: pods are ordinary processes without a file system of their own",
+}
+
+
+def sandbox_text(level: str, nodes: list[Object]) -> str:
+    """The level and, if it is not the strongest one, why."""
+    reason = ""
+    for node in nodes:
+        ready = find_condition(node.get("status") or {}, "Ready") or {}
+        _, _, note = str(ready.get("message") or "").partition(f"(sandbox {level}: ")
+        reason = note.removesuffix(")") or reason
+    text = _SANDBOXES.get(level, level)
+    return f"{text}; overlay does not work here: {reason}" if reason else text
+
+
+def _usage(data: DataDir, jobs: list[FoundJob]) -> dict[str, Usage]:
+    """By uid of the job, measured over a moment."""
+    records = {job.uid: pod_records(data, job.uid) for job in jobs}
+    everything = [record for found in records.values() for record in found if not record.removed]
+    start, before = time.monotonic(), processes_of(everything)
+    if not any(before.values()):
+        return {}
+    time.sleep(_SAMPLE_SECONDS)
+    after, seconds = processes_of(everything), time.monotonic() - start
+    usage = {}
+    for uid, found in records.items():
+        now = [process for record in found for process in after.get(record.uid, ())]
+        earlier = {process.pid: process for record in found for process in before.get(record.uid, ())}
+        if now:
+            usage[uid] = Usage(used_seconds(earlier, now) / seconds, sum(process.memory for process in now))
+    return usage
+
+
+def used_seconds(before: Mapping[int, PodProcess], now: Iterable[PodProcess]) -> float:
+    """CPU seconds since `before`; of a process that has started since, all of them."""
+    earlier = {pid: process.cpu_seconds for pid, process in before.items()}
+    return sum(max(one.cpu_seconds - earlier.get(one.pid, 0.0), 0.0) for one in now)
+
+
+def _resources(nodes: list[Object], usage: Mapping[str, Usage]) -> list[str]:
+    capacity = value_at(nodes[0], "status", "capacity", default={}) if nodes else {}
+    cores = float(parse_quantity(str(capacity.get("cpu", "0"))))
+    memory = int(parse_quantity(str(capacity.get("memory", "0"))))
+    used_cores, used_memory = sum(one.cores for one in usage.values()), sum(one.memory for one in usage.values())
+    return [
+        f"  cpu      {used_cores:.1f} of {cores:g} cores used by pods",
+        f"  memory   {format_size(used_memory)} of {format_size(memory)} used by pods, {free_memory()}",
     ]
 
 

@@ -1,6 +1,7 @@
 """The processes of a pod's running containers, with the pids of the host."""
 
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,8 +54,8 @@ def running_containers(directory: Path) -> list[RunningContainer]:
     ]
 
 
-def process_tree(pid: int) -> list[PodProcess]:
-    """The process and all its descendants, in the order of their pids."""
+def process_trees(pids: Iterable[int]) -> dict[int, list[PodProcess]]:
+    """These processes, each with all its descendants, in the order of their pids. Reads /proc once."""
     children: dict[int, list[int]] = {}
     stats: dict[int, tuple[float, int]] = {}
     for entry in Path("/proc").iterdir():
@@ -62,14 +63,19 @@ def process_tree(pid: int) -> list[PodProcess]:
             parent, cpu, memory = stat
             children.setdefault(parent, []).append(int(entry.name))
             stats[int(entry.name)] = (cpu, memory)
+    return {pid: [_process(one, *stats[one]) for one in sorted(_tree(pid, children)) if one in stats] for pid in pids}
+
+
+def _tree(pid: int, children: Mapping[int, list[int]]) -> list[int]:
     found, waiting = [], [pid]
     while waiting:
-        one = waiting.pop()
-        waiting += children.get(one, ())
-        if one in stats:
-            cpu, memory = stats[one]
-            found.append(PodProcess(pid=one, command=_command(one), cpu_seconds=cpu, memory=memory))
-    return sorted(found, key=lambda process: process.pid)
+        found.append(waiting.pop())
+        waiting += children.get(found[-1], ())
+    return found
+
+
+def _process(pid: int, cpu_seconds: float, memory: int) -> PodProcess:
+    return PodProcess(pid=pid, command=_command(pid), cpu_seconds=cpu_seconds, memory=memory)
 
 
 def _read_stat(pid: int) -> tuple[int, float, int] | None:

@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from trainwright.cli.console import Console
+from trainwright.cli.history import metrics_text
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.events import event_rows, events_of
 from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines
-from trainwright.cli.jobs.metrics import progress_of
+from trainwright.cli.jobs.metrics import recorded_progress
 from trainwright.cli.jobs.output import table_lines
 from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
 from trainwright.cli.jobs.references import FoundJob, find_job
@@ -18,6 +19,7 @@ from trainwright.cli.jobs.summary import duration, finished_state, human_age, jo
 from trainwright.cli.jobs.suspension import is_suspended
 from trainwright.cluster.embedded import PodRecord
 from trainwright.insight.diagnosis import Diagnosis
+from trainwright.insight.progress import Progress
 from trainwright.objects.paths import value_at
 from trainwright.objects.pods import ContainerStatus, Pod
 from trainwright.objects.times import human_duration, parse_time
@@ -47,7 +49,7 @@ def command(session: Session, job: tuple[str, ...]) -> None:
 def _sections(
     session: Session, job: FoundJob, pods: list[RankPod], diagnosis: Diagnosis | None, now: datetime
 ) -> Iterator[tuple[str, list[str]]]:
-    yield "", _head(session, job, pods, now)
+    yield "", _head(session, job, now)
     if diagnosis:
         title = "Why it failed" if finished_state(job.object) == "Failed" else "Last failure"
         evidence = [f"  {line}" for line in evidence_lines(diagnosis)]
@@ -61,8 +63,9 @@ def _sections(
     yield "Next", _next(session, job, diagnosis, more_events=len(events) > _SHOWN_EVENTS, files=_has_files(pods))
 
 
-def _head(session: Session, job: FoundJob, pods: list[RankPod], now: datetime) -> list[str]:
+def _head(session: Session, job: FoundJob, now: datetime) -> list[str]:
     created = job.object["metadata"].get("creationTimestamp")
+    data = session.target.data
     rows = {
         "Name": job.name,
         "Namespace": job.namespace,
@@ -70,7 +73,7 @@ def _head(session: Session, job: FoundJob, pods: list[RankPod], now: datetime) -
         "State": _state(job),
         "Created": f"{local_time(parse_time(created).timestamp())} ({human_age(created, now)} ago)" if created else "",
         "Duration": duration(job.object, now),
-        "Progress": _progress(pods) if session.target.data else "",
+        "Progress": _progress(recorded_progress(data, job.uid, job.kind)) if data else "",
     }
     return [f"{name + ':':<12}{value}" for name, value in rows.items() if value]
 
@@ -84,10 +87,7 @@ def _state(job: FoundJob) -> str:
     return f"{state}: {message}" if message and state not in {"Running", "Created"} else state
 
 
-def _progress(pods: list[RankPod]) -> str:
-    from trainwright.cli.history import metrics_text
-
-    progress = progress_of(pods)
+def _progress(progress: Progress) -> str:
     parts = []
     if progress.epoch is not None:
         parts.append(f"epoch {progress.epoch}/{progress.epochs}" if progress.epochs else f"epoch {progress.epoch}")

@@ -18,7 +18,7 @@ from trainwright.cli.jobs.logs import LogRange, current_runs, logged_runs, read_
 from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
-from trainwright.cluster.embedded import PodProcess, pod_processes
+from trainwright.cluster.embedded import PodProcess, processes_of
 
 _PY_SPY_SECONDS = 30
 _LOG_SECONDS = 3.0
@@ -79,8 +79,9 @@ def command(
 
 
 def _python_processes(pods: list[RankPod]) -> Iterator[PythonProcess]:
+    found = processes_of(pod.record for pod in pods if pod.record)
     for pod in pods:
-        for process in pod_processes(pod.record) if pod.record else ():
+        for process in found.get(pod.uid, ()):
             if is_python(process):
                 yield PythonProcess(pod.rank, pod, process)
 

@@ -1,0 +1,76 @@
+"""`trainwright doctor` and `completion`."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.conftest import Call
+from tests.support.cluster.embedded_cluster import UpCommand
+from tests.support.commands.trainwright import trainwright
+from tests.support.objects.shell_jobs import shell_job
+from trainwright.api.kinds import PYTORCH
+from trainwright.cli.commands import doctor
+from trainwright.cli.main import cli
+from trainwright.cluster.embedded import DataDir
+from trainwright.kube.client.sync_client import SyncClient
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def test_a_healthy_machine_and_cluster_pass(call: Call) -> None:
+    answer = call("doctor")
+    assert answer.code == 0, answer.all
+    topics = [line.split()[1] for line in answer.out.splitlines() if line.startswith(("ok", "note"))]
+    assert topics[:3] == ["version", "python", "sandbox"]
+    assert {"disk", "memory", "files", "gpu", "cluster", "context", "kubectl", "py-spy"} <= set(topics)
+
+
+def test_what_is_broken_ends_with_1_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(data: DataDir) -> Iterator[doctor.Finding]:
+        _ = data
+        yield doctor.Finding("port", "127.0.0.1:6443: Address already in use", "FAIL", "choose another port")
+
+    monkeypatch.setattr(doctor, "CHECKS", (broken,))
+    result = CliRunner().invoke(cli, ["doctor", "--data-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert result.output == (
+        "FAIL  port       127.0.0.1:6443: Address already in use\n                 choose another port\n"
+    )
+
+
+def test_without_a_cluster_the_machine_is_checked(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["doctor", "--data-dir", str(tmp_path / "none")])
+    assert result.exit_code == 0, result.output
+    assert "start it: trainwright up --detach" in result.output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_printed(shell: str) -> None:
+    result = CliRunner().invoke(cli, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_TRAINWRIGHT_COMPLETE" in result.output
+
+
+def test_commands_flags_and_names_of_jobs_are_completed(embedded: UpCommand, call: Call) -> None:
+    with SyncClient(embedded.config) as client:
+        client.create(PYTORCH.resource, shell_job("digits", "true", runPolicy={"suspend": True}), namespace="default")
+    _ = call
+
+    def complete(words: str, index: int) -> list[str]:
+        variables = {"_TRAINWRIGHT_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(index)}
+        script = str(Path(sys.executable).parent / "trainwright")
+        done = subprocess.run(
+            [script], env={**embedded.environment, **variables}, capture_output=True, text=True, check=False
+        )
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    data = f"--data-dir {embedded.data.path}"
+    assert complete("trainwright sus", 1) == ["suspend"]
+    assert complete(f"trainwright logs {data} di", 4) == ["digits"]
+    assert complete(f"trainwright logs {data} pytorch", 4) == ["pytorchjob/digits"]
+    assert "--timestamps" in complete("trainwright logs --time", 2)
+    assert trainwright("completion", "csh", environment=embedded.environment).code == 2
