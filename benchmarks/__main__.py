@@ -2,10 +2,11 @@
 
 import sys
 
-from benchmarks import first_step, follow_logs, operator_throughput, startup
+from benchmarks import commands, first_step, follow_logs, operator_throughput, startup
 
 BENCHMARKS = {
     "startup": startup.main,
+    "commands": commands.main,
     "first-step": first_step.main,
     "follow-logs": follow_logs.main,
     "operator": operator_throughput.main,
