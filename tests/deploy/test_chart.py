@@ -73,6 +73,7 @@ SAMPLES: dict[str, Any] = {
     "jobs.enableSchemes": (["pytorchjob", "TFJob"], "enable_scheme", ("pytorchjob", "TFJob")),
     "jobs.wholeGroupRestart": (True, "whole_group_restart", True),
     "jobs.deadNodeSeconds": (300, "dead_node_seconds", 300),
+    "jobs.readFailedPodLogs": (True, "read_failed_pod_logs", True),
     "jobs.clusterDomain": ("cluster.local", "cluster_domain", "cluster.local"),
     "gangScheduler.name": ("volcano", "gang_scheduler_name", "volcano"),
     "pytorch.initContainer.image": ("", "pytorch_init_container_image", ""),
@@ -196,7 +197,8 @@ def test_every_kind_has_a_webhook_that_the_operator_serves(helm: Helm) -> None:
 
 
 def test_with_all_features_the_roles_grant_the_rules_of_the_operator(helm: Helm) -> None:
-    rendered = helm.render("--set", "leaderElection.enabled=true,gangScheduler.name=volcano,operator.installCrds=true")
+    features = "leaderElection.enabled=true,gangScheduler.name=volcano,operator.installCrds=true"
+    rendered = helm.render("--set", f"{features},jobs.readFailedPodLogs=true")
     rules = [*job_rules(KINDS.values()), *(rule for feature in rbac.FEATURES for rule in feature.rules)]
 
     for own_namespace, roles in ((False, ["ClusterRole"]), (True, ["Role"])):

@@ -124,6 +124,7 @@ _LOST_PEER = re.compile(
     r"Connection (?:reset|closed|refused) by peer|Broken pipe|socket (?:was|is) closed"
     r"|\bRemote end closed\b|NCCL communicator was aborted|ncclRemoteError|recvValue failed|DistNetworkError"
     r"|failed to (?:send|recv)\b.{0,80}(?:peer|rank)|Application timeout caused pair closure"
+    r"|connectFullMesh failed"
     # torchrun, whose workers or rendezvous failed elsewhere
     r"|RendezvousConnectionError|RendezvousClosedError|RendezvousGracefulExitError"
     # gRPC, in TensorFlow and JAX
@@ -170,6 +171,19 @@ def caused_by_peers(evidence: Evidence) -> Cause | None:
     if any(pattern.search(text) for pattern in (_PORT_IN_USE, _OWN_CONNECTION, _UNKNOWN_NAME)):
         return None
     return next((cause for cause, pattern in _PEERS.items() if pattern.search(text)), None)
+
+
+def unreachable_peer(lines: Sequence[Line]) -> Explanation | None:
+    """For a process that has not failed: what it says about a peer that it does not reach."""
+    found = None
+    for line in lines:
+        if _UNREACHABLE.search(line.text):
+            found = line.text
+        elif found and _is_progress(line.text):
+            found = None  # it has reached the peer since
+    if found is None:
+        return None
+    return Explanation(Cause.UNREACHABLE_PEER, found.strip()[:300], _PEER_ADVICE[Cause.UNREACHABLE_PEER])
 
 
 _PEERS = {Cause.UNREACHABLE_PEER: _UNREACHABLE, Cause.TIMEOUT: _TIMEOUT, Cause.LOST_PEER: _LOST_PEER}

@@ -17,6 +17,7 @@ from trainwright.insight.causes import (
     decisive_exception,
     describe_end,
     explain,
+    unreachable_peer,
 )
 from trainwright.insight.exceptions import (
     FailedProcess,
@@ -187,6 +188,10 @@ def _processes(run: Run, exceptions: Sequence[RaisedException], table: Sequence[
     last = {one.process: one for one in exceptions}
     unnamed = last.pop(None, None)
     entries = {entry.rank: entry for entry in table}
+    if any(entry.exit_code != 143 for entry in table):
+        # torchrun ends the others by SIGTERM when one has failed.
+        table = [entry for entry in table if entry.exit_code != 143]
+        entries = {entry.rank: entry for entry in table}
     silent = [entry for entry in table if entry.rank not in last and entry.exit_code == 1]
     if unnamed and len(silent) == 1:
         last[silent[0].rank] = unnamed
@@ -379,6 +384,8 @@ def _missing_rank(
     last = next((one for one in reversed(suspects) if one.run.rank == rank), None)
     waiters = [one for one in _ranks(waiting) if one != rank]
     report = waiting[0].explanation
+    if last is not None and (searching := unreachable_peer(last.run.lines)):
+        return _named(replace(last, explanation=searching), incident, ())
     state = "" if last is None or last.exit_code is None else f" ({describe_end(last.exit_code)})"
     return Diagnosis(
         rank=rank,

@@ -4,8 +4,10 @@
 """
 
 import argparse
+import gzip
 import itertools
 import json
+import random
 import sys
 import tempfile
 import time
@@ -20,7 +22,7 @@ from tests.support.cluster.embedded_cluster import up_command
 from trainwright.api.kinds import PYTORCH
 from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cluster.embedded import DataDir
-from trainwright.insight.diagnosis import Diagnosis, Run, diagnose
+from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
@@ -28,11 +30,14 @@ from trainwright.objects.conditions import find_condition
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE
 
 HERE = Path(__file__).parent
+OBSERVED = HERE / "observed.jsonl.gz"
+_KEPT_LINES = 500
 POLICIES = ("None", "Running", "All")
 _RANKS = {"master-0": 0, "worker-0": 1, "worker-1": 2}
 _JOB_SECONDS = 180.0
 _SETTLE_SECONDS = 10.0
 """How long a diagnosis that is not certain is tried again after the job has failed."""
+_MAX_ATTEMPTS = 3
 _numbers = itertools.count()
 
 
@@ -78,6 +83,13 @@ class Result:
         if found is None or self.named_rank != self.case.expected_rank:
             return False
         return found.cause == self.case.cause and self.case.says in found.summary
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether the operator has written the same to the job's status."""
+        failure = self.job["status"].get("failure") or {}
+        found = self.diagnosis
+        return found is not None and (failure.get("rank"), failure.get("cause")) == (found.rank, found.summary)
 
     @property
     def names_wrong_rank(self) -> bool:
@@ -133,7 +145,16 @@ def manifest(case: Case, policy: str, name: str) -> Object:
 
 
 def run_case(config: ClusterConfig, data: DataDir, case: Case, policy: str) -> Result:
-    """Runs the job until it has failed and its diagnosis is certain, then deletes it."""
+    """Runs the job until it has failed and its diagnosis is certain, then deletes it. Again if another program of the
+    machine took the port of the job just before its master, so that the fault was not reached."""
+    for _ in range(_MAX_ATTEMPTS):
+        result = _run_once(config, data, case, policy)
+        if result.diagnosis is None or result.diagnosis.cause != "port-in-use" or case.cause == "port-in-use":
+            break
+    return result
+
+
+def _run_once(config: ClusterConfig, data: DataDir, case: Case, policy: str) -> Result:
     client = SyncClient(config)
     job = client.create(PYTORCH.resource, manifest(case, policy, f"fault-{next(_numbers)}"))
     try:
@@ -143,8 +164,9 @@ def run_case(config: ClusterConfig, data: DataDir, case: Case, policy: str) -> R
             runs = recorded_runs(data, job["metadata"]["uid"])
             diagnosis = diagnose(runs)
             if (diagnosis and diagnosis.certain) or time.monotonic() > settled:
-                return Result(case, policy, tuple(runs), diagnosis, job)
+                break
             time.sleep(0.2)
+        return Result(case, policy, tuple(runs), diagnosis, _wait_for_report(client, job))
     finally:
         client.delete(PYTORCH.resource, job["metadata"]["name"], namespace="default")
         client.close()
@@ -159,6 +181,15 @@ def run_cases(
             yield future.result()
 
 
+def _wait_for_report(client: SyncClient, job: Object) -> Object:
+    """The job with `status.failure`, which the operator writes a moment after the condition."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while "failure" not in job["status"] and time.monotonic() < deadline:
+        time.sleep(0.1)
+        job = client.get(PYTORCH.resource, job["metadata"]["name"], namespace="default")
+    return job
+
+
 def _wait_until_failed(client: SyncClient, job: Object) -> Object:
     deadline = time.monotonic() + _JOB_SECONDS
     while time.monotonic() < deadline:
@@ -169,10 +200,45 @@ def _wait_until_failed(client: SyncClient, job: Object) -> Object:
     raise AssertionError(f"job {job['metadata']['name']} has not failed: {job.get('status')}")
 
 
+def observed_results(path: Path = OBSERVED) -> list[Result]:
+    """What earlier experiments observed, with the diagnosis of the present rules."""
+    with gzip.open(path, "rt") as file:
+        rows = [json.loads(line) for line in file]
+    results = []
+    for row in rows:
+        runs = [Run(**{**run, "lines": tuple(Line(*line) for line in run["lines"])}) for run in row["runs"]]
+        results.append(Result(Case(**row["case"]), row["policy"], tuple(runs), diagnose(runs), {}))
+    return results
+
+
+def write_observed(results: Iterable[Result], path: Path = OBSERVED) -> None:
+    lines = [json.dumps(_observed(one)) for one in sorted(results, key=lambda one: (str(one.case), one.policy))]
+    path.write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
+
+
+def _observed(result: Result) -> Object:
+    """Without the paths of this machine and without most of the lines before the end."""
+    runs = [
+        {**asdict(run), "lines": [(_portable(text), at) for text, at in run.lines[-_KEPT_LINES:]]}
+        for run in result.runs
+    ]
+    return {"case": asdict(result.case), "policy": result.policy, "runs": runs}
+
+
+def _portable(text: str) -> str:
+    for path, shown in ((sys.prefix, "/opt/env"), (sys.base_prefix, "/opt/python"), (str(HERE), "/work")):
+        text = text.replace(path, shown)
+    return text[:500]
+
+
 def score(results: Iterable[Result]) -> str:
     known = list(results)
     right, wrong = sum(one.is_right for one in known), sum(one.names_wrong_rank for one in known)
     return f"{right} of {len(known)} right ({right / max(len(known), 1):.1%}), {wrong} with a wrong rank"
+
+
+def sample(wanted: Sequence[tuple[Case, str]], size: int, seed: int) -> list[tuple[Case, str]]:
+    return random.Random(seed).sample(wanted, min(size, len(wanted)))
 
 
 def main() -> None:
@@ -181,7 +247,9 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--only", default="", help="part of the names of the faults")
     parser.add_argument("--parallel", type=int, default=3)
-    parser.add_argument("--record", type=Path, help="file for what was observed, a JSON object per line")
+    parser.add_argument("--sample", type=int, help="number of jobs; all without it")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--record", action="store_true", help=f"write what was observed to {OBSERVED.name}")
     arguments = parser.parse_args()
     wanted = [
         (case, policy)
@@ -189,16 +257,16 @@ def main() -> None:
         for policy in arguments.policies.split(",")
         if arguments.only in str(case)
     ]
+    if arguments.sample:
+        wanted = sample(wanted, arguments.sample, arguments.seed)
     results = []
     with tempfile.TemporaryDirectory() as directory, up_command(Path(directory), "--python", sys.executable) as up:
         for result in run_cases(up.config, up.data, wanted, parallel=arguments.parallel):
             results.append(result)
-            print(result, flush=True)
-            if arguments.record:
-                with arguments.record.open("a") as file:
-                    observed = {"case": asdict(result.case), "policy": result.policy}
-                    file.write(json.dumps({**observed, "runs": [asdict(run) for run in result.runs]}) + "\n")
+            print(result, "" if result.is_reported else "(not so in status.failure)", flush=True)
     print(score(results))
+    if arguments.record:
+        write_observed(results)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,40 @@
+"""The diagnosis of injected faults: the rank and the cause of at least 95 %, and never a wrong rank."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.insight.faults.experiment import POLICIES, cases, observed_results, run_cases, sample, score
+from tests.support.cluster.embedded_cluster import up_command
+
+THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
+SEED, SAMPLE = 7, 4
+
+
+def test_what_every_fault_left_on_the_cluster_is_explained() -> None:
+    results = observed_results()
+
+    assert {(one.case, one.policy) for one in results} == {(case, policy) for case in cases() for policy in POLICIES}
+    assert [str(one) for one in results if one.names_wrong_rank] == []
+    wrong = [str(one) for one in results if not one.is_right]
+    assert len(wrong) <= 0.05 * len(results), "\n".join(wrong)
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(3 * 3600 if THOROUGH else 300)
+def test_faults_on_the_embedded_cluster_are_explained(tmp_path: Path, add_summary: Callable[[str], None]) -> None:
+    wanted = [(case, policy) for case in cases() for policy in POLICIES]
+    if not THOROUGH:
+        wanted = sample([one for one in wanted if one[0].form != "torchrun-nodes"], SAMPLE, SEED)
+
+    with up_command(tmp_path, "--python", sys.executable) as up:
+        results = list(run_cases(up.config, up.data, wanted, parallel=3))
+
+    add_summary(f"injected faults: {score(results)}")
+    assert [str(one) for one in results if one.names_wrong_rank] == []
+    wrong = [str(one) for one in results if not one.is_right]
+    assert len(wrong) <= 0.05 * len(results), "\n".join(wrong)
+    assert len([one for one in results if not one.is_reported]) <= 0.05 * len(results)
