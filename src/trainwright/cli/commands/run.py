@@ -7,13 +7,9 @@ from typing import Any
 
 import click
 
-from trainwright.api.job import read_job
 from trainwright.cli.console import Console
 from trainwright.cli.errors import CommandError, report_errors
 from trainwright.cli.flags import duration, python_path, target_flags
-from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.report import follow_and_report
-from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.manifests.apply import (
     annotated_for_node,
     apply_job,
@@ -31,6 +27,7 @@ from trainwright.cli.program.inputs import Inputs, read_inputs
 from trainwright.cli.program.request import ProgramFlags, dry_run_text, program_job
 from trainwright.cli.targets import NotRunningError, Target, TargetOptions, data_dir_at, find_target
 from trainwright.kube.client.sync_client import SyncClient
+from trainwright.objects import Object
 
 
 @click.command(name="run", cls=ProgramCommand)
@@ -135,9 +132,16 @@ def command(
     with report_errors(target.name), SyncClient(target.config) as client:
         items = in_apply_order(validate(documents, client, target.config.namespace))
         refuse_running_jobs(items, client, replace=replace)
-        states = _apply(items, client, target, replace=replace, console=console)
-        if not states:
+        jobs = _apply(items, client, replace=replace, console=console)
+        if not jobs:
             return
+        # Imported here, while the pods are starting.
+        from trainwright.api.job import read_job
+        from trainwright.cli.follow.job_state import JobState
+        from trainwright.cli.follow.report import follow_and_report
+        from trainwright.cli.follow.suggestions import Suggestions
+
+        states = [JobState(read_job(job), job["metadata"]["uid"], python=target.python) for job in jobs]
         if not follow:
             # With --follow the same warnings arrive as events of the jobs.
             for warning in (text for item in items if item.job for text in item.job.warnings):
@@ -209,14 +213,12 @@ def _print_dry_run(documents: list[Document], target: Target | None, output: str
     click.echo(dry_run_text(documents, output, namespace=namespace))
 
 
-def _apply(
-    items: Sequence[ValidObject], client: SyncClient, target: Target, *, replace: bool, console: Console
-) -> list[JobState]:
-    states = []
+def _apply(items: Sequence[ValidObject], client: SyncClient, *, replace: bool, console: Console) -> list[Object]:
+    """Returns the jobs as the cluster has them."""
+    jobs = []
     for item in items:
         if item.job is None:
             console.print(apply_object(item, client))
-            continue
-        created = apply_job(item, client, replace=replace, report=console.print)
-        states.append(JobState(read_job(created), created["metadata"]["uid"], python=target.python))
-    return states
+        else:
+            jobs.append(apply_job(item, client, replace=replace, report=console.print))
+    return jobs

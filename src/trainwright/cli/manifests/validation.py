@@ -215,7 +215,11 @@ def _misspelled_fields(
 
 def _template_errors(document: Document, kind: Kind, client: SyncClient, namespace: str | None) -> Iterator[_Error]:
     """Errors in a job's pod templates, which its CRD leaves open: each template is tried as a pod."""
+    tried: list[Object] = []
     for path, spec in _templates(document.object, kind):
+        if spec in tried:
+            continue  # roles often share a template
+        tried.append(spec)
         pod = {
             "apiVersion": PODS.api_version,
             "kind": PODS.kind,
