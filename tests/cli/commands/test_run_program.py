@@ -1,6 +1,7 @@
 """`trainwright run train.py`: programs become jobs, with their environment, on the embedded and on other clusters."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -277,3 +278,12 @@ def test_an_interrupted_start_leaves_nothing_behind(embedded: UpCommand, client:
     answer = trainwright(*words, environment=embedded.environment, directory=project)
     assert answer.code == 0, answer.all
     assert json.loads((project / "report-0.json").read_text())["TOKEN"] == "new"
+
+
+def test_a_worker_starts_although_its_master_has_ended_already(call: Call, tmp_path: Path) -> None:
+    """Programs that are not distributed do not wait for each other."""
+    (tmp_path / "brief.py").write_text("import os; print('rank', os.environ['RANK'], flush=True)\n")
+    answer = call("run", "brief.py", "--workers", "3", directory=tmp_path)
+    assert answer.code == 0, answer.all
+    for rank in range(3):
+        assert re.search(rf"] +rank {rank}$", answer.out, re.MULTILINE), answer.out

@@ -52,3 +52,14 @@ def test_names_of_a_namespace_for_pods_without_hosts_file(tmp_path: Path) -> Non
     address = network.add_pod(pod("p"))
     assert network.addresses_in("default") == {"p": address}
     assert network.addresses_in("other") == {}
+
+
+def test_the_names_of_the_last_pods_that_ended_are_kept_until_they_are_deleted(tmp_path: Path) -> None:
+    network = new_network(tmp_path)
+    for number in range(100):
+        network.add_pod(pod(f"p{number}"))
+        network.finish_pod(f"p{number}")
+    network.finish_pod("never added")
+    assert list(network.addresses_in("default")) == sorted(f"p{number}" for number in range(36, 100))
+    network.remove_pod("p99")
+    assert "p99" not in network.addresses_in("default")

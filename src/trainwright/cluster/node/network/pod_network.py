@@ -15,6 +15,9 @@ from trainwright.cluster.node.network.hosts import (
 from trainwright.objects import Object
 from trainwright.objects.metadata import namespaced_name
 
+_KEPT_NAMES = 64
+"""Of pods that have ended: every pod of a namespace has their names in its hosts file."""
+
 
 class PodNetwork:
     """Pods and Services are added as they are observed; `write_hosts_files` then updates the files."""
@@ -25,6 +28,8 @@ class PodNetwork:
         self._addresses: dict[str, str] = {}
         self._peers: dict[str, Peer] = {}
         self._services: dict[str, Service] = {}
+        self._finished: dict[str, None] = {}
+        """UIDs of pods that have ended, in that order."""
         self._written: dict[str, str] = {}
         self._dirty: bool = True
 
@@ -52,7 +57,16 @@ class PodNetwork:
             self._dirty = True
         return address
 
+    def finish_pod(self, uid: str) -> None:
+        """The pod has ended. Its name stays for a while: a worker that starts late waits for the name of its master,
+        and must not wait for ever if that has ended already."""
+        if uid in self._peers:
+            self._finished[uid] = None
+        while len(self._finished) > _KEPT_NAMES:
+            self.remove_pod(next(iter(self._finished)))
+
     def remove_pod(self, uid: str) -> None:
+        self._finished.pop(uid, None)
         self._addresses.pop(uid, None)
         if self._peers.pop(uid, None):
             self._dirty = True

@@ -131,7 +131,7 @@ class PodWorkers:
             uid = after["metadata"]["uid"]
             self._first_seen.setdefault(uid, time.monotonic())
             if _is_finished(after):
-                self._network.remove_pod(uid)
+                self._network.finish_pod(uid)
             else:
                 self._network.add_pod(after)
             self.queue.add(uid)
@@ -382,7 +382,7 @@ class PodWorkers:
         for kind, reason, message in transitions(before, status):
             self._recorder.record(pod, kind, reason, message)
         if _is_finished(pod):
-            self._network.remove_pod(uid)
+            self._network.finish_pod(uid)
         return pod
 
     async def _remove_object(self, pod: Object) -> None:
