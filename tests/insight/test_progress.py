@@ -194,6 +194,13 @@ def test_a_new_epoch_begins_without_a_step() -> None:
     assert advance(progress, Reading(epoch=2), at=1.0).step is None
 
 
+def test_a_line_of_metrics_within_an_epoch_keeps_the_step_of_the_bar() -> None:
+    progress = Progress()
+    for at, line in enumerate(["{'loss': 0.6, 'epoch': 1.1}", " 30%|###  | 3/10", "{'loss': 0.5, 'epoch': 1.3}"]):
+        progress = advance(progress, read_line(line) or Reading(), float(at))
+    assert (progress.step, progress.total, progress.metrics) == (3, 10, {"loss": 0.5})
+
+
 def test_speed_is_measured_across_epochs() -> None:
     progress = advance(Progress(), Reading(epoch=1, step=900, total=1000), at=10.0)
     assert progress.speed is None

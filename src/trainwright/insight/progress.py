@@ -84,12 +84,13 @@ def advance(progress: Progress, reading: Reading, at: float) -> Progress:
     """The progress after a line that was read at the time `at`, in seconds of a monotonic clock."""
     from_zero = progress.counts_from_zero or reading.epoch == 0
     shift = 1 if from_zero else 0
+    new_epoch = reading.epoch is not None and reading.epoch + shift != progress.epoch
     moved = replace(
         progress,
         counts_from_zero=from_zero,
         epoch=progress.epoch if reading.epoch is None else reading.epoch + shift,
         epochs=reading.epochs + shift if reading.epochs else progress.epochs,
-        step=reading.step if reading.step is not None or reading.epoch is not None else progress.step,
+        step=reading.step if reading.step is not None or new_epoch else progress.step,
         total=reading.total if reading.step is not None else progress.total,
         metrics={**progress.metrics, **reading.metrics},
     )

@@ -70,7 +70,7 @@ def test_on_a_terminal_a_progress_bar_moves_on_one_line(embedded: UpCommand, tmp
     words = command_line("run", "--data-dir", str(embedded.data.path), manifest)
     with on_terminal(words, embedded.environment) as command:
         command.wait_for("[master-0] Epoch 0:  20%|##| 20/100")
-        command.wait_for("20%  epoch 0  step 20/100  loss 0.2000")
+        command.wait_for("20%  epoch 1  step 20/100  loss 0.2000")
         (tmp_path / "second").touch()
         command.wait_for("[master-0] Epoch 0:  60%|##| 60/100")
         (tmp_path / "third").touch()
