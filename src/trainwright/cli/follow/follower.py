@@ -16,8 +16,8 @@ from trainwright.cli.console import Console
 from trainwright.cli.follow.interrupts import Choice, Interrupts
 from trainwright.cli.follow.job_runs import RepeatedFailure
 from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.log_printer import LogPrinter
-from trainwright.cli.follow.log_source import LogSource
+from trainwright.cli.follow.logs.log_printer import LogPrinter
+from trainwright.cli.follow.logs.log_source import LogSource
 from trainwright.cli.follow.messages import repeated_failure_lines, silence_lines, waiting_lines
 from trainwright.cli.follow.status_line import render_status, status_of
 from trainwright.cli.follow.suggestions import Suggestions

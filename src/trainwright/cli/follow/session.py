@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from trainwright.api.job import read_job
 from trainwright.cli.console import Console
-from trainwright.cli.follow.api_logs import ApiLogs
 from trainwright.cli.follow.follower import Ending, follow
 from trainwright.cli.follow.interrupts import Interrupts
 from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.log_source import LogSource
-from trainwright.cli.follow.record_logs import RecordLogs
+from trainwright.cli.follow.logs.api_logs import ApiLogs
+from trainwright.cli.follow.logs.log_source import LogSource
+from trainwright.cli.follow.logs.record_logs import RecordLogs
 from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.targets import Target
 from trainwright.kube.client.async_client import Client

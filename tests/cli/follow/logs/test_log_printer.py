@@ -6,8 +6,8 @@ from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder
 from trainwright.cli.console import Console
 from trainwright.cli.follow.job_state import JobState, Run
-from trainwright.cli.follow.log_printer import LogPrinter
-from trainwright.cli.follow.log_source import LogBatch, LogRecord
+from trainwright.cli.follow.logs.log_printer import LogPrinter
+from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 
 MASTER, WORKER = run_of("master-0"), run_of("worker-0")
 

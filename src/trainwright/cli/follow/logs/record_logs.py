@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from operator import attrgetter
 
 from trainwright.cli.follow.job_state import JobState, Run
-from trainwright.cli.follow.log_source import LogBatch, LogRecord
+from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records
 from trainwright.objects.pods import Pod
 

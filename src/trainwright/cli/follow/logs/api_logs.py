@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from trainwright.cli.follow.job_state import JobState, Run
-from trainwright.cli.follow.log_source import LogBatch, LogRecord
+from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.objects.pods import ContainerStatus, Pod

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cli.console import visible
-from trainwright.cli.follow.container_output import ContainerOutput
+from trainwright.cli.follow.logs.container_output import ContainerOutput
 
 
 def feed(output: ContainerOutput, *records: str, stream: str = "stderr") -> list[str]:
