@@ -10,7 +10,7 @@ from tests.support.cluster.node import Node, running_node
 from tests.support.objects.widgets import definition
 from tests.support.waiting import eventually
 from trainwright.cluster.node.pod_records import RunLog, pod_records
-from trainwright.cluster.node.retention import MAX_REMOVED_PODS
+from trainwright.cluster.node.retention import KEPT_PRIVATE_FILES, MAX_REMOVED_PODS
 from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
@@ -149,7 +149,7 @@ async def test_of_pods_of_the_same_name_the_last_are_kept(node: Node) -> None:
     await node.down()
     for number in range(MAX_REMOVED_PODS):
         earlier = node.directory / "removed" / f"earlier-{number}"
-        earlier.mkdir()
+        (earlier / "scratch/main-0").mkdir(parents=True)
         created_at = f"2001-01-01T00:00:{number:02d}Z"
         write_json(str(earlier / "pod.json"), {**config, "uid": earlier.name, "createdAt": created_at})
 
@@ -158,3 +158,10 @@ async def test_of_pods_of_the_same_name_the_last_are_kept(node: Node) -> None:
     await until_deleted(node, "earlier-0")
     records = pod_records(node.directory, owner["metadata"]["uid"])
     assert [record.uid for record in records] == [*(f"earlier-{number}" for number in range(1, MAX_REMOVED_PODS)), last]
+
+    async def with_private_files() -> set[str]:
+        return {path.parent.name for path in (node.directory / "removed").glob("*/scratch")}
+
+    # The last one ran at `plain` and has none.
+    expected = {f"earlier-{MAX_REMOVED_PODS - number}" for number in range(1, KEPT_PRIVATE_FILES)}
+    await eventually(with_private_files, lambda found: found == expected)

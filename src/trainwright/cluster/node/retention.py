@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 MAX_REMOVED_PODS = 20
 """Deleted pods of one name and owner that are kept; a job that replaces its pods for ever does not fill the disk."""
 
+KEPT_PRIVATE_FILES = 3
+"""Of so many of them the private files are kept too, which may be checkpoints of gigabytes."""
+
 _LAGGING_SECONDS = 1.0
 _LONGEST_RETRY = 60.0
 _UID = "uid"
@@ -100,8 +103,7 @@ class Retention:
             return Retry(error)
         if kind.store.by_index(_UID, owner_uid):
             for same_name in pods.by_name.values():
-                while len(same_name) > MAX_REMOVED_PODS:
-                    await asyncio.to_thread(same_name.pop(0).remove)
+                await asyncio.to_thread(_remove_surplus, same_name)
             return Done()  # the deletion of the owner enqueues it again
         if await self._exists(kind.resource, pods.owner):
             return RequeueAfter(_LAGGING_SECONDS)
@@ -143,6 +145,13 @@ class Retention:
         except NotFound:
             return False
         return bool(found["metadata"]["uid"] == owner.uid)
+
+
+def _remove_surplus(same_name: list[PodDirectory]) -> None:
+    while len(same_name) > MAX_REMOVED_PODS:
+        same_name.pop(0).remove()
+    for directory in same_name[:-KEPT_PRIVATE_FILES]:
+        directory.remove_private_files()
 
 
 def _metadata(entry: _Entry) -> ObjectMeta:

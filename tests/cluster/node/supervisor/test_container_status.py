@@ -112,3 +112,21 @@ def test_a_finished_pod_has_no_container_to_restart(state: dict[str, Any], polic
 
 def test_timestamps_have_nanoseconds() -> None:
     assert container_status.timestamp(1_000_000_001_000_000_002) == "2001-09-09T01:46:41.000000002Z"
+
+
+def test_every_run_is_recorded_until_there_are_too_many() -> None:
+    status = container_status.new_status("main", initialized=True)
+    for number in range(container_status.MAX_RUNS + 2):
+        status = container_status.with_finished_run(container_status.next_run(status), ended(number % 2))
+        assert status["restarts"] == number
+    runs = container_status.finished_runs(status)
+    assert [run["number"] for run in runs] == list(range(2, container_status.MAX_RUNS + 2))
+    assert runs[-1] == {"number": container_status.MAX_RUNS + 1, **ended(1)["terminated"]}
+
+
+def test_a_run_that_ended_with_its_supervisor_is_recorded() -> None:
+    status = {**container_status.new_status("main", initialized=True), "state": container_status.running(NOW)}
+    state = {"initContainers": [], "containers": [status], "finished": False, "reason": "", "message": ""}
+    (found,) = container_status.without_supervisor(state, "OnFailure", NOW)["containers"]
+    assert [(run["number"], run["reason"]) for run in found["runs"]] == [(0, "ContainerStatusUnknown")]
+    assert container_status.next_run(found)["restarts"] == 1

@@ -154,6 +154,9 @@ class PodDirectory:
     def remove(self) -> None:
         remove_tree(str(self.path))
 
+    def remove_private_files(self) -> None:
+        remove_tree(str(self.path / "scratch"))
+
     def retire(self) -> "PodDirectory":
         """Moves the directory to those of deleted pods and returns it there. Logs, runs and private files stay.
 
