@@ -1,5 +1,7 @@
 """Which of several failed ranks failed first, why, and which ranks only followed."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -458,3 +460,9 @@ def test_ends_without_an_exception_are_classified(one: Run, cause: Cause, words:
     found = named(one)
     assert found.cause is cause
     assert words in f"{found.summary} {found.advice}"
+
+
+def test_the_reference_page_lists_every_reason() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "failures.md").read_text()
+    listed = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert listed == [Diagnosis(rank=None, cause=cause, summary="").reason for cause in Cause]

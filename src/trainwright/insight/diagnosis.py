@@ -82,6 +82,11 @@ class Diagnosis:
     """False if a later end of another rank may change the diagnosis."""
 
     @property
+    def reason(self) -> str:
+        """The cause as Kubernetes writes reasons: `MissingModule`."""
+        return "".join(word.capitalize() for word in self.cause.split("-"))
+
+    @property
     def headline(self) -> str:
         """`worker-1 failed first: ValueError: boom`"""
         if self.rank is None:

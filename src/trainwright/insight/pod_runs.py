@@ -1,4 +1,8 @@
-"""The runs of containers in the status of a pod, for the diagnosis of its job."""
+"""What the statuses of a job and its pods show for the diagnosis of the job."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
 
 from trainwright.insight.diagnosis import Run
 from trainwright.objects.node_annotations import PYTHON
@@ -21,6 +25,13 @@ def runs_of_pod(pod: Pod, rank: str) -> list[Run]:
             Run(rank=rank, pod=pod.name, exit_code=1, reason=status.reason or "PodFailed", message=status.message)
         )
     return runs
+
+
+def job_failed_at(status: Mapping[str, Any]) -> float:
+    """When the job failed, in seconds since the epoch; infinity if it has not ended. Its status has whole seconds: this
+    is the end of that one."""
+    ended = _seconds(status.get("completionTime"))
+    return math.inf if ended is None else ended + 1.0
 
 
 def _run(pod: Pod, rank: str, status: ContainerStatus, number: int, ended: Terminated | None, *, init: bool) -> Run:

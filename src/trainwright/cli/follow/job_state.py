@@ -18,6 +18,7 @@ from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile
 from trainwright.insight.diagnosis import Diagnosis, Line, diagnose
 from trainwright.insight.diagnosis import Run as DiagnosedRun
+from trainwright.insight.pod_runs import job_failed_at
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import PYTHON
@@ -275,7 +276,7 @@ class JobState:
 
     def diagnosis(self) -> Diagnosis | None:
         """Which rank failed first, and why; None if none has failed."""
-        return diagnose(self.runs())
+        return diagnose(self.runs(), job_failed_at=job_failed_at(self.object.get("status") or {}))
 
     def runs(self) -> list[DiagnosedRun]:
         """All runs of the job's containers with their last lines, in the order of their ends."""

@@ -195,7 +195,7 @@ def status_field(diagnosis: Diagnosis) -> Object:
         "pod": diagnosis.pod if diagnosis.rank else None,
         "container": diagnosis.container if diagnosis.rank else None,
         "exitCode": diagnosis.exit_code if diagnosis.rank else None,
-        "reason": "".join(word.capitalize() for word in diagnosis.cause.split("-")),
+        "reason": diagnosis.reason,
         "cause": diagnosis.summary,
         "advice": diagnosis.advice,
         "finishedAt": format_time(datetime.fromtimestamp(ended, UTC)) if ended is not None and diagnosis.rank else None,
