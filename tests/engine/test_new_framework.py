@@ -97,6 +97,12 @@ def test_launcher_without_index_has_the_declared_pod_shape() -> None:
     }
 
 
+def test_service_of_a_role_without_services_is_deleted() -> None:
+    conductors = view_service(service("Conductor", 0, job="ninth", kind=ORCHESTRA))
+    made = plan(job().job(), Observed((), (conductors,)), Settings(), NOW, frameworks={"orchestra": Orchestra()})
+    assert deleted(made, "services") == ["ninth-conductor"]
+
+
 def test_template_takes_precedence_over_the_pod_shape() -> None:
     template = {
         "spec": {
