@@ -186,13 +186,35 @@ async def test_a_follower_reads_the_end_of_a_log_that_is_moved(container: Contai
     assert seen + b"".join([piece async for piece in reading]) == b"one\ntwo\nthree\n"
 
 
-async def test_a_progress_bar_is_followed_while_it_runs(container: Container) -> None:
+@pytest.mark.parametrize("timestamps", [False, True])
+async def test_a_progress_bar_is_followed_as_a_line_every_two_seconds(
+    container: Container, *, timestamps: bool
+) -> None:
+    """kubectl prints whole lines only."""
+
+    def stamped(second: int, text: str) -> str:
+        return f"2026-11-15T04:05:{second:02d}.000000000Z {text}" if timestamps else text
+
     container.set_state(RUNNING)
-    container.write(line(1, "\r 10%", "P"))
+    container.write(line(0, "step 0"))
+    container.write(*(line(1 + number // 5, f"\r{number}%", "P") for number in range(22)))
+    options = LogOptions(follow=True, timestamps=timestamps)
+    reading = ContainerLogs(container.directory.parents[1]).read(POD, "main", options)
+    seen = await anext(reading)
+    assert seen.decode() == stamped(0, "step 0\n") + stamped(1, "10%\n") + stamped(3, "20%\n")
+    container.write(line(6, "\r100%"), line(6, "end"))
+    container.set_state(ENDED)
+    rest = b"".join([piece async for piece in reading])
+    assert rest.decode() == stamped(5, "\r21%\r100%\n") + stamped(6, "end\n")
+
+
+async def test_an_unfinished_line_is_followed_at_once(container: Container) -> None:
+    container.set_state(RUNNING)
+    container.write(line(1, "loading", "P"))
     reading = ContainerLogs(container.directory.parents[1]).read(POD, "main", LogOptions(follow=True))
-    assert await anext(reading) == b"\r 10%"
-    container.write(line(2, "\r 20%", "P"))
-    assert await anext(reading) == b"\r 20%"
+    assert await anext(reading) == b"loading"
+    container.write(line(9, "..", "P"))
+    assert await anext(reading) == b".."
     await reading.aclose()
 
 

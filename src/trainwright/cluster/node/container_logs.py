@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trainwright.cluster.node.log_files import LogFiles, find_log, find_pod, split_records
+from trainwright.cluster.node.log_files import LogFiles, find_log, find_pod, seconds, split_records
 from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.objects import Object
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
 _MAX_HELD_BYTES = 64 * 1024
+_BAR_SECONDS = 2.0
+"""Between two lines with the current state of a progress bar in a followed log."""
 _FOLLOW_SECONDS = 0.05
 """Between two reads of a followed file."""
 
@@ -34,19 +37,35 @@ class ContainerLogs:
         return _pieces(files, options, ended=lambda: _ended(find_pod(self._node, uid), container, run))
 
 
+@dataclass
+class _OpenLine:
+    """A line that the container has not ended."""
+
+    head: bytes
+    """What comes before its text; empty once it was returned."""
+    since: float
+    text: bytes = b""
+    """What is held."""
+
+    def take(self) -> bytes:
+        taken, self.head, self.text = self.head + self.text, b"", b""
+        return taken
+
+
 class LogDecoder:
     """From CRI records to the output of the container.
 
-    `live` returns partial lines at once. Otherwise they are held until the line ends: lines of the two streams are not
-    mixed then. Very long lines are not held.
+    Partial lines are held until the line ends, so that lines of the two streams are not mixed; very long lines are not.
+    `live` returns them at once, except progress bars, which rewrite their line by carriage returns: clients such as
+    kubectl show whole lines only, so that every now and then the bar is a line of its own.
     """
 
     def __init__(self, *, timestamps: bool, since: datetime | None, live: bool = False) -> None:
         self._timestamps = timestamps
         self._since = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode() if since else b""
         self._live = live
-        self._open_lines: dict[bytes, bytes] = {}
-        """Of each stream whose line has not ended: the text that is held."""
+        self._open_lines: dict[bytes, _OpenLine] = {}
+        """By stream."""
 
     def feed(self, records: bytes) -> bytes:
         """`records` are whole."""
@@ -55,20 +74,28 @@ class LogDecoder:
     def finish(self) -> bytes:
         """What is held of lines that have not ended."""
         held, self._open_lines = self._open_lines, {}
-        return b"".join(held.values())
+        return b"".join(line.take() for line in held.values())
 
     def _decode(self, stamp: bytes, stream: bytes, tag: bytes, text: bytes) -> bytes:
         if stamp < self._since:
             return b""
-        if stream in self._open_lines:
-            text = self._open_lines.pop(stream) + text
-        elif self._timestamps:
-            text = stamp + b" " + text
+        line = self._open_lines.pop(stream, None)
+        if line is None:
+            line = _OpenLine(stamp + b" " if self._timestamps else b"", seconds(stamp.decode()))
+        line.text += text
         if tag == b"F":
-            return text + b"\n"
-        held = b"" if self._live or len(text) > _MAX_HELD_BYTES else text
-        self._open_lines[stream] = held
-        return text[len(held) :]
+            return line.take() + b"\n"
+        is_bar = self._live and b"\r" in line.text
+        if is_bar and seconds(stamp.decode()) >= line.since + _BAR_SECONDS:
+            return line.head + _current_bar(line.text) + b"\n"
+        self._open_lines[stream] = line
+        holds = is_bar or not self._live
+        return b"" if holds and len(line.text) <= _MAX_HELD_BYTES else line.take()
+
+
+def _current_bar(text: bytes) -> bytes:
+    """What a terminal would show of a line that was rewritten."""
+    return next((part for part in reversed(text.split(b"\r")) if part), b"")
 
 
 async def _pieces(files: LogFiles, options: LogOptions, *, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:

@@ -1,10 +1,13 @@
 """Reads the log of one run of a container while its supervisor writes, rotates or moves it: every record once."""
 
+import calendar
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from trainwright.cluster.node.supervisor.cri_log import rotated_names
@@ -18,6 +21,16 @@ _RECORD = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (stdout|stderr)
 def split_records(data: bytes) -> list[tuple[bytes, bytes, bytes, bytes]]:
     """Time stamp, stream, tag and text of each record. What a power failure left of one is skipped."""
     return _RECORD.findall(data)
+
+
+@lru_cache(maxsize=1024)
+def _whole_seconds(text: str) -> int:
+    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+
+
+def seconds(stamp: str) -> float:
+    """Since the epoch, of a time stamp of the supervisor: `2026-11-15T04:05:06.123456789Z`."""
+    return _whole_seconds(stamp[:19]) + float(stamp[19:-1] or 0)
 
 
 def find_pod(node: Path, uid: str) -> Path:

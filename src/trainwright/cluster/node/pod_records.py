@@ -4,9 +4,7 @@ Commands read it directly from the node's directory, also while the cluster is n
 deleted the Pod objects.
 """
 
-import calendar
 import codecs
-import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trainwright.cluster.node.log_files import LogFiles, find_log, split_records
+from trainwright.cluster.node.log_files import LogFiles, find_log, seconds, split_records
 from trainwright.cluster.node.private_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.container_status import ContainerStatus
@@ -102,7 +100,7 @@ class RunLog:
     def _line(self, stamp: bytes, stream: bytes, tag: bytes, text: bytes) -> LogLine:
         partial, name = tag == b"P", stream.decode()
         # A character may be split between two partial lines.
-        return LogLine(_seconds(stamp.decode()), name, self._decoders[name].decode(text, final=not partial), partial)
+        return LogLine(seconds(stamp.decode()), name, self._decoders[name].decode(text, final=not partial), partial)
 
 
 class _Owner(msgspec.Struct, frozen=True):
@@ -195,8 +193,8 @@ def _recorded_runs(container: str, status: ContainerStatus | None, *, init: bool
             container=container,
             init=init,
             number=run["number"],
-            started_at=_seconds(run["startedAt"]),
-            finished_at=_seconds(run["finishedAt"]),
+            started_at=seconds(run["startedAt"]),
+            finished_at=seconds(run["finishedAt"]),
             exit_code=run["exitCode"],
             reason=run["reason"],
             message=run.get("message", ""),
@@ -204,7 +202,7 @@ def _recorded_runs(container: str, status: ContainerStatus | None, *, init: bool
         for run in container_status.finished_runs(status)
     }
     if running := status["state"].get("running"):
-        number, started_at = status["restarts"], _seconds(running["startedAt"])
+        number, started_at = status["restarts"], seconds(running["startedAt"])
         runs[number] = ContainerRun(container=container, init=init, number=number, started_at=started_at)
     return runs
 
@@ -214,13 +212,3 @@ def _logged_runs(logs: Path) -> set[int]:
         return {int(path.name.partition(".")[0]) for path in logs.iterdir()}
     except FileNotFoundError:
         return set()
-
-
-@lru_cache(maxsize=1024)
-def _whole_seconds(text: str) -> int:
-    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
-
-
-def _seconds(stamp: str) -> float:
-    """Since the epoch, of a time stamp of the supervisor: `2026-11-15T04:05:06.123456789Z`."""
-    return _whole_seconds(stamp[:19]) + float(stamp[19:-1] or 0)
