@@ -33,6 +33,7 @@ def test_the_biggest_files_of_all_pods_are_named_and_the_rest_counted() -> None:
     assert lines[2] == "  job-worker-10  /srv/10  110 B"
     assert lines[3] == "  job-worker-9   /srv/9  109 B"
     assert lines[11] == "  and 2 more, 1.2 KiB in all"
+    assert lines[12] == "  fetch one:  trainwright cp job-worker-11:/srv/11 ."
     assert lines[13].endswith("mount a volume at /srv")
 
 

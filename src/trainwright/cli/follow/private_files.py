@@ -17,11 +17,12 @@ def private_file_lines(files: Sequence[tuple[str, PrivateFile]], *, cp: str) -> 
     volumes = [(pod, file) for pod, file in files if file.volume]
     lines = []
     if layers:
+        pod, biggest = max(layers, key=lambda one: one[1].size)
         places = ", ".join(sorted({_top(file.path) for _, file in layers}))
         lines += [
             f"{_count(layers)} private to {_pods(layers)}, and kept until the job is deleted:",
             *_table(layers),
-            f"  fetch one:  {cp} {layers[0][0]}:{layers[0][1].path} .",
+            f"  fetch one:  {cp} {pod}:{biggest.path} .",
             f"  keep them:  write below your home or the directory of the job, or mount a volume at {places}",
         ]
     if volumes:

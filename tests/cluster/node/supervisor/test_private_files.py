@@ -19,7 +19,7 @@ def found(pod: Any) -> dict[str, tuple[int, str]]:
     return {file.path: (file.size, file.source.read_text()) for file in read_private_files(pod.directory)}
 
 
-@pytest.mark.parametrize("path", ["/tmp/run 1/model.pt", "/etc/deep/er/model.pt", "/model.pt", "/new/model.pt"])
+@pytest.mark.parametrize("path", ["/tmp/run 1/m.pt", "/var/tmp/m.pt", "/etc/deep/er/m.pt", "/m.pt", "/new/m.pt"])
 def test_a_private_file_is_found_with_path_size_and_content(overlay: Any, path: str) -> None:
     script = f"mkdir -p '{Path(path).parent}'; echo weights > '{path}'"
     with overlay.run(container(script)) as pod:

@@ -199,6 +199,7 @@ class _Layers:
     """
 
     def __init__(self, user_namespace: bool) -> None:
+        self.user_namespace = user_namespace
         self._options = ",userxattr" if user_namespace else ""
         self._count = 0
 
@@ -239,6 +240,9 @@ def _populate_root(root: str, layers: _Layers, *, replaced: set[str], shared_mem
             _overlay_or_bind(source, target, layers)
             for point in mount_points.get(name, ()):
                 _overlay_or_bind(point, root + point, layers)
+            if name == "var" and layers.user_namespace:
+                # An ordinary user may write to a directory of root that is the top of an overlay, not to one below it.
+                _overlay_or_bind("/var/tmp", f"{root}/var/tmp", layers)  # noqa: S108
         elif os.path.isfile(source):
             with open(target, "xb"):
                 pass
