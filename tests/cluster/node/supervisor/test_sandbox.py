@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import container
-from trainwright.cluster.node.supervisor.sandbox import covered_paths
+from trainwright.cluster.node.supervisor.sandbox import covered_paths, possible_aliases
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox, SandboxError, choose_sandbox, detect_sandbox
 
 
@@ -165,6 +165,17 @@ def test_the_paths_that_are_covered() -> None:
     ]
     assert covered_paths(hidden, [("/v", "/root/.kube")]) == hidden
     assert covered_paths(hidden, [("/root/.kube", "/other"), ("/srv", "/elsewhere")]) == []
+
+
+def test_a_directory_that_is_mounted_twice_is_hidden_at_both_places() -> None:
+    root = ("8:1", "/", "/", "ext4")
+    home = ("8:2", "/", "/home", "ext4")
+    bound = ("8:2", "/me", "/export/me", "ext4")
+    other = ("8:3", "/", "/srv", "ext4")
+    aliases = possible_aliases("/home/me/.kube", [root, home, bound, other])
+    assert aliases == ["/home/me/.kube", "/export/me/.kube"]
+    assert possible_aliases("/root/.kube", [root, home, bound, other]) == ["/root/.kube"]
+    assert possible_aliases("/root/.kube", [root, ("8:1", "/root", "/backup", "ext4")])[1:] == ["/backup/.kube"]
 
 
 # Namespaces

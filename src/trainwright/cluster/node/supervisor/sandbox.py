@@ -45,6 +45,9 @@ _PSEUDO_FILE_SYSTEMS = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "cgroup
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
+Mount = tuple[str, str, str, str]
+"""Device, root in its file system, mount point and type."""
+
 
 def enter_pod(directory: str, *, hostname: str, user_namespace: bool, memory_volumes: list[dict[str, object]]) -> None:
     """Moves this process into new namespaces for a pod; its next child is pid 1 of the pod.
@@ -122,8 +125,12 @@ def enter_container(
     os.chdir(scratch)
     root = os.path.abspath("memory/root")
     _bind(root, root)
+    host_mounts = _read_mounts()
+    hidden = [alias for path in hidden for alias in _aliases(path, host_mounts)]
     layers = _Layers(user_namespace)
-    _populate_root(root, layers, replaced=set(sources), shared_memory=os.path.join(directory, "shm"))
+    _populate_root(
+        root, layers, _mount_points(host_mounts), replaced=set(sources), shared_memory=os.path.join(directory, "shm")
+    )
     os.mkdir(root + _OLD_ROOT)
     _pivot_root(root, root + _OLD_ROOT)
     real = {target: os.path.realpath(target) for target in sources}
@@ -220,13 +227,14 @@ class _Layers:
         _mount("overlay", target, "overlay", 0, options)
 
 
-def _populate_root(root: str, layers: _Layers, *, replaced: set[str], shared_memory: str) -> None:
+def _populate_root(
+    root: str, layers: _Layers, mount_points: dict[str, list[str]], *, replaced: set[str], shared_memory: str
+) -> None:
     """Fills the new root with the host's top-level directories, each as the lower directory of an overlay.
 
     One overlay of `/` is enough for root, but is refused to unprivileged users, because `/` has locked mounts. The
     directories in `replaced` are mounted later.
     """
-    mount_points = _mount_points()
     for name in sorted(os.listdir("/")):
         source, target = f"/{name}", f"{root}/{name}"
         if os.path.islink(source):
@@ -274,19 +282,52 @@ def _overlay_or_bind(source: str, target: str, layers: _Layers) -> None:
         _bind(source, target)
 
 
-def _mount_points() -> dict[str, list[str]]:
+def _read_mounts() -> list[Mount]:
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        return [_parse_mount(line) for line in lines]
+
+
+def _parse_mount(line: str) -> Mount:
+    fields, _, rest = line.partition(" - ")
+    device, root, point = fields.split()[2:5]
+    return device, _unescape(root), _unescape(point), rest.split()[0]
+
+
+def _unescape(path: str) -> str:
+    for octal in ("040", "011", "012", "134"):
+        path = path.replace(f"\\{octal}", chr(int(octal, 8)))
+    return path
+
+
+def _mount_points(mounts: list[Mount]) -> dict[str, list[str]]:
     """Top-level directory -> mount points below it that have real files, outermost first."""
     points: dict[str, list[str]] = {}
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        for line in lines:
-            fields, _, rest = line.partition(" - ")
-            point = fields.split()[4]
-            for octal in ("040", "011", "012", "134"):
-                point = point.replace(f"\\{octal}", chr(int(octal, 8)))
-            top, _, inner = point[1:].partition("/")
-            if inner and top not in _NOT_OVERLAID and rest.split()[0] not in _PSEUDO_FILE_SYSTEMS:
-                points.setdefault(top, []).append(point)
+    for _, _, point, kind in mounts:
+        top, _, inner = point[1:].partition("/")
+        if inner and top not in _NOT_OVERLAID and kind not in _PSEUDO_FILE_SYSTEMS:
+            points.setdefault(top, []).append(point)
     return {top: sorted(set(found)) for top, found in points.items()}
+
+
+def possible_aliases(path: str, mounts: list[Mount]) -> list[str]:
+    """Where the directory would be seen because another directory of its file system is mounted too, and its own
+    path."""
+    found = [path]
+    for device, root, point, _ in mounts:
+        if path == point or _is_below(path, [point]):
+            inside = root.rstrip("/") + path[len(point.rstrip("/")) :]
+            for other, other_root, other_point, _ in mounts:
+                if other == device and (inside == other_root or _is_below(inside, [other_root])):
+                    found.append(other_point.rstrip("/") + inside[len(other_root.rstrip("/")) :])
+    return list(dict.fromkeys(found))
+
+
+def _aliases(path: str, mounts: list[Mount]) -> list[str]:
+    """Those of them that are the same directory."""
+    if not os.path.exists(path):
+        return [path]
+    possible = filter(os.path.exists, possible_aliases(path, mounts))
+    return [one for one in possible if os.path.samefile(one, path)]
 
 
 def _is_below(path: str, targets: list[str]) -> bool:
