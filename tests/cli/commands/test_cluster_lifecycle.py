@@ -300,8 +300,8 @@ def test_the_status_of_an_unknown_context_is_an_error(user: User, flags: list[st
     assert answer.err.startswith("Error: no kubeconfig")
 
 
-def test_without_a_cluster_commands_say_how_to_start_one(user: User, tmp_path: Path) -> None:
-    answer = user.call("run", write_manifest(tmp_path, shell_job("early", "true")))
+def test_without_a_cluster_commands_say_how_to_start_one(user: User) -> None:
+    answer = user.call("events", "early")
     assert answer.code == 1
     assert f"`trainwright up --detach --data-dir {user.data.path}`" in answer.err
 

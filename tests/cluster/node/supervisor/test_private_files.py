@@ -74,15 +74,15 @@ def test_files_of_the_system_are_noise(tmp_path: Path) -> None:
 
 
 def test_the_file_of_the_last_run_counts_and_few_runs_are_kept(overlay: Any) -> None:
-    script = "n=$(ls /v | wc -l); touch /v/$n; echo $n > /tmp/model.pt; echo $n > /tmp/run-$n; test $n = 5"
+    script = "n=$(ls /v | wc -l); touch /v/$n; echo $n > /tmp/model.pt; echo $n > /tmp/run-$n; test $n = 3"
     mounts = [{"source": str(overlay.shared), "target": "/v", "readOnly": False}]
     with overlay.run(container(script, mounts=mounts), restartPolicy="OnFailure") as pod:
         pod.wait()
     assert {path: content for path, (_, content) in found(pod).items()} == {
-        "/tmp/model.pt": "5\n",
+        "/tmp/model.pt": "3\n",
+        "/tmp/run-1": "1\n",
+        "/tmp/run-2": "2\n",
         "/tmp/run-3": "3\n",
-        "/tmp/run-4": "4\n",
-        "/tmp/run-5": "5\n",
     }
 
 
