@@ -7,7 +7,9 @@ from trainwright.api.kinds import Kind
 from trainwright.cli.history import append, history_path, run_of
 from trainwright.cli.jobs.metrics import recorded_progress
 from trainwright.cli.jobs.summary import finished_state, rank_count
+from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cluster.embedded import DataDir
+from trainwright.insight.diagnosis import diagnose
 from trainwright.objects import Object
 from trainwright.operator.reconcile.observer import Observer
 
@@ -29,8 +31,10 @@ class RunRecorder(Observer):
 
     def _record(self, kind: Kind, job: Object, state: str) -> None:
         try:
-            metrics = recorded_progress(self._data, job["metadata"]["uid"], kind).metrics
-            ranks = rank_count(job, kind)
-            append(history_path(self._data), run_of(job, state=state, metrics=metrics, ranks=ranks))
+            uid, ranks = job["metadata"]["uid"], rank_count(job, kind)
+            metrics = recorded_progress(self._data, uid, kind).metrics
+            diagnosis = diagnose(recorded_runs(self._data, uid)) if state == "Failed" else None
+            cause = diagnosis.headline if diagnosis else ""
+            append(history_path(self._data), run_of(job, state=state, metrics=metrics, cause=cause, ranks=ranks))
         except Exception:
             log.exception("failed to add a run of %s to the history", job["metadata"].get("name"))

@@ -12,6 +12,7 @@ from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
 from trainwright.insight.pod_runs import job_failed_at, runs_of_pod
 from trainwright.kube.client.errors import ApiError, Unreachable
+from trainwright.objects import Object
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.paths import value_at
 from trainwright.objects.pods import Pod
@@ -43,6 +44,16 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     if diagnosis.followers:
         lines.append(f"failed because of it, or ended by clean-up: {', '.join(diagnosis.followers)}")
     return [visible(line) for line in lines]
+
+
+def recorded_failure(job: Object) -> list[str]:
+    """The diagnosis that the operator has written to the job's status, for pods that are gone; empty if none."""
+    failure = value_at(job, "status", "failure", default={})
+    cause, rank = str(failure.get("cause") or ""), str(failure.get("rank") or "")
+    if not cause:
+        return []
+    lines = [f"{rank} failed first: {cause}" if rank else cause, str(failure.get("advice") or "")]
+    return [visible(line) for line in lines if line]
 
 
 def evidence_lines(diagnosis: Diagnosis) -> list[str]:

@@ -38,6 +38,12 @@ def test_the_cluster_records_runs_that_no_command_follows(embedded_namespace: Cl
     assert cluster.call("history", "other").stderr == "No runs found of other.\n"
 
 
+def test_the_cause_of_a_failure_is_kept(embedded_namespace: Cluster) -> None:
+    cluster = embedded_namespace
+    cluster.create(shell_job("bad", "exit 3"))
+    wait_until(lambda: "master-0 failed first: exit code 3" in cluster.call("history", "bad").stdout)
+
+
 def test_the_history_is_read_while_the_cluster_is_down(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ["history", "--data-dir", str(tmp_path)])
     assert (result.exit_code, result.stderr) == (0, "No runs found.\n")

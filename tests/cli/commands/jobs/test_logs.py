@@ -1,11 +1,13 @@
 """`trainwright logs`: all ranks in order, restarts, pods that were cleaned up, and errors first."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cli.commands.jobs.conftest import Cluster, in_directory
+from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import command_line
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.cli.jobs.logs import LoggedRun, PartialLines, current_runs, logged_runs
@@ -73,6 +75,20 @@ def test_a_failed_job_names_the_rank_to_look_at(embedded_namespace: Cluster) -> 
     assert '  File "train.py", line 3' in errors
 
 
+def test_on_other_clusters_logs_come_from_the_api(embedded_namespace: Cluster, embedded: UpCommand) -> None:
+    # With its kubeconfig the embedded cluster is one like any other.
+    cluster = replace(embedded_namespace, flags=("--kubeconfig", str(embedded.data.kubeconfig)))
+    cluster.create(shell_job("bad", CRASH, CRASH, workers=1))
+    finish(cluster, "bad")
+
+    shown = cluster.call("logs", "bad")
+    assert shown.stderr.startswith("bad failed: worker-0 failed first: ValueError: boom\n"), shown.output
+    assert "[master-0] 0 begins\n" in shown.stdout
+    assert cluster.succeed("logs", "bad", "--rank", "worker-0", "--tail", "1") == "ValueError: boom\n"
+    assert '  File "train.py", line 3' in cluster.succeed("logs", "bad", "--errors")
+    assert "worker-0 failed first: ValueError: boom" in cluster.succeed("describe", "bad")
+
+
 def test_following_one_rank_prints_its_lines_and_the_result(embedded_namespace: Cluster, tmp_path: Path) -> None:
     cluster = embedded_namespace
     master = "echo one; until [ -e followed ]; do sleep 0.02; done; echo two"
@@ -97,7 +113,7 @@ def test_a_job_without_pods_says_how_to_find_out_why(cluster: Cluster) -> None:
     cluster.create(shell_job("digits", "true", runPolicy={"suspend": True}))
     result = cluster.call("logs", "digits")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert "has no pods yet: `trainwright describe pytorchjob/digits" in result.stderr
+    assert "has no pods yet: `trainwright describe digits" in result.stderr
 
 
 def test_other_flags_cannot_be_combined_with_follow(real: Cluster) -> None:

@@ -51,10 +51,10 @@ def command(session: Session, source: Source, destination: Path) -> None:
     """
     job, pods = _find(session, source)
     if session.target.data is None:
-        names = " or ".join(pod.name for pod in pods[:2]) or "POD"
+        name = pods[0].name if len(pods) == 1 else "POD"
         raise CommandError(
             "cp works on the embedded cluster only: on this one use "
-            f"`{session.target.kubectl} cp {job.namespace}/{names}:{source.path} {destination}`"
+            f"`{session.target.kubectl} cp {job.namespace}/{name}:{source.path} {destination}`"
         )
     pod, files = _files(job, pods, source)
     # As cp does: into a directory that exists, or under the new name.

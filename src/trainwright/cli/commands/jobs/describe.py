@@ -9,7 +9,7 @@ from trainwright.cli.console import Console
 from trainwright.cli.history import metrics_text
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.events import event_rows, events_of
-from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines
+from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.metrics import recorded_progress
 from trainwright.cli.jobs.output import table_lines
 from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
@@ -54,13 +54,15 @@ def _sections(
         title = "Why it failed" if finished_state(job.object) == "Failed" else "Last failure"
         evidence = [f"  {line}" for line in evidence_lines(diagnosis)]
         yield title, [*diagnosis_lines(diagnosis), *evidence]
+    else:
+        yield "Why it failed", recorded_failure(job.object)
     yield "Ranks", _ranks(pods, now)
     yield "Waiting", list(_waiting(pods))
     yield "Conditions", _conditions(job, now)
     yield "Private files", _private_files(pods)
     events = events_of(session, job)
     yield "Events", table_lines(*_split(event_rows(events[-_SHOWN_EVENTS:], now))) if events else []
-    yield "Next", _next(session, job, diagnosis, more_events=len(events) > _SHOWN_EVENTS, files=_has_files(pods))
+    yield "Next", _next(session, job, pods, diagnosis, more_events=len(events) > _SHOWN_EVENTS)
 
 
 def _head(session: Session, job: FoundJob, now: datetime) -> list[str]:
@@ -205,7 +207,9 @@ def _private_files(pods: list[RankPod]) -> list[str]:
     return ([*lines, *([f"and {more} more"] if more > 0 else [])]) if files else []
 
 
-def _next(session: Session, job: FoundJob, diagnosis: Diagnosis | None, *, more_events: bool, files: bool) -> list[str]:
+def _next(
+    session: Session, job: FoundJob, pods: list[RankPod], diagnosis: Diagnosis | None, *, more_events: bool
+) -> list[str]:
     """The commands that make sense now."""
     state = finished_state(job.object)
     name = job.name
@@ -214,13 +218,15 @@ def _next(session: Session, job: FoundJob, diagnosis: Diagnosis | None, *, more_
         commands.append((f"logs {name} --rank {diagnosis.rank}", "the whole log of the rank that failed first"))
     else:
         commands.append((f"logs {name}" if state else f"logs -f {name}", "the logs of all ranks"))
-    if files:
+    if _has_files(pods):
         commands.append((f"cp {name}:PATH .", "fetch a private file"))
     if more_events:
         commands.append((f"events {name}", "all events"))
     if not state:
         stop = ("resume", "start it") if is_suspended(job) else ("stop", "end its pods, keep the job and its files")
         commands.append((f"{stop[0]} {name}", stop[1]))
+    elif any(one.pod and one.pod.phase == "Running" for one in pods):
+        commands.append((f"stop {name}", "end the ranks that are still running"))
     commands.append((f"delete {name}", "delete the job with its logs"))
     width = max(len(command) for command, _ in commands)
     return [f"trainwright {command:<{width}}{session.flags}  # {why}" for command, why in commands]

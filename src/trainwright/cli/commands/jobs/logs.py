@@ -12,7 +12,7 @@ from trainwright.cli.console import Console
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import duration
 from trainwright.cli.jobs.arguments import job_argument
-from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines
+from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.logs import Line, LoggedRun, LogRange, current_runs, logged_runs, read_logs
 from trainwright.cli.jobs.ranks import RankPod, rank_pods, select_rank
 from trainwright.cli.jobs.references import FoundJob, find_job
@@ -120,14 +120,15 @@ def _print_failure(session: Session, job: FoundJob, pods: Sequence[RankPod]) -> 
     if job_state(job.object) != "Failed":
         return
     diagnosis = diagnose_job(session, job, pods)
-    if diagnosis is None:
+    lines = diagnosis_lines(diagnosis) if diagnosis else recorded_failure(job.object)
+    if not lines:
         return
-    first, *rest = diagnosis_lines(diagnosis)
+    first, *rest = lines
     console = Console.of(sys.stderr)
     console.print(f"{job.name} failed: {first}", colour="red")
     for line in rest:
         console.print(f"  {line}")
-    console.print(f"  only what failed: trainwright logs {job.reference} --errors{session.flags}")
+    console.print(f"  only what failed: trainwright logs {job.name} --errors{session.flags}")
 
 
 def _print_errors(session: Session, job: FoundJob, pods: Sequence[RankPod]) -> None:
@@ -155,7 +156,7 @@ def _print_hints(
 ) -> None:
     """What else there is, on standard error."""
     if not pods:
-        why = f"`trainwright describe {job.reference}{session.flags}` says why"
+        why = f"`trainwright describe {job.name}{session.flags}` says why"
         click.echo(f"{job.reference} has no pods yet: {why}", err=True)
     elif not shown:
         click.echo(f"there is no such log: no container{f' {container}' if container else ''} has run", err=True)

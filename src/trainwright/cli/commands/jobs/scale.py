@@ -36,8 +36,8 @@ def command(session: Session, job: tuple[str, ...], replicas: int, role: str | N
     if finished_state(found.object) is None and not value_at(found.object, "spec", "elasticPolicy"):
         click.echo(
             "Note: ranks that are running keep the world size that they were started with; to start all of them with "
-            f"the new one: trainwright stop {found.reference}{session.flags} && "
-            f"trainwright resume {found.reference}{session.flags}",
+            f"the new one: trainwright stop {found.name}{session.flags} && "
+            f"trainwright resume {found.name}{session.flags}",
             err=True,
         )
 

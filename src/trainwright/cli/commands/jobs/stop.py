@@ -42,4 +42,4 @@ def command(session: Session, jobs: tuple[str, ...], timeout: float | None) -> N
             sys.exit(TIMED_OUT)
         click.echo(f"{job.resource_name} stopped")
         if not finished:
-            click.echo(f"start it again: trainwright resume {job.reference}{session.flags}", err=True)
+            click.echo(f"start it again: trainwright resume {job.name}{session.flags}", err=True)

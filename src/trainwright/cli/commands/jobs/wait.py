@@ -77,7 +77,9 @@ def command(session: Session, jobs: tuple[str, ...], goal: Goal, timeout: float 
             click.echo(f"{job.resource_name} {_reached(goal)}")
         elif goal.is_impossible(last):
             state = "was deleted" if last.deleted else f"has {str(finished_state(last.object)).lower()}"
-            click.echo(f"{job.reference} {state}: it cannot reach {goal.text} any more", err=True)
+            click.echo(f"{job.reference} {state}; it cannot become {goal.text}", err=True)
+            if not last.deleted:
+                click.echo(f"see trainwright describe {job.name}{session.flags}", err=True)
             sys.exit(1)
         else:
             click.echo(f"timed out waiting for {goal.text} of {job.reference}", err=True)
