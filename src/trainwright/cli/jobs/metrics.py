@@ -18,13 +18,17 @@ def last_metrics(session: Session, job: FoundJob) -> dict[str, float]:
 
 
 def recorded_progress(data: DataDir, job_uid: str, kind: Kind) -> Progress:
-    """The progress of the first rank that printed any, in its last run."""
-    records = {tuple(rank_order(record.labels, kind)): record for record in pod_records(data, job_uid)}
-    for _, record in sorted(records.items()):
-        for run in reversed([run for run in record.runs if not run.init]):
-            progress = _read_log(record, run)
-            if progress != Progress():
-                return progress
+    """The progress of the first rank that printed any, in its last run; pods that were replaced count too."""
+    runs = [
+        (rank_order(record.labels, kind), -(run.started_at or 0.0), record, run)
+        for record in pod_records(data, job_uid)
+        for run in record.runs
+        if not run.init
+    ]
+    for _, _, record, run in sorted(runs, key=lambda one: one[:2]):
+        progress = _read_log(record, run)
+        if progress != Progress():
+            return progress
     return Progress()
 
 
