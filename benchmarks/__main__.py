@@ -2,12 +2,13 @@
 
 import sys
 
-from benchmarks import commands, first_step, follow_logs, operator_throughput, startup
+from benchmarks import commands, first_step, follow_logs, operator_throughput, rank_start, startup
 
 BENCHMARKS = {
     "startup": startup.main,
     "commands": commands.main,
     "first-step": first_step.main,
+    "rank-start": rank_start.main,
     "follow-logs": follow_logs.main,
     "operator": operator_throughput.main,
 }

@@ -1,6 +1,11 @@
-"""Time from the command to the first optimizer step of the digits example: trainwright, plain processes, torchrun."""
+"""Time from the command to the first optimizer step of the digits example, and to its end.
+
+trainwright with a manifest and with the program alone, against plain processes, torchrun and, where it is installed,
+torchx.
+"""
 
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,33 +21,46 @@ EXAMPLE = Path(__file__).parents[1] / "examples" / "pytorch-digits"
 FIRST_STEP = "Train Epoch"
 ROUNDS = 5
 WORLD_SIZE = 3
+Seconds = tuple[float, float]
+"""Until the first step, and until the end."""
 
 
 def main() -> None:
-    seconds: dict[str, list[float]] = {"trainwright run": [], "plain processes": [], "torchrun": []}
+    seconds: dict[str, list[Seconds]] = {}
     with tempfile.TemporaryDirectory() as name, embedded_cluster(Path(name) / "cluster"):
         directory = Path(name)
-        runs: dict[str, Callable[[], float]] = {
-            "trainwright run": lambda: _trainwright(directory / "cluster"),
+        runs: dict[str, Callable[[], Seconds]] = {
+            "trainwright run job.yaml": lambda: _manifest(directory / "cluster"),
+            "trainwright run train.py": lambda: _program(directory / "cluster", directory / "ours"),
             "plain processes": lambda: _plain_processes(directory / "plain"),
             "torchrun": lambda: _torchrun(directory / "torchrun"),
         }
+        if torchx := shutil.which("torchx"):
+            runs["torchx"] = lambda: _torchx(torchx, directory / "torchx")
+        else:
+            print("torchx is not on PATH: `pip install torchx` in an environment of its own to compare with it")
         for _ in range(ROUNDS):
             for label, run in runs.items():
-                seconds[label].append(run())
-    medians = {label: statistics.median(values) for label, values in seconds.items()}
-    for label, median in medians.items():
-        print(f"{label:28}{median:>12.2f} s")
-    for peer in ("plain processes", "torchrun"):
-        print(f"{'ratio to ' + peer:28}{medians['trainwright run'] / medians[peer]:>13.2f}x")
+                seconds.setdefault(label, []).append(run())
+    for number, title in enumerate(("to the first step", "to the end")):
+        medians = {label: statistics.median(value[number] for value in values) for label, values in seconds.items()}
+        ours = medians["trainwright run train.py"]
+        print(f"{title:28}{'':>12}   run train.py is")
+        for label, median in medians.items():
+            print(f"{label:28}{median:>10.2f} s{ours / median:>10.2f}x")
 
 
-def _trainwright(data_directory: Path) -> float:
+def _manifest(data_directory: Path) -> Seconds:
     flags = ["--data-dir", str(data_directory), "--python", sys.executable]
-    return _until_first_step([([*TRAINWRIGHT, "run", *flags, str(EXAMPLE / "pytorchjob.yaml")], {})])
+    return _time([([*TRAINWRIGHT, "run", *flags, str(EXAMPLE / "pytorchjob.yaml")], {})])
 
 
-def _plain_processes(models: Path) -> float:
+def _program(data_directory: Path, models: Path) -> Seconds:
+    flags = ["--data-dir", str(data_directory), "--python", sys.executable, "--workers", str(WORLD_SIZE)]
+    return _time([([*TRAINWRIGHT, "run", *flags, "train.py", "--", "--model-dir", str(models)], {})])
+
+
+def _plain_processes(models: Path) -> Seconds:
     (port,) = free_ports(1)
     shared = {
         "MASTER_ADDR": "127.0.0.1",
@@ -51,17 +69,25 @@ def _plain_processes(models: Path) -> float:
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "train.py", "--model-dir", str(models)]
-    return _until_first_step([(command, shared | {"RANK": str(rank)}) for rank in range(WORLD_SIZE)])
+    return _time([(command, shared | {"RANK": str(rank)}) for rank in range(WORLD_SIZE)])
 
 
-def _torchrun(models: Path) -> float:
+def _torchrun(models: Path) -> Seconds:
     (port,) = free_ports(1)
     launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(WORLD_SIZE), "--master-port", str(port)]
-    return _until_first_step([([sys.executable, *launcher, "train.py", "--model-dir", str(models)], {})])
+    return _time([([sys.executable, *launcher, "train.py", "--model-dir", str(models)], {})])
 
 
-def _until_first_step(commands: list[tuple[list[str], dict[str, str]]]) -> float:
-    """The seconds until the first command reports a step. Waits until the training has ended."""
+def _torchx(torchx: str, models: Path) -> Seconds:
+    """It starts torchrun, which must be that of this environment."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    flags = ["--scheduler", "local_cwd", "--wait", "--log", "dist.ddp", "-j", f"1x{WORLD_SIZE}"]
+    command = [torchx, "run", *flags, "--script", "train.py", "--", "--model-dir", str(models)]
+    return _time([(command, {"PATH": path, "OMP_NUM_THREADS": "1"})])
+
+
+def _time(commands: list[tuple[list[str], dict[str, str]]]) -> Seconds:
+    """The first command reports the steps."""
     started = time.monotonic()
     processes = [
         subprocess.Popen(
@@ -76,12 +102,12 @@ def _until_first_step(commands: list[tuple[list[str], dict[str, str]]]) -> float
     ]
     output = processes[0].stdout
     assert output is not None
-    seconds, lines = None, []
+    first_step, lines = None, []
     for line in output:
         lines.append(line)
-        if seconds is None and FIRST_STEP in line:
-            seconds = time.monotonic() - started
+        if first_step is None and FIRST_STEP in line:
+            first_step = time.monotonic() - started
     codes = [process.wait() for process in processes]
-    if seconds is None or any(codes):
+    if first_step is None or any(codes):
         raise RuntimeError(f"{commands[0][0]} ended with {codes}:\n{''.join(lines[-20:])}")
-    return seconds
+    return first_step, time.monotonic() - started
