@@ -54,18 +54,20 @@ def test_a_python3_in_a_relative_directory_of_the_path_becomes_absolute(
     assert python_on_path({"PATH": "bin"}) == python3
 
 
-def test_packages_are_installed_by_pip_or_without_pip_by_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_are_installed_by_pip_or_without_pip_by_uv(tmp_path: Path) -> None:
     python = tmp_path / "bin" / "python"
-    assert install_command(str(python)) == f"{python} -m pip install"  # the system's Python
+    nowhere = {"PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    assert install_command(str(python), nowhere) == f"{python} -m pip install"  # the system's Python
 
     (tmp_path / "pyvenv.cfg").write_text("")
-    monkeypatch.setenv("PATH", "")
-    assert install_command(str(python)) == f"{python} -m ensurepip && {python} -m pip install"
-    uv = tmp_path / "uv"
+    assert install_command(str(python), nowhere) == f"{python} -m ensurepip && {python} -m pip install"
+    uv = tmp_path / "cache" / "trainwright" / "uv" / "bin" / "uv"
+    uv.parent.mkdir(parents=True)
     uv.write_text("")
     uv.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert install_command(str(python)) == f"uv pip install --python {python}"
+    assert install_command(str(python), nowhere) == f"{uv} pip install --python {python}"
+    on_path = {**nowhere, "PATH": str(uv.parent)}
+    assert install_command(str(python), on_path) == f"uv pip install --python {python}"
     (tmp_path / "lib" / "python3.12" / "site-packages" / "pip").mkdir(parents=True)
-    assert install_command(str(python)) == f"{python} -m pip install"
+    assert install_command(str(python), on_path) == f"{python} -m pip install"
     assert install_command("") == ""

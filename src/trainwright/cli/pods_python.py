@@ -45,7 +45,7 @@ def python_on_path(environment: Mapping[str, str] = os.environ) -> Path | None:
     return Path(found).absolute() if found else None
 
 
-def install_command(python: str) -> str:
+def install_command(python: str, environment: Mapping[str, str] = os.environ) -> str:
     """The command that installs packages for this Python, to be followed by their names; empty without a Python.
 
     Virtual environments that uv has made have no pip.
@@ -56,6 +56,14 @@ def install_command(python: str) -> str:
     without_pip = (prefix / "pyvenv.cfg").exists() and not any(prefix.glob("lib/python3*/site-packages/pip"))
     if not without_pip:
         return f"{python} -m pip install"
-    if shutil.which("uv"):
-        return f"uv pip install --python {python}"
+    if uv := _uv(environment):
+        return f"{uv} pip install --python {python}"
     return f"{python} -m ensurepip && {python} -m pip install"
+
+
+def _uv(environment: Mapping[str, str]) -> str | None:
+    """`uv` from PATH, or the one that `make` has installed for this user."""
+    if shutil.which("uv", path=environment.get("PATH", os.defpath)):
+        return "uv"
+    cached = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache", "trainwright", "uv", "bin", "uv")
+    return str(cached) if os.access(cached, os.X_OK) else None
