@@ -1,5 +1,6 @@
 """The real kubectl works on the embedded cluster as on any other."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,33 @@ def test_kubectl_follows_a_job_from_creation_to_deletion(commands: Commands, man
     )
     kubectl("wait", "--for=delete", "pod", "-l", JOB, "--timeout=60s")
     assert kubectl("get", "pods,svc") == "No resources found in default namespace.\n"
+
+
+BAR = """
+apiVersion: v1
+kind: Pod
+metadata: {name: bar}
+spec:
+  restartPolicy: Never
+  containers:
+    - name: main
+      image: trainwright/host
+      command: [sh, -c, 'i=0; until [ -e GATE ]; do i=$((i + 1)); printf "\\r%d steps" $i >&2; sleep 0.1; done']
+"""
+
+
+def test_kubectl_shows_a_progress_bar_while_it_runs(commands: Commands, gate: Path) -> None:
+    commands.kubectl("apply", "-f", "-", stdin=BAR.replace("GATE", str(gate)))  # below the user's home, which is shared
+    commands.kubectl("wait", "--for=condition=Ready", "pod/bar", "--timeout=60s")
+
+    logs = commands.start_kubectl("logs", "-f", "bar")
+    assert logs.stdout is not None
+    assert re.fullmatch(r"\d+ steps\n", logs.stdout.readline())
+    gate.touch()
+    rest, _ = logs.communicate(timeout=60)
+
+    last = re.split(r"[\r\n]", rest)[-1]
+    assert re.fullmatch(r"\d+ steps", last), rest
 
 
 def _row(table: str, name: str) -> list[str]:
