@@ -174,6 +174,9 @@ class Operator:
         self.ready.set()
         for job in self._caches.all_jobs():
             self._enqueue_job(job)
+            kind = self._kinds[job["kind"]]
+            if not is_managed_elsewhere(job):
+                self._failures.resume(kind, job)
 
     def _on_reconciled(self, key: ObjectKey, outcome: Outcome, seconds: float) -> None:
         self._observer.reconciled(self._kinds[key.kind], outcome, seconds)

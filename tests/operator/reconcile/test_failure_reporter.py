@@ -107,6 +107,28 @@ async def test_the_records_of_nodes_are_preferred_to_the_statuses_of_pods() -> N
         assert failure["followers"] == ["master-0"]
 
 
+async def test_a_failure_just_before_the_operator_was_ended_is_reported_by_the_next_one() -> None:
+    def unreadable(uid: str) -> Sequence[Run]:
+        raise RuntimeError("the process was ended")
+
+    def read_runs(uid: str) -> Sequence[Run]:
+        return [Run(rank="master-0", pod="job-master-0", exit_code=3, finished_at=2.0, exact=True)]
+
+    settings = Settings(autoscaling=False)
+    async with running_embedded() as server, Client(server.config) as client:
+        await install_crds(client, KINDS.values())
+        async with running_kubelet(client, "default") as kubelet:
+            async with running_operator(client, settings=settings, read_runs=unreadable) as operator:
+                jobs = JobHarness(client, "default", operator)
+                await jobs.submit(JobBuilder("job").master(policy="Never"))
+                await jobs.wait_until_running("job")
+                await kubelet.finish("job-master-0", exit_code=3)
+                assert "failure" not in (await jobs.wait_for_end("job", "Failed"))["status"]
+            async with running_operator(client, settings=settings, read_runs=read_runs) as operator:
+                cluster = Cluster(JobHarness(client, "default", operator), kubelet, server.logs)
+                assert (await cluster.failure())["rank"] == "master-0"
+
+
 async def test_a_job_that_fails_by_its_deadline_has_no_first_failing_rank() -> None:
     async with cluster() as one:
         builder = JobBuilder("job").master(policy="Never").run_policy(activeDeadlineSeconds=1, cleanPodPolicy="Running")

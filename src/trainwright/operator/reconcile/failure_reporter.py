@@ -6,6 +6,7 @@ clean-up.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,11 +15,13 @@ from datetime import UTC, datetime
 from trainwright.api.kinds import Kind
 from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
 from trainwright.engine import JobEvent
+from trainwright.engine.conditions import FAILED
 from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
-from trainwright.insight.pod_runs import runs_of_pod
+from trainwright.insight.pod_runs import job_failed_at, runs_of_pod
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
+from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.pods import Pod
 from trainwright.objects.times import format_time, parse_time
 from trainwright.operator.reconcile.caches import Caches
@@ -32,6 +35,7 @@ ReadRuns = Callable[[str], Sequence[Run]]
 REASON = "FailureDiagnosed"
 _PAUSES = (0.5, 1.0, 2.0, 4.0)
 """Before another attempt, while the ends of further pods may change the diagnosis."""
+_RECENT_SECONDS = 60.0
 _MAX_ATTEMPTS = 5
 _CONFLICT_SECONDS = 0.2
 _CONCURRENT = 4
@@ -65,7 +69,20 @@ class FailureReporter:
 
     def job_failed(self, kind: Kind, job: Object) -> None:
         """To be called when the Failed condition has been written, before clean-up deletes pods. Returns at once."""
-        report = _Report(kind, job, time.time(), self._pods(job))
+        self._start(_Report(kind, job, time.time(), self._pods(job)))
+
+    def resume(self, kind: Kind, job: Object) -> None:
+        """To be called for every job at the start: reports one that failed just before, when the process was ended."""
+        status = job.get("status") or {}
+        failed_at = job_failed_at(status)
+        recent = time.time() - _RECENT_SECONDS < failed_at < math.inf
+        if recent and "failure" not in status and is_condition_true(status, FAILED) and not self._prunes(kind):
+            self._start(_Report(kind, job, failed_at, self._pods(job)))
+
+    def _prunes(self, kind: Kind) -> bool:
+        return kind.name in self._prunes_status
+
+    def _start(self, report: "_Report") -> None:
         task = asyncio.create_task(self._report(report))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -151,7 +168,7 @@ class FailureReporter:
         for attempt in range(_MAX_ATTEMPTS):
             await asyncio.sleep(attempt * _CONFLICT_SECONDS)
             job = jobs.store.get(f"{metadata['namespace']}/{metadata['name']}")
-            if job is None or job["metadata"]["uid"] != metadata["uid"] or kind.name in self._prunes_status:
+            if job is None or job["metadata"]["uid"] != metadata["uid"] or self._prunes(kind):
                 return
             try:
                 status = {**(job.get("status") or {}), "failure": failure}
