@@ -1,5 +1,6 @@
 """The state of a followed job, updated by objects, events and log lines."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at, template
 from trainwright.cli.follow.job_state import JobState, pod_state
+from trainwright.cluster.embedded import ContainerRun, PodRecord
 from trainwright.objects import Object
 
 
@@ -256,3 +258,22 @@ def test_any_log_line_is_accepted(lines: list[str]) -> None:
     for number, line in enumerate(lines):
         state.add_line(run_of("master-0"), line, float(number))
     assert state.outcome is None
+
+
+def test_a_run_that_ended_while_the_cluster_was_down_is_not_running(tmp_path: Path) -> None:
+    state = new_state()
+    state.update_pod(PodBuilder("Master", 0).running().raw())
+    assert list(state.running_since()) == ["master-0"]
+    run = ContainerRun(container="pytorch", init=False, number=0, started_at=1.0, finished_at=2.0, exit_code=0)
+    record = PodRecord(
+        uid="digits-master-0-uid",
+        name="digits-master-0",
+        namespace="team",
+        labels={},
+        owner_uid=JOB_UID,
+        directory=tmp_path,
+        runs=(run,),
+        removed=False,
+    )
+    state.update_records([record])
+    assert state.running_since() == {}

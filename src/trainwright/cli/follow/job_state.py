@@ -355,9 +355,10 @@ class JobState:
         for tracked in self._present():
             for status in tracked.pod.status.container_statuses:
                 if status.state.running and not tracked.pod.metadata.terminating:
-                    key = tracked.pod.metadata.uid, status.name, status.restart_count
-                    exact = self._runs[key].started_at if key in self._runs else None
-                    started[tracked.label] = exact or _seconds(status.state.running.started_at)
+                    run = self._runs.get((tracked.pod.metadata.uid, status.name, status.restart_count))
+                    if run is None or run.finished_at is None:  # else it has ended while the cluster was not running
+                        exact = run.started_at if run else None
+                        started[tracked.label] = exact or _seconds(status.state.running.started_at)
         return started
 
     def new_silence(self, now: float) -> Silence | None:

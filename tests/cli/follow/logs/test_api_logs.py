@@ -1,11 +1,21 @@
-"""Logs after a broken connection: every line once."""
+"""Logs of the API: every line once, also after a broken connection."""
 
+import io
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.cluster.embedded_cluster import UpCommand
+from tests.support.objects.shell_jobs import shell_job
+from trainwright.api.kinds import PYTORCH
+from trainwright.cli.console import Console
+from trainwright.cli.follow.follower import Ending
 from trainwright.cli.follow.logs.api_logs import LogPosition
+from trainwright.cli.follow.session import follow_jobs, state_of
+from trainwright.cli.targets import Target
+from trainwright.kube.client.sync_client import SyncClient
 
 
 def timestamp(second: int) -> str:
@@ -46,3 +56,19 @@ def test_broken_streams_neither_lose_nor_repeat_lines(seconds: list[int], breaks
                 seen.append(number)
         reached = max(reached, min(end, len(log)))
     assert seen == list(range(len(log)))
+
+
+@pytest.mark.timeout(120)
+def test_logs_of_a_cluster_without_records_are_streamed(embedded: UpCommand) -> None:
+    script = "for i in 1 2 3; do echo line $i of $HOSTNAME; done"
+    target = Target(embedded.config, embedded=False, kubectl="kubectl")
+    stream = io.StringIO()
+    with SyncClient(embedded.config) as client:
+        job = shell_job("streamed", f"{script}; sleep 1", script, workers=1)
+        created = client.create(PYTORCH.resource, job, namespace="default")
+        ending = follow_jobs([state_of(created, target)], target, Console(stream, tty=False, colours=False), timeout=60)
+        client.delete(PYTORCH.resource, "streamed", namespace="default")
+    assert ending is Ending.FINISHED, stream.getvalue()
+    for rank in ("master-0", "worker-0"):
+        shown = [line for line in stream.getvalue().splitlines() if line.startswith(f"[{rank}] line")]
+        assert shown == [f"[{rank}] line {number} of streamed-{rank}" for number in (1, 2, 3)]
