@@ -23,6 +23,7 @@ XGBOOST_RETRY = (
     "UserWarning: [19:42:52] WARNING: /src/collective/socket.cc:143: Failed to connect to:127.0.0.1:9999 Error:",
     "- [socket.h:348|19:42:52]: Socket error. Connection refused",
 )
+NATIVE_FRAMES = [f"frame #{number}: c10::detail() + 0x9d (0x7f in libc10.so)" for number in range(60)]
 PADDLE_KILLED = (
     "LAUNCH ERROR 2026-11-15 19:49:51,646 Container failed !!!",
     "Container rank 0 status failed cmd ['/opt/env/bin/python', '-u', 'train.py'] code -9 log log/workerlog.0",
@@ -450,6 +451,7 @@ def test_exceptions_are_classified(texts: tuple[str, ...], code: int, cause: Cau
         (run("r", "terminate called after throwing an instance of 'x'", code=134), Cause.NATIVE_CRASH, "of 'x'"),
         (run("r", code=139), Cause.NATIVE_CRASH, "SIGSEGV"),
         (run("r", *JAX_SHUTDOWN, code=134), Cause.LOST_PEER, "see the logs of the other pods"),
+        (run("r", "Watchdog caught collective operation timeout", *NATIVE_FRAMES, code=134), Cause.TIMEOUT, "timeout"),
         (run("r", *PADDLE_KILLED, code=247), Cause.KILLED, "SIGKILL"),
         (run("r", code=137), Cause.KILLED, "memory ran out"),
         (run("r", code=7), Cause.EXIT_CODE, "exit code 7"),

@@ -165,7 +165,7 @@ def caused_by_peers(evidence: Evidence) -> Cause | None:
     if evidence.exception is not None:
         text = "\n".join(evidence.exception.first)
     elif evidence.exit_code in _ERROR_CODES:
-        text = "\n".join(line.text for line in evidence.lines[-40:])
+        text = _tail(evidence.lines)
     else:
         return None
     if any(pattern.search(text) for pattern in (_PORT_IN_USE, _OWN_CONNECTION, _UNKNOWN_NAME)):
@@ -364,7 +364,7 @@ _PADDLE_KILLED = re.compile(r"^Container rank \d{1,6} status failed .{0,2000} co
 
 def _output(evidence: Evidence) -> Explanation | None:
     """What programs print when they end without a traceback."""
-    text = "\n".join(line.text for line in evidence.lines[-40:])
+    text = _tail(evidence.lines)
     code, end = evidence.exit_code, describe_end(evidence.exit_code, evidence.reason)
     if code == 0:
         return Explanation(Cause.EARLY_EXIT, "it ended with exit code 0 while its peers still needed it")
@@ -395,7 +395,7 @@ def _signal(evidence: Evidence) -> Explanation | None:
     if name is None:
         return None
     if name in _CRASHES:
-        text = "\n".join(line.text for line in evidence.lines[-40:])
+        text = _tail(evidence.lines)
         detail = _last(_NATIVE_ERROR, text)
         summary = f"it crashed in native code: {name}" + (f": {detail}" if detail else "")
         return Explanation(Cause.NATIVE_CRASH, summary, "set PYTHONFAULTHANDLER=1 to see where it crashes")
@@ -426,6 +426,19 @@ def _exit_code(evidence: Evidence) -> Explanation | None:
         return Explanation(Cause.EXIT_CODE, f"{end}: {text[-1]}"[:300])
     message = " ".join(evidence.message.split())
     return Explanation(Cause.EXIT_CODE, f"{end}: {message}"[:300] if message else end)
+
+
+def last_lines(lines: Sequence[Line], limit: int) -> list[str]:
+    """The last lines without blank ones and without native stack frames, which are many."""
+    kept = [line.text.rstrip() for line in lines[-_CHECKED_LINES:] if not _NATIVE_FRAME.match(line.text)]
+    return kept[-limit:]
+
+
+def _tail(lines: Sequence[Line]) -> str:
+    return "\n".join(last_lines(lines, 40))
+
+
+_NATIVE_FRAME = re.compile(r"\s{0,9}(?:frame #\d{1,4}: |@\s{1,9}0x[0-9a-f]|\[bt\] \(|#\d{1,4} +0x[0-9a-f])|\s{0,20}$")
 
 
 def _last(pattern: re.Pattern[str], text: str) -> str:

@@ -17,6 +17,7 @@ from trainwright.insight.causes import (
     decisive_exception,
     describe_end,
     explain,
+    last_lines,
     unreachable_peer,
 )
 from trainwright.insight.exceptions import (
@@ -428,5 +429,4 @@ def _evidence(suspect: _Suspect) -> tuple[str, ...]:
 
 
 def _last_lines(lines: Sequence[Line]) -> tuple[str, ...]:
-    kept = [line.text.rstrip() for line in lines if line.text.strip()]
-    return tuple(kept[-_LAST_LINES:])
+    return tuple(last_lines(lines, _LAST_LINES))
