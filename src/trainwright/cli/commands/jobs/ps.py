@@ -22,7 +22,7 @@ from trainwright.cli.jobs.output import (
 from trainwright.cli.jobs.references import FoundJob, JobReference, list_jobs, read_references, resolve
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, rank_count, restart_count
-from trainwright.kube.client.errors import NotFound
+from trainwright.kube.client.errors import NotFound, Unreachable
 from trainwright.objects.paths import value_at
 
 _LEAST_WIDTHS = {"STATE": len("Succeeded"), "DURATION": len("DURATION"), "AGE": len("2m34s")}
@@ -155,10 +155,17 @@ def _changes(
     namespace = None if all_namespaces else session.namespace
     changes: queue.Queue[FoundJob | Exception] = queue.Queue()
 
+    warned: set[str] = set()
+
+    def warn(error: Unreachable) -> None:
+        if str(error) not in warned:  # by the watches of all kinds
+            warned.add(str(error))
+            click.echo(f"Warning: {error}; waiting for the cluster", err=True)
+
     def watch(kind: Kind) -> None:
         try:
             for type_, obj in watch_objects(
-                session.client, kind.resource, namespace=namespace, label_selector=selector
+                session.client, kind.resource, namespace=namespace, label_selector=selector, on_unreachable=warn
             ):
                 changes.put(FoundJob(kind, obj, deleted=type_ == "DELETED"))
         except NotFound:

@@ -1,0 +1,76 @@
+"""Files of a pod are found where they are now: in layers, in volumes, on the host, in the view of a running process."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright.cluster.node.pod_files import find_pod_files
+from trainwright.cluster.node.pod_processes import process_trees, running_containers
+
+
+def write_pod(directory: Path, *, pid: int | None = None, cwd: str = "/work", **config: Any) -> Path:
+    container = {"name": "main", "cwd": cwd, "mounts": config.pop("mounts", [])}
+    directory.mkdir(exist_ok=True)
+    (directory / "pod.json").write_text(json.dumps({"containers": [container], **config}))
+    state: dict[str, Any] = {"running": {}} if pid else {}
+    status = {"name": "main", "state": state, "process": pid}
+    (directory / "state.json").write_text(json.dumps({"containers": [status], "initContainers": []}))
+    return directory
+
+
+def found(directory: Path, path: str) -> dict[str, str]:
+    """Contents by the path as the program saw it."""
+    return {file.path: file.source.read_text() for file in find_pod_files(directory, path)}
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    (tmp_path / "volume" / "deep").mkdir(parents=True)
+    (tmp_path / "volume" / "model").write_text("m")
+    (tmp_path / "volume" / "deep" / "log").write_text("l")
+    return tmp_path / "volume"
+
+
+def test_a_volume_is_found_by_its_mount_path(tmp_path: Path, volume: Path) -> None:
+    mounts = [{"source": str(tmp_path), "target": "/data"}, {"source": str(volume), "target": "/data/models"}]
+    pod = write_pod(tmp_path / "pod", mounts=mounts, cwd="/data/models")
+
+    assert found(pod, "/data/models/model") == {"/data/models/model": "m"}
+    assert found(pod, "deep/../model") == {"/data/models/model": "m"}
+    assert found(pod, "/data/models") == {"/data/models/model": "m", "/data/models/deep/log": "l"}
+    assert [file.relative for file in find_pod_files(pod, "/data/models")] == ["model", "deep/log"]
+    assert found(pod, "/data/models/missing") == {}
+
+
+def test_the_files_of_the_host_are_found_unless_they_were_hidden(tmp_path: Path, volume: Path) -> None:
+    pod = write_pod(tmp_path / "pod", hidden=[str(volume / "deep")])
+    assert found(pod, str(volume / "model")) == {str(volume / "model"): "m"}
+    assert found(pod, str(volume / "deep" / "log")) == {}
+
+
+def test_a_running_container_shows_its_own_view(tmp_path: Path, volume: Path) -> None:
+    (tmp_path / "link").symlink_to(volume)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    pod = write_pod(tmp_path / "pod", pid=os.getpid(), cwd=str(tmp_path))
+
+    assert found(pod, "link/model") == {f"{tmp_path}/link/model": "m"}
+    assert found(pod, "link/../volume/deep/log") == {f"{tmp_path}/volume/deep/log": "l"}
+    assert found(pod, "loop/x") == {}
+    assert [container.pid for container in running_containers(pod)] == [os.getpid()]
+
+
+def test_a_pod_without_files_has_none(tmp_path: Path) -> None:
+    assert find_pod_files(tmp_path / "missing", "/x") == []
+    assert running_containers(tmp_path / "missing") == []
+
+
+def test_processes_are_listed_with_what_they_use() -> None:
+    [this, *_] = process_trees([os.getpid()])[os.getpid()]
+    assert this.pid == os.getpid()
+    assert "pytest" in " ".join(this.command)
+    assert this.cpu_seconds > 0
+    assert this.memory > 2**20
+    assert process_trees([2**22]) == {2**22: []}
