@@ -1,15 +1,17 @@
 """What `run` shows while it follows a job: every line, progress bars, failures that repeat, and what Ctrl-C does."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Call
-from tests.support.cluster.embedded_cluster import UpCommand
+from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.commands.terminal import on_terminal
 from tests.support.commands.trainwright import command_line
 from tests.support.objects.shell_jobs import shell_job, write_manifest
+from tests.support.waiting import wait_until
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
@@ -34,6 +36,28 @@ def test_no_line_of_a_short_job_is_lost_when_its_pods_are_deleted(call: Call, tm
         shown = labelled(answer.out, rank)
         assert shown == lines[: len(shown)]
     assert len(labelled(answer.out, "master-0")) == 3
+
+
+def test_every_line_is_shown_once_while_the_cluster_is_down_and_started_again(tmp_path: Path) -> None:
+    script = "i=0; until [ -e stop ]; do i=$((i + 1)); echo line $i; sleep 0.05; done; echo ended"
+    manifest = write_manifest(tmp_path, shell_job("steady", script))
+    output = tmp_path / "output"
+
+    def wait_for(line: str) -> None:
+        wait_until(lambda: line in labelled(output.read_text(), "master-0"))
+
+    with up_command(tmp_path) as up, output.open("w") as file:
+        words = command_line("run", "--data-dir", str(up.data.path), manifest)
+        run = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, env=dict(up.environment))
+        wait_for("line 10")
+        up.kill()
+        wait_for("line 40")
+    with up_command(tmp_path):
+        (tmp_path / "stop").touch()
+        assert run.wait(60) == 0, output.read_text()
+    *lines, last = labelled(output.read_text(), "master-0")
+    assert lines == [f"line {number}" for number in range(1, len(lines) + 1)]
+    assert last == "ended"
 
 
 def test_the_output_of_every_run_of_a_restarted_container_is_shown(call: Call, tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, PODS, Resource
 
 _REFRESH_SECONDS = 0.15
+_MOVE_CHECKS = 10
+"""Every so many refreshes it is checked whether the cluster has been started on another port."""
 _SYNC_SECONDS = 5.0
 _FAILED_POD_SECONDS = 2.0
 _OTHER_PODS_SECONDS = 1.0
@@ -40,35 +42,33 @@ class Ending(Enum):
     FINISHED = "every job has finished"
     TIMED_OUT = "the time is over"
     LEFT = "the user leaves the jobs running"
+    MOVED = "the cluster has another address now"
 
 
 async def follow(
     client: Client,
     states: Sequence[JobState],
     source: LogSource,
+    printer: LogPrinter,
     console: Console,
     *,
-    timeout: float | None = None,
-    tail: int | None = None,
-    ranks: frozenset[str] | None = None,
+    has_moved: Callable[[], bool] = lambda: False,
     suggest: Suggestions,
     advice: str = "",
     interrupts: Interrupts | None = None,
 ) -> Ending:
-    """Returns when every job has finished and its logs are printed, after `timeout` seconds, or when the user leaves.
+    """Returns when every job has finished and its logs are printed, when the user leaves, or when `has_moved` is true.
 
     While the cluster is unreachable it keeps trying; `advice` tells the user what to do meanwhile. `suggest` writes the
-    commands that it suggests. `tail` limits the lines of each rank that were printed before, `ranks` the ranks.
+    commands that it suggests.
     """
-    printer = LogPrinter(states, console, tail=tail, ranks=ranks)
-    follower = _Follower(client, states, source, console, printer, suggest=suggest, interrupts=interrupts)
+    follower = _Follower(
+        client, states, source, console, printer, has_moved=has_moved, suggest=suggest, interrupts=interrupts
+    )
     warnings = WatchWarnings(console, advice)
     logging.getLogger("trainwright").addHandler(warnings)
     try:
-        async with asyncio.timeout(timeout):
-            return await follower.run()
-    except TimeoutError:
-        return Ending.TIMED_OUT
+        return await follower.run()
     finally:
         logging.getLogger("trainwright").removeHandler(warnings)
         console.live()
@@ -83,9 +83,11 @@ class _Follower:
         console: Console,
         printer: LogPrinter,
         *,
+        has_moved: Callable[[], bool],
         suggest: Suggestions,
         interrupts: Interrupts | None,
     ) -> None:
+        self._has_moved = has_moved
         self._client = client
         self._states = states
         self._source = source
@@ -97,6 +99,7 @@ class _Follower:
         self._tasks: list[asyncio.Task[object]] = []
         self._syncs: list[asyncio.Task[None]] = []
         self._frames = itertools.count()
+        self._checks = itertools.count(1)
 
     async def run(self) -> Ending:
         try:
@@ -105,13 +108,14 @@ class _Follower:
                 if await self._pause():
                     return Ending.LEFT
                 self._step()
+                if next(self._checks) % _MOVE_CHECKS == 0 and self._has_moved():
+                    return Ending.MOVED
             if await self._drain():
                 return Ending.LEFT
             return Ending.FINISHED
         finally:
             self._step()
             await _cancel([*self._tasks, *self._syncs])
-            await self._source.close()
 
     async def _pause(self) -> bool:
         """Waits until the next refresh; True if the user leaves."""

@@ -32,7 +32,7 @@ class Interrupts:
         self._console = console
         self._asks = asks
         self._explained = False
-        self._pressed: asyncio.Event = asyncio.Event()
+        self._pressed = asyncio.Event()
 
     @contextlib.contextmanager
     def handled(self) -> Iterator["Interrupts"]:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from trainwright.api.job import read_job
 from trainwright.cli.console import Console
@@ -10,10 +11,12 @@ from trainwright.cli.follow.follower import Ending, follow
 from trainwright.cli.follow.interrupts import Interrupts
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.logs.api_logs import ApiLogs
+from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogSource
 from trainwright.cli.follow.logs.record_logs import RecordLogs
 from trainwright.cli.follow.suggestions import Suggestions
-from trainwright.cli.targets import Target
+from trainwright.cli.targets import Target, embedded_cluster
+from trainwright.cluster.embedded import DataDir
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 
@@ -38,33 +41,63 @@ def follow_jobs(
     `ranks` limits the logs to these ranks. It creates and deletes nothing. `asks`: a second Ctrl-C asks whether to stop
     the jobs; otherwise, and without a terminal, Ctrl-C leaves them running at once.
     """
-    restart = f" (to restart it: `trainwright up --detach{target.flags}`)" if target.embedded else ""
-    advice = f"waiting for the cluster{restart}; the jobs keep running if you leave with Ctrl-C"
+    printer = LogPrinter(states, console, tail=tail, ranks=ranks)
+    interrupts = Interrupts(console, asks=asks and console.tty and sys.stdin.isatty())
 
-    async def session() -> Ending:
-        interrupts = Interrupts(console, asks=asks and console.tty and sys.stdin.isatty())
-        async with Client(target.config) as client:
-            with interrupts.handled():
-                return await follow(
-                    client,
-                    states,
-                    _log_source(client, states, target, console),
-                    console,
-                    timeout=timeout,
-                    tail=tail,
-                    ranks=ranks,
-                    suggest=Suggestions.of(target),
-                    advice=advice,
-                    interrupts=interrupts,
-                )
+    async def limited() -> Ending:
+        try:
+            async with asyncio.timeout(timeout):
+                return await _follow(states, target, console, printer, interrupts)
+        except TimeoutError:
+            return Ending.TIMED_OUT
 
     try:
-        return asyncio.run(session())
+        return asyncio.run(limited())
     except KeyboardInterrupt:
         return Ending.LEFT  # before the event loop handled it
 
 
-def _log_source(client: Client, states: Sequence[JobState], target: Target, console: Console) -> LogSource:
-    if target.data is not None:
-        return RecordLogs(target.data, states)
-    return ApiLogs(client, warn=lambda warning: console.print(f"Warning: {warning}", colour="yellow"))
+async def _follow(
+    states: Sequence[JobState], target: Target, console: Console, printer: LogPrinter, interrupts: Interrupts
+) -> Ending:
+    """Connects again if the embedded cluster has moved to another port; its records are read on meanwhile."""
+    config = target.config
+    records = RecordLogs(target.data, states) if target.data else None
+    with interrupts.handled():
+        while True:
+            async with Client(config) as client:
+                source: LogSource = records or ApiLogs(client, warn=partial(_warn, console))
+                try:
+                    ending = await follow(
+                        client,
+                        states,
+                        source,
+                        printer,
+                        console,
+                        has_moved=partial(_has_moved, target.data, config.server),
+                        suggest=Suggestions.of(target),
+                        advice=_advice(target),
+                        interrupts=interrupts,
+                    )
+                except BaseException:
+                    await source.close()
+                    raise
+            if ending is not Ending.MOVED or target.data is None:
+                await source.close()
+                return ending
+            config = embedded_cluster(target.data).config
+
+
+def _advice(target: Target) -> str:
+    restart = f" (to restart it: `trainwright up --detach{target.flags}`)" if target.embedded else ""
+    return f"waiting for the cluster{restart}; the jobs keep running if you leave with Ctrl-C"
+
+
+def _warn(console: Console, warning: str) -> None:
+    console.print(f"Warning: {warning}", colour="yellow")
+
+
+def _has_moved(data: DataDir | None, server: str) -> bool:
+    """True if the embedded cluster was started again on another port, because its own was taken."""
+    running = data.running() if data else None
+    return running is not None and running.server != server
