@@ -37,7 +37,7 @@ def main() -> None:
     args = parse_arguments()
     torch.manual_seed(SEED)
     # The model is too small to profit from a second thread per process.
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.set_num_threads(1)
     if WORLD_SIZE > 1:
         dist.init_process_group("gloo")
     train_set, test_set = load_data()
