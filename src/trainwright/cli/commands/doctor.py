@@ -75,9 +75,11 @@ def check_python(data: DataDir) -> Iterator[Finding]:
     """The Python of pods: of the running cluster, or the one that `up` would choose now."""
     record = data.running()
     python, origin = _python_of_pods(record)
+    # Pods do not get the caller's PYTHONPATH.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         printed = subprocess.run(
-            [python, "-c", _VERSIONS], capture_output=True, text=True, timeout=_SECONDS, check=True
+            [python, "-c", _VERSIONS], env=environment, capture_output=True, text=True, timeout=_SECONDS, check=True
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it failed"

@@ -127,7 +127,7 @@ def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProce
             click.echo(f"  {_py_spy_error(done.stderr)}", err=True)
             continue
         # The first two lines name the process again.
-        for line in done.stdout.splitlines()[2:]:
+        for line in "\n".join(done.stdout.splitlines()[2:]).strip("\n").splitlines():
             click.echo(f"  {line}" if line else "")
     return failed
 
