@@ -36,7 +36,7 @@ def test_the_files_are_those_of_torchrun(embedded: UpCommand, tmp_path: Path, fl
     torchrun = _torchrun(processes, theirs)  # at the same time, to use both cores of a small machine
     answer = trainwright(
         "run", "--data-dir", str(embedded.data.path), "--python", sys.executable, str(PROGRAM),
-        flag, str(processes), "--", *ARGUMENTS,
+        flag, str(processes), "--env", "OMP_NUM_THREADS=1", "--", *ARGUMENTS,
         environment=embedded.environment, directory=ours, seconds=240,
     )  # fmt: skip
     output, _ = torchrun.communicate(timeout=240)
@@ -58,7 +58,7 @@ def _torchrun(processes: int, directory: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, *launcher, str(PROGRAM), *ARGUMENTS],
         cwd=directory,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},  # one process alone would use all cores, in another order of sums
+        env=os.environ | {"OMP_NUM_THREADS": "1"},  # with several threads the order of sums is another
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -61,6 +61,13 @@ def test_one_process_is_started_as_a_user_would_start_it() -> None:
     assert made["env"] == [{"name": "LOCAL_RANK", "value": "0"}, {"name": "LOCAL_WORLD_SIZE", "value": "1"}]
 
 
+def test_every_pod_of_a_group_knows_its_node_rank_as_lightning_reads_it() -> None:
+    made = job(workers=3)
+    assert container(made, "Worker")["command"] == ["env", "NODE_RANK=$(RANK)", "python3", "train.py"]
+    assert "env" not in container(job(starts_processes=True))
+    assert container(job(nproc="2", workers=2))["command"][0] == "python3"
+
+
 def test_arguments_reach_the_program_as_they_are() -> None:
     program = Program("train.py", Path("/here"), Path("/here/train.py"), arguments=("$(RANK)", "$HOME", "a$$b"))
     assert container(job(program=program))["args"] == ["$$(RANK)", "$HOME", "a$$$$b"]

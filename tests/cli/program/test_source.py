@@ -79,6 +79,12 @@ def test_the_framework_is_guessed_from_the_imports(
     assert (guess.framework, guess.module) == (framework, module)
 
 
+def test_lightning_starts_the_processes_of_a_node_itself(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\nfrom lightning.pytorch import Trainer\n")
+    guess = guess_framework(find_file(str(tmp_path / "train.py")))
+    assert (guess.module, guess.starts_processes) == ("torch", True)
+
+
 def test_the_framework_may_be_imported_by_a_module_of_the_program(project: Path) -> None:
     assert guess_framework(find_file(str(project / "train.py"))).module == "torch"
 

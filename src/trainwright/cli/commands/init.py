@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.program.flags import ProgramCommand, program_arguments, program_flags
 from trainwright.cli.program.job import FRAMEWORKS
 from trainwright.cli.program.request import ProgramFlags, local_job
-from trainwright.cli.program.source import DEFAULT_FRAMEWORK, Program, find_file, find_module, guess_framework
+from trainwright.cli.program.source import Program, find_file, find_module, guess_framework
 from trainwright.cli.program.template import commented_manifest
 
 _STDOUT = "-"
@@ -41,10 +42,12 @@ def command(program: str | None, module: str | None, output: str, force: bool, *
     directory = Path.cwd() if output == _STDOUT else file.absolute().parent
     found = _program(program, module)
     given = ProgramFlags(**flags)
-    framework = given.framework or (guess_framework(found).framework if found.file else DEFAULT_FRAMEWORK)
+    guess = guess_framework(found)
+    if given.framework:
+        guess = replace(guess, framework=given.framework)
     script = found.name if found.is_module or found.file is None else os.path.relpath(found.file, directory)
-    job = local_job(found, given, framework=framework, script=script)
-    kind = FRAMEWORKS[framework].name
+    job = local_job(found, given, guess, script=script)
+    kind = FRAMEWORKS[guess.framework].name
     text = commented_manifest(job, title=f"A {kind} that runs {found.name}: trainwright run {_shown(output)}")
     if output == _STDOUT:
         click.echo(text, nl=False)

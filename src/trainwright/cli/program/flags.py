@@ -99,7 +99,7 @@ def program_flags(command: F) -> F:
             "--max-restarts",
             type=click.IntRange(min=0, max=1_000_000),
             metavar="N",
-            help="How often all pods restart after one has failed (default: 3).",
+            help="How often all pods restart after one has failed (default: 1).",
         ),
     )
     for decorate in reversed(decorators):

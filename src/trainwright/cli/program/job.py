@@ -24,13 +24,18 @@ class _Shape:
 
     env: tuple[Object, ...] = ()
     group_env: tuple[Object, ...] = ()
+    group_prefix: tuple[str, ...] = ()
     group_launcher: tuple[str, ...] = ()
     group_spec: Mapping[str, str] = field(default_factory=dict)
 
 
 _SHAPES = {
-    # What torchrun would add to the variables of a PyTorchJob: each pod has one process.
-    "pytorch": _Shape(env=({"name": "LOCAL_RANK", "value": "0"}, {"name": "LOCAL_WORLD_SIZE", "value": "1"})),
+    "pytorch": _Shape(
+        # What torchrun would add to the variables of a PyTorchJob: each pod has one process.
+        env=({"name": "LOCAL_RANK", "value": "0"}, {"name": "LOCAL_WORLD_SIZE", "value": "1"}),
+        # Lightning reads it. Variables of `env` cannot refer to RANK, which the operator adds behind them.
+        group_prefix=("env", "NODE_RANK=$(RANK)"),
+    ),
     "tensorflow": _Shape(
         # The operator sets this variable for the other frameworks.
         env=({"name": "PYTHONUNBUFFERED", "value": "1"},),
@@ -67,10 +72,12 @@ class JobRequest:
     """The program's path in the pod; the module's name for `-m`."""
     python: str = "python3"
     workers: int = 1
+    starts_processes: bool = False
+    """The program starts the processes of a node itself: it must not believe that a launcher has done it."""
     nproc: str | None = None
     """Processes per pod under torchrun, or `auto`; None: one, without torchrun."""
     gpus: int = 0
-    max_restarts: int = 3
+    max_restarts: int = 1
     workdir: str | None = None
     mounts: tuple[Mount, ...] = ()
     code: str | None = None
@@ -126,17 +133,19 @@ def _roles(request: JobRequest, kind: Kind) -> dict[str, int]:
 def _pod(request: JobRequest, kind: Kind, shape: _Shape) -> Object:
     group = request.workers > 1
     launcher = _TORCHRUN if request.uses_torchrun else shape.group_launcher if group else ()
+    prefix = shape.group_prefix if group and not request.uses_torchrun else ()
     script = _literal(request.script)
     container: Object = {
         "name": kind.container,
         "image": request.image,
-        "command": [request.python, *launcher, *(["-m", script] if request.program.is_module else [script])],
+        "command": [*prefix, request.python, *launcher, *(["-m", script] if request.program.is_module else [script])],
     }
     if request.program.arguments:
         container["args"] = [_literal(word) for word in request.program.arguments]
     if request.workdir:
         container["workingDir"] = request.workdir
-    env = [] if request.uses_torchrun else [dict(variable) for variable in shape.env]
+    alone = request.uses_torchrun or request.starts_processes
+    env = [] if alone else [dict(variable) for variable in shape.env]
     env += [dict(variable) for variable in shape.group_env] if group else []
     if env:
         container["env"] = env

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +72,16 @@ def program_job(
 
     `python` is the Python of the pods on this machine.
     """
-    guess = FrameworkGuess(flags.framework, None) if flags.framework else guess_framework(program)
+    guess = guess_framework(program)
+    if flags.framework:
+        guess = replace(guess, framework=flags.framework)
     name = flags.name or job_name(program)
     directory = (workdir or Path.cwd()).absolute()
     owned: tuple[OwnedObject, ...] = ()
     if context is None:
-        request = _on_this_machine(program, flags, guess.framework, name, directory, python)
+        request = _on_this_machine(program, flags, guess, name, directory, python)
     else:
-        request, owned = _on_a_cluster(program, flags, guess.framework, name, workdir, context)
+        request, owned = _on_a_cluster(program, flags, guess, name, workdir, context)
     job = make_job(request)
     job["metadata"]["annotations"][PROGRAM] = encoded(digests(program))
     document = Document(Place(program.name, 0), directory, job, owned)
@@ -95,7 +97,7 @@ def _explanation(program: Program, guess: FrameworkGuess) -> str:
     return f"{program.name} {why}: running it as a {kind} (--framework selects another kind)"
 
 
-def _common(program: Program, flags: ProgramFlags, framework: str, name: str) -> dict[str, Any]:
+def _common(program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str) -> dict[str, Any]:
     values = {
         "workers": flags.workers,
         "nproc": flags.nproc,
@@ -103,16 +105,22 @@ def _common(program: Program, flags: ProgramFlags, framework: str, name: str) ->
         "max_restarts": flags.max_restarts,
     }
     given = {field: value for field, value in values.items() if value is not None}
-    return {"program": program, "framework": framework, "name": name, **given}
+    return {
+        "program": program,
+        "framework": guess.framework,
+        "starts_processes": guess.starts_processes,
+        "name": name,
+        **given,
+    }
 
 
 # On the embedded cluster
 
 
-def local_job(program: Program, flags: ProgramFlags, *, framework: str, script: str) -> Object:
+def local_job(program: Program, flags: ProgramFlags, guess: FrameworkGuess, *, script: str) -> Object:
     """The job for a manifest: in the directory of the manifest, without what is true for this caller alone."""
     request = JobRequest(
-        **_common(program, flags, framework, flags.name or job_name(program)),
+        **_common(program, flags, guess, flags.name or job_name(program)),
         image=flags.image or HOST_IMAGE,
         script=script,
         mounts=tuple(_local_mount(word) for word in flags.mounts),
@@ -121,7 +129,7 @@ def local_job(program: Program, flags: ProgramFlags, *, framework: str, script: 
 
 
 def _on_this_machine(
-    program: Program, flags: ProgramFlags, framework: str, name: str, directory: Path, python: Path | None
+    program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str, directory: Path, python: Path | None
 ) -> JobRequest:
     if not directory.is_dir():
         raise CommandError(f"--workdir {directory} is not a directory")
@@ -130,7 +138,7 @@ def _on_this_machine(
     if program.file and not _is_visible(root, directory):
         mounts.append(Mount(str(root), str(root)))
     return JobRequest(
-        **_common(program, flags, framework, name),
+        **_common(program, flags, guess, name),
         image=flags.image or HOST_IMAGE,
         script=_script(program, directory),
         python=python.name if python else "python3",
@@ -175,10 +183,10 @@ def _parts(word: str) -> tuple[str, str, bool]:
 
 
 def _on_a_cluster(
-    program: Program, flags: ProgramFlags, framework: str, name: str, workdir: Path | None, context: str
+    program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str, workdir: Path | None, context: str
 ) -> tuple[JobRequest, tuple[OwnedObject, ...]]:
     if not flags.image:
-        example = _EXAMPLE_IMAGES.get(framework, "python")
+        example = _EXAMPLE_IMAGES.get(guess.framework, "python")
         raise CommandError(
             f"--image is required for context {context}: name an image with Python and the packages that "
             f"{program.name} imports, such as {example}"
@@ -187,7 +195,7 @@ def _on_a_cluster(
         raise CommandError(f"--workdir {workdir}: for context {context} it must be an absolute path in the pods")
     code = _code(program, name, flags.image, context) if program.file else None
     request = JobRequest(
-        **_common(program, flags, framework, name),
+        **_common(program, flags, guess, name),
         image=flags.image,
         script=program.name if program.is_module or program.file is None else program.file.resolve().name,
         workdir=str(workdir or _REMOTE_WORKDIR) if code else str(workdir) if workdir else None,

@@ -24,6 +24,7 @@ _FRAMEWORKS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """By framework, the top-level modules that show it. The first framework wins: a program with torch and xgboost, or
 with torch and tensorflow's event files, trains with torch."""
+_LAUNCHERS = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _MAX_FILES = 1000
 _MAX_BYTES = 4 << 20
 
@@ -50,6 +51,8 @@ class FrameworkGuess:
     framework: str
     module: str | None
     """The imported module that shows it; None if no known framework is imported."""
+    starts_processes: bool = False
+    """Whether the program starts its processes of one node itself, as Lightning does."""
 
 
 def find_file(name: str, arguments: tuple[str, ...] = ()) -> Program:
@@ -84,10 +87,11 @@ def find_module(name: str, directory: Path, arguments: tuple[str, ...] = ()) -> 
 def guess_framework(program: Program) -> FrameworkGuess:
     """By what the program and its own modules import; PyTorch if nothing is recognised."""
     imported = {name.partition(".")[0] for _, _, names in _walk(program) for name in names}
+    starts_processes = not imported.isdisjoint(_LAUNCHERS)
     for framework, modules in _FRAMEWORKS.items():
         for module in modules:
             if module in imported:
-                return FrameworkGuess(framework, module)
+                return FrameworkGuess(framework, module, starts_processes)
     if program.is_module and (top := program.name.partition(".")[0]):
         for framework, modules in _FRAMEWORKS.items():
             if top in modules:
