@@ -63,8 +63,8 @@ def test_the_banner_shows_the_settings_and_the_next_commands() -> None:
     text = "\n".join(banner(RECORD, DataDir(Path("/data")), detached=True))
     for part in ("https://127.0.0.1:26443", "overlay", "/env/bin/python", "/data", "/home/me/.kube/config"):
         assert part in text
-    assert "trainwright run --data-dir /data job.yaml" in text
-    assert "get pytorchjobs,tfjobs,xgboostjobs,paddlejobs,jaxjobs,pods" in text
+    assert "trainwright run --data-dir /data train.py, or job.yaml" in text
+    assert "List:  trainwright ps" in text
     assert "trainwright down --data-dir /data" in text
 
 

@@ -112,9 +112,6 @@ def differences(record: ClusterRecord, flags: UpFlags) -> list[str]:
 
 def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]:
     """The address and settings of a cluster that has started, and the next commands."""
-    from trainwright.api.kinds import KINDS  # imported here, when the cluster is up
-
-    jobs = ",".join(kind.plural for kind in KINDS.values())
     flag = "" if data == DataDir.default() else f" --data-dir {data.path}"
     return [
         f"trainwright {record.version} is up at {record.server}",
@@ -122,8 +119,8 @@ def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]
         f"  sandbox  {record.sandbox}",
         f"  python   {record.python} ({record.python_origin}; default for pods)",
         f"  data     {data.path}",
-        f"Run:   trainwright run{flag} job.yaml",
-        f"List:  kubectl --context {CONTEXT} get {jobs},pods",
+        f"Run:   trainwright run{flag} train.py, or job.yaml",
+        f"List:  trainwright ps{flag}, or kubectl --context {CONTEXT} get pytorchjobs,pods",
         f"Stop:  trainwright down{flag}" if detached else "Stop:  Ctrl-C; pods keep running",
     ]
 
