@@ -207,6 +207,24 @@ def test_whole_seconds_do_not_decide_between_two_different_causes() -> None:
     assert "KeyError: 'x'" in found.summary
 
 
+def test_exit_code_1_of_a_rank_whose_log_was_not_read_does_not_show_that_it_failed_by_itself() -> None:
+    found = named(run("master-0", exact=False, at=1), run("worker-0", code=None, exact=False))
+    assert (found.rank, found.certain) == (None, False)
+    assert found.summary == "master-0 ended first, with exit code 1; its log was not read"
+    assert named(run("master-0", code=3, exact=False, at=1), run("worker-0", code=None, exact=False)).rank == "master-0"
+    assert named(run("master-0", exact=False, at=1)).rank == "master-0"
+
+
+def test_a_rank_whose_log_was_not_read_may_wait_too() -> None:
+    found = named(run("master-0", *TIMED_OUT, exact=False, at=6), run("worker-0", code=None, exact=False))
+    assert (found.rank, found.cause) == (None, Cause.TIMEOUT)
+
+
+def test_sigterm_in_the_second_of_another_failure_is_clean_up() -> None:
+    found = named(run("master-0", code=143, exact=False, at=6), run("worker-0", *BOOM, exact=False, at=6))
+    assert (found.rank, found.followers) == ("worker-0", ("master-0",))
+
+
 def test_with_whole_seconds_an_exception_is_preferred_to_a_mere_exit_code() -> None:
     found = named(run("master-0", exact=False, at=1), run("worker-0", *BOOM, exact=False, at=1))
     assert found.rank == "worker-0"

@@ -113,7 +113,7 @@ def diagnose(runs: Iterable[Run], *, job_failed_at: float = math.inf) -> Diagnos
     ranks = list(dict.fromkeys(run.rank for run in known if not run.init or run.exit_code))
     own = _own_failures(incident, job_failed_at)
     if own:
-        return _first_of(own, incident)
+        return _first_of(own, incident, ranks)
     if all(one.was_stopped for one in incident):
         return None
     return _waited_for(incident, suspects, ranks)
@@ -167,6 +167,11 @@ class _Suspect:
     @property
     def end(self) -> float:
         return math.inf if self.run.finished_at is None else self.run.finished_at
+
+    @property
+    def log_is_unknown(self) -> bool:
+        """True if its log was not read: outside the embedded cluster that may not be allowed."""
+        return not self.run.lines and not self.run.exact
 
     @property
     def is_vague(self) -> bool:
@@ -283,13 +288,13 @@ def _own_failures(incident: Sequence[_Suspect], job_failed_at: float) -> list[_S
     for one in incident:
         if one.by_peers is not None:
             continue
-        slack = _KILL_SECONDS if one.explanation.cause is Cause.KILLED else 0.0
+        slack = _KILL_SECONDS if one.explanation.cause is Cause.KILLED else 0.0 if one.run.exact else -1.0
         if not one.was_stopped or one.end <= first_end + slack:
             own.append(one)
     return own
 
 
-def _first_of(own: Sequence[_Suspect], incident: Sequence[_Suspect]) -> Diagnosis:
+def _first_of(own: Sequence[_Suspect], incident: Sequence[_Suspect], ranks: Sequence[str]) -> Diagnosis:
     ordered = sorted(own, key=lambda one: (one.onset, one.run.rank))
     first = ordered[0]
     tied = [one for one in ordered if _may_be_earlier(one, first)]
@@ -300,6 +305,10 @@ def _first_of(own: Sequence[_Suspect], incident: Sequence[_Suspect]) -> Diagnosi
     if any(one.run.rank != first.run.rank and (one.is_vague or not _alike(one, first)) for one in clear):
         summary = "; ".join(f"{one.run.rank}: {one.explanation.summary}" for one in clear)
         return replace(_named(first, incident, ()), rank=None, summary=summary, certain=False, process="")
+    if len(ranks) > 1 and first.exit_code == 1 and first.is_vague and first.log_is_unknown:
+        # Programs end so after any error, also after that of a peer.
+        summary = f"{first.run.rank} ended first, with {first.explanation.summary}; its log was not read"
+        return replace(_named(first, incident, ()), rank=None, summary=summary, certain=False)
     return _named(first, incident, alike)
 
 
@@ -354,7 +363,8 @@ def _waited_for(incident: Sequence[_Suspect], suspects: Sequence[_Suspect], rank
         start = min(one.end for one in waiting)
         late = _ranks([one for one in reporting if one.onset > start + _LATE_SECONDS])
         others = others or late
-    if waiting and len(others) == 1:
+    silent = [one for one in suspects if one.run.rank in others and not one.run.init]
+    if waiting and len(others) == 1 and not any(one.log_is_unknown for one in silent):
         return _missing_rank(others[0], waiting, incident, suspects)
     summary = f"{_list(_ranks(reporting or incident))} {_REPORTS[first.by_peers]}: {first.explanation.summary}"
     unknown = _named(first, incident, ())
