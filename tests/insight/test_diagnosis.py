@@ -457,11 +457,18 @@ def test_exceptions_are_classified(texts: tuple[str, ...], code: int, cause: Cau
     assert words in f"{found.summary} {found.advice}"
 
 
+NO_SPECIFICATION = (
+    "/bin/python3: Error while finding module specification for 'torch.distributed.run' "
+    "(ModuleNotFoundError: No module named 'torch')"
+)
+
+
 @pytest.mark.parametrize(
     ("one", "cause", "words"),
     [
         (run("r", code=137, reason="OOMKilled"), Cause.OUT_OF_MEMORY, "resources.limits.memory"),
         (run("r", "/bin/python3: No module named torch.x", python="/p"), Cause.MISSING_MODULE, "/p"),
+        (run("r", NO_SPECIFICATION), Cause.MISSING_MODULE, "No module named torch module torch is not installed"),
         (run("r", "python: can't open file '/x/trian.py': [Errno 2]", code=2), Cause.MISSING_FILE, "/x/trian.py"),
         (run("r", "train.py: error: unknown option --x", code=2), Cause.BAD_ARGUMENT, "unknown option --x"),
         (run("r", "sh: 1: trochrun: not found", code=127), Cause.COMMAND_NOT_FOUND, "trochrun"),

@@ -349,7 +349,8 @@ def _summary(raised: RaisedException, cause: Cause, match: re.Match[str]) -> str
 
 _CANNOT_OPEN = re.compile(r"can't open file '(?P<file>[^'\n]{1,500})'")
 _NO_MODULE_OF_PYTHON = re.compile(
-    r"python[\w.]{0,9}: (?:Error while finding module|No module named) ?'?(?P<module>[\w.]+)"
+    r"python[\w.]{0,9}: (?:Error while finding module specification for .{1,300}: )?"
+    r"No module named '?(?P<module>[\w.]+)"
 )
 _USAGE_ERROR = re.compile(r"^[\w./ -]{1,200}: error: .{1,500}", re.MULTILINE)
 _NOT_FOUND = re.compile(r"^.{0,300}: (?:command )?not found\b.{0,100}|.{0,300}No such file or directory", re.MULTILINE)
