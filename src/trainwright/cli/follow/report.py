@@ -70,7 +70,7 @@ def _report(state: JobState, client: SyncClient, target: Target, console: Consol
     colour = "green" if state.outcome == "Succeeded" else "red"
     first, *rest = result_lines(state, now=datetime.now(UTC), suggest=suggest)
     console.print(first, colour=colour)
-    for line in (*rest, *_file_lines(state, client, target, suggest, remove=remove)):
+    for line in (*rest, *file_lines(state, client, target, suggest, remove=remove)):
         console.print(line)
     if state.outcome in {"Succeeded", "Failed", "Deleted"}:
         cause = first.partition(": ")[2] if state.outcome == "Failed" else ""
@@ -104,8 +104,8 @@ def _remove(states: Sequence[JobState], client: SyncClient, console: Console) ->
             console.print(f"{state.kind.singular}.kubeflow.org/{state.name} deleted")
 
 
-def _file_lines(
-    state: JobState, client: SyncClient, target: Target, suggest: Suggestions, *, remove: bool
+def file_lines(
+    state: JobState, client: SyncClient, target: Target, suggest: Suggestions, *, remove: bool = False
 ) -> Iterator[str]:
     """The volumes and the working directory of the job with the files that it wrote there, and private files."""
     since, data = state.started_at or 0.0, target.data.path if target.data else None

@@ -25,7 +25,6 @@ from trainwright.objects.pods import ContainerStatus, Pod
 from trainwright.objects.times import human_duration, parse_time
 
 _SHOWN_EVENTS = 10
-_SHOWN_FILES = 10
 
 
 @click.command(name="describe")
@@ -59,7 +58,7 @@ def _sections(
     yield "Ranks", _ranks(pods, now)
     yield "Waiting", list(_waiting(pods))
     yield "Conditions", _conditions(job, now)
-    yield "Private files", _private_files(pods)
+    yield "Files", _files(session, job, pods)
     events = events_of(session, job)
     yield "Events", table_lines(*_split(event_rows(events[-_SHOWN_EVENTS:], now))) if events else []
     yield "Next", _next(session, job, pods, diagnosis, more_events=len(events) > _SHOWN_EVENTS)
@@ -194,17 +193,20 @@ def _has_files(pods: list[RankPod]) -> bool:
     return any(one.record and one.record.private_files for one in pods)
 
 
-def _private_files(pods: list[RankPod]) -> list[str]:
-    """The files that only the pods can see; they are deleted with the job."""
-    from trainwright.cli.follow.private_files import format_size
+def _files(session: Session, job: FoundJob, pods: list[RankPod]) -> list[str]:
+    """Volumes, files that the job has written, and those that only its pods can see; as `run` names them in the end."""
+    from trainwright.api.errors import InvalidJob
+    from trainwright.api.job import read_job
+    from trainwright.cli.follow.job_state import JobState
+    from trainwright.cli.follow.report import file_lines
+    from trainwright.cli.follow.suggestions import Suggestions
 
-    files = [(one.rank, file) for one in pods if one.record for file in one.record.private_files]
-    files.sort(key=lambda pair: -pair[1].size)
-    lines = table_lines(
-        ["RANK", "SIZE", "PATH"], [[rank, format_size(file.size), file.path] for rank, file in files[:_SHOWN_FILES]]
-    )
-    more = len(files) - _SHOWN_FILES
-    return ([*lines, *([f"and {more} more"] if more > 0 else [])]) if files else []
+    try:
+        state = JobState(read_job(job.object), job.uid)
+    except InvalidJob:
+        return []
+    state.update_records(one.record for one in pods if one.record)
+    return list(file_lines(state, session.client, session.target, Suggestions.of(session.target)))
 
 
 def _next(
