@@ -184,6 +184,8 @@ def _documents(
 ) -> list[Document]:
     """What to apply, with the annotations for the embedded node."""
     embedded = target is None or target.embedded
+    if embedded and workdir and not workdir.is_dir():
+        raise CommandError(f"--workdir {workdir} is not a directory of this machine")
     callers = active_python()
     if callers is None and not (target and target.python_named):
         callers = python_on_path()

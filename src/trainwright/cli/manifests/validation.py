@@ -105,7 +105,11 @@ class ResourceMapper:
 
 def unknown_kind(document: Document, served: Mapping[str, Resource]) -> str:
     """The error for a kind that the server does not serve: kubectl's text, and a suggestion."""
-    error = f'{document.place}: no matches for kind "{document.kind}" in version "{document.api_version}"'
+    return document.place.error("kind", _unknown_kind(document, served))
+
+
+def _unknown_kind(document: Document, served: Mapping[str, Resource]) -> str:
+    error = f'no matches for kind "{document.kind}" in version "{document.api_version}"'
     ours = KINDS.get(document.kind)
     if ours and document.api_version == ours.resource.api_version:
         return f"{error}: its CRD is not installed; install it with `trainwright operator --install-crds`"

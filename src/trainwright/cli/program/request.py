@@ -131,8 +131,6 @@ def local_job(program: Program, flags: ProgramFlags, guess: FrameworkGuess, *, s
 def _on_this_machine(
     program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str, directory: Path, python: Path | None
 ) -> JobRequest:
-    if not directory.is_dir():
-        raise CommandError(f"--workdir {directory} is not a directory")
     mounts = [_local_mount(word) for word in flags.mounts]
     root = program.root.resolve()
     if program.file and not _is_visible(root, directory):
