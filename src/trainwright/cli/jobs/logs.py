@@ -14,6 +14,9 @@ from trainwright.cli.jobs.session import Session
 from trainwright.cluster.embedded import RunLog
 from trainwright.objects.times import parse_time
 
+_LINE_BYTES = 1024
+"""More than most lines of a log."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedRun:
@@ -69,7 +72,7 @@ def read_logs(session: Session, runs: Iterable[LoggedRun], wanted: LogRange) -> 
 
 def read_log(session: Session, run: LoggedRun, wanted: LogRange) -> Iterable[Line]:
     """The lines of one run, with ascending times."""
-    lines = _recorded_lines(run) if run.pod.record else _lines_from_api(session, run, wanted)
+    lines = _recorded_lines(run, wanted.tail) if run.pod.record else _lines_from_api(session, run, wanted)
     if wanted.since is not None:
         lines = (line for line in lines if line.at >= (wanted.since or 0.0))
     return deque(lines, maxlen=wanted.tail) if wanted.tail is not None else lines
@@ -113,7 +116,19 @@ def _runs(pod: RankPod, *, with_init: bool) -> Iterator[LoggedRun]:
                 yield LoggedRun(pod, status.name, status.restart_count)
 
 
-def _recorded_lines(run: LoggedRun) -> Iterator[Line]:
+def _recorded_lines(run: LoggedRun, tail: int | None = None) -> Iterator[Line]:
+    """At least the last `tail` lines: a log may be 50 MiB long."""
+    if tail is not None:
+        last = list(_read_record(run, skip_to=(tail + 1) * _LINE_BYTES))
+        # The first line may be the end of a longer one.
+        if len(last) > tail:
+            yield from last[1:]
+            return
+    yield from _read_record(run)
+
+
+def _read_record(run: LoggedRun, *, skip_to: int | None = None) -> Iterator[Line]:
+    """With `skip_to` only about so many bytes at the end."""
     record = run.pod.record
     runs = record.runs if record else ()
     found = next((one for one in runs if (one.container, one.number) == (run.container, run.number)), None)
@@ -121,6 +136,8 @@ def _recorded_lines(run: LoggedRun) -> Iterator[Line]:
         return
     pieces, last = PartialLines(), 0.0
     with contextlib.closing(RunLog(record, found)) as log:
+        if skip_to is not None:
+            log.skip_to_tail(skip_to)
         for at, stream, text, partial in log.read_new():
             # Lines of one run stay in their order, even if the machine's clock was set back.
             last = max(last, at)
