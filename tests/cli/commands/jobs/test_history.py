@@ -56,6 +56,7 @@ def test_status_names_jobs_with_their_use_of_the_machine(
     program = f'exec {sys.executable} -c \'open("on", "w"); x = bytearray(50_000_000)\nwhile True: pass\''
     cluster.create(in_directory(shell_job("busy", program), tmp_path))
     wait_until((tmp_path / "on").exists)
+    cluster.succeed("wait", "busy", "--for=running", "--timeout", "30s")
 
     def row() -> list[str]:
         status = CliRunner().invoke(cli, ["status", *cluster.flags])
