@@ -165,6 +165,17 @@ def test_rm_deletes_the_job_at_its_end_and_after_ctrl_c(call: Call, embedded: Up
                 client.get(PYTORCH.resource, name, namespace="default")
 
 
+def test_a_job_that_cannot_start_is_reported_although_another_rank_runs_on(call: Call, tmp_path: Path) -> None:
+    job = shell_job("halfway", "while true; do echo on; sleep 0.1; done", "true", workers=1)
+    container = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]
+    del container["command"]
+    container["image"] = "example/train:1"
+    answer = call("run", "--timeout", "60s", write_manifest(tmp_path, job))
+    assert answer.code == 1, answer.all
+    assert "halfway cannot start: worker-0 is waiting: ImageHasNoCommand" in answer.out
+    call("delete", "halfway")
+
+
 def test_a_failed_job_offers_to_end_the_ranks_that_run_on(embedded: UpCommand, tmp_path: Path) -> None:
     job = shell_job("uneven", "until [ -e up ]; do sleep 0.05; done; exit 3", "touch up; sleep 600", workers=1)
     words = command_line("run", "--data-dir", str(embedded.data.path), write_manifest(tmp_path, job))

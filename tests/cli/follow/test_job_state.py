@@ -94,6 +94,15 @@ def test_a_worker_that_waits_for_its_master_is_in_its_init_container() -> None:
     assert state.phases() == "worker-0 Init"
 
 
+def test_a_container_that_cannot_start_is_found_behind_an_init_container() -> None:
+    pod = PodBuilder("Worker", 0).waiting("ImageHasNoCommand", "add `command:`").raw()
+    pod["status"]["initContainerStatuses"] = [{"name": "init", "state": {"waiting": {"reason": "PodInitializing"}}}]
+    state = new_state()
+    state.update_pod(pod)
+    assert state.phases() == "worker-0 ImageHasNoCommand"
+    assert state.outcome == "Stuck"
+
+
 @pytest.mark.parametrize("kind", ["Succeeded", "Failed"])
 def test_the_outcome_is_the_finished_condition(kind: str) -> None:
     state = new_state()

@@ -260,8 +260,9 @@ class _Follower:
         return False
 
     def _awaits(self, seconds: float) -> bool:
-        states = [state for state in self._states if state.outcome not in {"Stuck", "Deleted"}]
-        if not all(self._source.is_complete(state) for state in self._states):
+        # Of a job that cannot start other ranks may run on: its logs have no end.
+        states = [state for state in self._states if state.outcome != "Stuck"]
+        if not all(self._source.is_complete(state) for state in states):
             return True
         # A short job may have finished before the events about it were listed.
         if seconds < _SYNC_SECONDS and not all(sync.done() for sync in self._syncs):

@@ -465,8 +465,10 @@ def _pending(pod: Pod) -> str:
 
 
 def _waiting(pod: Pod) -> Waiting | None:
+    """Why a container waits; a container that cannot start says more than one that waits for its init containers."""
     statuses = pod.status.init_container_statuses + pod.status.container_statuses
-    return next((status.state.waiting for status in statuses if status.state.waiting), None)
+    waiting = [status.state.waiting for status in statuses if status.state.waiting]
+    return next((one for one in waiting if one.reason not in _NORMAL_REASONS), waiting[0] if waiting else None)
 
 
 def _count(job: Job, role: str) -> int:

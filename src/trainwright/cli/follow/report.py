@@ -50,6 +50,7 @@ def follow_and_report(
     from trainwright.cli.follow.session import follow_jobs
 
     ending = follow_jobs(states, target, console, timeout=timeout, tail=tail, ranks=ranks, asks=not remove)
+    remove = remove and ending is not Ending.TIMED_OUT
     for state in states:
         _report(state, client, target, console, remove=remove)
     if remove:
