@@ -1,23 +1,26 @@
 """Where the files of a training program go on the embedded cluster, with real programs."""
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import Result, trainwright
 from tests.support.objects.shell_jobs import shell_job, write_manifest
+from trainwright.api.kinds import PYTORCH
 from trainwright.cluster.embedded import PodRecord, pod_records
 from trainwright.kube.client.sync_client import SyncClient
-from trainwright.objects.resources import PODS
 
 pytestmark = pytest.mark.timeout(120)
 
 
-def run(up: UpCommand, directory: Path, name: str, script: str) -> Result:
+def run(up: UpCommand, directory: Path, name: str, script: str, **spec: Any) -> Result:
     """Runs a job whose manifest is in the directory; it must succeed."""
-    manifest = write_manifest(directory, shell_job(name, script))
+    manifest = write_manifest(directory, shell_job(name, script, **spec))
     answer = trainwright("run", "--data-dir", str(up.data.path), manifest, environment=up.environment)
     assert answer.code == 0, answer.all
     return answer
@@ -25,8 +28,8 @@ def run(up: UpCommand, directory: Path, name: str, script: str) -> Result:
 
 def records(up: UpCommand, job: str) -> list[PodRecord]:
     with SyncClient(up.config) as client:
-        pod = client.get(PODS, f"{job}-master-0", namespace="default")
-    return pod_records(up.data, pod["metadata"]["ownerReferences"][0]["uid"])
+        found = client.get(PYTORCH.resource, job, namespace="default")
+    return pod_records(up.data, found["metadata"]["uid"])
 
 
 def overlay_only(up: UpCommand) -> None:
@@ -71,3 +74,27 @@ def test_a_checkpoint_elsewhere_is_private_and_recorded(embedded: UpCommand, tmp
     assert file.source.read_text() == "weights\n"
     assert not Path("/tmp/model.pt").exists()
     assert (tmp_path / "ckpt/1").exists()
+
+
+def test_private_files_outlive_the_clean_up_of_pods_until_the_job_is_deleted(
+    embedded: UpCommand, tmp_path: Path
+) -> None:
+    overlay_only(embedded)
+    answer = run(embedded, tmp_path, "cleaned", "echo weights > /tmp/model.pt", runPolicy={"cleanPodPolicy": "All"})
+    assert "cleaned-master-0  /tmp/model.pt  8 B" in answer.out
+    (record,) = records(embedded, "cleaned")
+    _wait_until(lambda: records(embedded, "cleaned")[0].removed)
+    (file,) = record.private_files
+    assert file.source.read_text() == "weights\n"
+    deleted = trainwright(
+        "delete", "cleaned", "--yes", "--data-dir", str(embedded.data.path), environment=embedded.environment
+    )
+    assert deleted.code == 0, deleted.all
+    _wait_until(lambda: not file.source.exists())
+
+
+def _wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
