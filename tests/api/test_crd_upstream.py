@@ -24,6 +24,18 @@ ONLY_OURS = {
     "status.replacedPods[]": "the operator keeps its state in the API",
     "status.completedIndexes": "the operator keeps its state in the API",
     "status.completedIndexes{}": "the operator keeps its state in the API",
+    "status.failure": "why the job failed, for people",
+    "status.failure.rank": "why the job failed, for people",
+    "status.failure.process": "why the job failed, for people",
+    "status.failure.pod": "why the job failed, for people",
+    "status.failure.container": "why the job failed, for people",
+    "status.failure.exitCode": "why the job failed, for people",
+    "status.failure.reason": "why the job failed, for people",
+    "status.failure.cause": "why the job failed, for people",
+    "status.failure.advice": "why the job failed, for people",
+    "status.failure.finishedAt": "why the job failed, for people",
+    "status.failure.followers": "why the job failed, for people",
+    "status.failure.followers[]": "why the job failed, for people",
 }
 """Fields that upstream does not declare. There is none that upstream declares and we do not."""
 
