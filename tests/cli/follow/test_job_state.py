@@ -256,6 +256,19 @@ def test_the_first_failure_has_the_last_log_lines() -> None:
     assert (found.rank, found.exit_code, found.evidence) == ("worker-1", 3, ("ValueError: boom",))
 
 
+def test_while_only_peers_of_the_first_failing_rank_have_failed_it_is_awaited() -> None:
+    state = new_state()
+    state.update_pod(PodBuilder("Worker", 1).running().raw())
+    state.update_pod(PodBuilder("Master", 0).running().raw())
+    state.add_line(run_of("master-0"), "RuntimeError: Connection closed by peer", 1.0)
+    state.update_pod(PodBuilder("Master", 0).failed(1, finished=at(5)).raw())
+    assert not state.awaits_first_failure
+    state.update_job(finished("Failed"))
+    assert state.awaits_first_failure
+    state.update_pod(PodBuilder("Worker", 1).failed(3, finished=at(5)).raw())
+    assert not state.awaits_first_failure
+
+
 def test_without_a_failure_there_is_no_diagnosis() -> None:
     assert new_state().diagnosis() is None
 

@@ -33,6 +33,7 @@ _MOVE_CHECKS = 10
 """Every so many refreshes it is checked whether the cluster has been started on another port."""
 _SYNC_SECONDS = 5.0
 _FAILED_POD_SECONDS = 2.0
+_FIRST_FAILURE_SECONDS = 5.0
 _OTHER_PODS_SECONDS = 1.0
 _SILENT_END_SECONDS = 60.0
 """How long the end of a pod that is being terminated is awaited while it prints nothing."""
@@ -269,6 +270,9 @@ class _Follower:
             return True
         # A job's failure may arrive before that of its pod, because they come from different watches.
         if seconds < _FAILED_POD_SECONDS and any(one.outcome == "Failed" and not one.has_failed_run for one in states):
+            return True
+        # A peer may notice the failure of a rank before that rank has ended.
+        if seconds < _FIRST_FAILURE_SECONDS and any(state.awaits_first_failure for state in states):
             return True
         # Peers of the pod that decided about success usually end a moment later.
         return seconds < _OTHER_PODS_SECONDS and any(

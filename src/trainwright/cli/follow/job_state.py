@@ -274,6 +274,12 @@ class JobState:
     def has_failed_run(self) -> bool:
         return any(run.exit_code for run in self._runs.values())
 
+    @property
+    def awaits_first_failure(self) -> bool:
+        """True if the job has failed and the rank that failed first may be one that has not ended yet."""
+        found = self.diagnosis() if self.outcome == "Failed" else None
+        return found is not None and not found.certain
+
     def diagnosis(self) -> Diagnosis | None:
         """Which rank failed first, and why; None if none has failed."""
         return diagnose(self.runs(), job_failed_at=job_failed_at(self.object.get("status") or {}))
@@ -282,7 +288,7 @@ class JobState:
         """All runs of the job's containers with their last lines, in the order of their ends."""
         runs = [self._diagnosed(key, run) for key, run in self._runs.items()]
         known = {run.pod for run in runs if run.exit_code}
-        for tracked in self._pods.values():
+        for uid, tracked in self._pods.items():
             pod, status = tracked.pod, tracked.pod.status
             if pod.phase == "Failed" and pod.name not in known:
                 # The pod failed without a failed container: evicted, deadline exceeded, port taken.
@@ -290,6 +296,10 @@ class JobState:
                     rank=tracked.label, pod=pod.name, exit_code=1, reason=status.reason, message=status.message
                 )
                 runs.append(failed)
+            elif pod.phase == "Running" and uid not in self._records:
+                # The diagnosis has to know the ranks that still run: others may have failed because of them.
+                lines = [line for key, kept in self._lines.items() if key[0] == uid for line in kept]
+                runs.append(DiagnosedRun(rank=tracked.label, pod=pod.name, lines=tuple(lines)))
         return sorted(runs, key=lambda run: run.finished_at or 0.0)
 
     def new_repeated_failures(self) -> list[RepeatedFailure]:
