@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.objects.jobs import NOW, JobBuilder
 from trainwright.api.kinds import PYTORCH
-from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, present_ranks, rank_count
+from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, present_ranks, rank_count, ranks
 from trainwright.objects import Object
 from trainwright.objects.times import format_time
 
@@ -42,6 +42,13 @@ def test_ranks_that_run_or_have_succeeded_are_counted() -> None:
     running = job(replicaStatuses={"Master": {"active": 1}, "Worker": {"succeeded": 1, "failed": 1}})
     assert (present_ranks(running), rank_count(running, PYTORCH)) == (2, 3)
     assert present_ranks(job()) == 0
+    assert ranks(running, PYTORCH) == "2/3"
+
+
+def test_ranks_of_a_finished_job_are_not_counted_any_more() -> None:
+    """The operator stops counting with the last condition, also ranks that end a moment later."""
+    done = job(conditions=[{"type": "Succeeded", "status": "True"}], replicaStatuses={"Master": {"succeeded": 1}})
+    assert ranks(done, PYTORCH) == "3"
 
 
 def test_duration_ends_with_the_job_and_is_empty_before_it_starts() -> None:

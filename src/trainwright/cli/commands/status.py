@@ -16,7 +16,7 @@ from trainwright.cli.follow.private_files import format_size
 from trainwright.cli.jobs.output import table_lines
 from trainwright.cli.jobs.references import FoundJob, list_jobs
 from trainwright.cli.jobs.session import Session
-from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, present_ranks, rank_count
+from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, ranks
 from trainwright.cli.machine import free_disk, free_memory
 from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
 from trainwright.cluster.embedded import ClusterRecord, DataDir, PodProcess, disk_warning, pod_records, processes_of
@@ -110,8 +110,7 @@ def job_lines(jobs: list[FoundJob], usage: Mapping[str, Usage], now: datetime) -
 
 
 def _row(job: FoundJob, used: Usage | None, now: datetime) -> list[str]:
-    ranks = f"{present_ranks(job.object)}/{rank_count(job.object, job.kind)}"
-    cells = [job.namespace, job.name, job.kind.name, job_state(job.object), ranks]
+    cells = [job.namespace, job.name, job.kind.name, job_state(job.object), ranks(job.object, job.kind)]
     cells += [age(job.object, now), duration(job.object, now)]
     return [*cells, f"{used.cores:.1f}" if used else "", format_size(used.memory) if used else ""]
 

@@ -42,6 +42,12 @@ def _count(spec: Object) -> int:
     return 1 if replicas is None else int(replicas)
 
 
+def ranks(job: Object, kind: Kind) -> str:
+    """`2/3` if two of three ranks run or have succeeded; `3` once the job has finished and nobody counts any more."""
+    wanted = rank_count(job, kind)
+    return str(wanted) if finished_state(job) else f"{present_ranks(job)}/{wanted}"
+
+
 def present_ranks(job: Object) -> int:
     """The number of ranks that run or have succeeded."""
     statuses = value_at(job, "status", "replicaStatuses", default={})

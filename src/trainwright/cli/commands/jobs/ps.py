@@ -21,7 +21,7 @@ from trainwright.cli.jobs.output import (
 )
 from trainwright.cli.jobs.references import FoundJob, JobReference, list_jobs, read_references, resolve
 from trainwright.cli.jobs.session import Session, cluster_command
-from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, rank_count, restart_count
+from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, ranks, restart_count
 from trainwright.kube.client.errors import NotFound, Unreachable
 from trainwright.objects.paths import value_at
 
@@ -115,7 +115,7 @@ class _Printer:
             "NAME": job.name,
             "KIND": job.kind.name,
             "STATE": "Deleted" if job.deleted else job_state(obj),
-            "RANKS": f"{present_ranks(obj)}/{rank_count(obj, job.kind)}",
+            "RANKS": ranks(obj, job.kind),
             "AGE": age(obj, now),
             "DURATION": duration(obj, now),
         }
