@@ -190,6 +190,16 @@ def test_without_a_master_all_workers_must_succeed() -> None:
     )
 
 
+def test_refused_autoscaler_blames_the_elastic_policy() -> None:
+    metric = {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+    }
+    made = decide(elastic(JobBuilder().workers(2), minReplicas=1, maxReplicas=3, metrics=[metric]))
+    fields = {one.resource.kind: one.job_field for one in made.creates}
+    assert fields["HorizontalPodAutoscaler"] == "spec.elasticPolicy"
+
+
 def test_elastic_job_succeeds_when_one_worker_succeeds() -> None:
     builder = elastic(JobBuilder().workers(2).status(STARTED), minReplicas=1)
     made = decide(builder, PodBuilder("Worker", 0).running(), PodBuilder("Worker", 1).succeeded())

@@ -115,6 +115,8 @@ def test_waiting_is_reported_every_two_seconds(tools: Path) -> None:
     install(tools, getent="exit 2")
     done = run(tools, script(max_tries=21, pause_seconds=0.2))
     assert done.stdout.splitlines() == ["waiting for master"] * 3
+    done = run(tools, script(max_tries=3, pause_seconds=2))
+    assert done.stdout.splitlines() == ["waiting for master"] * 3
 
 
 def test_script_succeeds_as_soon_as_the_name_resolves(tools: Path) -> None:
