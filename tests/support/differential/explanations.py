@@ -40,7 +40,7 @@ class Comparison:
 @dataclass(frozen=True)
 class Explanation:
     """A row that covers single differences. `row` is the start of a row or heading of the page; `sometimes` is True if
-    the Go operator shows it in some runs only."""
+    it shows in some runs only."""
 
     row: str
     matches: Callable[[Difference, Comparison], object]
@@ -369,6 +369,7 @@ EXPLANATIONS = (
     Explanation(
         "Which pod of a failed job failed first",
         lambda found, _: _only_ours(found, "job.status.failure") or _diagnosed(found),
+        sometimes=True,  # it comes seconds later while the ends of further pods may change it
     ),
     Explanation("A child that the cache does not show yet is created a second time", _created_twice, sometimes=True),
     Explanation("Events of a job beyond the 25th are dropped", _dropped_by_the_recorder, sometimes=True),
