@@ -7,6 +7,7 @@ import yaml
 
 from trainwright.objects.json_numbers import as_go_number
 
+_MAX_DEPTH = 1000
 _BASE_SIZE = 10_000
 """Values that a document may have besides one per byte: a few aliases are normal, and each value takes a byte."""
 _TAG = "tag:yaml.org,2002:"
@@ -31,6 +32,7 @@ for digit in "-+0123456789":
 
 def load_document(text: bytes) -> Any:
     """The value of the only document in `text`; raises yaml.YAMLError or ValueError."""
+    check_depth(text)
     loader = Loader(text)
     try:
         node = loader.get_single_node()
@@ -41,6 +43,18 @@ def load_document(text: bytes) -> Any:
         return _json_value(loader.construct_document(node))
     finally:
         loader.dispose()
+
+
+def check_depth(text: bytes | str) -> None:
+    """Raises yaml.YAMLError for deeply nested documents: composing them is recursive C code, which would crash."""
+    depth = 0
+    for event in yaml.parse(text, Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            raise yaml.YAMLError(f"exceeded max depth of {_MAX_DEPTH}")
 
 
 def expanded_size(root: yaml.Node) -> int:

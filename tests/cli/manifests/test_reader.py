@@ -83,8 +83,10 @@ def test_merge_keys_are_expanded() -> None:
         (f"{CONFIG_MAP}data: {{a: .nan}}\n", "nan is not a JSON number"),
         (f"{CONFIG_MAP}data: !!binary aGk=\n", "cannot contain a value of type bytes"),
         (f"{CONFIG_MAP}data: !!python/object:os.system {{}}\n", "invalid YAML"),
-        (f"{CONFIG_MAP}data: &again [*again]\n", "too large or too deeply nested"),
-        pytest.param('{"a": ' + "[" * 5000 + "]" * 5000 + "}", "too deeply nested", id="deep JSON"),
+        (f"{CONFIG_MAP}data: &again [*again]\n", "an anchor contains itself"),
+        pytest.param('{"a": ' + "[" * 5000 + "]" * 5000 + "}", "max depth", id="deep JSON"),
+        pytest.param("[" * 200_000, "exceeded max depth", id="deep YAML"),
+        pytest.param(f"{CONFIG_MAP}data: {'[' * 80}{']' * 80}\n", "too deeply nested", id="deep values"),
         ("apiVersion: v1\nkind: List\nitems: 3\n", "`items` of a List must be a list"),
     ],
 )
@@ -102,6 +104,16 @@ def test_a_duplicate_key_is_refused_with_its_place() -> None:
 def test_aliases_that_expand_to_millions_are_refused() -> None:
     bomb = "".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10) if n else '1'}]\n" for n in range(9))
     assert "too large" in refusal(CONFIG_MAP + bomb)
+
+
+def test_merge_keys_that_expand_to_millions_are_refused() -> None:
+    bomb = "".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 10)}]}}\n" for n in range(1, 9))
+    assert "too large" in refusal(f"{CONFIG_MAP}l0: &l0 {{a: 1}}\n{bomb}")
+
+
+def test_times_are_strings() -> None:
+    [document] = parse(f"{CONFIG_MAP}data: {{date: 2026-11-15, time: 12:30:45}}\n")
+    assert document["data"] == {"date": "2026-11-15", "time": "12:30:45"}
 
 
 @given(st.text())

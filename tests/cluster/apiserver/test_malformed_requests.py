@@ -131,7 +131,17 @@ class TestYaml:
         reply = await api.send("PATCH", path, body, content_type=APPLY)
         assert (reply.code, reply.body["data"]) == (201, {"a": "2020-13-45"})
 
-    @pytest.mark.parametrize("body", [b"data:\n  ? [a]\n  : x\n", BOMB, b"a: [\n", b"\x00"])
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"data:\n  ? [a]\n  : x\n",
+            BOMB,
+            b"a: [\n",
+            b"\x00",
+            pytest.param(b"[" * 200_000, id="deep flow"),
+            pytest.param(b"- " * 200_000, id="deep block"),
+        ],
+    )
     async def test_what_is_no_document_of_json_types(self, api: RawApi, body: bytes) -> None:
         reply = await api.send("POST", api.path("configmaps"), body, content_type=YAML)
         assert reply.code == 400

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import yaml
 
+from trainwright.objects.yaml_documents import Loader
+
 _ARROW = "^"
 
 
@@ -44,10 +46,10 @@ def pointer(text: str, position: Position) -> list[str]:
 
 
 def _document(text: str, line: int) -> yaml.Node | None:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text.replace("\t", " "))  # JSON may be indented with tabs
+    loader = Loader(text.replace("\t", " "))  # JSON may be indented with tabs
     try:
         while loader.check_node():
-            node = loader.get_node()
+            node: yaml.Node | None = loader.get_node()
             if node is not None and node.start_mark.line + 1 >= line:
                 return node
     except yaml.YAMLError:

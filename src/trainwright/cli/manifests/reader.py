@@ -18,6 +18,7 @@ from trainwright.cli.manifests.owned import OwnedObject
 from trainwright.cli.manifests.positions import Place, Position, pointer
 from trainwright.cli.manifests.spelling import nearest
 from trainwright.objects import Object
+from trainwright.objects.yaml_documents import Loader, check_depth, expanded_size
 
 _KNOWN_FIELDS = {"apiVersion", "kind", "metadata", "spec", "namespace", "generateName"}
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -71,8 +72,7 @@ def parse_manifest(text: str, source: str, directory: Path) -> list[Document]:
         if value is None:
             continue
         place = Place(source, line, text)
-        converted = _JsonValues(place).convert(value)
-        found += [Document(where, directory, item) for where, item in _objects(converted, place)]
+        found += [Document(where, directory, item) for where, item in _objects(_json_value(value, place), place)]
     return found
 
 
@@ -124,16 +124,6 @@ def _refuse_duplicates(documents: Sequence[Document]) -> None:
 # JSON and YAML
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # written in C where available
-    """Reads dates as strings, as the API expects them."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def _parse_json(text: str) -> list[tuple[int, Any]] | None:
     """None if it is not JSON. The YAML parser reads JSON too, but not with tabs."""
     if not text.lstrip().startswith("{"):
@@ -146,12 +136,16 @@ def _parse_json(text: str) -> list[tuple[int, Any]] | None:
 
 def _parse_yaml(text: str, source: str) -> list[tuple[int, Any]]:
     documents = []
-    loader = _Loader(text)
+    loader = Loader(text)
     try:
+        check_depth(text)
         while loader.check_node():
             node = loader.get_node()
+            line = node.start_mark.line + 1
+            if expanded_size(node) > _MAX_VALUES:
+                raise CommandError(f"{source}:{line}: too large for a manifest")
             _check_keys(node, text, source)
-            documents.append((node.start_mark.line + 1, loader.construct_document(node)))
+            documents.append((line, loader.construct_document(node)))
     except yaml.MarkedYAMLError as error:
         raise CommandError(_yaml_error(error, text, source)) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -208,26 +202,19 @@ _TEXT, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
 # Objects
 
 
-class _JsonValues:
-    """Converts YAML's types to JSON's. The limits stop documents whose aliases expand without end."""
-
-    def __init__(self, place: Place) -> None:
-        self._where = place
-        self._left = _MAX_VALUES
-
-    def convert(self, value: Any, depth: int = 0) -> Any:
-        self._left -= 1
-        if self._left < 0 or depth > _MAX_DEPTH:
-            raise CommandError(f"{self._where}: too large or too deeply nested for a manifest")
-        if isinstance(value, dict):
-            return {str(key): self.convert(item, depth + 1) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.convert(item, depth + 1) for item in value]
-        if isinstance(value, float) and not math.isfinite(value):
-            raise CommandError(f"{self._where}: {value} is not a JSON number; if it is a string, put it in quotes")
-        if isinstance(value, str | int | float | None):
-            return value
-        raise CommandError(f"{self._where}: a manifest cannot contain a value of type {type(value).__name__}")
+def _json_value(value: Any, where: Place, depth: int = 0) -> Any:
+    """Refuses what YAML has and JSON has not."""
+    if depth > _MAX_DEPTH:
+        raise CommandError(f"{where}: too deeply nested for a manifest")
+    if isinstance(value, dict):
+        return {str(key): _json_value(item, where, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json_value(item, where, depth + 1) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise CommandError(f"{where}: {value} is not a JSON number; if it is a string, put it in quotes")
+    if isinstance(value, str | int | float | None):
+        return value
+    raise CommandError(f"{where}: a manifest cannot contain a value of type {type(value).__name__}")
 
 
 def _objects(value: Any, where: Place) -> Iterable[tuple[Place, Object]]:
