@@ -51,6 +51,15 @@ def test_the_files_of_the_host_are_found_unless_they_were_hidden(tmp_path: Path,
     assert found(pod, str(volume / "deep" / "log")) == {}
 
 
+def test_a_pod_did_not_see_the_private_directories_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainwright.cluster.node.supervisor.sandbox.PRIVATE_DIRECTORIES", (str(tmp_path),))
+    model = tmp_path / "model"
+    model.write_text("of the host")
+
+    assert found(write_pod(tmp_path / "pod", sandbox="overlay"), str(model)) == {}
+    assert found(write_pod(tmp_path / "pod", sandbox="plain"), str(model)) == {str(model): "of the host"}
+
+
 def test_a_running_container_shows_its_own_view(tmp_path: Path, volume: Path) -> None:
     (tmp_path / "link").symlink_to(volume)
     (tmp_path / "loop").symlink_to(tmp_path / "loop")

@@ -41,6 +41,7 @@ class _Container(msgspec.Struct, frozen=True):
 
 class _Pod(msgspec.Struct, frozen=True):
     containers: tuple[_Container, ...]
+    sandbox: str = ""
     hidden: tuple[str, ...] = ()
     """Paths of the host that the pod did not see."""
 
@@ -97,8 +98,11 @@ def _in_mounts(pod: _Pod, wanted: str) -> list[PodFile]:
 
 
 def _on_host(pod: _Pod, wanted: str) -> list[PodFile]:
-    """A pod on the host's files saw what is there, except for what was hidden."""
-    if any(wanted == hidden or wanted.startswith(f"{hidden}/") for hidden in pod.hidden):
+    """A pod on the host's files saw what is there, except for what was hidden and what it had for itself."""
+    from trainwright.cluster.node.supervisor import sandbox  # few commands need it
+
+    private = sandbox.PRIVATE_DIRECTORIES if pod.sandbox == sandbox.OVERLAY else ()
+    if any(wanted == hidden or wanted.startswith(f"{hidden}/") for hidden in (*pod.hidden, *private)):
         return []
     return _below(Path(wanted), wanted)
 

@@ -43,6 +43,10 @@ def test_private_files_are_fetched_after_their_pods_were_cleaned_up(
     assert "several ranks have /srv/out/rank: choose one of master-0, worker-0" in cluster.fail(
         "cp", "digits:/srv/out/rank", str(tmp_path)
     )
+    assert (
+        cluster.succeed("cp", "digits:saved", str(tmp_path))
+        == f"master-0:{tmp_path}/saved is {tmp_path}/saved itself\n"
+    )
     missing = cluster.fail("cp", "digits:/srv/missing", str(tmp_path))
     assert "has no file /srv/missing in its pods (private files: master-0:/srv/out/deep/d" in missing
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from trainwright.cli.console import Console, visible
 from trainwright.cli.errors import CommandError
 from trainwright.cli.follow.private_files import format_size
 from trainwright.cli.jobs.arguments import complete_jobs
@@ -59,14 +60,20 @@ def command(session: Session, source: Source, destination: Path) -> None:
     pod, files = _files(job, pods, source)
     # As cp does: into a directory that exists, or under the new name.
     base = destination / (Path(source.path).name or "root") if destination.is_dir() else destination
+    console = Console.of()
     for file in files:
         target = base / file.relative if file.relative else base
+        name = f"{pod.rank}:{file.path}"
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file.source, target)
+        except shutil.SameFileError:
+            # Pods write to the directories of this machine: the file is there already.
+            console.print(visible(f"{name} is {target} itself"))
+            continue
         except OSError as error:
-            raise CommandError(f"failed to copy {file.path} of {pod.name} to {target}: {error.strerror}") from error
-        click.echo(f"{pod.rank}:{file.path} copied to {target} ({format_size(target.stat().st_size)})")
+            raise CommandError(f"failed to copy {name} to {target}: {error.strerror or error}") from error
+        console.print(visible(f"{name} copied to {target} ({format_size(target.stat().st_size)})"))
 
 
 def _find(session: Session, source: Source) -> tuple[FoundJob, list[RankPod]]:
