@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from tests.cli.conftest import Call
 from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import trainwright
-from tests.support.objects.shell_jobs import shell_job, write_manifest
-from trainwright.api.kinds import PYTORCH
+from tests.support.objects.shell_jobs import shell_job, shell_job_of, write_manifest
+from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.cli.main import cli
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
@@ -135,6 +135,19 @@ def test_a_job_that_is_refused_leaves_no_secret(call: Call, client: SyncClient, 
     assert "Secret mine-env exists already and does not belong to the job" in answer.err
     assert not exists(client, PYTORCH.resource, "mine")
     assert "labels" not in client.get(SECRETS, "mine-env", namespace="default")["metadata"]
+
+
+def test_jobs_of_two_kinds_and_one_name_do_not_share_a_secret(call: Call, client: SyncClient, tmp_path: Path) -> None:
+    first = shell_job_of(KINDS["TFJob"], "both", {"Worker": (1, "true")})
+    first["spec"]["runPolicy"] = {"suspend": True}
+    assert call("run", "--no-follow", "--env", "TOKEN=1", write_manifest(tmp_path, first)).code == 0
+    secret = client.get(SECRETS, "both-env", namespace="default")
+
+    answer = call("run", "--env", "TOKEN=2", write_manifest(tmp_path, shell_job("both", "true", "true")))
+
+    assert answer.code == 1
+    assert "Secret both-env exists already and does not belong to the job" in answer.err
+    assert client.get(SECRETS, "both-env", namespace="default")["data"] == secret["data"]
 
 
 def test_an_edited_program_is_reported_and_replaced_on_request(call: Call, project: Path) -> None:

@@ -32,6 +32,7 @@ def test_a_value_comes_from_the_caller_unless_it_is_given() -> None:
         ("ABSENT", r"--env ABSENT: the variable is not set here: export it, or write --env ABSENT=VALUE"),
         ("=secret", r"--env: write NAME or NAME=VALUE"),
         ("1ST=secret", r"--env: write NAME or NAME=VALUE"),
+        ("TOKEN=secret\udcff", r"--env TOKEN: its value is not UTF-8 text"),
     ],
 )
 def test_an_error_names_the_variable_and_never_its_value(word: str, message: str) -> None:

@@ -165,7 +165,7 @@ def apply_job(item: ValidObject, client: SyncClient, *, replace: bool, report: C
             _delete(item, present, client)
         case Action.CREATE:
             pass
-    with owned_objects(item.document.owned, item.namespace, client) as adopt:
+    with owned_objects(item.document.owned, client, kind=item.resource.kind, namespace=item.namespace) as adopt:
         created = client.create(item.resource, item.document.object, namespace=item.namespace)
         try:
             adopt(created)

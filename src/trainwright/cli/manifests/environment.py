@@ -30,6 +30,10 @@ def read_variables(words: Iterable[str], environment: Mapping[str, str] = os.env
         if not given and name not in environment:
             raise CommandError(f"--env {name}: the variable is not set here: export it, or write --env {name}=VALUE")
         variables[name] = value if given else environment[name]
+        try:
+            variables[name].encode()
+        except UnicodeEncodeError:
+            raise CommandError(f"--env {name}: its value is not UTF-8 text: pass it in a file") from None
     return variables
 
 

@@ -27,13 +27,16 @@ class OwnedObject:
 
 @contextmanager
 def owned_objects(
-    objects: Sequence[OwnedObject], namespace: str | None, client: SyncClient
+    objects: Sequence[OwnedObject], client: SyncClient, *, kind: str, namespace: str | None
 ) -> Iterator[Callable[[Object], None]]:
-    """Creates the objects and yields a function that makes a job their owner. If the block fails, they are deleted."""
+    """Creates the objects and yields a function that makes a job of this kind their owner.
+
+    If the block fails, they are deleted.
+    """
     created: list[OwnedObject] = []
     try:
         for owned in objects:
-            _create(owned, namespace, client)
+            _create(owned, kind, namespace, client)
             created.append(owned)
 
         def adopt(job: Object) -> None:
@@ -48,14 +51,15 @@ def owned_objects(
         raise
 
 
-def _create(owned: OwnedObject, namespace: str | None, client: SyncClient) -> None:
+def _create(owned: OwnedObject, kind: str, namespace: str | None, client: SyncClient) -> None:
     try:
         client.create(owned.resource, owned.object, namespace=namespace)
     except AlreadyExists:
         # An interrupted `run` has left it, or the garbage collector has not deleted it yet.
         present = client.get(owned.resource, owned.name, namespace=namespace)
         label = (present["metadata"].get("labels") or {}).get(JOB_LABEL)
-        if label != owned.object["metadata"]["labels"][JOB_LABEL]:
+        kinds = {owner["kind"] for owner in present["metadata"].get("ownerReferences") or ()}
+        if label != owned.object["metadata"]["labels"][JOB_LABEL] or kinds - {kind}:
             raise CommandError(
                 f"{owned.resource.kind} {owned.name} exists already and does not belong to the job: delete it, or give "
                 "the job another name"
