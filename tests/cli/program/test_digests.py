@@ -1,7 +1,9 @@
 """A job remembers its program, so that a later `run` sees that it was edited."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.cli.manifests.apply import annotated_for_node, edited_files
@@ -52,6 +54,10 @@ def test_jobs_without_a_program_of_this_machine_have_no_digests(tmp_path: Path) 
     assert edited_files(without, without) == []
     document = Document(Place("job.yaml", 1), tmp_path, shell_job("digits", "true"))
     assert with_digests(document) is document  # not for the embedded cluster
-    broken = replace(document, object={**document.object, "spec": {"pytorchReplicaSpecs": {"Master": 1}}})
-    annotated = annotated_for_node(broken)
-    assert with_digests(annotated) is annotated
+
+
+@pytest.mark.parametrize("master", [1, {"template": {"spec": {"containers": [1, {"command": 5, "args": "train.py"}]}}}])
+def test_malformed_jobs_are_left_to_validation(tmp_path: Path, master: Any) -> None:
+    job = {**shell_job("digits", "true"), "spec": {"pytorchReplicaSpecs": {"Master": master}}}
+    document = annotated_for_node(Document(Place("job.yaml", 1), tmp_path, job))
+    assert with_digests(document) is document

@@ -137,7 +137,7 @@ class _Follower:
         for state in self._states:
             if state.outcome is None:
                 state.stopping = True
-                patch: Object = {"spec": {"runPolicy": {"suspend": True}}}
+                patch: Object = {"metadata": {"uid": state.uid}, "spec": {"runPolicy": {"suspend": True}}}
                 try:
                     await self._client.patch(state.kind.resource, state.name, patch, namespace=state.namespace)
                     self._console.print(f"{state.name}: stopping; its pods may save their state")

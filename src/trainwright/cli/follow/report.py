@@ -17,7 +17,7 @@ from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.follow.written_files import written_file_lines, written_files
 from trainwright.cli.history import record_run
 from trainwright.cli.targets import Target
-from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
+from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY
@@ -94,13 +94,13 @@ def _offer_to_end_pods(state: JobState, client: SyncClient, console: Console) ->
         return
     for rank, pod in state.pods():
         if rank in left:
-            with contextlib.suppress(NotFound):
+            with contextlib.suppress(NotFound, Conflict):  # it is gone, or another pod has its name
                 client.delete(PODS, pod.name, namespace=state.namespace, uid=pod.metadata.uid)
 
 
 def _remove(states: Sequence[JobState], client: SyncClient, console: Console) -> None:
     for state in states:
-        with contextlib.suppress(NotFound):
+        with contextlib.suppress(NotFound, Conflict):
             client.delete(state.kind.resource, state.name, namespace=state.namespace, uid=state.uid)
             console.print(f"{state.kind.singular}.kubeflow.org/{state.name} deleted")
 

@@ -56,7 +56,8 @@ def _programs(job: Object, directory: Path) -> Iterator[Program]:
     for replica in replicas.values() if isinstance(replicas, dict) else ():
         containers = value_at(replica, "template", "spec", "containers")
         for container in containers if isinstance(containers, list) else ():
-            words = [word for field in ("command", "args") for word in value_at(container, field, default=())]
+            fields = (value_at(container, field) for field in ("command", "args"))
+            words = [word for field in fields if isinstance(field, list) for word in field]
             here = directory / str(value_at(container, "workingDir", default=""))
             for before, word in pairwise(["", *map(str, words)]):
                 if (before, word) not in seen:

@@ -122,6 +122,8 @@ def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProce
             click.echo(f"  py-spy did not answer within {_PY_SPY_SECONDS} s", err=True)
             failed += 1
             continue
+        except OSError as error:
+            raise CommandError(f"failed to run {py_spy}: {error.strerror}") from error
         if done.returncode != 0:
             failed += 1
             click.echo(f"  {_py_spy_error(done.stderr)}", err=True)
@@ -177,7 +179,12 @@ def _dump_by_signal(session: Session, processes: list[PythonProcess], number: si
             failed += 1
             continue
         start = time.time()
-        os.kill(one.process.pid, number)
+        try:
+            os.kill(one.process.pid, number)
+        except OSError as error:  # it has ended meanwhile, or belongs to another user
+            click.echo(f"  failed to send {number.name}: {error.strerror}", err=True)
+            failed += 1
+            continue
         for text in _new_lines(session, one.pod, start):
             click.echo(f"  {text}")
     return failed
