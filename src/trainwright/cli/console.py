@@ -144,6 +144,11 @@ def visible(line: str) -> str:
     return _CONTROL.sub("", _ESCAPE.sub(_colour_or_nothing, line))
 
 
+def plain_text(line: str) -> str:
+    """For texts of other programs inside our own lines: without any control code."""
+    return without_colours(visible(line))
+
+
 def without_colours(text: str) -> str:
     return _COLOUR_CODE.sub("", text) if "\x1b" in text else text
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from trainwright.api.job import Job
 from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
-from trainwright.cli.console import visible
+from trainwright.cli.console import plain_text
 from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated_failure, runs_of_pod
 from trainwright.cli.follow.loss_curve import LossCurve
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
@@ -246,7 +246,7 @@ class JobState:
                 continue  # the phases, and later the result, say it better
             if not self._was_shown(warning):
                 self._shown_warnings.add(warning.message or warning.reason)
-                fresh.append(f"{names[warning.uid]}: {warning.reason}: {visible(warning.message)}")
+                fresh.append(f"{names[warning.uid]}: {warning.reason}: {plain_text(warning.message)}")
         return fresh
 
     def _was_shown(self, warning: _Warning) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from trainwright.cli.console import visible
+from trainwright.cli.console import plain_text
 from trainwright.cli.follow.job_runs import RepeatedFailure
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.loss_curve import sparkline
@@ -28,16 +28,16 @@ def repeated_failure_lines(state: JobState, repeated: RepeatedFailure, *, sugges
     """A program that fails the same way after every start: why, and how to stop it."""
     found = repeated.diagnosis
     again = f"{repeated.times} times in the same way, each time {repeated.seconds:.1f} s after its start"
-    lines = [f"{repeated.rank} has failed {again}: {visible(found.summary)}"]
+    lines = [f"{repeated.rank} has failed {again}: {plain_text(found.summary)}"]
     if found.cause in {Cause.EXIT_CODE, Cause.UNKNOWN} and found.evidence:
-        lines.append(f"  its last line: {visible(found.evidence[-1])}")
+        lines.append(f"  its last line: {plain_text(found.evidence[-1])}")
     if found.advice:
         lines.append(f"  {found.advice}")
     return [*lines, f"  it will be started again; to stop the job: {suggest.command('stop', state)}"]
 
 
 def waiting_lines(waiting: Iterable[tuple[str, Waiting]]) -> list[str]:
-    return [f"{rank} is waiting: {one.reason}: {visible(one.message)}" for rank, one in waiting]
+    return [f"{rank} is waiting: {one.reason}: {plain_text(one.message)}" for rank, one in waiting]
 
 
 def silence_lines(state: JobState, silence: Silence | None, *, suggest: Suggestions) -> list[str]:
@@ -118,12 +118,12 @@ def _succeeded_lines(state: JobState, *, now: datetime, suggest: Suggestions) ->
 def _failed_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> list[str]:
     found = state.diagnosis()
     after = f"{state.name} failed after {_duration(state.object, now)}"
-    reason = visible(_condition_message(state.object, "Failed"))
+    reason = plain_text(_condition_message(state.object, "Failed"))
     if found is None:
         lines = [f"{after}: {reason}" if reason else after]
         lines.append(f"  no failed pod was seen; see its events: {suggest.command('events', state)}")
     else:
-        lines = [f"{after}: {visible(found.headline)}"]
+        lines = [f"{after}: {plain_text(found.headline)}"]
         if reason and "replica(s) failed" not in reason:
             lines.append(f"  {reason}")
         lines += _explanation(state, found, suggest=suggest)
@@ -140,7 +140,7 @@ def _explanation(state: JobState, found: Diagnosis, *, suggest: Suggestions) -> 
     if found.evidence:
         everything = suggest.command(f"logs --rank {found.rank}" if found.rank else "logs", state)
         lines.append(f"  what it printed last (all of it: {everything}):")
-        lines += [f"    {visible(line)}" for line in found.evidence]
+        lines += [f"    {plain_text(line)}" for line in found.evidence]
     return lines
 
 
@@ -156,7 +156,7 @@ def _stuck_lines(state: JobState, *, suggest: Suggestions) -> list[str]:
         return [f"{state.name} cannot start"]
     rank, waiting = state.stuck
     return [
-        f"{state.name} cannot start: {rank} is waiting: {waiting.reason}: {visible(waiting.message)}",
+        f"{state.name} cannot start: {rank} is waiting: {waiting.reason}: {plain_text(waiting.message)}",
         f"  change the manifest and run it again with --replace, or delete the job: {suggest.command('delete', state)}",
     ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from trainwright.cli.console import visible
+from trainwright.cli.console import plain_text
 from trainwright.cli.jobs.logs import LogRange, logged_runs, read_log
 from trainwright.cli.jobs.ranks import RankPod
 from trainwright.cli.jobs.references import FoundJob
@@ -43,7 +43,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
         lines.append(f"the same happened in {', '.join(diagnosis.alike)}")
     if diagnosis.followers:
         lines.append(f"failed because of it, or ended by clean-up: {', '.join(diagnosis.followers)}")
-    return [visible(line) for line in lines]
+    return [plain_text(line) for line in lines]
 
 
 def recorded_failure(job: Object) -> list[str]:
@@ -53,11 +53,11 @@ def recorded_failure(job: Object) -> list[str]:
     if not cause:
         return []
     lines = [f"{rank} failed first: {cause}" if rank else cause, str(failure.get("advice") or "")]
-    return [visible(line) for line in lines if line]
+    return [plain_text(line) for line in lines if line]
 
 
 def evidence_lines(diagnosis: Diagnosis) -> list[str]:
-    return [visible(line) for line in diagnosis.evidence]
+    return [plain_text(line) for line in diagnosis.evidence]
 
 
 def _runs_in_status(session: Session, pod: RankPod, status: Pod) -> list[Run]:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from trainwright.cli.console import plain_text
 from trainwright.objects import Object
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -20,9 +21,10 @@ def output_flag(*formats: str) -> Callable[[F], F]:
 
 
 def table_lines(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Aligned columns, without blanks at the ends of lines."""
-    widths = column_widths(head, rows)
-    return [row_line(row, widths) for row in (head, *rows)]
+    """Aligned columns, without blanks at the ends of lines. Cells may have texts of other programs."""
+    cells = [[plain_text(cell) for cell in row] for row in rows]
+    widths = column_widths(head, cells)
+    return [row_line(row, widths) for row in (head, *cells)]
 
 
 def column_widths(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:

@@ -12,7 +12,9 @@ from trainwright.objects.resources import EVENTS
 pytestmark = pytest.mark.timeout(60)
 
 
-def event(cluster: Cluster, about: Object, reason: str, *, type_: str = "Normal", count: int = 1) -> None:
+def event(
+    cluster: Cluster, about: Object, reason: str, *, type_: str = "Normal", count: int = 1, message: str = ""
+) -> None:
     reference = {"apiVersion": "v1", "namespace": cluster.namespace, **about}
     cluster.client.create(
         EVENTS,
@@ -22,7 +24,7 @@ def event(cluster: Cluster, about: Object, reason: str, *, type_: str = "Normal"
             "metadata": {"name": f"{about['name']}.{reason}".lower(), "namespace": cluster.namespace},
             "involvedObject": reference,
             "reason": reason,
-            "message": f"about {about['name']}",
+            "message": message or f"about {about['name']}",
             "type": type_,
             "count": count,
             "lastTimestamp": "2099-01-01T00:00:00Z",
@@ -46,6 +48,18 @@ def test_events_of_a_job_and_its_pods_are_listed(cluster: Cluster) -> None:
         "(x3)", "Warning", "OfItsPod", "pod/digits-master-0", "about", "digits-master-0",
     ]  # fmt: skip
     assert "OfAnotherPod" in cluster.succeed("events")
+
+
+def test_messages_cannot_control_the_terminal(embedded_namespace: Cluster) -> None:
+    cluster = embedded_namespace
+    job = cluster.create(shell_job("digits", "true", runPolicy={"suspend": True}))
+    about = {"kind": "PyTorchJob", "name": "digits", "uid": job["metadata"]["uid"]}
+    event(cluster, about, "Titled", message="\x1b]0;title\x07\x1b[31mred\x1b[2J")
+
+    for command in ("events", "describe"):
+        printed = cluster.succeed(command, "digits")
+        assert "red" in printed
+        assert "\x1b" not in printed
 
 
 def test_no_events_are_no_error(real: Cluster) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from trainwright.cli.console import Console, visible
+from trainwright.cli.console import Console, plain_text
 from trainwright.cli.errors import CommandError
 from trainwright.cli.follow.private_files import format_size
 from trainwright.cli.jobs.arguments import complete_jobs
@@ -69,11 +69,11 @@ def command(session: Session, source: Source, destination: Path) -> None:
             shutil.copy2(file.source, target)
         except shutil.SameFileError:
             # Pods write to the directories of this machine: the file is there already.
-            console.print(visible(f"{name} is {target} itself"))
+            console.print(plain_text(f"{name} is {target} itself"))
             continue
         except OSError as error:
             raise CommandError(f"failed to copy {name} to {target}: {error.strerror or error}") from error
-        console.print(visible(f"{name} copied to {target} ({format_size(target.stat().st_size)})"))
+        console.print(plain_text(f"{name} copied to {target} ({format_size(target.stat().st_size)})"))
 
 
 def _find(session: Session, source: Source) -> tuple[FoundJob, list[RankPod]]:

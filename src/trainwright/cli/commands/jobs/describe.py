@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from trainwright.cli.console import Console
+from trainwright.cli.console import Console, plain_text
 from trainwright.cli.history import metrics_text
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.events import event_rows, events_of
@@ -42,7 +42,7 @@ def command(session: Session, job: tuple[str, ...]) -> None:
             console.print("")
             console.print(f"{title}:", colour="bright_white")
         for line in lines:
-            console.print(f"  {line}" if title else line)
+            console.print(plain_text(f"  {line}" if title else line))
 
 
 def _sections(
