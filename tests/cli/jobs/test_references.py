@@ -4,7 +4,7 @@ import pytest
 
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.references import JobReference, kind_named, nearest, read_references
+from trainwright.cli.jobs.references import JobReference, kind_named, read_references
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
@@ -31,8 +31,3 @@ def test_a_reference_is_a_name_or_a_kind_and_a_name() -> None:
 def test_a_reference_to_no_job_names_the_kinds(word: str) -> None:
     with pytest.raises(CommandError, match="pytorchjob, tfjob"):
         read_references([word])
-
-
-def test_the_nearest_name_is_suggested() -> None:
-    assert nearest("digit", ["mnist", "digits"]) == "digits"
-    assert nearest("digits", ["x"]) is None

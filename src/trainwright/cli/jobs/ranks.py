@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from trainwright.api.kinds import Kind
 from trainwright.api.labels import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 from trainwright.cli.errors import CommandError
-from trainwright.cli.jobs.references import FoundJob, nearest
+from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
+from trainwright.cli.spelling import nearest
 from trainwright.cluster.embedded import PodRecord, pod_records
 from trainwright.objects import Object
 from trainwright.objects.pods import Pod, read_pod

@@ -1,12 +1,12 @@
 """Finds the jobs that a user names: `digits` or, as in kubectl, `pytorchjob/digits`."""
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.api.kinds import GROUP, KINDS, Kind
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.session import Session
+from trainwright.cli.spelling import nearest
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
 
@@ -147,8 +147,3 @@ def _not_found(session: Session, reference: JobReference) -> str:
     if near := nearest(reference.name or "", (job.name for job in here)):
         return f"{text}: did you mean {near}?"
     return f"{text}: `trainwright ps -A{session.target.flags}` lists the jobs"
-
-
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return near[0] if near else None

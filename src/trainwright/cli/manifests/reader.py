@@ -16,7 +16,7 @@ import yaml
 from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.owned import OwnedObject
 from trainwright.cli.manifests.positions import Place, Position, pointer
-from trainwright.cli.manifests.spelling import nearest
+from trainwright.cli.spelling import nearest
 from trainwright.objects import Object
 from trainwright.objects.yaml_documents import Loader, check_depth, expanded_size
 

@@ -17,7 +17,7 @@ from trainwright.api.types import CLEAN_POD_POLICIES
 from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.decode_errors import explain_type_error
 from trainwright.cli.manifests.reader import Document
-from trainwright.cli.manifests.spelling import did_you_mean, nearest, unknown_fields
+from trainwright.cli.spelling import did_you_mean, nearest, unknown_fields
 from trainwright.kube.client.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.cli.errors import CommandError
-from trainwright.cli.manifests.spelling import nearest
+from trainwright.cli.spelling import nearest
 
 SUFFIX = ".py"
 DEFAULT_FRAMEWORK = "pytorch"

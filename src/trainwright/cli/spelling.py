@@ -1,4 +1,4 @@
-"""Suggests the right name for a misspelled field, from the OpenAPI schema of its kind."""
+"""Suggests the right name for a misspelled one; for a field, from the OpenAPI schema of its kind."""
 
 import difflib
 import re

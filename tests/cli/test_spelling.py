@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
-from trainwright.cli.manifests.spelling import did_you_mean, nearest, unknown_fields
+from trainwright.cli.spelling import did_you_mean, nearest, unknown_fields
 from trainwright.cluster.apiserver.schema.builtin import definition
 
 JOB: dict[str, Any] = render_crd(KINDS["PyTorchJob"])["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
