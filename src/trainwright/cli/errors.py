@@ -1,4 +1,4 @@
-"""Errors that end a command: one message for the user, no traceback, exit code 1."""
+"""Errors that end a command: one message for the user, no traceback, exit code 1. And the other exit codes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,6 +7,11 @@ import click
 
 from trainwright.kube.client.errors import ApiError, Unauthorized, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError
+
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C has ended: 128 + SIGINT, as in shells."""
+TIMED_OUT = 124
+"""The exit code of a command whose --timeout has passed, as of `timeout`."""
 
 
 class CommandError(click.ClickException):

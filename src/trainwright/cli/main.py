@@ -48,8 +48,6 @@ COMMANDS = {name: text for section in SECTIONS.values() for name, text in sectio
 """`trainwright.cli.commands.NAME` defines each as `command`; those that look after jobs are in `commands.jobs`."""
 ALIASES = {"get": "ps"}
 """kubectl's words for commands of ours."""
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl-C has ended: 128 + SIGINT, as in shells."""
 
 
 class LazyGroup(click.Group):
@@ -73,6 +71,8 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            from trainwright.cli.errors import INTERRUPTED
+
             click.echo("Interrupted", err=True)
             ctx.exit(INTERRUPTED)
 

@@ -10,6 +10,7 @@ import click
 
 from trainwright.api.job import read_job
 from trainwright.cli.console import Console
+from trainwright.cli.errors import INTERRUPTED, TIMED_OUT
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.messages import EXIT_CODES, result_lines, still_running_lines, volume_lines
 from trainwright.cli.follow.private_files import private_file_lines
@@ -23,10 +24,6 @@ from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
-
-INTERRUPTED = 130
-"""As for every command that Ctrl-C has ended."""
-TIMED_OUT = 124
 
 
 def follow_and_report(

@@ -13,9 +13,6 @@ from trainwright.objects.resources import Resource
 _WATCH_SECONDS = 300
 _PAUSE_SECONDS = 0.5
 
-TIMED_OUT = 124
-"""The exit code of a command whose --timeout has passed, as of `timeout`."""
-
 Change = tuple[str, Object]
 """ADDED, MODIFIED or DELETED, and the object; its last known state if it was deleted."""
 

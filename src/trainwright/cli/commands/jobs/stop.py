@@ -5,6 +5,7 @@ import time
 
 import click
 
+from trainwright.cli.errors import TIMED_OUT
 from trainwright.cli.flags import duration
 from trainwright.cli.jobs.arguments import jobs_argument
 from trainwright.cli.jobs.ending import delete_pods, unfinished_pods, wait_for_end
@@ -12,7 +13,6 @@ from trainwright.cli.jobs.references import resolve_all
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.jobs.suspension import set_suspended
-from trainwright.cli.jobs.watching import TIMED_OUT
 
 
 @click.command(name="stop")

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import click
 
+from trainwright.cli.errors import TIMED_OUT
 from trainwright.cli.flags import duration
 from trainwright.cli.jobs.arguments import jobs_argument
 from trainwright.cli.jobs.references import FoundJob, resolve_all
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import finished_state
-from trainwright.cli.jobs.watching import TIMED_OUT, watch_objects
+from trainwright.cli.jobs.watching import watch_objects
 from trainwright.kube.client.errors import Unreachable
 from trainwright.objects.conditions import find_condition
 
