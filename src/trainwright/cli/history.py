@@ -7,7 +7,7 @@ for each context. Several processes may add the same run: the record with more m
 import fcntl
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -125,10 +125,10 @@ def read_history(file: Path) -> list[RunRecord]:
 
 def metrics_text(metrics: Mapping[str, float | None]) -> str:
     """`accuracy=0.9832 loss=0.0177`"""
-    return " ".join(f"{name}={_number(value)}" for name, value in metrics.items())
+    return " ".join(f"{name}={metric_text(value)}" for name, value in metrics.items())
 
 
-def _number(value: float | None) -> str:
+def metric_text(value: float | None) -> str:
     if value is None:
         return "nan"
     return f"{value:.4f}" if 0.001 <= abs(value) < 10_000 or value == 0 else f"{value:.3g}"
@@ -161,10 +161,6 @@ def _shrink(descriptor: int) -> None:
     kept = b"".join(msgspec.json.encode(run) + b"\n" for run in _merged(content)[-_KEPT_RUNS:])
     os.ftruncate(descriptor, 0)
     os.write(descriptor, kept)
-
-
-def runs_of(runs: Iterable[RunRecord], *, job: str, namespace: str, kind: str = "") -> list[RunRecord]:
-    return [run for run in runs if run.job == job and run.namespace == namespace and kind in {"", run.kind}]
 
 
 _decoder = msgspec.json.Decoder(RunRecord)

@@ -8,8 +8,9 @@ from trainwright.cli.follow.job_runs import RepeatedFailure
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.loss_curve import sparkline
 from trainwright.cli.follow.rank_output import Silence
-from trainwright.cli.follow.status_line import number, seconds, shown_metrics
+from trainwright.cli.follow.status_line import seconds, shown_metrics
 from trainwright.cli.follow.suggestions import Suggestions
+from trainwright.cli.history import metric_text, metrics_text
 from trainwright.insight.diagnosis import Cause, Diagnosis
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object
@@ -55,8 +56,7 @@ def silence_lines(state: JobState, silence: Silence | None, *, suggest: Suggesti
 
 
 def final_metrics(progress: Progress) -> str:
-    """`accuracy=0.9832 loss=0.0177`"""
-    return " ".join(f"{name}={number(value)}" for name, value in shown_metrics(progress.metrics))
+    return metrics_text(dict(shown_metrics(progress.metrics)))
 
 
 def result_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> list[str]:
@@ -148,7 +148,7 @@ def _curve_lines(state: JobState) -> list[str]:
     """`  loss ██▆▄▃▂▁▁ 2.3010 → 0.0177`"""
     points = state.losses.points
     curve = sparkline(points)
-    return [f"  loss {curve} {number(points[0][1])} → {number(points[-1][1])}"] if curve else []
+    return [f"  loss {curve} {metric_text(points[0][1])} → {metric_text(points[-1][1])}"] if curve else []
 
 
 def _stuck_lines(state: JobState, *, suggest: Suggestions) -> list[str]:

@@ -1,12 +1,12 @@
 """The line at the bottom of a terminal: a bar, what the job does now, and its metrics. Pure functions."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from trainwright.cli.console import cells
 from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.history import metric_text
 from trainwright.insight.progress import Progress
 from trainwright.objects.times import human_duration
 
@@ -75,10 +75,6 @@ def shown_metrics(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     return [(name, metrics[name]) for name in (*_FIRST_METRICS, *others) if name in metrics][:_SHOWN_METRICS]
 
 
-def number(value: float) -> str:
-    return f"{value:.4f}" if not math.isfinite(value) or 0.001 <= abs(value) < 10_000 or value == 0 else f"{value:.3g}"
-
-
 def seconds(value: float) -> str:
     return human_duration(timedelta(seconds=min(max(value, 0.0), 1e9)))
 
@@ -93,7 +89,7 @@ def _parts(status: Status) -> list[_Part]:
         of = f"/{progress.total}" if progress.total else ""
         parts.append(_Part(f"step {progress.step}{of}", 6 if progress.epoch is not None else 3))
     for place, (name, value) in enumerate(shown_metrics(progress.metrics)):
-        parts.append(_Part(f"{name} {number(value)}", 2 if name == "loss" else 5 + 3 * place))
+        parts.append(_Part(f"{name} {metric_text(value)}", 2 if name == "loss" else 5 + 3 * place))
     if progress.speed:
         parts.append(_Part(f"{_short(progress.speed)}/s", 7))
         if left := _time_left(progress):
