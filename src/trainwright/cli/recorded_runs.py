@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
+from trainwright.api.labels import rank_of
 from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import ContainerRun, DataDir, LogLine, PodRecord, RunLog, pod_records
 from trainwright.insight.diagnosis import Line, Run
@@ -20,10 +20,8 @@ def recorded_runs(data: DataDir, job_uid: str, *, python: str = "") -> list[Run]
 
 
 def _run(record: PodRecord, run: ContainerRun, python: str) -> Run:
-    labels = record.labels
-    rank = f"{labels[REPLICA_TYPE]}-{labels.get(REPLICA_INDEX, '0')}" if REPLICA_TYPE in labels else record.name
     return Run(
-        rank=rank,
+        rank=rank_of(record.labels, record.name),
         pod=record.name,
         container=run.container,
         init=run.init,

@@ -7,7 +7,7 @@ from typing import Any
 from trainwright.insight.diagnosis import Run
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.pods import ContainerStatus, Pod, Terminated
-from trainwright.objects.times import parse_time
+from trainwright.objects.times import unix_seconds
 
 
 def runs_of_pod(pod: Pod, rank: str) -> list[Run]:
@@ -17,7 +17,7 @@ def runs_of_pod(pod: Pod, rank: str) -> list[Run]:
         _run(pod, rank, container, number, ended, init=init)
         for init, containers in ((True, status.init_container_statuses), (False, status.container_statuses))
         for container in containers
-        for number, ended in _runs(container)
+        for number, ended in numbered_runs(container)
     ]
     if pod.phase == "Failed" and not any(run.exit_code for run in runs):
         # The pod failed without a failed container: evicted, deadline exceeded, port taken.
@@ -30,7 +30,7 @@ def runs_of_pod(pod: Pod, rank: str) -> list[Run]:
 def job_failed_at(status: Mapping[str, Any]) -> float:
     """When the job failed, in seconds since the epoch; infinity if it has not ended. Its status has whole seconds: this
     is the end of that one."""
-    ended = _seconds(status.get("completionTime"))
+    ended = unix_seconds(status.get("completionTime"))
     return math.inf if ended is None else ended + 1.0
 
 
@@ -44,12 +44,12 @@ def _run(pod: Pod, rank: str, status: ContainerStatus, number: int, ended: Termi
         exit_code=ended.exit_code if ended else None,
         reason=ended.reason if ended else "",
         message=ended.message if ended else "",
-        finished_at=_seconds(ended.finished_at) if ended else None,
+        finished_at=unix_seconds(ended.finished_at) if ended else None,
         python=pod.metadata.annotations.get(PYTHON, ""),
     )
 
 
-def _runs(status: ContainerStatus) -> list[tuple[int, Terminated | None]]:
+def numbered_runs(status: ContainerStatus) -> list[tuple[int, Terminated | None]]:
     """Numbered from 0; None is a run that has not ended. While a container waits for its next start, its last run is
     the latest one."""
     runs: list[tuple[int, Terminated | None]] = []
@@ -58,10 +58,3 @@ def _runs(status: ContainerStatus) -> list[tuple[int, Terminated | None]]:
     if status.state.terminated or status.state.running:
         runs.append((status.restart_count, status.state.terminated))
     return [(number, run) for number, run in runs if number >= 0]
-
-
-def _seconds(time: str | None) -> float | None:
-    try:
-        return parse_time(time).timestamp() if time else None
-    except ValueError:
-        return None

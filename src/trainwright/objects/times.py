@@ -19,6 +19,14 @@ def parse_time(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def unix_seconds(text: str | None) -> float | None:
+    """Seconds since the epoch; None without a valid time."""
+    try:
+        return parse_time(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
 def seconds_after(start: str, seconds: int) -> datetime | None:
     """The time `seconds` after the time stamp `start`; None, which means never, if it is too far to represent."""
     try:

@@ -9,7 +9,6 @@ from trainwright.cli.manifests.apply import (
     Action,
     annotated_for_node,
     differing_fields,
-    finished_condition,
     in_apply_order,
     plan_job,
 )
@@ -44,12 +43,6 @@ def with_condition(job: Object, kind: str, status: str = "True") -> Object:
 )
 def test_the_action_for_an_existing_job(present: Object | None, replace: bool, action: Action) -> None:
     assert plan_job(WANTED["spec"], present, replace=replace) == action
-
-
-def test_a_job_is_finished_by_its_conditions() -> None:
-    assert finished_condition(with_condition(WANTED, "Succeeded")) == "Succeeded"
-    assert finished_condition(with_condition(WANTED, "Running")) is None
-    assert finished_condition({}) is None
 
 
 def test_namespaces_and_volumes_come_first_and_jobs_last() -> None:

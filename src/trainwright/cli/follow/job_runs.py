@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from trainwright.cluster.embedded import ContainerRun
 from trainwright.insight.diagnosis import Diagnosis, Run, diagnose
-from trainwright.objects.pods import ContainerStatus, Pod, Terminated
-from trainwright.objects.times import parse_time
+from trainwright.insight.pod_runs import numbered_runs
+from trainwright.objects.pods import Pod
+from trainwright.objects.times import unix_seconds
 
 _AT_ONCE_SECONDS = 20.0
 """A program that fails so soon has not trained anything: its next start is likely to fail as well."""
@@ -37,15 +38,16 @@ def runs_of_pod(pod: Pod) -> list[ContainerRun]:
             container=status.name,
             init=init,
             number=number,
-            started_at=_seconds(ended.started_at),
-            finished_at=_seconds(ended.finished_at),
+            started_at=unix_seconds(ended.started_at),
+            finished_at=unix_seconds(ended.finished_at),
             exit_code=ended.exit_code,
             reason=ended.reason,
             message=ended.message,
         )
         for init, statuses in ((True, pod.status.init_container_statuses), (False, pod.status.container_statuses))
         for status in statuses
-        for number, ended in _ended_runs(status)
+        for number, ended in numbered_runs(status)
+        if ended
     ]
 
 
@@ -63,20 +65,3 @@ def repeated_failure(failed: Sequence[FailedRun]) -> RepeatedFailure | None:
     if last is None or times < 2:
         return None
     return RepeatedFailure(failed[-1].run.rank, last, times, failed[-1].seconds or 0.0)
-
-
-def _ended_runs(status: ContainerStatus) -> list[tuple[int, Terminated]]:
-    """Numbered from 0. While a container waits for its next start, its last run is the latest one."""
-    runs = []
-    if before := status.last_state.terminated:
-        runs.append((status.restart_count - (0 if status.state.waiting else 1), before))
-    if ended := status.state.terminated:
-        runs.append((status.restart_count, ended))
-    return [(number, run) for number, run in runs if number >= 0]
-
-
-def _seconds(time: str | None) -> float | None:
-    try:
-        return parse_time(time).timestamp() if time else None
-    except ValueError:
-        return None

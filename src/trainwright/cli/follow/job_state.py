@@ -2,18 +2,18 @@
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainwright.api.job import Job
-from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
+from trainwright.api.labels import rank_of
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
 from trainwright.cli.console import plain_text
 from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated_failure, runs_of_pod
 from trainwright.cli.follow.loss_curve import LossCurve
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
-from trainwright.cli.manifests.apply import finished_condition
+from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile
 from trainwright.insight.diagnosis import Diagnosis, Line, diagnose
@@ -24,7 +24,7 @@ from trainwright.objects import Object
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.paths import value_at
 from trainwright.objects.pods import Pod, Waiting, read_pod
-from trainwright.objects.times import parse_time
+from trainwright.objects.times import unix_seconds
 
 _PERMANENT_REASONS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
 """Reasons of a waiting container that only a change of the manifest resolves."""
@@ -126,7 +126,7 @@ class JobState:
         owner = pod.metadata.controller
         if owner is None or owner.uid != self.uid:
             return None
-        rank = self.rank_of(pod.metadata.labels, pod.name)
+        rank = rank_of(pod.metadata.labels, pod.name)
         tracked = self._pods.setdefault(pod.metadata.uid, _TrackedPod(rank, self._order(rank), pod))
         tracked.pod = pod
         if pod.metadata.uid not in self._records:
@@ -187,7 +187,7 @@ class JobState:
     @property
     def outcome(self) -> str | None:
         """`Succeeded`, `Failed`, `Deleted`, `Stopped` or `Stuck`; None while the job may still make progress."""
-        if finished := finished_condition(self.object):
+        if finished := finished_state(self.object):
             return finished
         if self.deleted:
             return "Deleted"
@@ -209,7 +209,7 @@ class JobState:
         """When the first container started, or else when the job was created."""
         starts = [run.started_at for run in self._runs.values() if run.started_at]
         created = self.object["metadata"].get("creationTimestamp")
-        return min(starts, default=None) or _seconds(created) or None
+        return min(starts, default=None) or unix_seconds(created)
 
     def phases(self) -> str:
         """`master-0 Running  worker-0 Pending`; counted by role if there are many."""
@@ -343,7 +343,7 @@ class JobState:
 
     def _rank_and_name(self, uid: str) -> tuple[str, str]:
         if record := self._records.get(uid):
-            return self.rank_of(record.labels, record.name), record.name
+            return rank_of(record.labels, record.name), record.name
         tracked = self._pods[uid]
         return tracked.label, tracked.pod.name
 
@@ -368,7 +368,7 @@ class JobState:
                     run = self._runs.get((tracked.pod.metadata.uid, status.name, status.restart_count))
                     if run is None or run.finished_at is None:  # else it has ended while the cluster was not running
                         exact = run.started_at if run else None
-                        started[tracked.label] = exact or _seconds(status.state.running.started_at)
+                        started[tracked.label] = exact or unix_seconds(status.state.running.started_at) or 0.0
         return started
 
     def new_silence(self, now: float) -> Silence | None:
@@ -398,12 +398,6 @@ class JobState:
         if (policy or DEFAULT_CLEAN_POD_POLICY) != "None":
             return []
         return [label for label, pod in self.pods() if pod.phase == "Running" and not pod.metadata.terminating]
-
-    def rank_of(self, labels: Mapping[str, str], pod: str) -> str:
-        """`worker-0`, by the labels and the name of a pod."""
-        if REPLICA_TYPE in labels and REPLICA_INDEX in labels:
-            return f"{labels[REPLICA_TYPE]}-{labels[REPLICA_INDEX]}"
-        return pod.removeprefix(f"{self.name}-")
 
     def last_output(self, rank: str) -> float:
         """0 if it has printed nothing."""
@@ -493,11 +487,3 @@ def _command(job: Job) -> Sequence[str]:
             if container.get("name") == replica.container:
                 return [str(word) for word in (*(container.get("command") or ()), *(container.get("args") or ()))]
     return []
-
-
-def _seconds(time: str | None) -> float:
-    """0 if it is unknown."""
-    try:
-        return parse_time(time).timestamp() if time else 0.0
-    except ValueError:
-        return 0.0

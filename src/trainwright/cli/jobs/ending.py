@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import click
 
-from trainwright.api.labels import JOB_NAME
-from trainwright.cli.jobs.ranks import pod_objects, rank_of
+from trainwright.api.labels import JOB_NAME, rank_of
+from trainwright.cli.jobs.ranks import pod_objects
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.jobs.watching import watch_objects
@@ -67,7 +67,7 @@ def wait_for_end(
         if ended and pod.metadata.uid in waiting:
             waiting.remove(pod.metadata.uid)
             after = human_duration(timedelta(seconds=time.monotonic() - start))
-            rank = rank_of(pod.metadata.labels, pod.name, job.name)
+            rank = rank_of(pod.metadata.labels, pod.name)
             click.echo(f"  {rank} ended{_how(pod)} after {after}", err=True)
         if not waiting:
             return True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from trainwright.api.kinds import Kind
-from trainwright.api.labels import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
+from trainwright.api.labels import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE, rank_of
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cli.jobs.session import Session
@@ -38,13 +38,6 @@ class RankPod:
             return self.record.runs[0].started_at
         created = self.pod.metadata.creation_timestamp if self.pod else None
         return parse_time(created).timestamp() if created else 0.0
-
-
-def rank_of(labels: Mapping[str, str], name: str, job: str) -> str:
-    """`worker-0`; the end of the pod's name if it lacks the labels."""
-    if REPLICA_TYPE in labels and REPLICA_INDEX in labels:
-        return f"{labels[REPLICA_TYPE]}-{labels[REPLICA_INDEX]}"
-    return name.removeprefix(f"{job}-")
 
 
 def rank_order(labels: Mapping[str, str], kind: Kind) -> tuple[int, int]:
@@ -82,7 +75,7 @@ def rank_pods(session: Session, job: FoundJob) -> list[RankPod]:
         labels = record.labels if record else pod.metadata.labels if pod else {}
         name = record.name if record else pod.name if pod else ""
         order = rank_order(labels, job.kind)
-        found.append(RankPod(rank_of(labels, name, job.name), order, name, uid, pod, record))
+        found.append(RankPod(rank_of(labels, name), order, name, uid, pod, record))
     return sorted(found, key=lambda one: (one.order, one.rank, one.started))
 
 

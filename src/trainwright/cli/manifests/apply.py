@@ -14,6 +14,7 @@ from typing import Any
 from trainwright.api.annotations import PROGRAM
 from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import CommandError
+from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.manifests.owned import OwnedObject, owned_objects
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject
@@ -21,7 +22,6 @@ from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.client.requests import PatchKind
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
-from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.node_annotations import DIRECTORY, PYTHON
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import (
@@ -54,17 +54,11 @@ def plan_job(spec: Object | None, present: Object | None, *, replace: bool, edit
     """
     if present is None:
         return Action.CREATE
-    if present["metadata"].get("deletionTimestamp") or finished_condition(present):
+    if present["metadata"].get("deletionTimestamp") or finished_state(present):
         return Action.RECREATE
     if spec == present.get("spec") and not (edited and replace):
         return Action.FOLLOW
     return Action.REPLACE if replace else Action.REFUSE
-
-
-def finished_condition(job: Object) -> str | None:
-    """`Succeeded` or `Failed` if the job has finished."""
-    status = job.get("status") or {}
-    return next((type_ for type_ in ("Succeeded", "Failed") if is_condition_true(status, type_)), None)
 
 
 def in_apply_order(items: list[ValidObject]) -> list[ValidObject]:
@@ -156,7 +150,7 @@ def apply_job(item: ValidObject, client: SyncClient, *, replace: bool, report: C
         case Action.REFUSE:
             raise CommandError(_refusal(item))
         case Action.RECREATE:
-            finished = finished_condition(present or {})
+            finished = finished_state(present or {})
             report(f"{item.title} {f'has {finished.lower()}' if finished else 'is being deleted'}: recreating it")
             _delete(item, present, client)
         case Action.REPLACE:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from trainwright.api.kinds import Kind
-from trainwright.api.labels import REPLICA_INDEX, REPLICA_TYPE
+from trainwright.api.labels import rank_of
 from trainwright.engine import JobEvent
 from trainwright.engine.conditions import FAILED
 from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
@@ -128,7 +128,7 @@ class FailureReporter:
         return [
             replace(run, lines=await self._last_lines(report, pod, run))
             for pod in report.pods.values()
-            for run in runs_of_pod(pod, _rank(pod))
+            for run in runs_of_pod(pod, rank_of(pod.metadata.labels, pod.name))
         ]
 
     async def _last_lines(self, report: "_Report", pod: Pod, run: Run) -> tuple[Line, ...]:
@@ -219,11 +219,6 @@ def status_field(diagnosis: Diagnosis) -> Object:
         "followers": list(diagnosis.followers),
     }
     return {name: value for name, value in fields.items() if value not in (None, "", [])}
-
-
-def _rank(pod: Pod) -> str:
-    labels = pod.metadata.labels
-    return f"{labels[REPLICA_TYPE]}-{labels.get(REPLICA_INDEX, '0')}" if REPLICA_TYPE in labels else pod.name
 
 
 def _timed(raw: bytes) -> Line:

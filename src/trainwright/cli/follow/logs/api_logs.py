@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
+from trainwright.api.labels import rank_of
 from trainwright.cli.follow.job_state import JobState, Run
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 from trainwright.kube.client.async_client import Client
@@ -28,7 +29,7 @@ class ApiLogs:
 
     def pod_changed(self, state: JobState, pod: Pod) -> None:
         """Starts one stream per run, once the container has started."""
-        rank = state.rank_of(pod.metadata.labels, pod.name)
+        rank = rank_of(pod.metadata.labels, pod.name)
         for init, statuses in ((True, pod.status.init_container_statuses), (False, pod.status.container_statuses)):
             for status in statuses:
                 latest = Run(state.uid, pod.metadata.uid, rank, status.name, init, status.restart_count)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
+from trainwright.api.labels import rank_of
 from trainwright.cli.follow.job_state import JobState, Run
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records
@@ -67,7 +68,7 @@ class RecordLogs:
             state.update_records(records)
             present = set()
             for record in records:
-                rank = state.rank_of(record.labels, record.name)
+                rank = rank_of(record.labels, record.name)
                 for container_run in record.runs:
                     run = Run(
                         state.uid, record.uid, rank, container_run.container, container_run.init, container_run.number
