@@ -81,6 +81,11 @@ def texts(lines: list[LogLine]) -> list[str]:
     return [one.text for one in lines]
 
 
+def test_a_variable_that_is_not_text_does_not_hide_the_pod(tmp_path: Path) -> None:
+    container = {"name": "main", "argv": ["true"], "env": {"KEY": "a\udcff"}}
+    assert Pod(tmp_path, containers=[container]).record.name == "pod-u1"
+
+
 def test_only_pods_of_the_owner_are_listed_by_name_and_creation(tmp_path: Path) -> None:
     Pod(tmp_path, "other", owner="another job")
     Pod(tmp_path, "alone", owner=None)

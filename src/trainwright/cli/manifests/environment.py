@@ -30,10 +30,6 @@ def read_variables(words: Iterable[str], environment: Mapping[str, str] = os.env
         if not given and name not in environment:
             raise CommandError(f"--env {name}: the variable is not set here: export it, or write --env {name}=VALUE")
         variables[name] = value if given else environment[name]
-        try:
-            variables[name].encode()
-        except UnicodeEncodeError:
-            raise CommandError(f"--env {name}: its value is not UTF-8 text: pass it in a file") from None
     return variables
 
 
@@ -58,7 +54,7 @@ def _with_variables(document: Document, variables: Mapping[str, str]) -> Documen
         "apiVersion": SECRETS.api_version,
         "kind": SECRETS.kind,
         "metadata": {"name": name, "labels": {JOB_LABEL: _label(document.name)}},
-        "data": {key: base64.b64encode(value.encode()).decode() for key, value in variables.items()},
+        "data": {key: base64.b64encode(os.fsencode(value)).decode() for key, value in variables.items()},
     }
     job = copy.deepcopy(document.object)
     for container in _training_containers(job, kind):

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from trainwright.cluster.node.pod_processes import running_containers
-from trainwright.cluster.node.private_files import read_private_files
+from trainwright.cluster.node.private_files import read_private_files, read_runtime_config
 
 _MAX_LINKS = 40
 
@@ -51,11 +51,8 @@ def find_pod_files(directory: Path, path: str) -> list[PodFile]:
 
     A relative path begins in the working directory of the first container.
     """
-    try:
-        pod = msgspec.json.decode((directory / "pod.json").read_bytes(), type=_Pod)
-    except (OSError, msgspec.MsgspecError):
-        return []
-    if not pod.containers:
+    pod = read_runtime_config(directory, _Pod)
+    if pod is None or not pod.containers:
         return []
     wanted = posixpath.normpath(f"{pod.containers[0].cwd}/{path}" if not path.startswith("/") else path)
     return (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from trainwright.cluster.node.log_files import LogFiles, find_log, seconds, split_records
-from trainwright.cluster.node.private_files import PrivateFile, read_private_files
+from trainwright.cluster.node.private_files import PrivateFile, read_private_files, read_runtime_config
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.container_status import ContainerStatus
 
@@ -124,9 +124,6 @@ class _Container(msgspec.Struct, frozen=True):
     name: str
 
 
-_POD = msgspec.json.Decoder(_Pod)
-
-
 def _directories(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
@@ -136,10 +133,7 @@ def _directories(folder: Path) -> list[Path]:
 
 @lru_cache(maxsize=4096)
 def _decode_pod(directory: Path, inode: int, modified: int) -> _Pod | None:  # noqa: ARG001 (they identify the file)
-    try:
-        return _POD.decode((directory / "pod.json").read_bytes())
-    except (OSError, msgspec.MsgspecError):
-        return None  # removed meanwhile, or truncated by a power failure
+    return read_runtime_config(directory, _Pod)
 
 
 def _read_pod(directory: Path) -> _Pod | None:

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.cluster.node.supervisor.private_files import files_below, find_private_files
+
+T = TypeVar("T")
 
 _MAX_FILES = 1000
 """Of each run of a container and of each volume."""
@@ -44,6 +48,17 @@ def read_private_files(directory: Path) -> tuple[PrivateFile, ...]:
     return tuple(sorted(found.values(), key=lambda file: (file.container, file.path)))
 
 
+def read_runtime_config(directory: Path, type_: type[T]) -> T | None:
+    """A part of pod.json; None if it was removed meanwhile, or truncated by a power failure.
+
+    Not decoded by msgspec, which refuses the bytes of variables that are not UTF-8.
+    """
+    try:
+        return msgspec.convert(read_json(str(directory / "pod.json")), type_)
+    except (OSError, ValueError, msgspec.ValidationError):
+        return None
+
+
 def _scratches(directory: Path) -> list[tuple[str, Path]]:
     """Container and scratch directory of each run, the last run of a container last."""
     try:
@@ -73,10 +88,9 @@ class _Pod(msgspec.Struct, frozen=True, rename="camel"):
 def _in_volumes(directory: Path) -> Iterator[PrivateFile]:
     """The files in emptyDir volumes: the only writable ones in the directory of the pod."""
     volumes = f"{directory}/volumes/"
-    try:
-        pod = msgspec.json.decode((directory / "pod.json").read_bytes(), type=_Pod)
-    except (OSError, msgspec.MsgspecError):
-        return  # removed meanwhile, or truncated by a power failure
+    pod = read_runtime_config(directory, _Pod)
+    if pod is None:
+        return
     seen = set()
     for container in (*pod.containers, *pod.init_containers):
         for mount in container.mounts:
