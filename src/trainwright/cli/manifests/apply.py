@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.api.annotations import PROGRAM
-from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.manifests.owned import OwnedObject, owned_objects
@@ -75,12 +74,11 @@ def in_apply_order(items: list[ValidObject]) -> list[ValidObject]:
 def annotated_for_node(
     document: Document, *, workdir: Path | None = None, flag: Path | None = None, default: Path | None = None
 ) -> Document:
-    """A job with the annotations for the embedded node: its directory, the Python to use, and the program's digests.
+    """A job with the annotations for the embedded node: its directory and the Python to use.
 
     --workdir and --python override the manifest's annotations, which override its directory and the caller's Python.
     """
-    kind = KINDS.get(document.kind)
-    if kind is None or kind.resource.api_version != document.api_version:
+    if document.job_kind is None:
         return document
     directory = workdir.absolute() if workdir else document.directory
     metadata = document.object["metadata"]

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from trainwright.api.kinds import KINDS, Kind
+from trainwright.api.kinds import Kind
 from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.owned import JOB_LABEL, OwnedObject
 from trainwright.cli.manifests.reader import Document
@@ -38,13 +38,13 @@ def with_variables(documents: Iterable[Document], variables: Mapping[str, str]) 
     documents = list(documents)
     if not variables:
         return documents
-    if not any(_kind(document) for document in documents):
+    if not any(document.job_kind for document in documents):
         raise CommandError("--env is for jobs: the manifests contain none")
     return [_with_variables(document, variables) for document in documents]
 
 
 def _with_variables(document: Document, variables: Mapping[str, str]) -> Document:
-    kind = _kind(document)
+    kind = document.job_kind
     if kind is None:
         return document
     metadata = document.object["metadata"]
@@ -63,11 +63,6 @@ def _with_variables(document: Document, variables: Mapping[str, str]) -> Documen
             {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}} for key in variables
         ]
     return replace(document, object=job, owned=(*document.owned, OwnedObject(SECRETS, secret)))
-
-
-def _kind(document: Document) -> Kind | None:
-    kind = KINDS.get(document.kind)
-    return kind if kind and kind.resource.api_version == document.api_version else None
 
 
 def _training_containers(job: Object, kind: Kind) -> Iterator[Object]:

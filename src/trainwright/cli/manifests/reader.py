@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from trainwright.api.kinds import KINDS, Kind
 from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.owned import OwnedObject
 from trainwright.cli.manifests.positions import Place, Position, pointer
@@ -43,6 +44,12 @@ class Document:
     @property
     def api_version(self) -> str:
         return str(self.object["apiVersion"])
+
+    @property
+    def job_kind(self) -> Kind | None:
+        """The kind of job that it is; None for other objects."""
+        kind = KINDS.get(self.kind)
+        return kind if kind and kind.resource.api_version == self.api_version else None
 
     @property
     def name(self) -> str:

@@ -8,11 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from trainwright.api.annotations import PROGRAM
-from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.program.source import SUFFIX, Program, find_file, find_module
-from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY
 from trainwright.objects.paths import value_at
 
@@ -28,7 +26,7 @@ def with_digests(document: Document) -> Document:
     if DIRECTORY not in annotations or PROGRAM in annotations:
         return document
     found: dict[str, str] = {}
-    for program in _programs(document.object, Path(annotations[DIRECTORY])):
+    for program in _programs(document, Path(annotations[DIRECTORY])):
         found |= digests(program)
     if not found:
         return document
@@ -48,10 +46,10 @@ def encoded(found: dict[str, str]) -> str:
     return json.dumps(found, separators=(",", ":"))
 
 
-def _programs(job: Object, directory: Path) -> Iterator[Program]:
+def _programs(document: Document, directory: Path) -> Iterator[Program]:
     """The programs of this machine that the commands of a job name."""
-    kind = KINDS.get(str(job["kind"]))
-    replicas = value_at(job, "spec", kind.replicas_field) if kind else None
+    kind = document.job_kind
+    replicas = value_at(document.object, "spec", kind.replicas_field) if kind else None
     seen: set[tuple[str, str]] = set()
     for replica in replicas.values() if isinstance(replicas, dict) else ():
         containers = value_at(replica, "template", "spec", "containers")
