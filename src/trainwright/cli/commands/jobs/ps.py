@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import cache
 
 import click
 
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.cli.errors import CommandError
-from trainwright.cli.history import RunRecord, history_file, metrics_text, read_history
+from trainwright.cli.history import history_file, metrics_text, read_history
 from trainwright.cli.jobs.arguments import jobs_argument
 from trainwright.cli.jobs.output import (
     FORMATS,
@@ -81,7 +80,7 @@ class _Printer:
     def __init__(self, session: Session, output: str, *, with_namespace: bool) -> None:
         self._output = output
         self._with_namespace = with_namespace
-        self._runs = cache(lambda: _metrics_by_uid(session))
+        self._session = session
         self._widths: list[int] = []
 
     def print(self, jobs: Sequence[FoundJob]) -> None:
@@ -98,7 +97,7 @@ class _Printer:
 
     def _print_rows(self, jobs: Sequence[FoundJob]) -> None:
         now = datetime.now(UTC)
-        metrics = self._runs()
+        metrics = _metrics_by_uid(self._session)
         cells = [self._cells(job, metrics.get(job.uid, ""), now) for job in jobs]
         head, rows = list(cells[0]), [list(one.values()) for one in cells]
         if not self._widths:
@@ -125,11 +124,7 @@ class _Printer:
 
 
 def _metrics_by_uid(session: Session) -> dict[str, str]:
-    return {run.uid: _metrics(run) for run in read_history(history_file(session.target))}
-
-
-def _metrics(run: RunRecord) -> str:
-    return metrics_text(run.metrics)
+    return {run.uid: metrics_text(run.metrics) for run in read_history(history_file(session.target))}
 
 
 def _images(job: FoundJob) -> list[str]:
