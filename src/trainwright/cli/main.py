@@ -62,8 +62,8 @@ class LazyGroup(click.Group):
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in COMMANDS:
             return None
-        room = "jobs." if name in SECTIONS["Look after jobs"] else ""
-        command = importlib.import_module(f"trainwright.cli.commands.{room}{name}").command
+        package = "jobs." if name in SECTIONS["Look after jobs"] else ""
+        command = importlib.import_module(f"trainwright.cli.commands.{package}{name}").command
         assert isinstance(command, click.Command)  # noqa: S101 (for the type checker)
         return command
 

@@ -61,7 +61,7 @@ class Run:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     rank: str | None
-    """The rank that failed first; None if that cannot be told."""
+    """The rank that failed first; None if it is unknown."""
     cause: Cause
     summary: str
     """The cause in one line, without the rank."""

@@ -1,4 +1,4 @@
-"""When a rank printed something, and from which silence on a user should be told. Pure: times are arguments."""
+"""When a rank printed something, and how long a silence is worth a warning. Pure: times are arguments."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

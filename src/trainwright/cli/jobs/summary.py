@@ -43,7 +43,7 @@ def _count(spec: Object) -> int:
 
 
 def ranks(job: Object, kind: Kind) -> str:
-    """`2/3` if two of three ranks run or have succeeded; `3` once the job has finished and nobody counts any more."""
+    """`2/3` if two of three ranks run or have succeeded; `3` once the job has finished."""
     wanted = rank_count(job, kind)
     return str(wanted) if finished_state(job) else f"{present_ranks(job)}/{wanted}"
 

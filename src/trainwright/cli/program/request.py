@@ -1,4 +1,4 @@
-"""From the flags of `run train.py` to the document that is applied: looks at the caller's files, asks no cluster."""
+"""From the flags of `run train.py` to the document that is applied. Reads the caller's files and asks no cluster."""
 
 import base64
 import json

@@ -116,7 +116,7 @@ class _Printer:
 
 
 def _print_failure(session: Session, job: FoundJob, pods: Sequence[RankPod]) -> None:
-    """Names the rank to look at, before the logs."""
+    """Names the rank that failed first, before the logs."""
     if job_state(job.object) != "Failed":
         return
     diagnosis = diagnose_job(session, job, pods)

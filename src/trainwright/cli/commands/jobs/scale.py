@@ -33,7 +33,7 @@ def command(session: Session, job: tuple[str, ...], replicas: int, role: str | N
     patch = {"metadata": {"uid": found.uid}, "spec": {found.kind.replicas_field: {key: {"replicas": replicas}}}}
     session.client.patch(found.kind.resource, found.name, patch, namespace=found.namespace)
     click.echo(f"{found.resource_name} scaled: {scaled.label} from {counts[key]} to {replicas}")
-    if finished_state(found.object) is None and not value_at(found.object, "spec", "elasticPolicy"):
+    if not value_at(found.object, "spec", "elasticPolicy"):
         click.echo(
             "Note: ranks that are running keep the world size that they were started with; to start all of them with "
             f"the new one: trainwright stop {found.name}{session.flags} && "

@@ -422,7 +422,7 @@ class Supervisor:
         container.host_process = int(host_process) if host_process else 0
 
     def _on_exit(self, container: Container, status: int) -> None:
-        finished_at = _now()  # before anything that takes time: which of several pods failed first is told by it
+        finished_at = _now()  # before anything that takes time: it shows which of several pods failed first
         process, container.process = container.process, None
         assert process is not None  # noqa: S101 - the caller found it by this process
         if not any(other.process for other in self._all):
