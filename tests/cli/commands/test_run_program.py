@@ -196,6 +196,8 @@ def test_the_same_program_of_another_directory_is_another_job(call: Call, tmp_pa
         (["lib/report.py", "--mount", "lib:data"], "data must be an absolute path below /"),
         (["lib/report.py", "--workdir", "absent"], "--workdir absent is not a directory of this machine"),
         (["lib/report.py", "--nproc", "0"], "write a number from 1 on, or auto"),
+        (["lib/report.py", "--", "a\udcff"], r"'a\udcff' is not UTF-8 text: a job cannot contain it"),
+        (["tr\udcffain.py"], r"'tr\udcffain.py' is not UTF-8 text"),
         (["lib/report.py", "-o", "yaml"], "-o is the format of --dry-run"),
         ([], "name a program (train.py) or a manifest (job.yaml)"),
     ],

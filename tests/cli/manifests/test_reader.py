@@ -85,6 +85,8 @@ def test_merge_keys_are_expanded() -> None:
         (f"{CONFIG_MAP}data: !!python/object:os.system {{}}\n", "invalid YAML"),
         (f"{CONFIG_MAP}data: &again [*again]\n", "an anchor contains itself"),
         pytest.param('{"a": ' + "[" * 5000 + "]" * 5000 + "}", "max depth", id="deep JSON"),
+        ('{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "\\ud800"}}', "not a string of Unicode characters"),
+        ('{"apiVersion": "v1", "kind": "Pod", "\\ud800": 1}', "not a string of Unicode characters"),
         pytest.param("[" * 200_000, "exceeded max depth", id="deep YAML"),
         pytest.param(f"{CONFIG_MAP}data: {'[' * 80}{']' * 80}\n", "too deeply nested", id="deep values"),
         ("apiVersion: v1\nkind: List\nitems: 3\n", "`items` of a List must be a list"),

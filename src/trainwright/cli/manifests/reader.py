@@ -214,14 +214,25 @@ def _json_value(value: Any, where: Place, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         raise CommandError(f"{where}: too deeply nested for a manifest")
     if isinstance(value, dict):
-        return {str(key): _json_value(item, where, depth + 1) for key, item in value.items()}
+        return {_json_value(str(key), where): _json_value(item, where, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_json_value(item, where, depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise CommandError(f"{where}: {value} is not a JSON number; if it is a string, put it in quotes")
+    if isinstance(value, str) and not is_unicode(value):
+        raise CommandError(f"{where}: {value!r} is not a string of Unicode characters")
     if isinstance(value, str | int | float | None):
         return value
     raise CommandError(f"{where}: a manifest cannot contain a value of type {type(value).__name__}")
+
+
+def is_unicode(text: str) -> bool:
+    """False for half a surrogate pair, which JSON can express and UTF-8 cannot, and for other bytes of an argument."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _objects(value: Any, where: Place) -> Iterable[tuple[Place, Object]]:

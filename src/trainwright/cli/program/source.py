@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.cli.errors import CommandError
+from trainwright.cli.manifests.reader import is_unicode
 from trainwright.cli.spelling import nearest
 
 SUFFIX = ".py"
@@ -57,6 +58,7 @@ class FrameworkGuess:
 
 def find_file(name: str, arguments: tuple[str, ...] = ()) -> Program:
     """The program of `run train.py`; a CommandError says what is wrong with the path."""
+    _check_text(name, *arguments)
     path = Path(name)
     if path.is_dir():
         raise CommandError(f"{name} is a directory: name the program in it, such as {path / 'train.py'}")
@@ -77,11 +79,18 @@ def find_file(name: str, arguments: tuple[str, ...] = ()) -> Program:
 
 def find_module(name: str, directory: Path, arguments: tuple[str, ...] = ()) -> Program:
     """The program of `run -m package.module`, as `python -m` would find it in `directory`."""
+    _check_text(*arguments)
     if not all(part.isidentifier() for part in name.split(".")):
         raise CommandError(f"-m {name}: not the name of a module; write package.module, without {SUFFIX}")
     base = directory.joinpath(*name.split("."))
     files = (base.with_name(base.name + SUFFIX), base / f"__main__{SUFFIX}")
     return Program(name, directory, next((file for file in files if file.is_file()), None), True, arguments)
+
+
+def _check_text(*words: str) -> None:
+    for word in words:
+        if not is_unicode(word):
+            raise CommandError(f"{word!r} is not UTF-8 text: a job cannot contain it")
 
 
 def guess_framework(program: Program) -> FrameworkGuess:
