@@ -115,6 +115,14 @@ def test_a_program_elsewhere_is_found_and_its_files_are_kept(
     assert (facts["cwd"], facts["path"]) == (str(caller), str(project / "lib"))
 
 
+def test_names_of_files_cannot_control_the_terminal(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text("open('red\\x1b[31m', 'w').write('x')\n")
+    answer = call("run", "odd.py", directory=tmp_path)
+    assert answer.code == 0, answer.all
+    assert "red  1 B" in answer.out
+    assert "\x1b" not in answer.out
+
+
 def test_variables_reach_the_training_containers_of_a_manifest(call: Call, client: SyncClient, tmp_path: Path) -> None:
     job = shell_job("tokens", "echo token-${#TOKEN}", "echo token-${#TOKEN}")
     answer = call("run", "--env", "TOKEN=12345", write_manifest(tmp_path, job))

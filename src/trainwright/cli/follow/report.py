@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from trainwright.api.job import read_job
-from trainwright.cli.console import Console
+from trainwright.cli.console import Console, plain_text
 from trainwright.cli.errors import INTERRUPTED, TIMED_OUT
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.messages import EXIT_CODES, result_lines, still_running_lines, volume_lines
@@ -68,8 +68,10 @@ def _report(state: JobState, client: SyncClient, target: Target, console: Consol
     colour = "green" if state.outcome == "Succeeded" else "red"
     first, *rest = result_lines(state, now=datetime.now(UTC), suggest=suggest)
     console.print(first, colour=colour)
-    for line in (*rest, *file_lines(state, client, target, suggest, remove=remove)):
+    for line in rest:
         console.print(line)
+    for line in file_lines(state, client, target, suggest, remove=remove):
+        console.print(plain_text(line))
     if state.outcome in {"Succeeded", "Failed", "Deleted"}:
         cause = first.partition(": ")[2] if state.outcome == "Failed" else ""
         metrics = state.progress.metrics

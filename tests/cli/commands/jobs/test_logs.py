@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.cli.commands.jobs.conftest import Cluster, in_directory
 from tests.support.cluster.embedded_cluster import UpCommand
@@ -12,6 +13,7 @@ from tests.support.commands.trainwright import command_line
 from tests.support.objects.shell_jobs import shell_job
 from trainwright.cli.jobs.logs import LoggedRun, PartialLines, current_runs, logged_runs
 from trainwright.cli.jobs.ranks import RankPod
+from trainwright.cli.main import cli
 from trainwright.objects.pods import read_pod
 
 pytestmark = pytest.mark.timeout(60)
@@ -48,6 +50,17 @@ def test_lines_of_all_ranks_are_merged_in_their_order(embedded_namespace: Cluste
     stamped = cluster.succeed("logs", "digits", "--rank=0", "--timestamps").splitlines()
     assert stamped[0].endswith("Z one")
     assert "did you mean worker-0?" in cluster.fail("logs", "digits", "--rank", "wroker-0")
+
+
+@pytest.mark.parametrize("flags", [(), ("--rank", "0")])
+def test_characters_that_the_terminal_lacks_are_replaced(embedded_namespace: Cluster, flags: tuple[str, ...]) -> None:
+    cluster = embedded_namespace
+    cluster.create(shell_job("digits", "echo größe; echo next"))
+    finish(cluster, "digits")
+
+    words = ["logs", *cluster.flags, "-n", cluster.namespace, "digits", *flags]
+    result = CliRunner(charset="ascii").invoke(cli, words)
+    assert [line.split()[-1] for line in result.stdout.splitlines()] == ["gr??e", "next"]
 
 
 def test_earlier_runs_are_shown_on_demand(embedded_namespace: Cluster, tmp_path: Path) -> None:

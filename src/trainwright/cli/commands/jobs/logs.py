@@ -106,10 +106,16 @@ class _Printer:
         for line in lines:
             stamp = f"{format_micro_time(datetime.fromtimestamp(line.at, UTC))} " if self._timestamps else ""
             if not self._labels:
-                sys.stdout.write(f"{stamp}{line.text}\n")
+                self._print_unchanged(stamp + line.text)
                 continue
             label, number = self._labels[self._name(line.run)]
             self._console.print_log(label, number, stamp + line.text)
+
+    def _print_unchanged(self, text: str) -> None:
+        try:
+            sys.stdout.write(f"{text}\n")
+        except UnicodeEncodeError:
+            self._console.print(text)  # replaces what the terminal cannot show
 
     def _name(self, run: LoggedRun) -> str:
         return f"[{run.rank}/{run.container}]" if self._several_containers else f"[{run.rank}]"
