@@ -75,10 +75,10 @@ def wait_for_end(
 
 
 def _beginning(pods: Mapping[str, Object], grace_seconds: int | None) -> str:
-    number = "1 pod" if len(pods) == 1 else f"{len(pods)} pods"
     if grace_seconds is None:
         grace_seconds = max(_grace_seconds(obj) for obj in pods.values())
-    return f"SIGTERM was sent to {number}; they have {grace_seconds} s to end, then SIGKILL follows"
+    asked = "1 pod; it has" if len(pods) == 1 else f"{len(pods)} pods; they have"
+    return f"SIGTERM was sent to {asked} {grace_seconds} s to end, then SIGKILL follows"
 
 
 def _grace_seconds(obj: Object) -> int:

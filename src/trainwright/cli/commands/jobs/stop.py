@@ -37,6 +37,7 @@ def command(session: Session, jobs: tuple[str, ...], timeout: float | None) -> N
             delete_pods(session, job, pods)
         else:
             set_suspended(session, job, suspend=True)
+            pods |= unfinished_pods(session, job)  # the operator may have created some meanwhile
         if not wait_for_end(session, job, pods, deadline=deadline):
             click.echo(f"pods of {job.reference} are still ending", err=True)
             sys.exit(TIMED_OUT)
