@@ -20,9 +20,17 @@ def recorded_runs(data: DataDir, job_uid: str, *, python: str = "") -> list[Run]
 
 
 def _run(record: PodRecord, run: ContainerRun, python: str) -> Run:
+    rank = rank_of(record.labels, record.name)
+    return diagnosable_run(run, rank=rank, pod=record.name, lines=_last_lines(record, run), python=python, exact=True)
+
+
+def diagnosable_run(
+    run: ContainerRun, *, rank: str, pod: str, lines: tuple[Line, ...], python: str, exact: bool
+) -> Run:
+    """The run for the diagnosis of its job; `exact`: its times are from the node, not from the status of the pod."""
     return Run(
-        rank=rank_of(record.labels, record.name),
-        pod=record.name,
+        rank=rank,
+        pod=pod,
         container=run.container,
         init=run.init,
         number=run.number,
@@ -30,8 +38,8 @@ def _run(record: PodRecord, run: ContainerRun, python: str) -> Run:
         reason=run.reason,
         message=run.message,
         finished_at=run.finished_at,
-        exact=True,
-        lines=_last_lines(record, run),
+        exact=exact,
+        lines=lines,
         python=python,
         installer=install_command(python),
     )

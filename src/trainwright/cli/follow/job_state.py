@@ -14,7 +14,7 @@ from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated
 from trainwright.cli.follow.loss_curve import LossCurve
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.jobs.summary import finished_state
-from trainwright.cli.pods_python import install_command
+from trainwright.cli.recorded_runs import diagnosable_run
 from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile
 from trainwright.insight.diagnosis import Diagnosis, Line, diagnose
 from trainwright.insight.diagnosis import Run as DiagnosedRun
@@ -325,20 +325,13 @@ class JobState:
     def _diagnosed(self, key: _RunKey, run: ContainerRun) -> DiagnosedRun:
         uid = key[0]
         rank, pod = self._rank_and_name(uid)
-        return DiagnosedRun(
+        return diagnosable_run(
+            run,
             rank=rank,
             pod=pod,
-            container=run.container,
-            init=run.init,
-            number=run.number,
-            exit_code=run.exit_code,
-            reason=run.reason,
-            message=run.message,
-            finished_at=run.finished_at,
-            exact=uid in self._records,
             lines=tuple(self._lines.get(key, ())),
-            python=(python := self._python_of(uid)),
-            installer=install_command(python),
+            python=self._python_of(uid),
+            exact=uid in self._records,
         )
 
     def _rank_and_name(self, uid: str) -> tuple[str, str]:
