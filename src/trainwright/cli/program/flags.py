@@ -1,5 +1,6 @@
 """The flags of commands that take a Python program, and the arguments after `--` that belong to it."""
 
+import difflib
 import shlex
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -27,7 +28,11 @@ class ProgramCommand(click.Command):
             if rest or not any(word.endswith(SUFFIX) for word in words[:first]):
                 raise
             line = shlex.join([*words[:first], "--", *words[first:]])
-            hint = f"if it is an argument of the program, write {ctx.command_path} {line}"
+            near = difflib.get_close_matches(error.option_name, error.possibilities or (), n=1, cutoff=0.8)
+            if near:
+                hint = f"did you mean {near[0]}? (an argument of the program comes after --: {ctx.command_path} {line})"
+            else:
+                hint = f"if it is an argument of the program, write {ctx.command_path} {line}"
             raise click.UsageError(f"no such option {error.option_name}: {hint}", ctx) from error
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
