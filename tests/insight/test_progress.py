@@ -44,7 +44,8 @@ from trainwright.insight.progress import Progress, Reading, advance, planned_epo
             "{'loss': 0.52, 'learning_rate': 5e-05, 'epoch': 1.25}",
             Reading(epoch=2, metrics={"loss": 0.52, "lr": 5e-05}),
         ),
-        ("val_loss: 0.25 - val_accuracy: 0.91", Reading(metrics={"test_loss": 0.25, "accuracy": 0.91})),
+        ("val_loss: 0.25 - val_accuracy: 0.91", Reading(metrics={"val_loss": 0.25, "val_accuracy": 0.91})),
+        ("Test loss: 0.25, eval acc 91%", Reading(metrics={"test_loss": 0.25, "eval_accuracy": 0.91})),
         ("Accuracy: 97.5%", Reading(metrics={"accuracy": 0.975})),
         ("acc: 97.5", Reading(metrics={"accuracy": 0.975})),
         ("\x1b[32mloss=0.5\x1b[0m", Reading(metrics={"loss": 0.5})),
@@ -55,7 +56,7 @@ from trainwright.insight.progress import Progress, Reading, advance, planned_epo
         ),
         (
             "100/100 ━━━━━━━━━━━━━━━━━━━━ 3s 20ms/step - loss: 0.3 - val_accuracy: 0.92 - val_loss: 0.25",
-            Reading(step=100, total=100, metrics={"loss": 0.3, "accuracy": 0.92, "test_loss": 0.25}, rate=50.0),
+            Reading(step=100, total=100, metrics={"loss": 0.3, "val_accuracy": 0.92, "val_loss": 0.25}, rate=50.0),
         ),
         (
             (

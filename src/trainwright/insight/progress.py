@@ -218,7 +218,9 @@ def _metrics(text: str) -> dict[str, float]:
             value /= int(match["of"])
         elif name == "accuracy" and (match["percent"] or value > 1.0):
             value /= 100.0
-        if name == "loss" and (tested or part in _HELD_OUT):
+        if part in _HELD_OUT:
+            name = f"{part}_{name}"
+        elif name == "loss" and tested:
             name = "test_loss"
         metrics[name] = value
     return metrics

@@ -99,7 +99,7 @@ def test_pods_that_keep_running_after_success_are_listed_with_the_fix() -> None:
 
 def test_metrics_that_a_program_names_itself_come_after_the_well_known_ones() -> None:
     metrics = {"train-rmse": 0.1, "lr": 0.01, "eval-rmse": 0.2, "loss": 3.0, "eval-mae": 0.5}
-    assert final_metrics(Progress(metrics=metrics)) == "loss=3.0000 train-rmse=0.1000 eval-rmse=0.2000"
+    assert final_metrics(Progress(metrics=metrics)) == "loss=3.0000 train-rmse=0.1000 eval-rmse=0.2000 eval-mae=0.5000"
 
 
 def test_pods_that_will_be_cleaned_up_are_not_listed() -> None:

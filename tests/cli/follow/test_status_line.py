@@ -40,6 +40,10 @@ def test_a_narrow_terminal_shows_the_most_important_parts(width: int, line: str)
         (Progress(epoch=3), "⠋ running  epoch 3  5s"),
         (Progress(step=7), "⠋ running  step 7  5s"),
         (Progress(metrics={"loss": 0.00001}, speed=0.25), "⠋ running  loss 1e-05  0.2/s  5s"),
+        (
+            Progress(metrics={"rmse": 3.0, "val_loss": 0.5, "loss": 0.25, "val_accuracy": 0.75}),
+            "⠋ running  loss 0.2500  val_accuracy 0.7500  val_loss 0.5000  rmse 3.0000  5s",
+        ),
         (Progress(metrics={"loss": float("nan")}, speed=25_000.0), "⠋ running  loss nan  25k/s  5s"),
     ],
 )

@@ -13,9 +13,9 @@ from trainwright.objects.times import human_duration
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FULL, _HALF, _EMPTY = "━", "╸", " "
 _MIN_BAR, _MAX_BAR = 8, 30
-_FIRST_METRICS = ("accuracy", "loss", "test_loss")
+_FIRST_METRICS = tuple(f"{part}{name}" for part in ("", "val_", "test_", "eval_") for name in ("accuracy", "loss"))
 _HIDDEN_METRICS = frozenset({"lr", "perplexity"})
-_SHOWN_METRICS = 3
+_SHOWN_METRICS = 4
 _NOTABLE_SILENCE = 10.0
 
 
