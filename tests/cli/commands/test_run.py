@@ -261,8 +261,15 @@ def test_a_running_job_is_followed_replaced_or_refused(call: Call, tmp_path: Pat
     assert refused.code == 1, refused.all
     assert "busy is running with a different spec: delete and recreate it with --replace" in refused.err
 
+    assert call("stop", "busy").code == 0
+    stopped = call("run", manifest)
+    assert stopped.code == 1, stopped.all
+    assert "busy is stopped: continue it with `trainwright resume busy --data-dir" in stopped.err
+    assert "busy is stopped, with a different spec: continue it with" in call("run", changed).err
+
     replaced = call("run", "--replace", changed)
     assert replaced.code == 0, replaced.all
+    assert "busy is stopped: replacing it" in replaced.out
     assert "[master-0] instead" in replaced.out
 
 

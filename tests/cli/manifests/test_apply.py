@@ -27,6 +27,11 @@ def with_condition(job: Object, kind: str, status: str = "True") -> Object:
     return {**job, "status": {"conditions": [{"type": "Created", "status": "True"}, {"type": kind, "status": status}]}}
 
 
+def with_suspend(job: Object, *, suspend: bool) -> Object:
+    policy = {**(job["spec"].get("runPolicy") or {}), "suspend": suspend}
+    return {**job, "spec": {**job["spec"], "runPolicy": policy}}
+
+
 @pytest.mark.parametrize(
     ("present", "replace", "action"),
     [
@@ -38,11 +43,20 @@ def with_condition(job: Object, kind: str, status: str = "True") -> Object:
         (with_condition(OTHER, "Failed"), False, Action.RECREATE),
         (with_condition(OTHER, "Running"), False, Action.REFUSE),
         (with_condition(OTHER, "Running"), True, Action.REPLACE),
+        (with_suspend(WANTED, suspend=True), False, Action.REFUSE),
+        (with_suspend(WANTED, suspend=True), True, Action.REPLACE),
+        (with_suspend(WANTED, suspend=False), False, Action.FOLLOW),
         (JobBuilder().metadata(deletionTimestamp="2026-11-15T04:00:00Z").raw(), False, Action.RECREATE),
     ],
 )
 def test_the_action_for_an_existing_job(present: Object | None, replace: bool, action: Action) -> None:
     assert plan_job(WANTED["spec"], present, replace=replace) == action
+
+
+def test_a_job_that_is_to_be_suspended_is_followed_if_it_is() -> None:
+    suspended = with_suspend(WANTED, suspend=True)
+    assert plan_job(suspended["spec"], suspended, replace=False) == Action.FOLLOW
+    assert plan_job(suspended["spec"], WANTED, replace=False) == Action.REFUSE
 
 
 def test_namespaces_and_volumes_come_first_and_jobs_last() -> None:

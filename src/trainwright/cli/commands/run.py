@@ -131,8 +131,8 @@ def command(
     console = Console.of()
     with report_errors(target.name), SyncClient(target.config) as client:
         items = in_apply_order(validate(documents, client, target.config.namespace))
-        refuse_running_jobs(items, client, replace=replace)
-        jobs = _apply(items, client, replace=replace, console=console)
+        refuse_running_jobs(items, client, target, replace=replace)
+        jobs = _apply(items, client, target, replace=replace, console=console)
         if not jobs:
             return
         # Imported here, while the pods are starting.
@@ -215,12 +215,14 @@ def _print_dry_run(documents: list[Document], target: Target | None, output: str
     click.echo(dry_run_text(documents, output, namespace=namespace))
 
 
-def _apply(items: Sequence[ValidObject], client: SyncClient, *, replace: bool, console: Console) -> list[Object]:
+def _apply(
+    items: Sequence[ValidObject], client: SyncClient, target: Target, *, replace: bool, console: Console
+) -> list[Object]:
     """Returns the jobs as the cluster has them."""
     jobs = []
     for item in items:
         if item.job is None:
             console.print(apply_object(item, client))
         else:
-            jobs.append(apply_job(item, client, replace=replace, report=console.print))
+            jobs.append(apply_job(item, client, target, replace=replace, report=console.print))
     return jobs

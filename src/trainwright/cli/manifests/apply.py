@@ -17,6 +17,7 @@ from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.manifests.owned import OwnedObject, owned_objects
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject
+from trainwright.cli.targets import Target
 from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
 from trainwright.kube.client.requests import PatchKind
 from trainwright.kube.client.sync_client import SyncClient
@@ -55,9 +56,26 @@ def plan_job(spec: Object | None, present: Object | None, *, replace: bool, edit
         return Action.CREATE
     if present["metadata"].get("deletionTimestamp") or finished_state(present):
         return Action.RECREATE
-    if spec == present.get("spec") and not (edited and replace):
-        return Action.FOLLOW
+    if is_stopped(spec, present):
+        return Action.REPLACE if replace else Action.REFUSE
+    if _without_suspend(spec) == _without_suspend(present.get("spec")) and _suspend(spec) == _suspend(present["spec"]):
+        return Action.REPLACE if edited and replace else Action.FOLLOW
     return Action.REPLACE if replace else Action.REFUSE
+
+
+def is_stopped(spec: Object | None, present: Object) -> bool:
+    """True if the existing job was stopped or suspended, and a job of this spec would run."""
+    return _suspend(present.get("spec")) and not _suspend(spec)
+
+
+def _suspend(spec: Object | None) -> bool:
+    return bool(value_at(spec or {}, "runPolicy", "suspend"))
+
+
+def _without_suspend(spec: Object | None) -> Object:
+    """`stop` and `resume` change this field: the rest is what the user wrote."""
+    policy = {name: value for name, value in ((spec or {}).get("runPolicy") or {}).items() if name != "suspend"}
+    return {**(spec or {}), "runPolicy": policy}
 
 
 def in_apply_order(items: list[ValidObject]) -> list[ValidObject]:
@@ -126,15 +144,21 @@ def differing_fields(wanted: Any, present: Any, path: str) -> list[str]:
     return [] if wanted is None or wanted == present else [path]
 
 
-def refuse_running_jobs(items: Iterable[ValidObject], client: SyncClient, *, replace: bool) -> None:
-    """Raises CommandError if a job of the manifests is running with a different spec, before anything is applied."""
-    jobs = [item for item in items if item.job]
-    refused = [item for item in jobs if plan_job(item.spec, _present(item, client), replace=replace) is Action.REFUSE]
+def refuse_running_jobs(items: Iterable[ValidObject], client: SyncClient, target: Target, *, replace: bool) -> None:
+    """Raises CommandError if a job is stopped or is running with a different spec, before anything is applied."""
+    jobs = [(item, _present(item, client)) for item in items if item.job]
+    refused = [
+        _refusal(item, present, target)
+        for item, present in jobs
+        if present is not None and plan_job(item.spec, present, replace=replace) is Action.REFUSE
+    ]
     if refused:
-        raise CommandError("\n".join(map(_refusal, refused)))
+        raise CommandError("\n".join(refused))
 
 
-def apply_job(item: ValidObject, client: SyncClient, *, replace: bool, report: Callable[[str], None]) -> Object:
+def apply_job(
+    item: ValidObject, client: SyncClient, target: Target, *, replace: bool, report: Callable[[str], None]
+) -> Object:
     """Creates the job, or returns the existing one if it has the same spec. CommandError if `plan_job` refuses it."""
     present = _present(item, client)
     changes = changes_since(item, present, client)
@@ -146,14 +170,14 @@ def apply_job(item: ValidObject, client: SyncClient, *, replace: bool, report: C
             assert present is not None  # noqa: S101 (for the type checker: only a present job is followed)
             return present
         case Action.REFUSE:
-            raise CommandError(_refusal(item))
+            raise CommandError(_refusal(item, present or {}, target))
         case Action.RECREATE:
             finished = finished_state(present or {})
             report(f"{item.title} {f'has {finished.lower()}' if finished else 'is being deleted'}: recreating it")
             _delete(item, present, client)
         case Action.REPLACE:
-            old = "an earlier program" if changes else "with a different spec"
-            report(f"{item.title} is running {old}: replacing it")
+            old = "running an earlier program" if changes else "running with a different spec"
+            report(f"{item.title} is {'stopped' if is_stopped(item.spec, present or {}) else old}: replacing it")
             _delete(item, present, client)
         case Action.CREATE:
             pass
@@ -207,7 +231,15 @@ def _changed_variables(owned: OwnedObject, namespace: str | None, client: SyncCl
     return [name for name, value in owned.object["data"].items() if present.get(name) != value]
 
 
-def _refusal(item: ValidObject) -> str:
+def _refusal(item: ValidObject, present: Object, target: Target) -> str:
+    if is_stopped(item.spec, present):
+        other = item.namespace and (target.namespace_flag or item.namespace != target.config.namespace)
+        flags = (f" -n {item.namespace}" if other else "") + target.flags
+        same = _without_suspend(item.spec) == _without_suspend(present.get("spec"))
+        return (
+            f"{item.title} is stopped{'' if same else ', with a different spec'}: "
+            f"continue it with `trainwright resume {item.document.name}{flags}`, or run it anew with --replace"
+        )
     return (
         f"{item.title} is running with a different spec: delete and recreate it with --replace, "
         "or give the new one another name (metadata.name, or --name for a program)"
