@@ -124,6 +124,10 @@ def internal(message: str) -> StatusError:
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", {"causes": causes})
 
 
+def shutting_down() -> StatusError:
+    return StatusError(503, "ServiceUnavailable", "The apiserver is shutting down, please try again later.")
+
+
 def _details(resource: Resource, name: str) -> Object:
     details = {"name": name, "group": resource.group, "kind": resource.plural}
     return {key: value for key, value in details.items() if value}

@@ -46,6 +46,47 @@ class TestServer:
             async with session.get(f"{embedded.config.server}/version") as response:
                 assert (await response.json())["minor"] == "33"
 
+    async def test_stops_although_watchers_continue_on_their_connection(self) -> None:
+        store = ObjectStore(None)
+        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs())
+        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start())
+        watch = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        writer.write(watch.encode() * 2)  # the second one begins as soon as the first one ends
+        async with asyncio.timeout(5):
+            await reader.readuntil(b'"ADDED"')
+            await server.stop()
+            rest = await reader.read()
+        writer.close()
+        store.close()
+        refusal = rest.partition(b"\r\n0\r\n\r\n")[2]
+        assert refusal.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nRetry-After: 1\r\n" in refusal
+        assert b"\r\nConnection: close\r\n" in refusal
+
+    async def test_stops_while_clients_reopen_watches(self) -> None:
+        store = ObjectStore(None)
+        server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs())
+        port = await server.start()
+        watch = f"GET /api/v1/namespaces?watch=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+        watching = asyncio.Barrier(21)
+
+        async def follow() -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(watch.encode())
+            await reader.readuntil(b'"ADDED"')
+            await watching.wait()
+            await reader.readuntil(b"\r\n0\r\n\r\n")
+            writer.write(watch.encode())
+            await reader.read()
+            writer.close()
+
+        async with asyncio.timeout(5), asyncio.TaskGroup() as clients:
+            for _ in range(20):
+                clients.create_task(follow())
+            await watching.wait()
+            await server.stop()
+        store.close()
+
     async def test_deeply_nested_body_is_rejected(self, api: RawApi) -> None:
         depth = 20_000
         text = '{"metadata":{"name":"d"},"data":' + '{"a":' * depth + "1" + "}" * depth + "}"

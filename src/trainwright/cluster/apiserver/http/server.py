@@ -27,6 +27,9 @@ _OPEN_PATHS = {"/healthz", "/livez", "/readyz", "/version", "/version/"}
 _STREAM_SHUTDOWN_SECONDS = 1.0
 """How long streams may take to end when the server stops."""
 
+_CONNECTION_SHUTDOWN_SECONDS = 1.0
+"""How long responses may take to be sent after that, and then their handlers to be cancelled."""
+
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
@@ -50,6 +53,7 @@ class ApiServer:
         self._clock = clock
         self._routes = Routes(store, logs, clock, unhealthy_components)
         self._runner: web.ServerRunner | None = None
+        self._stopping = False
         self._writing: set[asyncio.Task[Response]] = set()
         self._streaming: set[asyncio.Task[None]] = set()
         self._event_expiry: asyncio.Task[None] | None = None
@@ -58,7 +62,7 @@ class ApiServer:
         """Creates the system namespaces, listens, and returns the port."""
         await self._routes.create_system_namespaces()
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        self._runner = web.ServerRunner(server)
+        self._runner = web.ServerRunner(server, shutdown_timeout=_CONNECTION_SHUTDOWN_SECONDS)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, backlog=512)
         await site.start()
@@ -66,7 +70,15 @@ class ApiServer:
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Ends streams cleanly, finishes writes, and stops listening. The caller closes the store."""
+        """Stops listening, refuses new requests, ends streams cleanly and finishes writes. The caller closes the store.
+
+        Clients that follow a stream open the next one at once, on the same connection.
+        """
+        self._stopping = True
+        if self._runner:
+            await wait_for_accepted()
+            for site in self._runner.sites:
+                await site.stop()
         self._routes.stop_watches()
         if self._streaming:
             await asyncio.wait(self._streaming, timeout=_STREAM_SHUTDOWN_SECONDS)
@@ -75,7 +87,6 @@ class ApiServer:
             task.cancel()
         await asyncio.gather(*tasks, *self._writing, return_exceptions=True)
         if self._runner:
-            await wait_for_accepted()
             await self._runner.cleanup()
 
     async def expire_events(self) -> None:
@@ -86,6 +97,8 @@ class ApiServer:
         try:
             self._authenticate(request)
             body = await _read(request)
+            if self._stopping:
+                return _shutting_down()
             response = await self._route(request, body)
             if isinstance(response, StreamingResponse):
                 return await self._stream(request, response)
@@ -168,6 +181,14 @@ async def _read(request: web.BaseRequest) -> bytes:
 
 def _error_response(error: StatusError) -> web.Response:
     return _to_aiohttp(Response(error.code, encode(error.status())))
+
+
+def _shutting_down() -> web.Response:
+    """The client may send the request again: it was not executed."""
+    response = _error_response(errors.shutting_down())
+    response.headers["Retry-After"] = "1"
+    response.force_close()
+    return response
 
 
 def _to_aiohttp(result: Response) -> web.Response:
