@@ -67,13 +67,13 @@ def test_the_bar_is_as_long_as_the_finished_part(fraction: float, drawn: str) ->
     assert bar(fraction, 8) == drawn
 
 
-def test_a_job_that_starts_says_how_long_it_has_been_silent() -> None:
+def test_a_job_that_starts_says_so_with_one_time() -> None:
     state = JobState(JobBuilder().master().workers(2).job(), JOB_UID)
     start = NOW.timestamp()
     assert render_status(status_of(state, start + 1), width=79) == "⠋ starting: waiting for pods  1s"
     state.update_pod(PodBuilder("Master", 0).running().raw())
-    expected = "starting: 1 of 3 ranks running, no output yet, 3s"
-    assert status_of(state, start + 3).activity == expected
+    expected = "⠋ starting: 1 of 3 ranks running, no output yet  3s"
+    assert render_status(status_of(state, start + 3), width=79) == expected
     state.add_line(run_of("master-0"), "hello", start + 4)
     assert status_of(state, start + 5).activity == "running"
     assert status_of(state, start + 14).activity == "running: no output for 10s"

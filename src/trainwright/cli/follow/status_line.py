@@ -116,7 +116,7 @@ def _activity(state: JobState, silence: float | None) -> str:
         return "starting: waiting for pods" if not state.outputs else "waiting for pods"
     if not any(output.last is not None for output in state.outputs.values()):
         missing = f"{running} of {wanted} ranks running, " if running < wanted else ""
-        return f"starting: {missing}no output yet, {seconds(silence)}"
+        return f"starting: {missing}no output yet"
     return "running" if silence < _NOTABLE_SILENCE / 2 else f"running: no output for {seconds(silence)}"
 
 
