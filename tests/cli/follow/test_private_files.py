@@ -45,6 +45,15 @@ def test_an_empty_dir_is_named_as_a_volume_that_ends_with_its_pod() -> None:
     ]
 
 
+def test_files_of_a_job_that_is_deleted_are_only_listed() -> None:
+    files = [("job-master-0", file("/tmp/model.pt")), ("job-master-0", file("/out/log", 4, volume="out"))]
+    assert private_file_lines(files, cp="trainwright cp", removed=True) == [
+        "These files were only in the pods, and are deleted with the job because of --rm:",
+        "  job-master-0  /tmp/model.pt  8 B",
+        "  job-master-0  /out/log  4 B",
+    ]
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [

@@ -8,11 +8,14 @@ from trainwright.cluster.embedded import PrivateFile
 _SHOWN = 10
 
 
-def private_file_lines(files: Sequence[tuple[str, PrivateFile]], *, cp: str) -> list[str]:
+def private_file_lines(files: Sequence[tuple[str, PrivateFile]], *, cp: str, removed: bool = False) -> list[str]:
     """Names private files, each with its pod: path, size, how to fetch one and how to keep them.
 
-    `cp` is the command that fetches files, `trainwright cp` with the flags of the cluster.
+    `cp` is the command that fetches files, `trainwright cp` with the flags of the cluster. Nothing can be fetched
+    if the job is `removed`.
     """
+    if removed and files:
+        return ["These files were only in the pods, and are deleted with the job because of --rm:", *_table(files)]
     layers = [(pod, file) for pod, file in files if not file.volume]
     volumes = [(pod, file) for pod, file in files if file.volume]
     lines = []

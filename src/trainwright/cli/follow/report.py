@@ -127,10 +127,7 @@ def file_lines(
         if files:
             yield f"Files written in {directory}:"
             yield from written_file_lines(files, directory)
-    private = state.private_files()
-    if remove and private:
-        yield "These files were only in the pods, and are deleted with the job because of --rm:"
-    yield from private_file_lines(private, cp=suggest.cp(state))
+    yield from private_file_lines(state.private_files(), cp=suggest.cp(state), removed=remove)
 
 
 def _working_directories(state: JobState) -> list[Path]:
