@@ -59,6 +59,7 @@ class PodStatus(View, frozen=True):
 
 class PodSpec(View, frozen=True):
     node_name: str = ""
+    restart_policy: str = "Always"
 
 
 class Pod(View, frozen=True):

@@ -286,16 +286,33 @@ def test_a_run_that_ended_while_the_cluster_was_down_is_not_running(tmp_path: Pa
     state = new_state()
     state.update_pod(PodBuilder("Master", 0).running().raw())
     assert list(state.running_since()) == ["master-0"]
-    run = ContainerRun(container="pytorch", init=False, number=0, started_at=1.0, finished_at=2.0, exit_code=0)
-    record = PodRecord(
+    state.update_records([ended_master(tmp_path)])
+    assert state.running_since() == {}
+
+
+def ended_master(directory: Path) -> PodRecord:
+    run = ContainerRun(container="pytorch", init=False, number=0, started_at=1.0, finished_at=2.0, exit_code=1)
+    return PodRecord(
         uid="digits-master-0-uid",
         name="digits-master-0",
         namespace="team",
         labels={},
         owner_uid=JOB_UID,
-        directory=tmp_path,
+        directory=directory,
         runs=(run,),
         removed=False,
     )
-    state.update_records([record])
-    assert state.running_since() == {}
+
+
+@pytest.mark.parametrize(("policy", "left"), [("Never", ["worker-0"]), ("OnFailure", ["master-0", "worker-0"])])
+def test_a_rank_whose_end_is_recorded_is_not_left_over_unless_it_starts_again(
+    policy: str, left: list[str], tmp_path: Path
+) -> None:
+    state = new_state()
+    for role in ("Master", "Worker"):
+        pod = PodBuilder(role, 0).running().raw()
+        pod["spec"] = {**pod.get("spec", {}), "restartPolicy": policy}
+        state.update_pod(pod)
+    assert state.leftover_pods() == ["master-0", "worker-0"]
+    state.update_records([ended_master(tmp_path)])
+    assert state.leftover_pods() == left

@@ -1,5 +1,7 @@
 """The texts of `run`: progress, results, and what to do next."""
 
+import pytest
+
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at
 from trainwright.cli.follow.job_state import JobState
@@ -201,8 +203,7 @@ def test_no_message_of_a_pod_can_move_the_cursor() -> None:
     assert "worker-0 is waiting: ImageHasNoCommand: add `command:`" in result(state)
 
 
-def test_a_program_that_fails_at_once_again_and_again_is_explained() -> None:
-    state = new_state()
+def failed_twice(state: JobState) -> JobState:
     for number in range(2):
         state.add_line(run_of("worker-1", number=number), "Traceback (most recent call last):", 1.0)
         state.add_line(run_of("worker-1", number=number), "ModuleNotFoundError: No module named 'torhc'", 1.0)
@@ -211,12 +212,43 @@ def test_a_program_that_fails_at_once_again_and_again_is_explained() -> None:
     (status,) = pod["status"]["containerStatuses"]
     status |= {"restartCount": 1, "state": {"terminated": run}, "lastState": {"terminated": run}}
     state.update_pod(pod)
+    return state
+
+
+def test_a_program_that_fails_at_once_again_and_again_is_explained() -> None:
+    state = failed_twice(new_state())
     (repeated,) = state.new_repeated_failures()
     first, *_, last = repeated_failure_lines(state, repeated, suggest=SUGGEST)
     assert first.startswith("worker-1 has failed 2 times in the same way, each time 1.0 s after its start: ")
     assert "torhc" in first
     assert last == "  it will be started again; to stop the job: trainwright stop digits -n team"
     assert state.new_repeated_failures() == []
+
+
+@pytest.mark.parametrize(("limit", "messages"), [(2, 0), (3, 1)])
+def test_a_failure_is_only_called_repeated_if_a_restart_is_left(limit: int, messages: int) -> None:
+    state = new_state()
+    state.object["spec"]["runPolicy"] = {"backoffLimit": limit}
+    assert len(failed_twice(state).new_repeated_failures()) == messages
+
+
+def test_no_restart_of_a_failed_job_is_announced() -> None:
+    assert failed_twice(finished("Failed")).new_repeated_failures() == []
+
+
+@pytest.mark.parametrize(
+    ("limit", "line"),
+    [
+        (0, "  what it printed last (all of it: trainwright logs --rank master-0 digits -n team):"),
+        (2, "  it had failed 2 times, and runPolicy.backoffLimit (--max-restarts) allows no more"),
+    ],
+)
+def test_the_backoff_limit_is_named_if_it_allowed_restarts(limit: int, line: str) -> None:
+    state = finished("Failed", "Job digits has failed because it has reached the specified backoff limit")
+    state.object["spec"]["runPolicy"] = {"backoffLimit": limit}
+    state.update_pod(PodBuilder("Master", 0).failed(1).raw())
+    state.add_line(run_of("master-0"), "ValueError: boom", 1.0)
+    assert result(state).splitlines()[1] == line
 
 
 def test_silent_ranks_are_named_with_the_command_that_shows_where_they_are() -> None:

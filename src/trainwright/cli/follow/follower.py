@@ -34,7 +34,8 @@ _MOVE_CHECKS = 10
 _SYNC_SECONDS = 5.0
 _FAILED_POD_SECONDS = 2.0
 _FIRST_FAILURE_SECONDS = 5.0
-_OTHER_PODS_SECONDS = 1.0
+_OTHER_PODS_SECONDS = {"Succeeded": 1.0, "Failed": 5.0}
+"""How long the ends of a job's other ranks are awaited. After a failure they may have to notice it first."""
 _SILENT_END_SECONDS = 60.0
 """How long the end of a pod that is being terminated is awaited while it prints nothing."""
 
@@ -274,9 +275,9 @@ class _Follower:
         # A peer may notice the failure of a rank before that rank has ended.
         if seconds < _FIRST_FAILURE_SECONDS and any(state.awaits_first_failure for state in states):
             return True
-        # Peers of the pod that decided about success usually end a moment later.
-        return seconds < _OTHER_PODS_SECONDS and any(
-            state.outcome == "Succeeded" and state.leftover_pods() for state in states
+        # Peers of the pod that decided about the result usually end a moment later.
+        return any(
+            seconds < _OTHER_PODS_SECONDS.get(state.outcome or "", 0.0) and state.leftover_pods() for state in states
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from trainwright.api.annotations import RESTART_SCOPE
 from trainwright.api.job import Job
 from trainwright.api.labels import rank_of
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
@@ -303,7 +304,7 @@ class JobState:
         return sorted(runs, key=lambda run: run.finished_at or 0.0)
 
     def new_repeated_failures(self) -> list[RepeatedFailure]:
-        """Ranks that fail the same way soon after each start, each cause once."""
+        """Ranks that fail the same way soon after each start and will be started again, each cause once."""
         failed = [(key, run) for key, run in self._runs.items() if run.exit_code]
         if len(failed) == self._known_failures:
             return []
@@ -314,6 +315,8 @@ class JobState:
             ran = (run.finished_at or 0.0) - (run.started_at or 0.0) if known else None
             diagnosed = self._diagnosed(key, run)
             by_rank.setdefault(diagnosed.rank, []).append(FailedRun(diagnosed, ran))
+        if self.outcome or not self._restarts_after([len(runs) for runs in by_rank.values()]):
+            return []
         fresh = []
         for runs in by_rank.values():
             found = repeated_failure(runs)
@@ -321,6 +324,13 @@ class JobState:
                 self._shown_failures.add(found.diagnosis.summary)
                 fresh.append(found)
         return fresh
+
+    def _restarts_after(self, failures: Sequence[int]) -> bool:
+        """True if backoffLimit leaves a restart after so many failures of the ranks; a group restart counts once."""
+        limit = self.backoff_limit
+        in_group = (self.object["metadata"].get("annotations") or {}).get(RESTART_SCOPE) == "group"
+        counted = max(failures, default=0) if in_group else sum(failures)
+        return limit is None or counted < max(limit, 1)
 
     def _diagnosed(self, key: _RunKey, run: ContainerRun) -> DiagnosedRun:
         uid = key[0]
@@ -390,7 +400,19 @@ class JobState:
         policy = self._run_policy.get("cleanPodPolicy") or self.object["spec"].get("cleanPodPolicy")
         if (policy or DEFAULT_CLEAN_POD_POLICY) != "None":
             return []
-        return [label for label, pod in self.pods() if pod.phase == "Running" and not pod.metadata.terminating]
+        return [
+            tracked.label
+            for tracked in self._present()
+            if tracked.pod.phase == "Running"
+            and not tracked.pod.metadata.terminating
+            and not self._has_recorded_end(tracked.pod)
+        ]
+
+    def _has_recorded_end(self, pod: Pod) -> bool:
+        """True if the node has recorded the end of the pod's containers, which its status may show a moment later."""
+        record = self._records.get(pod.metadata.uid)
+        runs = [run for run in record.runs if not run.init] if record else []
+        return pod.spec.restart_policy == "Never" and bool(runs) and all(run.finished_at is not None for run in runs)
 
     def last_output(self, rank: str) -> float:
         """0 if it has printed nothing."""
@@ -401,6 +423,11 @@ class JobState:
         if output is None:
             output = self.outputs[rank] = RankOutput(rank)
         return output
+
+    @property
+    def backoff_limit(self) -> int | None:
+        limit: int | None = self._run_policy.get("backoffLimit", self.object["spec"].get("backoffLimit"))
+        return limit
 
     @property
     def _run_policy(self) -> Object:

@@ -124,10 +124,21 @@ def _failed_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> li
         lines.append(f"  no failed pod was seen; see its events: {suggest.command('events', state)}")
     else:
         lines = [f"{after}: {plain_text(found.headline)}"]
-        if reason and "replica(s) failed" not in reason:
-            lines.append(f"  {reason}")
+        lines += _limit_lines(state, reason)
         lines += _explanation(state, found, suggest=suggest)
     return [*lines, *_curve_lines(state), *leftover_lines(state, suggest=suggest)]
+
+
+def _limit_lines(state: JobState, reason: str) -> list[str]:
+    """The limit that ended the job, unless the first failure ended it."""
+    if not reason or "replica(s) failed" in reason:
+        return []
+    if not reason.endswith("reached the specified backoff limit"):
+        return [f"  {reason}"]
+    limit = state.backoff_limit or 0
+    if limit < 2:
+        return []
+    return [f"  it had failed {limit} times, and runPolicy.backoffLimit (--max-restarts) allows no more"]
 
 
 def _explanation(state: JobState, found: Diagnosis, *, suggest: Suggestions) -> list[str]:
