@@ -9,6 +9,7 @@ from trainwright.cli.pods_python import (
     BY_FLAG,
     PodsPython,
     active_python,
+    callers_python,
     default_python,
     install_command,
     python_on_path,
@@ -71,3 +72,30 @@ def test_packages_are_installed_by_pip_or_without_pip_by_uv(tmp_path: Path) -> N
     (tmp_path / "lib" / "python3.12" / "site-packages" / "pip").mkdir(parents=True)
     assert install_command(str(python), on_path) == f"{python} -m pip install"
     assert install_command("") == ""
+
+
+def test_a_python_that_refuses_pip_gets_a_virtual_environment(tmp_path: Path) -> None:
+    library = tmp_path / "lib" / "python3.11"
+    library.mkdir(parents=True)
+    (library / "EXTERNALLY-MANAGED").write_text("")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3.11").write_text("")
+    python = tmp_path / "bin" / "python3"
+    python.symlink_to("python3.11")
+    assert install_command(str(python)) == f"{python} -m venv .venv && . .venv/bin/activate && pip install"
+
+    environment = tmp_path / "env"
+    (environment / "lib" / "python3.11" / "site-packages" / "pip").mkdir(parents=True)
+    (environment / "bin").mkdir()
+    (environment / "pyvenv.cfg").write_text("")
+    (environment / "bin" / "python").symlink_to(python)
+    assert install_command(str(environment / "bin" / "python")) == f"{environment}/bin/python -m pip install"
+
+
+def test_run_prefers_the_callers_python_to_the_default_of_the_cluster(python3: Path, tmp_path: Path) -> None:
+    path, active = {"PATH": str(python3.parent)}, {"VIRTUAL_ENV": str(python3.parents[1])}
+    found = PodsPython(python3.with_name("python"), "the active environment")
+    assert callers_python(default_named=True, environment={**path, **active}) == found
+    assert callers_python(default_named=False, environment=path) == PodsPython(python3, "python3 on PATH")
+    assert callers_python(default_named=True, environment=path) is None
+    assert callers_python(default_named=False, environment={"PATH": str(tmp_path / "none")}) is None

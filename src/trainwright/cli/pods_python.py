@@ -9,6 +9,8 @@ from pathlib import Path
 
 BY_FLAG = "--python"
 """The origin of a Python that the user named."""
+ACTIVE = "the active environment"
+ON_PATH = "python3 on PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,19 @@ def default_python(flag: Path | None, environment: Mapping[str, str] = os.enviro
     if flag:
         return PodsPython(flag, BY_FLAG)
     if active := active_python(environment):
-        return PodsPython(active, "the active environment")
+        return PodsPython(active, ACTIVE)
     if found := python_on_path(environment):
-        return PodsPython(found, "python3 on PATH")
+        return PodsPython(found, ON_PATH)
     return PodsPython(Path(sys.executable), "the one that runs trainwright: PATH has no python3")
+
+
+def callers_python(*, default_named: bool, environment: Mapping[str, str] = os.environ) -> PodsPython | None:
+    """The Python that `run` gives to jobs; None leaves them the cluster's default. `default_named`: a user chose that
+    with `up --python`, so only an active environment comes before it."""
+    found = default_python(None, environment)
+    if found.origin == ACTIVE or (found.origin == ON_PATH and not default_named):
+        return found
+    return None
 
 
 def active_python(environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -48,17 +59,26 @@ def python_on_path(environment: Mapping[str, str] = os.environ) -> Path | None:
 def install_command(python: str, environment: Mapping[str, str] = os.environ) -> str:
     """The command that installs packages for this Python, to be followed by their names; empty without a Python.
 
-    Virtual environments that uv has made have no pip.
+    Virtual environments that uv has made have no pip. The Python of a distribution such as Debian refuses pip: an
+    environment is made from it and activated, so that `run` uses it.
     """
     if not python:
         return ""
     prefix = Path(python).parent.parent
-    without_pip = (prefix / "pyvenv.cfg").exists() and not any(prefix.glob("lib/python3*/site-packages/pip"))
-    if not without_pip:
+    in_environment = (prefix / "pyvenv.cfg").exists()
+    if not in_environment and _is_externally_managed(python):
+        return f"{python} -m venv .venv && . .venv/bin/activate && pip install"
+    if not in_environment or any(prefix.glob("lib/python3*/site-packages/pip")):
         return f"{python} -m pip install"
     if uv := _uv(environment):
         return f"{uv} pip install --python {python}"
     return f"{python} -m ensurepip && {python} -m pip install"
+
+
+def _is_externally_managed(python: str) -> bool:
+    """True if its standard library has the mark at which pip refuses to install packages."""
+    program = Path(python).resolve()
+    return any(program.parent.parent.glob(f"lib/{program.name}*/EXTERNALLY-MANAGED"))
 
 
 def _uv(environment: Mapping[str, str]) -> str | None:

@@ -29,6 +29,20 @@ def test_a_healthy_machine_and_cluster_pass(call: Call) -> None:
     assert {"disk", "memory", "files", "gpu", "cluster", "context", "kubectl", "py-spy"} <= set(topics)
 
 
+def test_the_python_is_the_one_that_run_would_use(embedded: UpCommand, tmp_path: Path) -> None:
+    record = embedded.data.running()
+    assert record is not None
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    environment = {**embedded.environment, "VIRTUAL_ENV": str(tmp_path / "env")}
+    answer = trainwright("doctor", "--data-dir", str(embedded.data.path), environment=environment)
+    [line] = [line for line in answer.out.splitlines() if line[6:].startswith("python ")]
+    assert f"{python} (the active environment): Python 3." in line
+    assert line.endswith(f"; jobs that kubectl creates use {record.python}")
+
+
 def test_what_is_broken_ends_with_1_and_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(data: DataDir) -> Iterator[doctor.Finding]:
         _ = data

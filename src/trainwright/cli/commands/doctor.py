@@ -16,6 +16,7 @@ from trainwright.cli.commands.up import user_kubeconfig
 from trainwright.cli.console import Console
 from trainwright.cli.flags import data_dir_flag
 from trainwright.cli.machine import free_disk, free_memory, is_disk_low, memory, open_file_limit
+from trainwright.cli.pods_python import BY_FLAG, callers_python, default_python, install_command
 from trainwright.cli.targets import data_dir_at, embedded_cluster
 from trainwright.cluster.embedded import CONTEXT, ClusterRecord, DataDir, try_sandbox
 from trainwright.kube.client.errors import ApiError, Unreachable
@@ -72,9 +73,10 @@ def check_version(data: DataDir) -> Iterator[Finding]:
 
 
 def check_python(data: DataDir) -> Iterator[Finding]:
-    """The Python of pods: of the running cluster, or the one that `up` would choose now."""
+    """The Python that `run` in this shell would give to pods."""
     record = data.running()
     python, origin = _python_of_pods(record)
+    default = f"; jobs that kubectl creates use {record.python}" if record and record.python != python else ""
     # Pods do not get the caller's PYTHONPATH.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
@@ -89,10 +91,10 @@ def check_python(data: DataDir) -> Iterator[Finding]:
     version, torch = printed.split()
     text = f"{python}{f' ({origin})' if origin else ''}: Python {version}"
     if torch == "-":
-        advice = f"PyTorchJobs need it: {python} -m pip install torch, or choose another Python with --python"
-        yield Finding("python", f"{text}, without torch", "note", advice)
+        advice = f"PyTorchJobs need it: {install_command(python)} torch, or choose another Python with --python"
+        yield Finding("python", f"{text}, without torch{default}", "note", advice)
     else:
-        yield Finding("python", f"{text}, torch {torch}")
+        yield Finding("python", f"{text}, torch {torch}{default}")
 
 
 def check_sandbox(data: DataDir) -> Iterator[Finding]:
@@ -226,11 +228,10 @@ CHECKS: tuple[Callable[[DataDir], Iterator[Finding]], ...] = (
 
 
 def _python_of_pods(record: ClusterRecord | None) -> tuple[str, str]:
-    if record is not None:
+    found = callers_python(default_named=record is not None and record.python_origin == BY_FLAG)
+    if found is None and record is not None:
         return record.python, record.python_origin
-    from trainwright.cli.pods_python import default_python
-
-    found = default_python(None)
+    found = found or default_python(None)
     return str(found.path), found.origin
 
 

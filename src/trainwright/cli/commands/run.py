@@ -20,7 +20,7 @@ from trainwright.cli.manifests.apply import (
 from trainwright.cli.manifests.environment import read_variables, with_variables
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject, validate
-from trainwright.cli.pods_python import active_python, python_on_path
+from trainwright.cli.pods_python import callers_python
 from trainwright.cli.program.digests import with_digests
 from trainwright.cli.program.flags import ProgramCommand, program_arguments, program_flags
 from trainwright.cli.program.inputs import Inputs, read_inputs
@@ -186,9 +186,8 @@ def _documents(
     embedded = target is None or target.embedded
     if embedded and workdir and not workdir.is_dir():
         raise CommandError(f"--workdir {workdir} is not a directory of this machine")
-    callers = active_python()
-    if callers is None and not (target and target.python_named):
-        callers = python_on_path()
+    found = callers_python(default_named=bool(target and target.python_named))
+    callers = found.path if found else None
     documents = inputs.documents
     if inputs.program:
         default = Path(target.python) if target and target.python else None
