@@ -1,17 +1,22 @@
 """What pods leave on the node is kept until their controller is deleted, whatever is interrupted meanwhile."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.background import in_background
+from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.node import Node, running_node
 from tests.support.objects.widgets import definition
 from tests.support.waiting import eventually
 from trainwright.cluster.node.pod_records import RunLog, pod_records
-from trainwright.cluster.node.retention import KEPT_PRIVATE_FILES, MAX_REMOVED_PODS
+from trainwright.cluster.node.pods.pod_directory import PodDirectory
+from trainwright.cluster.node.retention import KEPT_PRIVATE_FILES, MAX_REMOVED_PODS, Retention
 from trainwright.cluster.node.supervisor.files import read_json, write_json
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.metadata import controller_reference
 from trainwright.objects.resources import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS
@@ -165,3 +170,41 @@ async def test_of_pods_of_the_same_name_the_last_are_kept(node: Node) -> None:
     # The last one ran at `plain` and has none.
     expected = {f"earlier-{MAX_REMOVED_PODS - number}" for number in range(1, KEPT_PRIVATE_FILES)}
     await eventually(with_private_files, lambda found: found == expected)
+
+
+async def test_a_pod_may_be_removed_while_surplus_files_are_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_embedded() as embedded, Client(embedded.config) as client:
+        created = await client.create(CONFIG_MAPS, {"metadata": {"name": "job", "namespace": "default"}})
+        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "job", "uid": created["metadata"]["uid"]}
+        loop = asyncio.get_running_loop()
+        retention = Retention(client, tmp_path)
+
+        def directory(uid: str, name: str) -> PodDirectory:
+            found = PodDirectory(tmp_path / "kept" / uid)  # where no restart looks for it
+            (found.path / "scratch").mkdir(parents=True)
+            found.write_runtime_config({"name": name, "namespace": "default", "owner": owner, "createdAt": uid})
+            return found
+
+        class WhileOthersAreRemoved(PodDirectory):
+            def remove_private_files(self) -> None:
+                """The pods of another name are added before the deletion ends."""
+                super().remove_private_files()
+
+                async def add() -> None:
+                    for other in others:
+                        retention.add(other)
+                    others.clear()
+
+                asyncio.run_coroutine_threadsafe(add(), loop).result()
+
+        first = WhileOthersAreRemoved(directory("a-0", "a").path)
+        others = [directory(f"b-{number}", "b") for number in range(KEPT_PRIVATE_FILES + 1)]
+        async with in_background(retention.run()):
+            retention.add(first)
+            for number in range(KEPT_PRIVATE_FILES):
+                retention.add(directory(f"a-{number + 1}", "a"))
+            for uid in ("a-0", "b-0"):
+                await eventually(_found(tmp_path / "kept" / uid / "scratch"), lambda found: not found)
+    assert "unexpected error" not in caplog.text

@@ -102,7 +102,7 @@ class Retention:
         if error := kind.reflector.sync_error:
             return Retry(error)
         if kind.store.by_index(_UID, owner_uid):
-            for same_name in pods.by_name.values():
+            for same_name in tuple(pods.by_name.values()):  # `add` may be called meanwhile
                 await asyncio.to_thread(_remove_surplus, same_name)
             return Done()  # the deletion of the owner enqueues it again
         if await self._exists(kind.resource, pods.owner):
