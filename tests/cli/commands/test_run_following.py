@@ -149,6 +149,21 @@ def test_ctrl_c_explains_then_asks_and_stop_keeps_the_job(embedded: UpCommand, t
         client.delete(PYTORCH.resource, "asked", namespace="default")
 
 
+def test_stop_of_another_terminal_ends_following(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
+    script = "trap 'echo saving; exit 0' TERM; echo begun; while true; do sleep 0.1; done"
+    words = command_line(
+        "run", "--rm", "--data-dir", str(embedded.data.path), write_manifest(tmp_path, shell_job("halted", script))
+    )
+    with on_terminal(words, embedded.environment) as command:
+        command.wait_for("[master-0] begun")
+        assert call("stop", "halted").code == 0
+        assert command.wait() == 130, command.output
+    assert "[master-0] saving" in command.output
+    assert "halted is stopped after " in command.output
+    assert "trainwright resume halted" in command.output
+    assert call("delete", "halted").code == 0  # --rm keeps what `stop` keeps
+
+
 def test_rm_deletes_the_job_at_its_end_and_after_ctrl_c(call: Call, embedded: UpCommand, tmp_path: Path) -> None:
     ended = call("run", "--rm", write_manifest(tmp_path, shell_job("brief", "echo done")))
     assert ended.code == 0, ended.all

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.objects.followed_jobs import run_of
 from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at, template
+from trainwright.api.job import read_job
 from trainwright.cli.follow.job_state import JobState, pod_state
 from trainwright.cluster.embedded import ContainerRun, PodRecord
 from trainwright.objects import Object
@@ -50,14 +51,6 @@ def test_a_deleted_pod_is_not_shown() -> None:
     state.remove_pod("first")
     state.remove_pod("never seen")
     assert state.phases() == ""
-
-
-def test_a_suspended_job_is_shown_as_such() -> None:
-    state = new_state()
-    state.object["spec"]["runPolicy"] = {"suspend": True}
-    assert state.phases() == "suspended; set spec.runPolicy.suspend to false to resume it"
-    state.update_pod(PodBuilder("Master", 0).running().raw())
-    assert state.phases() == "master-0 Running"
 
 
 def test_pods_of_other_owners_are_ignored() -> None:
@@ -210,6 +203,32 @@ def test_a_stopped_job_has_ended_when_its_pods_have() -> None:
     assert state.outcome is None
     state.remove_pod("digits-master-0-uid")
     assert state.outcome == "Stopped"
+
+
+def with_suspend(*, suspend: bool) -> Object:
+    job = JobBuilder().master().workers(2).raw()
+    return {**job, "spec": {**job["spec"], "runPolicy": {"suspend": suspend}}}
+
+
+def test_a_job_that_another_command_stops_has_ended_when_its_pods_have() -> None:
+    state = new_state()
+    state.update_pod(PodBuilder("Master", 0).running().raw())
+    state.update_job(with_suspend(suspend=True))
+    assert state.outcome is None
+    state.remove_pod("digits-master-0-uid")
+    assert state.outcome == "Stopped"
+    state.update_job(with_suspend(suspend=False))
+    assert state.outcome is None
+
+
+def test_a_job_that_is_suspended_from_its_beginning_is_followed_until_it_is_resumed() -> None:
+    state = JobState(read_job(with_suspend(suspend=True)), JOB_UID)
+    state.update_job(with_suspend(suspend=True))
+    assert state.waits_for_resume
+    assert state.outcome is None
+    state.update_job(with_suspend(suspend=False))
+    assert not state.waits_for_resume
+    assert state.outcome is None
 
 
 def test_warnings_have_the_name_of_the_job_if_there_are_several() -> None:

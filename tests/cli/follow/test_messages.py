@@ -8,6 +8,7 @@ from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.messages import (
     EXIT_CODES,
     final_metrics,
+    phases_text,
     repeated_failure_lines,
     result_lines,
     silence_lines,
@@ -195,6 +196,18 @@ def test_a_stopped_job_can_be_resumed_or_deleted() -> None:
         "  delete it: trainwright delete digits -n team",
     ]
     assert EXIT_CODES["Stopped"] == 130
+
+
+def test_a_suspended_job_is_shown_with_the_command_that_resumes_it() -> None:
+    state = new_state()
+    state.object["spec"]["runPolicy"] = {"suspend": True}
+    assert phases_text(state, suggest=SUGGEST) == "suspended; resume it with: trainwright resume digits -n team"
+    assert still_running_lines(state, suggest=SUGGEST) == [
+        "digits is suspended",
+        "  start it: trainwright resume digits -n team",
+    ]
+    state.update_pod(PodBuilder("Master", 0).running().raw())
+    assert phases_text(state, suggest=SUGGEST) == "master-0 Running"
 
 
 def test_no_message_of_a_pod_can_move_the_cursor() -> None:

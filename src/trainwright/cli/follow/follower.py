@@ -18,7 +18,7 @@ from trainwright.cli.follow.job_runs import RepeatedFailure
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogSource
-from trainwright.cli.follow.messages import repeated_failure_lines, silence_lines, waiting_lines
+from trainwright.cli.follow.messages import phases_text, repeated_failure_lines, silence_lines, waiting_lines
 from trainwright.cli.follow.status_line import render_status, status_of
 from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.kube.client.async_client import Client
@@ -162,7 +162,7 @@ class _Follower:
         for state in self._states:
             for warning in state.new_warnings(now, with_job_name=several):
                 self._console.print(f"Warning: {warning}", colour="yellow")
-            phases = state.phases()
+            phases = phases_text(state, suggest=self._suggest)
             if phases and phases != self._shown_phases.get(state.uid):
                 self._shown_phases[state.uid] = phases
                 self._console.print(f"{state.name}: {phases}", colour="bright_black")

@@ -94,7 +94,7 @@ class JobState:
         self._python = python
         self.deleted = False
         self.stopping = False
-        """True if the user asked to stop it: it has ended once its pods have."""
+        """True if it was stopped while it was followed: it has ended once its pods have."""
         self.labels = [f"{role.label}-{index}" for role in job.kind.roles for index in range(_count(job, role.name))]
         self.progress = Progress(epochs=planned_epochs(_command(job)))
         self.losses = LossCurve()
@@ -118,8 +118,12 @@ class JobState:
         """None or a job with another uid means that this job was deleted."""
         if job is None or job["metadata"]["uid"] != self.uid:
             self.deleted = True
-        else:
-            self.object = job
+            return
+        suspended = self._suspend
+        self.object = job
+        if self._suspend != suspended:
+            # Stopped or resumed, here or by another command. A job that is suspended from its beginning is not stopped.
+            self.stopping = self._suspend
 
     def update_pod(self, obj: Object) -> Pod | None:
         """Returns the pod if it belongs to the job."""
@@ -215,8 +219,6 @@ class JobState:
     def phases(self) -> str:
         """`master-0 Running  worker-0 Pending`; counted by role if there are many."""
         present = self._present()
-        if not present and self._suspended:
-            return "suspended; set spec.runPolicy.suspend to false to resume it"
         if len(present) <= _MANY_PODS:
             return "  ".join(f"{tracked.label} {pod_state(tracked.pod)}" for tracked in present)
         counts: dict[str, Counter[str]] = {}
@@ -226,6 +228,11 @@ class JobState:
             f"{role} " + ", ".join(f"{number} {state}" for state, number in sorted(counter.items()))
             for role, counter in counts.items()
         )
+
+    @property
+    def waits_for_resume(self) -> bool:
+        """True if it is suspended, has no pods, and is followed until it is resumed."""
+        return self._suspend and not self._present() and self.outcome is None
 
     def new_warnings(self, at: float, *, with_job_name: bool = False) -> list[str]:
         """Warnings about the job or its pods that have not been returned yet; equal messages only once.
@@ -435,13 +442,13 @@ class JobState:
         return policy
 
     @property
-    def _suspended(self) -> bool:
-        return bool(self._run_policy.get("suspend")) and self.outcome is None
+    def _suspend(self) -> bool:
+        return bool(self._run_policy.get("suspend"))
 
     @property
     def _is_suspended(self) -> bool:
         """True if it was suspended and no pod is left that may print something."""
-        return bool(self._run_policy.get("suspend")) and all(one.pod.finished for one in self._present())
+        return self._suspend and all(one.pod.finished for one in self._present())
 
     def _present(self) -> list[_TrackedPod]:
         return sorted((one for one in self._pods.values() if not one.deleted), key=lambda one: one.order)

@@ -25,6 +25,12 @@ _NAMED_RANKS = 4
 # While a job runs
 
 
+def phases_text(state: JobState, *, suggest: Suggestions) -> str:
+    if state.waits_for_resume:
+        return f"suspended; resume it with: {suggest.command('resume', state)}"
+    return state.phases()
+
+
 def repeated_failure_lines(state: JobState, repeated: RepeatedFailure, *, suggest: Suggestions) -> list[str]:
     """A program that fails the same way after every start: why, and how to stop it."""
     found = repeated.diagnosis
@@ -83,6 +89,8 @@ def result_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> lis
 
 def still_running_lines(state: JobState, *, suggest: Suggestions) -> list[str]:
     """What to do with a job that keeps running, or waits, when `run` stops following it."""
+    if state.waits_for_resume:
+        return [f"{state.name} is suspended", f"  start it: {suggest.command('resume', state)}"]
     phases = "" if state.running_since() else state.phases()
     return [
         f"{state.name} has not started: {phases}" if phases else f"{state.name} is still running",

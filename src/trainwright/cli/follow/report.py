@@ -47,11 +47,11 @@ def follow_and_report(
     from trainwright.cli.follow.session import follow_jobs
 
     ending = follow_jobs(states, target, console, timeout=timeout, tail=tail, ranks=ranks, asks=not remove)
-    remove = remove and ending is not Ending.TIMED_OUT
+    # A stopped job stays: `stop` keeps it and its files.
+    removed = [state for state in states if remove and ending is not Ending.TIMED_OUT and state.outcome != "Stopped"]
     for state in states:
-        _report(state, client, target, console, remove=remove)
-    if remove:
-        _remove(states, client, console)
+        _report(state, client, target, console, remove=state in removed)
+    _remove(removed, client, console)
     if ending is Ending.LEFT:
         return INTERRUPTED
     if ending is Ending.TIMED_OUT:
