@@ -149,6 +149,13 @@ def test_a_job_that_waits_is_not_called_running() -> None:
     assert still_running_lines(state, suggest=SUGGEST)[0] == "digits has not started: master-0 FailedMount"
 
 
+def test_a_job_that_has_run_is_not_called_one_that_has_not_started() -> None:
+    state = new_state()
+    state.add_line(run_of("master-0"), "step 1", 1.0)
+    state.update_pod(PodBuilder("Master", 0).waiting("CrashLoopBackOff", "back-off").raw())
+    assert still_running_lines(state, suggest=SUGGEST)[0] == "digits has not finished"
+
+
 def test_volumes_are_named_once() -> None:
     volumes = [("digits", "/models", "/data/x"), ("digits", "/models", "/data/x"), ("code", "/src", "/home/me")]
     assert volume_lines(volumes) == [

@@ -216,6 +216,12 @@ class JobState:
         created = self.object["metadata"].get("creationTimestamp")
         return min(starts, default=None) or unix_seconds(created)
 
+    @property
+    def has_started(self) -> bool:
+        """True if a training container has started or anything was printed, also if nothing runs now."""
+        started = any(run.started_at and not run.init for run in self._runs.values())
+        return started or any(output.last is not None for output in self.outputs.values())
+
     def phases(self) -> str:
         """`master-0 Running  worker-0 Pending`; counted by role if there are many."""
         present = self._present()

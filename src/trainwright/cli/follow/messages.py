@@ -91,9 +91,15 @@ def still_running_lines(state: JobState, *, suggest: Suggestions) -> list[str]:
     """What to do with a job that keeps running, or waits, when `run` stops following it."""
     if state.waits_for_resume:
         return [f"{state.name} is suspended", f"  start it: {suggest.command('resume', state)}"]
-    phases = "" if state.running_since() else state.phases()
+    if state.running_since():
+        first = "is still running"
+    elif state.has_started:
+        first = "has not finished"  # its phases may be old: the cluster may be down
+    else:
+        phases = state.phases()
+        first = f"has not started: {phases}" if phases else "is still running"
     return [
-        f"{state.name} has not started: {phases}" if phases else f"{state.name} is still running",
+        f"{state.name} {first}",
         f"  follow it: {suggest.command('logs -f', state)}",
         f"  stop it: {suggest.command('stop', state)}",
     ]

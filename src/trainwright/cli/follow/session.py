@@ -76,7 +76,7 @@ async def _follow(
                         console,
                         has_moved=partial(_has_moved, target.data, config.server),
                         suggest=Suggestions.of(target),
-                        advice=_advice(target),
+                        advice=unreachable_advice(target),
                         interrupts=interrupts,
                     )
                 except BaseException:
@@ -88,9 +88,12 @@ async def _follow(
             config = embedded_cluster(target.data).config
 
 
-def _advice(target: Target) -> str:
-    restart = f" (to restart it: `trainwright up --detach{target.flags}`)" if target.embedded else ""
-    return f"waiting for the cluster{restart}; the jobs keep running if you leave with Ctrl-C"
+def unreachable_advice(target: Target) -> str:
+    """It claims nothing about the pods: `down` ends them, or leaves them running."""
+    if not target.embedded:
+        return "waiting for the cluster; Ctrl-C leaves its jobs as they are"
+    up = f"trainwright up --detach{target.flags}"
+    return f"waiting for the cluster; if it is not running, its jobs continue after `{up}`"
 
 
 def _warn(console: Console, warning: str) -> None:
