@@ -31,6 +31,8 @@ def test_help_lists_every_command() -> None:
     result = CliRunner().invoke(cli, ["--help"])
     assert result.exit_code == 0
     assert all(f"  {name} " in result.output for name in COMMANDS)
+    examples = [line.split()[:3] for line in result.output.splitlines() if line.startswith("    trainwright ")]
+    assert examples[0] == ["trainwright", "run", "train.py"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -106,11 +106,12 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Run training jobs on this machine and on any Kubernetes cluster.
 
-    Jobs are manifests of Kubeflow: PyTorchJob, TFJob, XGBoostJob, PaddleJob and JAXJob.
+    Jobs are Python programs or manifests of Kubeflow: PyTorchJob, TFJob, XGBoostJob, PaddleJob and JAXJob.
 
     \b
+      trainwright run train.py   run a program as a training job and follow it
+      trainwright run job.yaml   run the job in a manifest and follow it
       trainwright up --detach    start a cluster on this machine
-      trainwright run job.yaml   run a training job and follow it
     """
 
 
