@@ -436,6 +436,7 @@ def test_the_rank_that_fails_by_itself_is_first_whatever_its_peers_do(
     [
         (("ModuleNotFoundError: No module named 'torch'",), 1, Cause.MISSING_MODULE, "/opt/python"),
         (("FileNotFoundError: [Errno 2] No such file or directory: 'a.csv'",), 1, Cause.MISSING_FILE, "a.csv"),
+        (("FileNotFoundError: a.csv",), 1, Cause.MISSING_FILE, "paths start in the working directory of the job"),
         (("OSError: [Errno 28] No space left on device",), 1, Cause.DISK_FULL, "free space"),
         (("PermissionError: [Errno 13] Permission denied: '/data'",), 1, Cause.PERMISSION_DENIED, "/data"),
         (("_pickle.UnpicklingError: invalid load key, 'x'.",), 1, Cause.CHECKPOINT, "invalid load key"),
@@ -455,6 +456,14 @@ def test_exceptions_are_classified(texts: tuple[str, ...], code: int, cause: Cau
     assert found.cause is cause
     assert texts[0] in found.summary
     assert words in f"{found.summary} {found.advice}"
+
+
+def test_the_advice_for_a_syntax_error_is_its_place() -> None:
+    place = ('  File "/job/model.py", line 3', "    def main(:", "             ^", "SyntaxError: invalid syntax")
+    assert named(run("r", *place)).advice == "correct /job/model.py, line 3"
+    imported = ("Traceback (most recent call last):", '  File "/job/train.py", line 1, in <module>', "    import model")
+    assert named(run("r", *imported, *place)).advice == "correct /job/model.py, line 3"
+    assert named(run("r", *imported, *place)).cause is Cause.SYNTAX_ERROR
 
 
 NO_SPECIFICATION = (

@@ -244,10 +244,22 @@ def _module_advice(evidence: Evidence, match: re.Match[str]) -> str:
     return f"module {module} is not installed in {python}: {install} or choose another with --python"
 
 
-_FILE_ADVICE = "relative paths start in the container's workingDir; check the path and the volumes"
+def _syntax_advice(evidence: Evidence, match: re.Match[str]) -> str:
+    raised = evidence.exception
+    if raised is None or not raised.text[0].startswith(match.group()):
+        return "correct the program"
+    # Python prints the place, the source and a mark just before the exception, without a traceback for the program.
+    lines = evidence.lines[max(raised.raised_line - _PLACE_LINES, 0) : raised.raised_line]
+    places = [place for line in lines if (place := _PLACE.search(line.text))]
+    return f"correct {places[-1]['file']}, line {places[-1]['line']}" if places else "correct the program"
+
+
+_PLACE_LINES = 4
+_PLACE = re.compile(r'\bFile "(?P<file>[^"\n]{1,500})", line (?P<line>[0-9]{1,9})')
+_FILE_ADVICE = "relative paths start in the working directory of the job; check the path and the volumes"
 _EXCEPTIONS = (
     _Rule(re.compile(r"No module named '?(?P<module>[\w.]{1,200})'?"), Cause.MISSING_MODULE, _module_advice),
-    _Rule(re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b"), Cause.SYNTAX_ERROR, "correct the program"),
+    _Rule(re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b"), Cause.SYNTAX_ERROR, _syntax_advice),
     _Rule(
         re.compile(r"\b(?:No space left on device|Disk quota exceeded|ENOSPC)\b"),
         Cause.DISK_FULL,
