@@ -84,6 +84,18 @@ def test_a_program_that_stops_printing_is_shown_beside_its_progress() -> None:
     assert line.endswith("412/s  20s left  no output for 15s  72s")
 
 
+@pytest.mark.parametrize(("gap", "quiet", "known"), [(1, 14, True), (1, 15, False), (60, 170, True), (60, 180, False)])
+def test_rate_and_time_left_go_when_progress_stops(gap: int, quiet: int, known: bool) -> None:
+    state = JobState(JobBuilder().master().job(), JOB_UID)
+    start = NOW.timestamp()
+    state.update_pod(PodBuilder("Master", 0).running().raw())
+    for step in (10, 20, 30):
+        state.add_line(run_of("master-0"), f"step {step}/200 loss 0.5", start + gap * step / 10)
+    line = render_status(status_of(state, start + 3 * gap + quiet), width=120)
+    assert "step 30/200" in line
+    assert ("/s" in line, " left" in line) == (known, known)
+
+
 @given(
     st.builds(
         Progress,

@@ -1,8 +1,9 @@
 """The line at the bottom of a terminal: a bar, what the job does now, and its metrics. Pure functions."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import pairwise
 
 from trainwright.cli.console import cells
 from trainwright.cli.follow.job_state import JobState
@@ -17,6 +18,9 @@ _FIRST_METRICS = tuple(f"{part}{name}" for part in ("", "val_", "test_", "eval_"
 _HIDDEN_METRICS = frozenset({"lr", "perplexity"})
 _SHOWN_METRICS = 4
 _NOTABLE_SILENCE = 10.0
+_STALLED_SECONDS = 15.0
+_STALLED_GAPS = 3.0
+"""A program that reports its progress once per minute is not stalled after 15 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,18 @@ def status_of(state: JobState, now: float) -> Status:
     since = _first_start(state, now)
     silence = state.silence(now)
     return Status(
-        progress=state.progress,
+        progress=replace(state.progress, speed=None) if is_stalled(state.progress, now) else state.progress,
         elapsed=max(now - since, 0.0),
         activity=_activity(state, silence),
         silence=silence or 0.0,
     )
+
+
+def is_stalled(progress: Progress, now: float) -> bool:
+    """True if no progress came for so long that the last speed, and the time left by it, say nothing any more."""
+    times = [at for at, _ in progress.marks]
+    longest = max((later - earlier for earlier, later in pairwise(times)), default=0.0)
+    return bool(times) and now - times[-1] >= max(_STALLED_SECONDS, _STALLED_GAPS * longest)
 
 
 def render_status(status: Status, *, width: int, frame: int = 0) -> str:
