@@ -311,3 +311,19 @@ def test_a_worker_starts_although_its_master_has_ended_already(call: Call, tmp_p
     assert answer.code == 0, answer.all
     for rank in range(3):
         assert re.search(rf"] +rank {rank}$", answer.out, re.MULTILINE), answer.out
+
+
+def test_ranks_that_wait_for_a_failed_one_are_ended_with_the_program(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "uneven.py").write_text(
+        "import os, pathlib, time\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    pathlib.Path('up').touch()\n"
+        "    time.sleep(600)\n"
+        "while not os.path.exists('up'):\n"
+        "    time.sleep(0.05)\n"
+        "raise ValueError('boom')\n"
+    )
+    answer = call("run", "uneven.py", "--workers", "2", "--max-restarts", "0", directory=tmp_path)
+    assert answer.code == 1, answer.all
+    assert "  ended master-0, which waited for it\n" in answer.out
+    assert "still runs" not in answer.out

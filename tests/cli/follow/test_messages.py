@@ -7,6 +7,7 @@ from tests.support.objects.jobs import JOB_UID, JobBuilder, PodBuilder, at
 from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.messages import (
     EXIT_CODES,
+    ended_lines,
     final_metrics,
     phases_text,
     repeated_failure_lines,
@@ -91,6 +92,15 @@ def test_pods_that_keep_running_after_a_failure_are_listed() -> None:
         "  master-0, worker-1 still run: cleanPodPolicy is None, Kubeflow's default, which leaves pods for debugging",
         "  end them: trainwright stop digits -n team; `cleanPodPolicy: Running` ends them with the job",
     ]
+
+
+def test_ranks_that_are_ended_after_a_failure_are_named_in_one_line() -> None:
+    state = finished("Failed")
+    state.update_pod(PodBuilder("Master", 0).running().raw())
+    state.update_pod(PodBuilder("Worker", 0).failed(1).raw())
+    assert not any("still" in line for line in result_lines(state, now=at(60), suggest=SUGGEST, ends_ranks=True))
+    assert ended_lines(state.leftover_pods()) == ["  ended master-0, which waited for it"]
+    assert ended_lines([]) == []
 
 
 def test_pods_that_keep_running_after_success_are_listed_with_the_fix() -> None:

@@ -149,7 +149,9 @@ def command(
             for state in states:
                 console.print(f"follow with: {Suggestions.of(target).command('logs -f', state)}")
             return
-        sys.exit(follow_and_report(states, client, target, console, timeout=timeout, remove=rm))
+        # The user of a program has not chosen a cleanPodPolicy that leaves pods for debugging.
+        ends_ranks = inputs.program is not None
+        sys.exit(follow_and_report(states, client, target, console, timeout=timeout, remove=rm, ends_ranks=ends_ranks))
 
 
 def _find_target(options: TargetOptions, *, dry_run: bool) -> Target | None:

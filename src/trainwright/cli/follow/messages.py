@@ -1,6 +1,6 @@
 """The texts of `run` about a job: its result, why it failed, what is left and what to do next. Pure functions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from trainwright.cli.console import plain_text
@@ -65,14 +65,18 @@ def final_metrics(progress: Progress) -> str:
     return metrics_text(dict(shown_metrics(progress.metrics)))
 
 
-def result_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> list[str]:
-    """The last lines about a job: its result and duration, then the cause of a failure and what to do."""
+def result_lines(state: JobState, *, now: datetime, suggest: Suggestions, ends_ranks: bool = False) -> list[str]:
+    """The last lines about a job: its result and duration, then the cause of a failure and what to do.
+
+    `ends_ranks`: the caller ends the ranks that outlive a failed job, so they are not named.
+    """
     outcome = state.outcome or "Unfinished"
     match outcome:
         case "Succeeded":
             return _succeeded_lines(state, now=now, suggest=suggest)
         case "Failed":
-            return _failed_lines(state, now=now, suggest=suggest)
+            left = [] if ends_ranks else leftover_lines(state, suggest=suggest)
+            return [*_failed_lines(state, now=now, suggest=suggest), *left]
         case "Stuck":
             return _stuck_lines(state, suggest=suggest)
         case "Stopped":
@@ -123,6 +127,11 @@ def leftover_lines(state: JobState, *, suggest: Suggestions) -> list[str]:
     ]
 
 
+def ended_lines(ranks: Sequence[str]) -> list[str]:
+    """The ranks that `run` ended after the failure of another one."""
+    return [f"  ended {_some(ranks)}, which waited for it"] if ranks else []
+
+
 def _succeeded_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> list[str]:
     metrics = final_metrics(state.progress)
     line = f"{state.name} succeeded in {_duration(state.object, now)}" + (f": {metrics}" if metrics else "")
@@ -140,7 +149,7 @@ def _failed_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> li
         lines = [f"{after}: {plain_text(found.headline)}"]
         lines += _limit_lines(state, reason)
         lines += _explanation(state, found, suggest=suggest)
-    return [*lines, *_curve_lines(state), *leftover_lines(state, suggest=suggest)]
+    return [*lines, *_curve_lines(state)]
 
 
 def _limit_lines(state: JobState, reason: str) -> list[str]:

@@ -12,7 +12,7 @@ from trainwright.api.job import read_job
 from trainwright.cli.console import Console, plain_text
 from trainwright.cli.errors import INTERRUPTED, TIMED_OUT
 from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.follow.messages import EXIT_CODES, result_lines, still_running_lines, volume_lines
+from trainwright.cli.follow.messages import EXIT_CODES, ended_lines, result_lines, still_running_lines, volume_lines
 from trainwright.cli.follow.private_files import private_file_lines
 from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.follow.written_files import written_file_lines, written_files
@@ -36,9 +36,11 @@ def follow_and_report(
     tail: int | None = None,
     ranks: frozenset[str] | None = None,
     remove: bool = False,
+    ends_ranks: bool = False,
 ) -> int:
     """Follows the jobs and prints their results; returns the exit code. `remove` deletes the jobs at the end.
 
+    `ends_ranks` ends the ranks that outlive a failed job without asking.
     `tail` and `ranks` limit the printed lines: to the last ones that exist at first, and to those of some ranks.
     """
     console.live("⠋ starting")
@@ -50,7 +52,7 @@ def follow_and_report(
     # A stopped job stays: `stop` keeps it and its files.
     removed = [state for state in states if remove and ending is not Ending.TIMED_OUT and state.outcome != "Stopped"]
     for state in states:
-        _report(state, client, target, console, remove=state in removed)
+        _report(state, client, target, console, remove=state in removed, ends_ranks=ends_ranks)
     _remove(removed, client, console)
     if ending is Ending.LEFT:
         return INTERRUPTED
@@ -59,24 +61,31 @@ def follow_and_report(
     return max(EXIT_CODES.get(state.outcome or "", 1) for state in states)
 
 
-def _report(state: JobState, client: SyncClient, target: Target, console: Console, *, remove: bool) -> None:
+def _report(
+    state: JobState, client: SyncClient, target: Target, console: Console, *, remove: bool, ends_ranks: bool
+) -> None:
     suggest = Suggestions.of(target)
     if state.outcome is None:
         for line in still_running_lines(state, suggest=suggest) if not remove else ():
             console.print(line)
         return
     colour = "green" if state.outcome == "Succeeded" else "red"
-    first, *rest = result_lines(state, now=datetime.now(UTC), suggest=suggest)
+    first, *rest = result_lines(state, now=datetime.now(UTC), suggest=suggest, ends_ranks=ends_ranks or remove)
+    files = list(file_lines(state, client, target, suggest, remove=remove))  # before pods end, which moves their files
+    if state.outcome == "Failed" and ends_ranks and not remove:
+        left = state.leftover_pods()
+        _end_pods(state, client, left)
+        rest += ended_lines(left)
     console.print(first, colour=colour)
     for line in rest:
         console.print(line)
-    for line in file_lines(state, client, target, suggest, remove=remove):
+    for line in files:
         console.print(plain_text(line))
     if state.outcome in {"Succeeded", "Failed", "Deleted"}:
         cause = first.partition(": ")[2] if state.outcome == "Failed" else ""
         metrics = state.progress.metrics
         record_run(target, state.object, state=state.outcome, metrics=metrics, cause=cause, ranks=len(state.labels))
-    if state.outcome == "Failed" and not remove:
+    if state.outcome == "Failed" and not remove and not ends_ranks:
         _offer_to_end_pods(state, client, console)
 
 
@@ -91,8 +100,12 @@ def _offer_to_end_pods(state: JobState, client: SyncClient, console: Console) ->
     except click.Abort:
         console.print("")
         return
+    _end_pods(state, client, left)
+
+
+def _end_pods(state: JobState, client: SyncClient, ranks: Sequence[str]) -> None:
     for rank, pod in state.pods():
-        if rank in left:
+        if rank in ranks:
             with contextlib.suppress(NotFound, Conflict):  # it is gone, or another pod has its name
                 client.delete(PODS, pod.name, namespace=state.namespace, uid=pod.metadata.uid)
 
