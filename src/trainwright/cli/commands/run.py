@@ -67,7 +67,7 @@ from trainwright.objects import Object
     metavar="DURATION",
     help="Stop following after this time (90s, 5m); the jobs keep running.",
 )
-@click.option("--replace", is_flag=True, help="Delete and recreate jobs that are running with a different spec.")
+@click.option("--replace", is_flag=True, help="Delete and recreate jobs that are stopped or run with another spec.")
 @click.option("--rm", is_flag=True, help="Delete the jobs, with their pods and logs, at the end or after Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Print the objects instead of applying them.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="The format of --dry-run (default: yaml).")
