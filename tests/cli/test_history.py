@@ -12,7 +12,6 @@ from trainwright.cli.history import (
     history_file,
     metrics_text,
     read_history,
-    record_run,
     run_of,
 )
 from trainwright.cli.targets import Target
@@ -33,7 +32,8 @@ def test_a_run_is_kept_with_its_metrics(tmp_path: Path) -> None:
     target = replace(EMBEDDED, data=DataDir(tmp_path))
     finished = job(startTime="2026-01-01T00:00:05Z", completionTime="2026-01-01T00:01:00Z")
 
-    record_run(target, finished, state="Succeeded", metrics={"accuracy": 0.98, "loss": float("nan")}, ranks=3)
+    metrics = {"accuracy": 0.98, "loss": float("nan")}
+    append(history_file(target), run_of(finished, state="Succeeded", metrics=metrics, ranks=3))
 
     [run] = read_history(tmp_path / "history.jsonl")
     assert (run.job, run.namespace, run.kind, run.state) == ("digits", "team", "PyTorchJob", "Succeeded")

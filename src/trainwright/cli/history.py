@@ -42,24 +42,6 @@ class RunRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     """Why it failed, in one line."""
 
 
-def record_run(
-    target: Target,
-    job: Object,
-    *,
-    state: str,
-    metrics: Mapping[str, float] | None = None,
-    cause: str = "",
-    ranks: int = 0,
-    now: datetime | None = None,
-) -> None:
-    """Adds a run that has ended to the history of its cluster.
-
-    `job` is the job as it was last seen, `state` is `Succeeded`, `Failed` or `Deleted`, `cause` is the diagnosis in one
-    line. A history that cannot be written is not an error of the command that followed the job.
-    """
-    append(history_file(target), run_of(job, state=state, metrics=metrics, cause=cause, ranks=ranks, now=now))
-
-
 def run_of(
     job: Object,
     *,
@@ -69,6 +51,7 @@ def run_of(
     ranks: int = 0,
     now: datetime | None = None,
 ) -> RunRecord:
+    """A run that has ended. `job` is the job as it was last seen, `cause` the diagnosis in one line."""
     metadata = job["metadata"]
     return RunRecord(
         uid=metadata["uid"],
@@ -98,6 +81,7 @@ def history_path(data: DataDir) -> Path:
 
 
 def append(file: Path, run: RunRecord) -> None:
+    """A history that cannot be written is not an error of the command that followed the job."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
 """The texts of `run` about a job: its result, why it failed, what is left and what to do next. Pure functions."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from trainwright.cli.console import plain_text
 from trainwright.cli.follow.job_runs import RepeatedFailure
@@ -11,12 +11,14 @@ from trainwright.cli.follow.rank_output import Silence
 from trainwright.cli.follow.status_line import seconds, shown_metrics
 from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.history import metric_text, metrics_text
+from trainwright.cli.jobs.summary import elapsed
 from trainwright.insight.diagnosis import Cause, Diagnosis
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
+from trainwright.objects.paths import value_at
 from trainwright.objects.pods import Waiting
-from trainwright.objects.times import human_duration, parse_time
+from trainwright.objects.times import format_time
 
 EXIT_CODES = {"Succeeded": 0, "Failed": 1, "Deleted": 1, "Stuck": 1, "Stopped": 130}
 _NAMED_RANKS = 4
@@ -209,9 +211,5 @@ def _condition_message(job: Object, kind: str) -> str:
 
 
 def _duration(job: Object, now: datetime) -> str:
-    status = job.get("status") or {}
-    start = status.get("startTime") or job["metadata"].get("creationTimestamp")
-    if not start:
-        return human_duration(timedelta(0))
-    end = parse_time(status["completionTime"]) if status.get("completionTime") else now
-    return human_duration(max(end - parse_time(start), timedelta(0)))
+    created = job["metadata"].get("creationTimestamp") or format_time(now)
+    return elapsed(job, value_at(job, "status", "startTime", default=created), now)

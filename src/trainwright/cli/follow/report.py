@@ -16,7 +16,7 @@ from trainwright.cli.follow.messages import EXIT_CODES, ended_lines, result_line
 from trainwright.cli.follow.private_files import private_file_lines
 from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.follow.written_files import written_file_lines, written_files
-from trainwright.cli.history import record_run
+from trainwright.cli.history import append, history_file, run_of
 from trainwright.cli.targets import Target
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.client.sync_client import SyncClient
@@ -84,7 +84,8 @@ def _report(
     if state.outcome in {"Succeeded", "Failed", "Deleted"}:
         cause = first.partition(": ")[2] if state.outcome == "Failed" else ""
         metrics = state.progress.metrics
-        record_run(target, state.object, state=state.outcome, metrics=metrics, cause=cause, ranks=len(state.labels))
+        run = run_of(state.object, state=state.outcome, metrics=metrics, cause=cause, ranks=len(state.labels))
+        append(history_file(target), run)
     if state.outcome == "Failed" and not remove and not ends_ranks:
         _offer_to_end_pods(state, client, console)
 

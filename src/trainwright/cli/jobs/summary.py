@@ -76,5 +76,10 @@ def duration(job: Object, now: datetime) -> str:
     ended = value_at(job, "status", "completionTime")
     if not started or (not ended and job_state(job) == "Suspended"):
         return ""
-    end = parse_time(ended) if ended else now
-    return human_duration(max(end - parse_time(started), timedelta(0)))
+    return elapsed(job, started, now)
+
+
+def elapsed(job: Object, since: str, now: datetime) -> str:
+    """From `since` to the end of the job, or to now."""
+    ended = value_at(job, "status", "completionTime")
+    return human_age(since, parse_time(ended) if ended else now)

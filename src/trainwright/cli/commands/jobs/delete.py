@@ -74,7 +74,8 @@ def _delete(session: Session, job: FoundJob, *, now: bool) -> dict[str, Object]:
 
 def _record(session: Session, job: FoundJob) -> None:
     """Keeps the metrics of a run that is deleted before its end."""
-    from trainwright.cli.history import record_run
+    from trainwright.cli.history import append, history_file, run_of
 
     ranks = rank_count(job.object, job.kind)
-    record_run(session.target, job.object, state="Deleted", metrics=last_metrics(session, job), ranks=ranks)
+    run = run_of(job.object, state="Deleted", metrics=last_metrics(session, job), ranks=ranks)
+    append(history_file(session.target), run)
