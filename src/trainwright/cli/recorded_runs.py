@@ -1,10 +1,8 @@
 """The runs of a job's containers, for its diagnosis, from what its pods left on the embedded node."""
 
-from collections.abc import Iterable, Iterator
-
 from trainwright.api.labels import rank_of
 from trainwright.cli.pods_python import install_command
-from trainwright.cluster.embedded import ContainerRun, DataDir, LogLine, PodRecord, RunLog, pod_records
+from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records, whole_lines
 from trainwright.insight.diagnosis import Line, Run
 
 _TAIL_BYTES = 256 * 1024
@@ -58,19 +56,6 @@ def _read_tail(record: PodRecord, run: ContainerRun, size: int) -> list[Line]:
     log = RunLog(record, run)
     try:
         log.skip_to_tail(size)
-        return list(whole_lines(log.read_new()))
+        return [Line(line.text[:_MAX_LINE], line.at) for line in whole_lines(log.read_new())]
     finally:
         log.close()
-
-
-def whole_lines(pieces: Iterable[LogLine]) -> Iterator[Line]:
-    """Joins the parts of lines, and cuts very long ones."""
-    begun: dict[str, Line] = {}
-    for piece in pieces:
-        line = begun.pop(piece.stream, Line("", piece.at))
-        line = line._replace(text=(line.text + piece.text)[:_MAX_LINE])
-        if piece.partial:
-            begun[piece.stream] = line
-        else:
-            yield line
-    yield from begun.values()

@@ -17,7 +17,7 @@ from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, Da
 from trainwright.cluster.node import pod_records as records
 from trainwright.cluster.node.pod_files import PodFile, find_pod_files
 from trainwright.cluster.node.pod_processes import PodProcess, process_trees, running_containers
-from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog
+from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog, whole_lines
 from trainwright.cluster.node.private_files import PrivateFile
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ __all__ = [
     "stop_cluster",
     "try_sandbox",
     "tune_garbage_collector",
+    "whole_lines",
 ]
 
 _STOP_SECONDS = 20.0

@@ -4,8 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog, pod_records
+from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog, pod_records, whole_lines
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.container_status import ContainerStatus
 from trainwright.cluster.node.supervisor.cri_log import LogFile
@@ -215,3 +217,21 @@ def test_the_tail_of_a_log_is_read_from_the_beginning_of_a_record_over_rotated_f
 
     kept = [record for number, record in enumerate(records) if sum(map(len, records[number:])) <= size]
     assert texts == [f"line {number}" for number in range(50 - len(kept), 50)]
+
+
+def test_parts_of_a_line_are_joined_by_stream() -> None:
+    pieces = [
+        LogLine(1.0, "stdout", "epoch 1 ", True),
+        LogLine(1.1, "stderr", "warning", False),
+        LogLine(1.2, "stdout", "loss 0.5", False),
+        LogLine(1.3, "stdout", "unfinished", True),
+    ]
+    lines = [(line.text, line.at) for line in whole_lines(pieces)]
+    assert lines == [("warning", 1.1), ("epoch 1 loss 0.5", 1.0), ("unfinished", 1.3)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text(max_size=5), st.booleans())))
+def test_no_text_is_lost_and_no_line_is_made_up(pieces: list[tuple[str, str, bool]]) -> None:
+    lines = list(whole_lines(LogLine(0.0, stream, text, partial) for stream, text, partial in pieces))
+    assert sorted("".join(line.text for line in lines)) == sorted("".join(text for _, text, _ in pieces))
+    assert len(lines) >= sum(not partial for _, _, partial in pieces)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from trainwright.cli.jobs.ranks import RankPod
 from trainwright.cli.jobs.session import Session
-from trainwright.cluster.embedded import RunLog
+from trainwright.cluster.embedded import RunLog, whole_lines
 from trainwright.objects.times import parse_time
 
 _LINE_BYTES = 1024
@@ -78,27 +78,6 @@ def read_log(session: Session, run: LoggedRun, wanted: LogRange) -> Iterable[Lin
     return deque(lines, maxlen=wanted.tail) if wanted.tail is not None else lines
 
 
-class PartialLines:
-    """Joins the pieces of lines that a program wrote without a line end, for each stream."""
-
-    def __init__(self) -> None:
-        self._begun: dict[str, list[str]] = {}
-
-    def add(self, stream: str, text: str, *, partial: bool) -> str | None:
-        """The whole line, if this piece ends it."""
-        if partial:
-            self._begun.setdefault(stream, []).append(text)
-            return None
-        begun = self._begun.pop(stream, None)
-        return "".join([*begun, text]) if begun else text
-
-    def end(self) -> list[str]:
-        """The lines that were begun and not ended."""
-        rest = ["".join(pieces) for pieces in self._begun.values()]
-        self._begun.clear()
-        return rest
-
-
 def _runs(pod: RankPod, *, with_init: bool) -> Iterator[LoggedRun]:
     if pod.record is not None:
         for run in pod.record.runs:
@@ -134,18 +113,14 @@ def _read_record(run: LoggedRun, *, skip_to: int | None = None) -> Iterator[Line
     found = next((one for one in runs if (one.container, one.number) == (run.container, run.number)), None)
     if record is None or found is None:
         return
-    pieces, last = PartialLines(), 0.0
+    last = 0.0
     with contextlib.closing(RunLog(record, found)) as log:
         if skip_to is not None:
             log.skip_to_tail(skip_to)
-        for at, stream, text, partial in log.read_new():
+        for line in whole_lines(log.read_new()):
             # Lines of one run stay in their order, even if the machine's clock was set back.
-            last = max(last, at)
-            line = pieces.add(stream, text, partial=partial)
-            if line is not None:
-                yield Line(last, run, line)
-    for rest in pieces.end():
-        yield Line(last, run, rest)
+            last = max(last, line.at)
+            yield Line(last, run, line.text)
 
 
 def _lines_from_api(session: Session, run: LoggedRun, wanted: LogRange, *, follow: bool = False) -> Iterator[Line]:

@@ -5,6 +5,7 @@ deleted the Pod objects.
 """
 
 import codecs
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -63,6 +64,22 @@ class LogLine(NamedTuple):
     """Without the line end."""
     partial: bool
     """True if the line goes on: the next LogLine of the same stream continues it."""
+
+
+def whole_lines(pieces: Iterable[LogLine]) -> Iterator[LogLine]:
+    """Joins the pieces of lines, by stream; each line has the time of its first piece."""
+    begun: dict[str, list[LogLine]] = {}
+    for piece in pieces:
+        line = begun.setdefault(piece.stream, [])
+        line.append(piece)
+        if not piece.partial:
+            yield _joined(begun.pop(piece.stream))
+    for line in begun.values():
+        yield _joined(line)
+
+
+def _joined(pieces: list[LogLine]) -> LogLine:
+    return pieces[0]._replace(text="".join(piece.text for piece in pieces), partial=False)
 
 
 def pod_records(node: Path, owner_uid: str) -> list[PodRecord]:

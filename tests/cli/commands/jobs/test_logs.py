@@ -11,7 +11,7 @@ from tests.cli.commands.jobs.conftest import Cluster, in_directory
 from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import command_line
 from tests.support.objects.shell_jobs import shell_job
-from trainwright.cli.jobs.logs import LoggedRun, PartialLines, current_runs, logged_runs
+from trainwright.cli.jobs.logs import LoggedRun, current_runs, logged_runs
 from trainwright.cli.jobs.ranks import RankPod
 from trainwright.cli.main import cli
 from trainwright.objects.pods import read_pod
@@ -163,12 +163,3 @@ def test_runs_are_read_from_the_status_of_a_pod_on_other_clusters() -> None:
     crashed = api_pod({"name": "a", "restartCount": 2, "state": {"waiting": {}}, "lastState": ended})
     assert logged_runs([crashed]) == [LoggedRun(crashed, "a", 2)]
     assert logged_runs([api_pod({"name": "a", "state": {"waiting": {}}})]) == []
-
-
-def test_pieces_of_a_line_are_joined_by_stream() -> None:
-    lines = PartialLines()
-    assert lines.add("stdout", "a", partial=True) is None
-    assert lines.add("stderr", "b", partial=False) == "b"
-    assert lines.add("stdout", "c", partial=False) == "ac"
-    assert lines.add("stdout", "d", partial=True) is None
-    assert lines.end() == ["d"]
