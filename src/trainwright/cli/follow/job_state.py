@@ -1,6 +1,5 @@
 """The state of one job that is being followed: its pods, their output, progress, warnings and failures."""
 
-import re
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +9,10 @@ from trainwright.api.annotations import RESTART_SCOPE
 from trainwright.api.job import Job
 from trainwright.api.labels import rank_of
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
-from trainwright.cli.console import plain_text
 from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated_failure, runs_of_pod
+from trainwright.cli.follow.job_warnings import JobWarnings
 from trainwright.cli.follow.loss_curve import LossCurve
+from trainwright.cli.follow.pod_states import PERMANENT_REASONS, pod_state, waiting_reason
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.recorded_runs import diagnosable_run
@@ -27,20 +27,6 @@ from trainwright.objects.paths import value_at
 from trainwright.objects.pods import Pod, Waiting, read_pod
 from trainwright.objects.times import unix_seconds
 
-_PERMANENT_REASONS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
-"""Reasons of a waiting container that only a change of the manifest resolves."""
-_NORMAL_REASONS = frozenset({"", "ContainerCreating", "PodInitializing"})
-_TRANSIENT_REASONS = frozenset({"FailedScheduling", "Unschedulable"})
-"""Reasons of warnings that are normal for a moment, while volumes are bound; they are shown only if they last."""
-_TRANSIENT_SECONDS = 3.0
-_EXPECTED_REASONS = _NORMAL_REASONS | _PERMANENT_REASONS | {"CrashLoopBackOff"}
-"""Reasons of a waiting container that need no warning of their own."""
-_WAITING_SECONDS = 1.0
-"""Its events usually say the same: they are awaited so long."""
-_EXIT_EVENT = re.compile(r"Error pod \S+ container \S+ exitCode: ")
-"""Upstream's event about a container that has failed."""
-_DIAGNOSED = "FailureDiagnosed"
-"""The operator's event about the failure of a job."""
 _MANY_PODS = 8
 _KEPT_LINES = 500
 _KEPT_RUNS = 200
@@ -71,14 +57,6 @@ class _TrackedPod:
     deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Warning:
-    uid: str
-    reason: str
-    message: str
-    at: float
-
-
 class JobState:
     """Updated by `update_*`, `remove_pod` and `add_*`; `python` is the cluster's default Python for pods.
 
@@ -105,11 +83,9 @@ class JobState:
         self._records: dict[str, PodRecord] = {}
         self._runs: dict[_RunKey, ContainerRun] = {}
         self._lines: dict[_RunKey, deque[Line]] = {}
-        self._warnings: dict[str, _Warning] = {}
-        self._shown_warnings: set[str] = set()
+        self._warnings = JobWarnings(uid)
         self._shown_failures: set[str] = set()
         self._known_failures = 0
-        self._waiting_since: dict[str, float] = {}
         self._shown_silence: frozenset[str] = frozenset()
 
     # Updates
@@ -151,9 +127,7 @@ class JobState:
 
     def add_warning(self, event: Object, at: float) -> None:
         """A Warning event about any object; it is shown if the object is this job or one of its pods."""
-        uid = str(value_at(event, "involvedObject", "uid", default=""))
-        key = str(event["metadata"].get("uid") or event["metadata"].get("name"))
-        self._warnings[key] = _Warning(uid, str(event.get("reason", "")), str(event.get("message", "")), at)
+        self._warnings.add(event, at)
 
     def add_line(self, run: Run, line: str, at: float) -> None:
         """A finished line of a log. Progress is read from the first rank that prints any."""
@@ -204,8 +178,8 @@ class JobState:
     def stuck(self) -> tuple[str, Waiting] | None:
         """The first rank that cannot start without a change of the manifest, and why."""
         for tracked in self._present():
-            waiting = _waiting(tracked.pod)
-            if waiting and waiting.reason in _PERMANENT_REASONS:
+            waiting = waiting_reason(tracked.pod)
+            if waiting and waiting.reason in PERMANENT_REASONS:
                 return tracked.label, waiting
         return None
 
@@ -247,42 +221,12 @@ class JobState:
         """
         job = f"{self.name}/" if with_job_name else ""
         names = {self.uid: self.name, **{uid: f"{job}{tracked.label}" for uid, tracked in self._pods.items()}}
-        fresh = []
-        # Pods first, because the events of a job repeat those of its pods.
-        for key, warning in sorted(self._warnings.items(), key=lambda item: item[1].uid == self.uid):
-            transient = warning.reason in _TRANSIENT_REASONS
-            if warning.uid not in names or (transient and at - warning.at < _TRANSIENT_SECONDS):
-                continue
-            del self._warnings[key]
-            if transient and all(tracked.pod.spec.node_name for tracked in self._present()):
-                continue  # all pods have been scheduled since
-            if warning.reason == _DIAGNOSED or _EXIT_EVENT.match(warning.message):
-                continue  # the phases, and later the result, say it better
-            if not self._was_shown(warning):
-                self._shown_warnings.add(warning.message or warning.reason)
-                fresh.append(f"{names[warning.uid]}: {warning.reason}: {plain_text(warning.message)}")
-        return fresh
-
-    def _was_shown(self, warning: _Warning) -> bool:
-        """True if the message was shown, also as part of another: a job's `Error pod … waiting message: X` quotes X."""
-        new = warning.message or warning.reason
-        return any(new == old or new.endswith(f": {old}") or old.endswith(f": {new}") for old in self._shown_warnings)
+        scheduled = all(tracked.pod.spec.node_name for tracked in self._present())
+        return self._warnings.new_events(names, at, all_scheduled=scheduled)
 
     def new_waiting(self, now: float) -> list[tuple[str, Waiting]]:
         """Ranks whose containers wait for something that is missing, each message once."""
-        found = []
-        for tracked in self._present():
-            waiting = _waiting(tracked.pod)
-            key = tracked.pod.metadata.uid
-            if waiting is None or waiting.reason in _EXPECTED_REASONS or not waiting.message:
-                self._waiting_since.pop(key, None)
-                continue
-            since = self._waiting_since.setdefault(key, now)
-            message = _Warning(key, waiting.reason, waiting.message, since)
-            if now - since >= _WAITING_SECONDS and not self._was_shown(message):
-                self._shown_warnings.add(waiting.message)
-                found.append((tracked.label, waiting))
-        return found
+        return self._warnings.new_waiting(self.pods(), now)
 
     @property
     def has_failed_run(self) -> bool:
@@ -468,44 +412,6 @@ class JobState:
         roles = [role.label for role in self.kind.roles]
         role, _, index = rank.rpartition("-")
         return roles.index(role) if role in roles else len(roles), int(index) if index.isdecimal() else 0
-
-
-def pod_state(pod: Pod) -> str:
-    """The pod's phase, or a more specific word, like the STATUS of `kubectl get pods`."""
-    if pod.metadata.terminating:
-        return "Terminating"
-    waiting = _waiting(pod)
-    if waiting and waiting.reason not in _NORMAL_REASONS:
-        return waiting.reason
-    if pod.phase == "Failed" and pod.status.reason:
-        return pod.status.reason
-    if pod.phase == "Pending":
-        return _pending(pod)
-    restarts = sum(status.restart_count for status in pod.status.container_statuses)
-    if not restarts or pod.phase != "Running":
-        return pod.phase
-    codes = [
-        ended.exit_code
-        for status in pod.status.container_statuses
-        if (ended := status.last_state.terminated) and ended.exit_code
-    ]
-    return f"Running (restart {restarts}{f', last exit code {codes[0]}' if codes else ''})"
-
-
-def _pending(pod: Pod) -> str:
-    for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason:
-            return condition.reason
-    if any(status.state.running for status in pod.status.init_container_statuses):
-        return "Init"
-    return "Pending"
-
-
-def _waiting(pod: Pod) -> Waiting | None:
-    """Why a container waits; a container that cannot start says more than one that waits for its init containers."""
-    statuses = pod.status.init_container_statuses + pod.status.container_statuses
-    waiting = [status.state.waiting for status in statuses if status.state.waiting]
-    return next((one for one in waiting if one.reason not in _NORMAL_REASONS), waiting[0] if waiting else None)
 
 
 def _count(job: Job, role: str) -> int:

@@ -114,7 +114,7 @@ def _pod_state(one: RankPod) -> str:
     if one.pod is None:
         code = _exit_code(one)
         return "Succeeded, cleaned up" if code == "0" else "Failed, cleaned up" if code else "Deleted"
-    from trainwright.cli.follow.job_state import pod_state
+    from trainwright.cli.follow.pod_states import pod_state
 
     return pod_state(one.pod)
 

@@ -1,0 +1,45 @@
+"""The state of a pod in one word, and why its containers wait."""
+
+from trainwright.objects.pods import Pod, Waiting
+
+PERMANENT_REASONS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
+"""Reasons of a waiting container that only a change of the manifest resolves."""
+NORMAL_REASONS = frozenset({"", "ContainerCreating", "PodInitializing"})
+
+
+def pod_state(pod: Pod) -> str:
+    """The pod's phase, or a more specific word, like the STATUS of `kubectl get pods`."""
+    if pod.metadata.terminating:
+        return "Terminating"
+    waiting = waiting_reason(pod)
+    if waiting and waiting.reason not in NORMAL_REASONS:
+        return waiting.reason
+    if pod.phase == "Failed" and pod.status.reason:
+        return pod.status.reason
+    if pod.phase == "Pending":
+        return _pending(pod)
+    restarts = sum(status.restart_count for status in pod.status.container_statuses)
+    if not restarts or pod.phase != "Running":
+        return pod.phase
+    codes = [
+        ended.exit_code
+        for status in pod.status.container_statuses
+        if (ended := status.last_state.terminated) and ended.exit_code
+    ]
+    return f"Running (restart {restarts}{f', last exit code {codes[0]}' if codes else ''})"
+
+
+def _pending(pod: Pod) -> str:
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and condition.status == "False" and condition.reason:
+            return condition.reason
+    if any(status.state.running for status in pod.status.init_container_statuses):
+        return "Init"
+    return "Pending"
+
+
+def waiting_reason(pod: Pod) -> Waiting | None:
+    """Why a container waits; a container that cannot start says more than one that waits for its init containers."""
+    statuses = pod.status.init_container_statuses + pod.status.container_statuses
+    waiting = [status.state.waiting for status in statuses if status.state.waiting]
+    return next((one for one in waiting if one.reason not in NORMAL_REASONS), waiting[0] if waiting else None)
