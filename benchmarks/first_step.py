@@ -4,6 +4,7 @@ trainwright with a manifest and with the program alone, against plain processes,
 torchx.
 """
 
+import math
 import os
 import shutil
 import statistics
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,8 +27,13 @@ Seconds = tuple[float, float]
 """Until the first step, and until the end."""
 
 
+class RunFailedError(Exception):
+    """A contender's run did not train to its end."""
+
+
 def main() -> None:
     seconds: dict[str, list[Seconds]] = {}
+    failures: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name, embedded_cluster(Path(name) / "cluster"):
         directory = Path(name)
         runs: dict[str, Callable[[], Seconds]] = {
@@ -41,13 +48,22 @@ def main() -> None:
             print("torchx is not on PATH: `pip install torchx` in an environment of its own to compare with it")
         for _ in range(ROUNDS):
             for label, run in runs.items():
-                seconds.setdefault(label, []).append(run())
+                try:
+                    seconds.setdefault(label, []).append(run())
+                except RunFailedError as error:
+                    failures[label] += 1
+                    print(error)
     for number, title in enumerate(("to the first step", "to the end")):
-        medians = {label: statistics.median(value[number] for value in values) for label, values in seconds.items()}
+        medians = {label: _median(values, number) for label, values in seconds.items()}
         ours = medians["trainwright run train.py"]
         print(f"{title:28}{'':>12}   run train.py is")
         for label, median in medians.items():
-            print(f"{label:28}{median:>10.2f} s{ours / median:>10.2f}x")
+            failed = f"   {failures[label]} of {ROUNDS} runs failed" if failures[label] else ""
+            print(f"{label:28}{median:>10.2f} s{ours / median:>10.2f}x{failed}")
+
+
+def _median(runs: list[Seconds], number: int) -> float:
+    return statistics.median([run[number] for run in runs] or [math.nan])
 
 
 def _manifest(data_directory: Path) -> Seconds:
@@ -109,5 +125,5 @@ def _time(commands: list[tuple[list[str], dict[str, str]]]) -> Seconds:
             first_step = time.monotonic() - started
     codes = [process.wait() for process in processes]
     if first_step is None or any(codes):
-        raise RuntimeError(f"{commands[0][0]} ended with {codes}:\n{''.join(lines[-20:])}")
+        raise RunFailedError(f"{commands[0][0]} ended with {codes}:\n{''.join(lines[-20:])}")
     return first_step, time.monotonic() - started
