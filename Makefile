@@ -9,6 +9,8 @@ ARGS ?=
 BASE ?=
 CASES ?=
 ROUNDS ?=
+# Tests of one file share fixtures: they stay in one process.
+PARALLEL ?= -n auto --maxprocesses 4 --dist loadgroup
 export PYTHON
 
 help:  ## Show the targets
@@ -18,11 +20,11 @@ run: ## Run the digits example on the embedded cluster (SANDBOX=plain for the we
 	@tools/run-example $(if $(SANDBOX),--sandbox $(SANDBOX))
 
 test: setup kubernetes ## Run all tests, also those on a real kube-apiserver (ARGS=... for pytest)
-	@.venv/bin/pytest $(ARGS)
+	@.venv/bin/pytest $(PARALLEL) $(ARGS)
 
 test-all: kubernetes ## Run all tests with forty times as many generated examples, all kills, pauses and outages, and all frameworks
 	@tools/setup dev torch tensorflow jax xgboost paddle
-	@HYPOTHESIS_PROFILE=all .venv/bin/pytest --timeout 600 $(ARGS)
+	@HYPOTHESIS_PROFILE=all .venv/bin/pytest $(PARALLEL) --timeout 600 $(ARGS)
 
 coverage: setup ## Fail unless the tests cover every branch of api and engine
 	@.venv/bin/pytest -q tests/api tests/engine --cov=trainwright.api --cov=trainwright.engine --cov-branch \

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -54,9 +55,27 @@ def add_summary(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return request.config.stash.setdefault(_SUMMARY, []).append
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker sends its lines to the process that prints."""
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        output["summary"] = session.config.stash.get(_SUMMARY, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash.setdefault(_SUMMARY, []).extend(getattr(node, "workeroutput", {}).get("summary", ()))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for line in config.stash.get(_SUMMARY, []):
         terminalreporter.write_line(line)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a file run in one worker, because they share its fixtures."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 _numbers = itertools.count(1)
