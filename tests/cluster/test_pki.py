@@ -40,6 +40,7 @@ def test_certificates_are_private_and_kept(tmp_path: Path) -> None:
     _, authority = pki.server_context(tmp_path / "pki")
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "pki").iterdir()} == {
         "ca.pem": 0o600,
+        "ca.key": 0o600,
         "server.pem": 0o600,
     }
     assert pki.server_context(tmp_path / "pki")[1] == authority
@@ -86,3 +87,9 @@ def test_a_start_with_existing_certificates_does_not_load_cryptography(tmp_path:
         [sys.executable, "-c", program, str(tmp_path / "pki")], capture_output=True, text=True, check=True
     )
     assert answer.stdout == "False\n"
+
+
+def test_key_of_service_account_tokens_is_private_and_kept(tmp_path: Path) -> None:
+    key = pki.service_account_key(tmp_path / "sa.key")
+    assert stat.S_IMODE((tmp_path / "sa.key").stat().st_mode) == 0o600
+    assert pki.service_account_key(tmp_path / "sa.key") == key

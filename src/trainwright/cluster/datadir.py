@@ -91,6 +91,10 @@ class DataDir:
         return self.path / "pki"
 
     @property
+    def service_account_key(self) -> Path:
+        return self.path / "sa.key"
+
+    @property
     def node(self) -> Path:
         return self.path / "node"
 

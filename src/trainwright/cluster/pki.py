@@ -1,14 +1,17 @@
-"""The certificates of the embedded API server: a CA of its own and a serving certificate for the loopback names.
+"""The keys of the embedded cluster: a CA of its own, a serving certificate for the loopback names, and the key of
+service account tokens.
 
-They are kept, so that kubeconfigs stay valid; the key of the CA is discarded after it has signed.
+They are kept, so that kubeconfigs and tokens stay valid. The CA signs the certificates of clients, too.
 """
 
 import os
 import shutil
 import ssl
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from trainwright.cluster.datadir import write_atomically
 from trainwright.net.certificate_authority import new_authority
 
 LIFETIME = timedelta(days=3650)
@@ -18,20 +21,34 @@ RENEW_BEFORE = timedelta(days=30)
 def server_context(directory: Path, *, now: datetime | None = None) -> tuple[ssl.SSLContext, bytes]:
     """The TLS context of the server, and the CA certificate (PEM) for clients.
 
-    Files that are missing, broken or about to expire are created again.
+    A client may present a certificate of the CA. Files that are missing, broken or about to expire are created again.
     """
     now = now or datetime.now(UTC)
     if not _is_valid(directory, now):
         _create(directory, now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(directory / "server.pem")
+    context.load_verify_locations(directory / "ca.pem")
+    context.verify_mode = ssl.CERT_OPTIONAL
     return context, (directory / "ca.pem").read_bytes()
+
+
+def service_account_key(path: Path) -> bytes:
+    """The private key (PEM) that signs the tokens of service accounts; created on first use."""
+    from trainwright.net.certificate_authority import new_key_pem
+
+    with suppress(FileNotFoundError):
+        return path.read_bytes()
+    key = new_key_pem()
+    write_atomically(path, key)
+    return key
 
 
 def _is_valid(directory: Path, now: datetime) -> bool:
     """Checked with the ssl module: importing `cryptography` takes a tenth of a second at every start."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(directory / "server.pem")
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(directory / "ca.pem", directory / "ca.key")
         authority = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         authority.load_verify_locations(directory / "ca.pem")
         # Both certificates have the same validity period, so the expiry of the CA is that of the server.
@@ -43,11 +60,11 @@ def _is_valid(directory: Path, now: datetime) -> bool:
 
 def _create(directory: Path, now: datetime) -> None:
     """Writes both files into a new directory and renames it: a crash never leaves one without the other."""
-    authority, server = _issue(now)
+    authority, key, server = _issue(now)
     fresh = directory.with_name(directory.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)
-    for name, content in (("ca.pem", authority), ("server.pem", server)):
+    for name, content in (("ca.pem", authority), ("ca.key", key), ("server.pem", server)):
         descriptor = os.open(fresh / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -57,8 +74,8 @@ def _create(directory: Path, now: datetime) -> None:
     fresh.rename(directory)
 
 
-def _issue(now: datetime) -> tuple[bytes, bytes]:
-    """The CA certificate, and the server's key followed by its certificate, both PEM."""
+def _issue(now: datetime) -> tuple[bytes, bytes, bytes]:
+    """The CA certificate, its key, and the server's key followed by its certificate, all PEM."""
     authority = new_authority("trainwright embedded cluster", now=now, lifetime=LIFETIME)
     certificate, key = authority.issue(("localhost", "127.0.0.1", "::1"), now=now, lifetime=LIFETIME)
-    return authority.pem, key + certificate
+    return authority.pem, authority.key_pem, key + certificate

@@ -17,6 +17,7 @@ from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.components import ComponentManager
+from trainwright.cluster.controllers.clusterrole_aggregation import ClusterRoleAggregation
 from trainwright.cluster.controllers.garbage_collector import GarbageCollector
 from trainwright.cluster.controllers.namespace_controller import NamespaceController
 from trainwright.cluster.controllers.persistentvolume_controller import (
@@ -151,7 +152,15 @@ class EmbeddedCluster:
         logs = ContainerLogs(self._data.node)
 
         def new_server() -> ApiServer:
-            return ApiServer(store=store, token=token, tls=tls, logs=logs, unhealthy_components=lambda: self.failures)
+            return ApiServer(
+                store=store,
+                token=token,
+                tls=tls,
+                logs=logs,
+                unhealthy_components=lambda: self.failures,
+                load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
+                authority=authority,
+            )
 
         port = await self._listen(new_server)
         url = f"https://{HOST}:{port}"
@@ -214,6 +223,7 @@ class EmbeddedCluster:
         )
         self._components.start("garbage collection", lambda: GarbageCollector(client).run())
         self._components.start("namespaces", lambda: NamespaceController(client).run())
+        self._components.start("aggregated roles", lambda: ClusterRoleAggregation(client).run())
         self._components.start("service accounts", lambda: ServiceAccountController(client).run())
 
     async def _start_node(self, client: Client) -> None:

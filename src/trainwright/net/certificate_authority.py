@@ -112,6 +112,13 @@ def _alternative(name: str) -> "x509.GeneralName":
         return x509.DNSName(name)
 
 
+def new_key_pem() -> bytes:
+    """A new private key in PEM."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    return _key_pem(ec.generate_private_key(ec.SECP256R1()))
+
+
 def _key_pem(key: "ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey") -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 

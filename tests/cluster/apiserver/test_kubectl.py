@@ -215,7 +215,7 @@ async def test_create_and_auth_send_protobuf(kubectl: Kubectl) -> None:
     assert (await kubectl("get", "secret", "s1", "-o", "jsonpath={.data.a} {.type}")).out == "Yg== Opaque"
     await kubectl("create", "ns", "n1")
     assert (await kubectl("auth", "can-i", "create", "widgets")).out == "yes\n"
-    assert "trainwright-admin" in (await kubectl("auth", "whoami")).out
+    assert "kubernetes-admin" in (await kubectl("auth", "whoami")).out
     assert "[*]" in (await kubectl("auth", "can-i", "--list")).out
     refused = await kubectl("create", "quota", "q", code=1)
     assert "kubectl apply -f" in refused.err or "the server could not find the requested resource" in refused.err

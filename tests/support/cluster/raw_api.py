@@ -3,7 +3,7 @@
 import io
 import json
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,11 +56,12 @@ class RawApi:
         *,
         content_type: str = "application/json",
         accept: str = "application/json",
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
         text = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         data = None if text is None else io.BytesIO(text)
-        headers = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {})
-        async with self._session.request(method, self._server + path, data=data, headers=headers) as response:
+        sent = {"Accept": accept} | ({"Content-Type": content_type} if data is not None else {}) | dict(headers or {})
+        async with self._session.request(method, self._server + path, data=data, headers=sent) as response:
             answer = await response.text()
             try:
                 decoded = json.loads(answer)

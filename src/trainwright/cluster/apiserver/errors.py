@@ -30,7 +30,7 @@ class StatusError(Exception):
             "message": self.message,
             "reason": self.reason,
         }
-        if self.details:
+        if self.details is not None:
             body["details"] = self.details
         return body | {"code": self.code}
 
@@ -76,7 +76,8 @@ def invalid_options(kind: str, error: FieldError) -> StatusError:
 
 def forbidden(resource: Resource, name: str, why: str, causes: list[Object] | None = None) -> StatusError:
     details = _details(resource, name) | ({"causes": causes} if causes else {})
-    return StatusError(403, "Forbidden", f'{resource.qualified_plural} "{name}" is forbidden: {why}', details)
+    subject = " ".join(filter(None, [resource.qualified_plural, f'"{name}"' if name else ""]))
+    return StatusError(403, "Forbidden", f"{subject} is forbidden: {why}" if subject else f"forbidden: {why}", details)
 
 
 def bad_request(message: str) -> StatusError:

@@ -31,15 +31,22 @@ async def api(embedded: Embedded) -> AsyncIterator[RawApi]:
 
 
 class TestServer:
-    @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic abc", "Bearer", "Bearer \udcff"])
-    async def test_requests_without_the_token_are_unauthorized(
-        self, embedded: Embedded, authorization: str | None
-    ) -> None:
+    @pytest.mark.parametrize("authorization", ["Bearer wrong", "bearer \u00ff", "Bearer a.b.c"])
+    async def test_requests_with_a_wrong_token_are_unauthorized(self, embedded: Embedded, authorization: str) -> None:
+        connector = aiohttp.TCPConnector(ssl=False)
+        async with aiohttp.ClientSession(connector=connector, headers={"Authorization": authorization}) as session:
+            for path in ("/api/v1/pods", "/healthz"):
+                async with session.get(embedded.config.server + path) as response:
+                    assert (response.status, (await response.json())["message"]) == (401, "Unauthorized")
+
+    @pytest.mark.parametrize("authorization", [None, "Basic abc", "Bearer", "Bearer \udcff"])
+    async def test_requests_without_a_token_are_anonymous(self, embedded: Embedded, authorization: str | None) -> None:
         headers = {"Authorization": authorization} if authorization else {}
         connector = aiohttp.TCPConnector(ssl=False)
         async with aiohttp.ClientSession(connector=connector, headers=headers) as session:
             async with session.get(f"{embedded.config.server}/api/v1/pods") as response:
-                assert (response.status, (await response.json())["message"]) == (401, "Unauthorized")
+                assert response.status == 403
+                assert 'User "system:anonymous" cannot list' in (await response.json())["message"]
             for path in ("/healthz", "/livez", "/readyz"):
                 async with session.get(embedded.config.server + path) as response:
                     assert (response.status, await response.text()) == (200, "ok")

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable
 
-from trainwright.cluster.apiserver.http.reviews import REVIEWS
+from trainwright.cluster.apiserver.access.reviews import REVIEWS
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.objects import Object
+from trainwright.objects.resources import Resource
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -20,6 +21,7 @@ _SUBRESOURCE_VERBS = {
     "exec": ["create", "get"],
     "attach": ["create", "get"],
     "portforward": ["create", "get"],
+    "token": ["create"],
 }
 _SUBRESOURCE_KINDS = {
     "scale": ("autoscaling", "v1", "Scale"),
@@ -28,6 +30,7 @@ _SUBRESOURCE_KINDS = {
     "exec": ("", "v1", "PodExecOptions"),
     "attach": ("", "v1", "PodAttachOptions"),
     "portforward": ("", "v1", "PodPortForwardOptions"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
 
 
@@ -86,9 +89,15 @@ def api_resource_list(registry: Registry, group: str, version: str) -> Object | 
     resources: list[Object] = []
     for kind in _types(registry, group, version):
         resources += _api_resources(kind)
-    for plural, name in REVIEWS.get((group, version), []):
+    for one in _reviews(group, version):
         resources.append(
-            {"name": plural, "singularName": name.lower(), "namespaced": False, "kind": name, "verbs": ["create"]}
+            {
+                "name": one.plural,
+                "singularName": one.kind.lower(),
+                "namespaced": one.namespaced,
+                "kind": one.kind,
+                "verbs": ["create"],
+            }
         )
     group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
@@ -96,9 +105,13 @@ def api_resource_list(registry: Registry, group: str, version: str) -> Object | 
 
 def _groups(registry: Registry) -> dict[str, list[str]]:
     groups = registry.versions()
-    for group, version in REVIEWS:
-        groups.setdefault(group, [version])
+    for one in REVIEWS:
+        groups.setdefault(one.group, [one.version])
     return groups
+
+
+def _reviews(group: str, version: str) -> list[Resource]:
+    return [one for one in REVIEWS if (one.group, one.version) == (group, version)]
 
 
 def _types(registry: Registry, group: str, version: str) -> Iterable[ResourceType]:
@@ -106,18 +119,17 @@ def _types(registry: Registry, group: str, version: str) -> Iterable[ResourceTyp
 
 
 def _aggregated_resources(registry: Registry, group: str, version: str) -> list[Object]:
-    found = [_aggregated_resource(kind) for kind in _types(registry, group, version)]
-    for plural, name in REVIEWS.get((group, version), []):
-        found.append(
-            {
-                "resource": plural,
-                "responseKind": {"group": group, "version": version, "kind": name},
-                "scope": "Cluster",
-                "singularResource": name.lower(),
-                "verbs": ["create"],
-            }
-        )
-    return found
+    reviews = [
+        {
+            "resource": one.plural,
+            "responseKind": {"group": group, "version": version, "kind": one.kind},
+            "scope": "Namespaced" if one.namespaced else "Cluster",
+            "singularResource": one.kind.lower(),
+            "verbs": ["create"],
+        }
+        for one in _reviews(group, version)
+    ]
+    return [*(_aggregated_resource(kind) for kind in _types(registry, group, version)), *reviews]
 
 
 def _aggregated_resource(kind: ResourceType) -> Object:

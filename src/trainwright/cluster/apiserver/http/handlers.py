@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.access.access_control import AccessControl
+from trainwright.cluster.apiserver.access.escalation import check_escalation
 from trainwright.cluster.apiserver.http.bodies import (
     Body,
     decode_apply,
@@ -37,7 +39,7 @@ from trainwright.cluster.apiserver.writes.server_side_apply import apply_object
 from trainwright.cluster.apiserver.writes.subresources import bound_pod, scale_of, with_scale
 from trainwright.objects import Object, copied, field_errors
 from trainwright.objects.paths import value_at
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, ROLES, SECRETS
 from trainwright.objects.times import format_time
 
 _GENERATED_NAME_TRIES = 8
@@ -46,9 +48,10 @@ _GENERATED_NAME_TRIES = 8
 class ResourceHandlers:
     """Handles requests for objects and collections. All state is in the store."""
 
-    def __init__(self, store: ObjectStore, registry: Registry) -> None:
+    def __init__(self, store: ObjectStore, registry: Registry, access: AccessControl) -> None:
         self._store = store
         self._registry = registry
+        self._access = access
 
     def get(self, request: ApiRequest) -> Response:
         info, kind = request.info, request.info.kind
@@ -71,6 +74,7 @@ class ResourceHandlers:
         metadata = decoded.obj["metadata"]
         if metadata.get("resourceVersion"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        self._check_escalation(request, decoded.obj, None)
         prefix = "" if metadata.get("name") else str(metadata.get("generateName") or "")
         for _ in range(_GENERATED_NAME_TRIES if prefix else 1):
             if prefix:
@@ -79,6 +83,9 @@ class ResourceHandlers:
             name = obj["metadata"]["name"]
             if not prefix or self._store.get(info.kind.key, info.scope, name) is None:
                 break
+
+        if info.kind.resource == SECRETS:
+            self._access.tokens.fill_secret(obj, self._access.authority)
 
         def try_update(current: Stored | None) -> Object:
             if current is not None:
@@ -97,7 +104,7 @@ class ResourceHandlers:
         _check_name(request, body.value)
         _check_namespace(request, body.value)
         decoded = _decode(request, body)
-        stored = await self._write(request, info, _updating(request, lambda _old: decoded))
+        stored = await self._write(request, info, self._updating(request, lambda _old: decoded))
         return _object_response(request, 200, stored)
 
     async def patch(self, request: ApiRequest, media: str) -> Response:
@@ -112,7 +119,7 @@ class ResourceHandlers:
             _check_name(request, changed)
             return _decode(request, Body(changed), patched=True)
 
-        stored = await self._write(request, info, _updating(request, change, patch=True))
+        stored = await self._write(request, info, self._updating(request, change, patch=True))
         return _object_response(request, 200, stored)
 
     async def apply(self, request: ApiRequest) -> Response:
@@ -139,7 +146,9 @@ class ResourceHandlers:
             old = None if current is None else in_version(kind, current.obj)
             merged = apply_object(kind, old, copied(applied), manager, force=force)
             decoded = _decode(request, Body(copied(merged)))
+            self._check_escalation(request, decoded.obj, old)
             if current is None:
+                self._access.authorizer.check(request.user, request.attributes("create"))
                 admit_create(self._store, kind, info.scope, info.name)
                 return _new_object(request, decoded, manager)
             return _removed_if_finalized(updated_object(kind, decoded, current.obj, manager, patch=True))
@@ -259,8 +268,33 @@ class ResourceHandlers:
             current = in_version(kind, old)
             return decode_object(kind, with_scale(paths, current, change(scale_of(paths, current))))
 
-        stored = await self._write(request, request.info, _updating(request, apply_scale, patch=True))
+        stored = await self._write(request, request.info, self._updating(request, apply_scale, patch=True))
         return Response(200, encode(scale_of(paths, stored.obj)))
+
+    def _updating(
+        self, request: ApiRequest, change: Callable[[Object], DecodedObject], *, patch: bool = False
+    ) -> TryUpdate:
+        info, kind = request.info, request.info.kind
+
+        def try_update(current: Stored | None) -> Object | Removed:
+            old = _existing(info, current).obj
+            decoded = change(old)
+            if info.subresource == "finalize":
+                finalizers = value_at(decoded.obj, "spec", "finalizers", default=[])
+                return _removed_if_finalized(old | {"spec": (old.get("spec") or {}) | {"finalizers": finalizers}})
+            self._check_escalation(request, decoded.obj, old)
+            updated = updated_object(kind, decoded, old, request.field_manager, patch=patch)
+            if kind.resource == CUSTOM_RESOURCE_DEFINITIONS:
+                request.warnings.extend(unenforced_rule_warnings(updated))
+            return _removed_if_finalized(updated)
+
+        return try_update
+
+    def _check_escalation(self, request: ApiRequest, new: Object, old: Object | None) -> None:
+        """Nobody writes a role or binding that gives more than the writer has."""
+        resource = request.info.kind.resource
+        if resource.group == ROLES.group:
+            check_escalation(self._access.authorizer, request.user, resource, request.attributes(""), new, old)
 
     async def _write(
         self, request: ApiRequest, info: RequestInfo, try_update: TryUpdate, *, dry_run: bool | None = None
@@ -284,23 +318,6 @@ def _existing(info: RequestInfo, stored: Stored | None) -> Stored:
     if stored is None:
         raise errors.not_found(info.kind.resource, info.name)
     return stored
-
-
-def _updating(request: ApiRequest, change: Callable[[Object], DecodedObject], *, patch: bool = False) -> TryUpdate:
-    info, kind = request.info, request.info.kind
-
-    def try_update(current: Stored | None) -> Object | Removed:
-        old = _existing(info, current).obj
-        decoded = change(old)
-        if info.subresource == "finalize":
-            finalizers = value_at(decoded.obj, "spec", "finalizers", default=[])
-            return _removed_if_finalized(old | {"spec": (old.get("spec") or {}) | {"finalizers": finalizers}})
-        updated = updated_object(kind, decoded, old, request.field_manager, patch=patch)
-        if kind.resource == CUSTOM_RESOURCE_DEFINITIONS:
-            request.warnings.extend(unenforced_rule_warnings(updated))
-        return _removed_if_finalized(updated)
-
-    return try_update
 
 
 def _new_object(request: ApiRequest, decoded: DecodedObject, manager: FieldManager) -> Object:

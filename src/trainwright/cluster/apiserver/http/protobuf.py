@@ -39,6 +39,10 @@ _MESSAGES: dict[str, Fields] = {
     "SelfSubjectAccessReview": {1: _METADATA, 2: ("spec", "SelfSubjectAccessReviewSpec")},
     "SelfSubjectRulesReview": {1: _METADATA, 2: ("spec", "SelfSubjectRulesReviewSpec")},
     "SelfSubjectReview": {1: _METADATA},
+    "SubjectAccessReview": {1: _METADATA, 2: ("spec", "SubjectAccessReviewSpec")},
+    "LocalSubjectAccessReview": {1: _METADATA, 2: ("spec", "SubjectAccessReviewSpec")},
+    "TokenReview": {1: _METADATA, 2: ("spec", "TokenReviewSpec")},
+    "TokenRequest": {1: _METADATA, 2: ("spec", "TokenRequestSpec")},
     "ObjectMeta": {
         **_numbered("text", "name", "generateName", "namespace"),
         11: ("labels", "map of text"),
@@ -56,6 +60,20 @@ _MESSAGES: dict[str, Fields] = {
     "ResourceAttributes": _numbered("text", "namespace", "verb", "group", "version", "resource", "subresource", "name"),
     "NonResourceAttributes": _numbered("text", "path", "verb"),
     "SelfSubjectRulesReviewSpec": _numbered("text", "namespace"),
+    "SubjectAccessReviewSpec": {
+        1: ("resourceAttributes", "ResourceAttributes"),
+        2: ("nonResourceAttributes", "NonResourceAttributes"),
+        3: ("user", "text"),
+        4: ("groups", "list of text"),
+        6: ("uid", "text"),
+    },
+    "TokenReviewSpec": {1: ("token", "text"), 2: ("audiences", "list of text")},
+    "TokenRequestSpec": {
+        1: ("audiences", "list of text"),
+        3: ("boundObjectRef", "BoundObjectReference"),
+        4: ("expirationSeconds", "integer"),
+    },
+    "BoundObjectReference": _numbered("text", "kind", "apiVersion", "name", "uid"),
 }
 _KINDS = sorted(name for name, fields in _MESSAGES.items() if fields[1] == _METADATA)
 
@@ -134,4 +152,6 @@ def _value(value: Any, kind: str) -> Any:
             return base64.b64encode(value).decode()
         case "boolean":
             return bool(value)
+        case "integer":
+            return value - (1 << 64) if value >> 63 else value
     return _message(value, kind)

@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.access.attributes import Attributes
+from trainwright.cluster.apiserver.access.users import ADMIN, UserInfo
 from trainwright.cluster.apiserver.http.responses import Representation, negotiate
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
@@ -77,8 +79,14 @@ class ApiRequest:
     content_type: str = "application/json"
     user_agent: str = ""
     body: bytes = b""
+    user: UserInfo = ADMIN
     warnings: list[str] = field(default_factory=list)
     """Filled by the handlers; each becomes a Warning header."""
+
+    def attributes(self, verb: str) -> Attributes:
+        """What the authorizer is asked if the user may do this with the object of the request."""
+        resource, info = self.info.kind.resource, self.info
+        return Attributes(verb, resource.group, resource.plural, info.subresource, info.scope, info.name)
 
     @property
     def representation(self) -> Representation:

@@ -10,6 +10,11 @@ from typing import Any
 
 from trainwright import __version__
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.access.access_control import AccessControl
+from trainwright.cluster.apiserver.access.bootstrap_policy import default_policy, with_missing_policy
+from trainwright.cluster.apiserver.access.reviews import REVIEWS
+from trainwright.cluster.apiserver.access.service_account_tokens import ISSUER
+from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.http import discovery
 from trainwright.cluster.apiserver.http.bodies import decode_body
 from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
@@ -24,14 +29,21 @@ from trainwright.cluster.apiserver.http.requests import (
     read_selectors,
 )
 from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, encode
-from trainwright.cluster.apiserver.http.reviews import REVIEWS, review
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Stored
 from trainwright.cluster.apiserver.writes.patch import APPLY, patch_media_type
-from trainwright.objects import field_errors
+from trainwright.objects import Object, field_errors
 from trainwright.objects.logs import LogUnavailable
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, NAMESPACES, PODS
+from trainwright.objects.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    Resource,
+)
 from trainwright.objects.times import parse_time
 
 logger = logging.getLogger(__name__)
@@ -55,6 +67,16 @@ _VERSION = {
 }
 
 
+_SYSTEM_KINDS = (NAMESPACES, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
+_OPENID_CONFIGURATION = {
+    "issuer": ISSUER,
+    "jwks_uri": f"{ISSUER}/openid/v1/jwks",
+    "response_types_supported": ["id_token"],
+    "subject_types_supported": ["public"],
+    "id_token_signing_alg_values_supported": ["ES256"],
+}
+
+
 class Routes:
     """All endpoints of the API server, independent of the HTTP library."""
 
@@ -63,14 +85,16 @@ class Routes:
         store: ObjectStore,
         logs: LogReader,
         clock: Callable[[], datetime],
+        access: AccessControl,
         unhealthy_components: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         self._store = store
+        self._access = access
         self._logs = logs
         self._clock = clock
         self._unhealthy_components = unhealthy_components
         self._registry = Registry()
-        self._handlers = ResourceHandlers(store, self._registry)
+        self._handlers = ResourceHandlers(store, self._registry, access)
         self._openapi = OpenApi(self._registry)
         self._watches: set[Watch] = set()
         for stored in store.list(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural):
@@ -81,14 +105,23 @@ class Routes:
         """The resource that a path names; None for non-resource paths."""
         return parse_path(path, self._registry)
 
-    async def create_system_namespaces(self) -> None:
-        kind = self._registry.of(NAMESPACES)
-        for name in _SYSTEM_NAMESPACES:
-            if self._store.get(kind.key, "", name) is None:
-                body = encode({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-                await self._handlers.create(
-                    ApiRequest(RequestInfo(kind), "POST", {}, self._clock(), user_agent="trainwright", body=body)
-                )
+    async def create_system_objects(self) -> None:
+        """The system namespaces, and the default RBAC objects, to which rules that they lack are added."""
+        namespaces = [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _SYSTEM_NAMESPACES
+        ]
+        await asyncio.gather(*(self._create_system_object(one) for one in (*namespaces, *default_policy())))
+
+    async def _create_system_object(self, obj: Object) -> None:
+        [resource] = [one for one in _SYSTEM_KINDS if one.kind == obj["kind"]]
+        name = obj["metadata"]["name"]
+        info = RequestInfo(self._registry.of(resource), None, name)
+        existing = self._store.get(info.kind.key, "", name)
+        request = ApiRequest(info, "POST", {}, self._clock(), user_agent="trainwright", body=encode(obj))
+        if existing is None:
+            await self._handlers.create(request)
+        elif resource != NAMESPACES and (changed := with_missing_policy(existing.obj, obj)):
+            await self._handlers.update(replace(request, method="PUT", body=encode(changed)))
 
     def stop_watches(self) -> None:
         for watch in tuple(self._watches):
@@ -118,7 +151,7 @@ class Routes:
             return self._log(request)
         if info.subresource in {"exec", "attach", "portforward"}:
             raise _not_implemented(info)
-        if info.subresource in {"binding", "eviction", "finalize"}:
+        if info.subresource in {"binding", "eviction", "finalize", "token"}:
             raise errors.method_not_allowed()
         if not info.name and read_flag(request.query, "watch"):
             return self._watch(request)
@@ -137,6 +170,8 @@ class Routes:
                 return await self._handlers.bind(request)
             case "POST", True, "eviction":
                 return await self._handlers.evict(request)
+            case "POST", True, "token":
+                return self._request_token(request)
             case _, True, "exec" | "attach" | "portforward":
                 raise _not_implemented(info)
             case "PUT", True, "" | "status" | "scale" | "finalize":
@@ -151,17 +186,24 @@ class Routes:
         raise errors.method_not_allowed()
 
     def handle_non_resource(
-        self, method: str, path: str, query: Mapping[str, str], accept: str, body: bytes, content_type: str
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        accept: str,
+        body: bytes,
+        content_type: str,
+        user: UserInfo,
     ) -> Response:
         """Discovery, OpenAPI, health, version, reviews."""
         segments = [segment for segment in path.split("/") if segment]
-        if method == "POST" and len(segments) == 4 and segments[0] == "apis":
-            kind = dict(REVIEWS.get((segments[1], segments[2]), ())).get(segments[3])
-            if kind is not None:
-                sent = decode_body(body, content_type, kind=kind).value
-                if not isinstance(sent, dict):
-                    raise errors.bad_request(f"the body must be a {kind} object")
-                return Response(201, encode(review(kind, sent)))
+        if method == "POST" and (found := _review_of(segments)):
+            resource, namespace = found
+            sent = decode_body(body, content_type, kind=resource.kind).value
+            if not isinstance(sent, dict):
+                raise errors.bad_request(f"the body must be a {resource.kind} object")
+            answer = self._access.reviewer.review(resource, namespace, sent, user, self._clock())
+            return Response(201, encode(answer))
         if method not in {"GET", "HEAD"}:
             return _not_found()
         if path in _HEALTH:
@@ -171,6 +213,10 @@ class Routes:
             return Response(200, encode(_VERSION))
         if segments and segments[0] == "openapi":
             return self._openapi_response(segments, accept)
+        if segments == ["openid", "v1", "jwks"]:
+            return Response(200, encode(self._access.signer.public_keys()), "application/jwk-set+json")
+        if segments == [".well-known", "openid-configuration"]:
+            return Response(200, encode(_OPENID_CONFIGURATION))
         return self._discovery_response(segments, accept)
 
     def _openapi_response(self, segments: list[str], accept: str) -> Response:
@@ -248,11 +294,33 @@ class Routes:
         except LogUnavailable as error:
             raise errors.bad_request(str(error)) from error
 
+    def _request_token(self, request: ApiRequest) -> Response:
+        body = decode_body(request.body, request.content_type, kind="TokenRequest").value
+        if not isinstance(body, dict) or not isinstance(body.get("metadata") or {}, dict):
+            raise errors.bad_request("the body must be a TokenRequest object")
+        info = request.info
+        return Response(201, encode(self._access.tokens.request(info.scope, info.name, body, request.now)))
+
     def _crd_changed(self, change: Change) -> None:
         if change.removed:
             self._registry.uninstall(change.new.key[1])
         else:
             self._registry.install(change.new.obj)
+
+
+def _review_of(segments: list[str]) -> tuple[Resource, str] | None:
+    """The kind of a review, and the namespace of a local one, by the path to which it is posted."""
+    match segments:
+        case ["apis", group, version, plural]:
+            namespace = ""
+        case ["apis", group, version, "namespaces", namespace, plural]:
+            pass
+        case _:
+            return None
+    wanted = (group, version, plural, bool(namespace))
+    return next(
+        ((one, namespace) for one in REVIEWS if (one.group, one.version, one.plural, one.namespaced) == wanted), None
+    )
 
 
 def _event_time(stored: Stored) -> datetime:

@@ -1,7 +1,6 @@
-"""The HTTP server: TLS, authentication by token, size limits, streaming. `Routes` handles the requests."""
+"""The HTTP server: TLS, authentication and authorization, size limits, streaming. `Routes` handles the requests."""
 
 import asyncio
-import hmac
 import logging
 import ssl
 from collections.abc import Callable, Iterable
@@ -10,6 +9,9 @@ from datetime import UTC, datetime
 from aiohttp import web
 
 from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.access.access_control import AccessControl
+from trainwright.cluster.apiserver.access.attributes import request_attributes
+from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.bodies import LIMIT
 from trainwright.cluster.apiserver.http.pod_logs import LogReader
@@ -18,11 +20,9 @@ from trainwright.cluster.apiserver.http.responses import Response, StreamingResp
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.net.accepted_connections import wait_for_accepted
+from trainwright.net.certificate_authority import new_key_pem
 
 logger = logging.getLogger(__name__)
-
-_OPEN_PATHS = {"/healthz", "/livez", "/readyz", "/version", "/version/"}
-"""Served without a token, as by the real server."""
 
 _STREAM_SHUTDOWN_SECONDS = 1.0
 """How long streams may take to end when the server stops."""
@@ -36,7 +36,11 @@ def _utc_now() -> datetime:
 
 
 class ApiServer:
-    """Serves the Kubernetes API from a store, on loopback. `/readyz` fails while there are `unhealthy_components`."""
+    """Serves the Kubernetes API from a store, on loopback. `/readyz` fails while there are `unhealthy_components`.
+
+    `token` is that of the cluster's administrator. `load_service_account_key` returns the key (PEM) of service account
+    tokens; `authority` is the CA certificate (PEM) that clients trust.
+    """
 
     def __init__(
         self,
@@ -47,11 +51,13 @@ class ApiServer:
         logs: LogReader,
         clock: Callable[[], datetime] = _utc_now,
         unhealthy_components: Callable[[], Iterable[str]] = tuple,
+        load_service_account_key: Callable[[], bytes] = new_key_pem,
+        authority: bytes = b"",
     ) -> None:
-        self._token = token.encode()
         self._tls = tls
         self._clock = clock
-        self._routes = Routes(store, logs, clock, unhealthy_components)
+        self._access = AccessControl(store, token, load_key=load_service_account_key, authority=authority)
+        self._routes = Routes(store, logs, clock, self._access, unhealthy_components)
         self._runner: web.ServerRunner | None = None
         self._stopping = False
         self._writing: set[asyncio.Task[Response]] = set()
@@ -59,8 +65,8 @@ class ApiServer:
         self._event_expiry: asyncio.Task[None] | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Creates the system namespaces, listens, and returns the port."""
-        await self._routes.create_system_namespaces()
+        """Creates the system namespaces and default roles, listens, and returns the port."""
+        await self._routes.create_system_objects()
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=_CONNECTION_SHUTDOWN_SECONDS)
         await self._runner.setup()
@@ -95,11 +101,11 @@ class ApiServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
-            self._authenticate(request)
+            user = self._authorize(request)
             body = await _read(request)
             if self._stopping:
                 return _shutting_down()
-            response = await self._route(request, body)
+            response = await self._route(request, body, user)
             if isinstance(response, StreamingResponse):
                 return await self._stream(request, response)
             return _to_aiohttp(response)
@@ -113,20 +119,19 @@ class ApiServer:
             logger.exception("%s %s failed", request.method, request.path)
             return _error_response(errors.internal(f"{type(error).__name__}: {error}"))
 
-    def _authenticate(self, request: web.BaseRequest) -> None:
-        if request.path in _OPEN_PATHS:
-            return
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        given = token.strip().encode(errors="surrogateescape")  # a header may have any byte
-        if scheme.lower() != "bearer" or not hmac.compare_digest(given, self._token):
-            raise errors.unauthorized()
+    def _authorize(self, request: web.BaseRequest) -> UserInfo:
+        """The user of the request, who is allowed to send it; raises 401 or 403."""
+        certificate = request.transport.get_extra_info("peercert") if request.transport else None
+        user = self._access.authenticator.user_of(list(request.headers.items()), certificate, self._clock())
+        self._access.authorizer.check(user, request_attributes(request.method, request.path, request.query))
+        return user
 
-    async def _route(self, request: web.BaseRequest, body: bytes) -> Response | StreamingResponse:
+    async def _route(self, request: web.BaseRequest, body: bytes, user: UserInfo) -> Response | StreamingResponse:
         path = request.path
         info = self._routes.request_info(path)
         if info is None:
             return self._routes.handle_non_resource(
-                request.method, path, request.query, request.headers.get("Accept", ""), body, request.content_type
+                request.method, path, request.query, request.headers.get("Accept", ""), body, request.content_type, user
             )
         api_request = ApiRequest(
             info,
@@ -137,6 +142,7 @@ class ApiServer:
             content_type=request.headers.get("Content-Type", ""),
             user_agent=request.headers.get("User-Agent", ""),
             body=body,
+            user=user,
         )
         if request.method == "GET":
             return self._routes.handle_get(api_request)

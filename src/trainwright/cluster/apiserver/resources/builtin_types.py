@@ -128,7 +128,7 @@ def builtin_types() -> list[ResourceType]:
             strategy=strategies.SECRET,
             selectable_fields={"type": ""},
         ),
-        _row(resources.SERVICE_ACCOUNTS, "sa", returns_deleted_object=True),
+        _row(resources.SERVICE_ACCOUNTS, "sa", subresources=("token",), returns_deleted_object=True),
         _row(
             resources.SERVICES,
             "svc",

@@ -1,4 +1,4 @@
-"""Strategies of the RBAC kinds. The embedded server stores these objects and does not enforce them yet."""
+"""Strategies of the RBAC kinds."""
 
 from collections.abc import Iterator
 

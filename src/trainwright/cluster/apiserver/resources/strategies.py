@@ -15,6 +15,8 @@ _NOT_A_DATA_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
     "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
+_TOKEN_SECRET = "kubernetes.io/service-account-token"  # noqa: S105 (a type, no token)
+_ACCOUNT_NAME = "kubernetes.io/service-account.name"
 _IMMUTABLE = "field is immutable when `immutable` is set"
 _VOLUME_SETTINGS = {
     "capacity", "accessModes", "claimRef", "persistentVolumeReclaimPolicy", "storageClassName", "mountOptions",
@@ -142,7 +144,11 @@ def _default_secret(secret: Object) -> None:
 
 def _validate_secret(secret: Object) -> list[FieldError]:
     keys = secret.get("data") or ()
-    return [invalid(f"data[{key}]", key, problem) for key in keys if (problem := _data_key_problem(key))]
+    found = [invalid(f"data[{key}]", key, problem) for key in keys if (problem := _data_key_problem(key))]
+    annotations = secret["metadata"].get("annotations") or {}
+    if secret["type"] == _TOKEN_SECRET and not annotations.get(_ACCOUNT_NAME):
+        found.append(required(f"metadata.annotations[{_ACCOUNT_NAME}]"))
+    return found
 
 
 def _validate_secret_update(new: Object, old: Object) -> list[FieldError]:

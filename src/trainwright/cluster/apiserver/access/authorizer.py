@@ -1,0 +1,177 @@
+"""Authorization by the RBAC objects in the store. What a user may do is compiled once per change of these objects."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.access.attributes import Attributes
+from trainwright.cluster.apiserver.access.rules import PolicyRule
+from trainwright.cluster.apiserver.access.users import UserInfo, service_account_name
+from trainwright.cluster.apiserver.errors import StatusError
+from trainwright.cluster.apiserver.storage.store import Change, Key, ObjectStore, Stored
+from trainwright.objects import Object
+from trainwright.objects.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES, Resource
+
+_MAX_USERS = 1024
+"""Users whose grants are kept; impersonation can name any number."""
+
+_Subject = tuple[str, str]
+"""`User` or `Group`, and its name. A service account is the user of its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    allowed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    """The rules that one binding gives to a user; `error` names a role that does not exist."""
+
+    source: str
+    rules: tuple[PolicyRule, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Grants:
+    cluster: tuple[_Grant, ...]
+    by_namespace: dict[str, tuple[_Grant, ...]]
+
+    def within(self, namespace: str) -> Iterator[_Grant]:
+        yield from self.cluster
+        if namespace:
+            yield from self.by_namespace.get(namespace, ())
+
+
+class Authorizer:
+    """`system:masters` may do everything; any other user what the bindings of its name and groups allow."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._bindings: dict[_Subject, dict[tuple[str, Key], Stored]] = {}
+        self._grants: dict[tuple[str, tuple[str, ...]], _Grants] = {}
+        for resource in (CLUSTER_ROLES, ROLES):
+            store.subscribe(resource.qualified_plural, lambda _change: self._grants.clear())
+        for resource in (CLUSTER_ROLE_BINDINGS, ROLE_BINDINGS):
+            name = resource.qualified_plural
+            for stored in store.list(name):
+                self._add(name, stored)
+            store.subscribe(name, lambda change, name=name: self._binding_changed(name, change))  # type: ignore[misc]
+
+    def authorize(self, user: UserInfo, wanted: Attributes) -> Decision:
+        if user.is_master:
+            return Decision(allowed=True)
+        missing = []
+        for grant in self._grants_of(user).within(wanted.namespace):
+            if any(rule.allows(wanted) for rule in grant.rules):
+                return Decision(allowed=True, reason=f"RBAC: allowed by {grant.source}")
+            if grant.error and grant.error not in missing:
+                missing.append(grant.error)
+        listed = missing[0] if len(missing) == 1 else "[" + ", ".join(missing) + "]"
+        return Decision(allowed=False, reason=f"RBAC: {listed}" if missing else "")
+
+    def check(self, user: UserInfo, wanted: Attributes) -> None:
+        """Raises the real server's 403 if the user is not allowed to do this."""
+        decision = self.authorize(user, wanted)
+        if not decision.allowed:
+            raise _forbidden(user, wanted, decision.reason)
+
+    def rules_of(self, user: UserInfo, namespace: str) -> list[PolicyRule]:
+        """All rules that apply to the user in a namespace, or cluster-wide if it is empty."""
+        return [rule for grant in self._grants_of(user).within(namespace) for rule in grant.rules]
+
+    def resolution_errors(self, user: UserInfo, namespace: str) -> list[str]:
+        """The roles that bindings of the user name and that do not exist."""
+        found = (grant.error for grant in self._grants_of(user).within(namespace))
+        return list(dict.fromkeys(error for error in found if error))
+
+    def role_rules(self, reference: Object, namespace: str) -> list[PolicyRule] | None:
+        """The rules of a role that a binding in this namespace names; None if there is no such role."""
+        kind, name = reference.get("kind"), reference.get("name", "")
+        resource, scope = (ROLES, namespace) if kind == "Role" else (CLUSTER_ROLES, "")
+        role = self._store.get(resource.qualified_plural, scope, name)
+        return None if role is None else [PolicyRule.read(rule) for rule in role.obj.get("rules") or ()]
+
+    def _binding_changed(self, resource: str, change: Change) -> None:
+        self._grants.clear()
+        if change.old is not None:
+            for subject in _subjects(change.old):
+                bindings = self._bindings.get(subject, {})
+                bindings.pop((resource, change.old.key), None)
+                if not bindings:
+                    self._bindings.pop(subject, None)
+        if not change.removed:
+            self._add(resource, change.new)
+
+    def _add(self, resource: str, stored: Stored) -> None:
+        for subject in _subjects(stored):
+            self._bindings.setdefault(subject, {})[resource, stored.key] = stored
+
+    def _grants_of(self, user: UserInfo) -> _Grants:
+        key = (user.name, user.groups)
+        found = self._grants.get(key)
+        if found is None:
+            if len(self._grants) >= _MAX_USERS:
+                self._grants.clear()
+            found = self._grants[key] = self._compile(user)
+        return found
+
+    def _compile(self, user: UserInfo) -> _Grants:
+        subjects = [("User", user.name), *(("Group", group) for group in user.groups)]
+        bindings: dict[tuple[str, Key], Stored] = {}
+        for subject in subjects:
+            bindings |= self._bindings.get(subject, {})
+        cluster: list[_Grant] = []
+        by_namespace: dict[str, list[_Grant]] = {}
+        for (_, (namespace, _name)), stored in sorted(bindings.items(), key=lambda one: one[0]):
+            grants = by_namespace.setdefault(namespace, []) if namespace else cluster
+            grants.append(self._grant(stored, set(subjects)))
+        return _Grants(tuple(cluster), {namespace: tuple(grants) for namespace, grants in by_namespace.items()})
+
+    def _grant(self, binding: Stored, subjects: set[_Subject]) -> _Grant:
+        namespace, name = binding.key
+        reference = binding.obj["roleRef"]
+        subject = next(one for one in binding.obj["subjects"] if _subject(one, namespace) in subjects)
+        named = subject["name"]
+        if subject["kind"] == "ServiceAccount":
+            named = f"{named}/{subject.get('namespace') or namespace}"
+        bound = f'RoleBinding "{name}/{namespace}"' if namespace else f'ClusterRoleBinding "{name}"'
+        source = f'{bound} of {reference["kind"]} "{reference["name"]}" to {subject["kind"]} "{named}"'
+        rules = self.role_rules(reference, namespace)
+        if rules is None:
+            return _Grant(source, error=_role_not_found(reference))
+        return _Grant(source, tuple(rules))
+
+
+def _role_not_found(reference: Object) -> str:
+    """The real server's message has the singular, unlike others."""
+    kind = "role" if reference.get("kind") == "Role" else "clusterrole"
+    return f'{kind}.{CLUSTER_ROLES.group} "{reference.get("name", "")}" not found'
+
+
+def _forbidden(user: UserInfo, wanted: Attributes, reason: str) -> StatusError:
+    if wanted.is_resource_request:
+        where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+        what = f'resource "{wanted.combined_resource}" in API group "{wanted.group}" {where}'
+    else:
+        what = f'path "{wanted.path}"'
+    text = f'User "{user.name}" cannot {wanted.verb} {what}'
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    why = f"{text}: {reason}" if reason else text
+    return errors.forbidden(Resource(wanted.group, "", wanted.resource, ""), wanted.name, why)
+
+
+def _subjects(binding: Stored) -> set[_Subject]:
+    found = (_subject(one, binding.key[0]) for one in binding.obj.get("subjects") or ())
+    return {subject for subject in found if subject is not None}
+
+
+def _subject(subject: Object, namespace: str) -> _Subject | None:
+    kind, name = subject.get("kind", ""), subject.get("name", "")
+    if kind in {"User", "Group"}:
+        return kind, name
+    owner = subject.get("namespace") or namespace
+    return ("User", service_account_name(owner, name)) if kind == "ServiceAccount" and owner else None
