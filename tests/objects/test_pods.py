@@ -1,6 +1,6 @@
 """The view of a pod that engine and operator use."""
 
-from trainwright.objects.pods import read_pod
+from trainwright.objects.pods import Pod, read_pod
 
 
 def test_pod_without_status_is_pending() -> None:
@@ -28,6 +28,14 @@ def test_restarts_of_all_containers_count() -> None:
     pod = read_pod({"metadata": {}, "status": status})
     assert pod.restarts == 5
     assert pod.status.pod_ip == "127.64.0.2"
+
+
+def test_restarts_after_a_shutdown_of_the_embedded_cluster_do_not_count() -> None:
+    def pod(annotation: str) -> Pod:
+        metadata = {"name": "p", "annotations": {"node.trainwright.dev/shutdown-restarts": annotation}}
+        return read_pod({"metadata": metadata, "status": {"containerStatuses": [{"name": "a", "restartCount": 3}]}})
+
+    assert [pod(annotation).restarts for annotation in ("2", "4", "", "many")] == [1, 0, 3, 3]
 
 
 def test_terminated_state_is_found_by_container_name() -> None:

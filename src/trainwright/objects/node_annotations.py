@@ -24,6 +24,9 @@ REPLICAS = f"{PREFIX}replicas"
 SANDBOX = f"{PREFIX}sandbox"
 """On nodes and pods: their sandbox level."""
 
+SHUTDOWN_RESTARTS = f"{PREFIX}shutdown-restarts"
+"""On pods: how many restarts of their containers followed a shutdown of the cluster. They do not count as failures."""
+
 LISTENING_PORTS = f"{PREFIX}listening-ports"
 """On nodes: the ports on which programs of the machine listen, `22,8080`."""
 

@@ -4,6 +4,7 @@ import msgspec
 
 from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.node_annotations import SHUTDOWN_RESTARTS
 
 
 class Terminated(View, frozen=True):
@@ -81,9 +82,12 @@ class Pod(View, frozen=True):
 
     @property
     def restarts(self) -> int:
-        """The number of restarts by the kubelet, over all containers and init containers."""
+        """The number of restarts by the kubelet, over all containers and init containers, without those that followed a
+        shutdown of the embedded cluster."""
         statuses = self.status.init_container_statuses + self.status.container_statuses
-        return sum(status.restart_count for status in statuses)
+        excused = self.metadata.annotations.get(SHUTDOWN_RESTARTS, "")
+        restarts = sum(status.restart_count for status in statuses)
+        return max(0, restarts - int(excused)) if excused.isdecimal() else restarts
 
     def terminated(self, container: str) -> Terminated | None:
         """The terminated state of the named container, if it has terminated."""

@@ -154,6 +154,23 @@ def test_a_checkpoint_written_on_sigterm_is_there_after_down_and_the_job_continu
     ]
 
 
+def test_down_and_up_three_times_does_not_reach_the_backoff_limit(user: User, tmp_path: Path) -> None:
+    script = "trap 'exit 1' TERM; echo start >> starts; while test $(wc -l < starts) -lt 4; do sleep 0.02; done"
+    job = shell_job("trains", script, policy="OnFailure", runPolicy={"backoffLimit": 1})
+    starts = tmp_path / "starts"
+    assert user.call("up", "--detach").code == 0
+    assert user.call("run", "--no-follow", write_manifest(tmp_path, job)).code == 0
+    flags: tuple[str, ...]
+    for number, flags in enumerate(((), ("--now",), ()), start=1):
+        _wait_for_text(starts, "start\n" * number)
+        _wait_until(lambda: "1 Running" in user.call("status").out)
+        assert user.call("down", *flags).code == 0
+        assert user.call("up", "--detach").code == 0
+
+    _wait_until(lambda: "1 Succeeded" in user.call("status").out)
+    assert starts.read_text() == "start\n" * 4
+
+
 STUBBORN = "trap '' TERM; touch ready; while :; do sleep 0.1; done"
 
 
@@ -304,6 +321,10 @@ def test_without_a_cluster_commands_say_how_to_start_one(user: User) -> None:
     answer = user.call("events", "early")
     assert answer.code == 1
     assert f"`trainwright up --detach --data-dir {user.data.path}`" in answer.err
+
+
+def _wait_for_text(file: Path, text: str) -> None:
+    _wait_until(lambda: file.exists() and file.read_text() == text)
 
 
 def _wait_until(done: Callable[[], bool]) -> None:

@@ -16,6 +16,7 @@ from tests.support.cluster.node import Node, running_node
 from tests.support.cluster.supervised_pods import processes_with
 from tests.support.waiting import eventually
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
+from trainwright.cluster.node.pods.pod_termination import StoppingPods
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.objects import Object
 from trainwright.objects.resources import (
@@ -66,6 +67,23 @@ async def test_a_failure_has_its_exit_code(node: Node) -> None:
     pod = await node.until_phase("p", "Failed")
     assert main_status(pod)["state"]["terminated"]["exitCode"] == 3
     assert main_status(pod)["state"]["terminated"]["reason"] == "Error"
+
+
+async def test_a_pod_without_restarts_fails_as_disrupted_when_the_cluster_is_stopped(node: Node) -> None:
+    await node.create("p", container("trap 'exit 0' TERM; while :; do sleep 0.01; done"))
+    await node.until_phase("p", "Running")
+    await node.down()
+    pods = StoppingPods(node.directory)
+    pods.stop()
+    while not pods.wait(1):
+        pass
+
+    await node.up()
+    pod = await node.until_phase("p", "Failed")
+    message = "Pod was terminated in response to imminent node shutdown."
+    assert (pod["status"]["reason"], pod["status"]["message"]) == ("Terminated", message)
+    (target,) = [one for one in pod["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    assert (target["status"], target["reason"]) == ("True", "TerminationByKubelet")
 
 
 async def test_a_container_is_restarted_by_policy_and_its_previous_log_is_kept(node: Node, tmp_path: Path) -> None:

@@ -102,6 +102,21 @@ def test_containers_that_had_terminated_before_the_supervisor_ended_keep_their_s
 
 
 @given(state=STATE, policy=POLICIES)
+def test_a_shutdown_is_the_reason_of_a_pod_that_it_finished_and_does_not_count_as_a_restart(
+    state: dict[str, Any], policy: str
+) -> None:
+    after = container_status.without_supervisor(state, policy, NOW, shutdown=True)
+    pairs = zip(
+        [*state["initContainers"], *state["containers"]], [*after["initContainers"], *after["containers"]], strict=True
+    )
+    stopped = [now for before, now in pairs if "running" in before["state"]]
+    assert (after["reason"] == "Terminated") == (after["finished"] and bool(stopped))
+    for status in stopped:
+        again = container_status.next_run(status)
+        assert again["restarts"] - again["disruptions"] == status["restarts"]
+
+
+@given(state=STATE, policy=POLICIES)
 def test_a_finished_pod_has_no_container_to_restart(state: dict[str, Any], policy: str) -> None:
     if container_status.is_finished(policy, state["initContainers"], state["containers"]):
         for init, statuses in ((True, state["initContainers"]), (False, state["containers"])):

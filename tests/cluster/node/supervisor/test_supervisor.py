@@ -228,7 +228,8 @@ def test_a_pod_that_is_shut_down_with_the_cluster_starts_again_by_its_policy(gro
         pod.until(lambda pod: pod.output() == ["started"])
         supervisor = PodDirectory(pod.directory).find_supervisor()
         assert supervisor is not None
-        assert PodDirectory(pod.directory).shut_down(supervisor) == 10
+        assert PodDirectory(pod.directory).request_shutdown() == 10
+        supervisor.signal(signal.SIGTERM)
         assert pod.process.wait(timeout=10) == 0
         supervisor.reap()
     assert pod.output() == ["started", "saved"]
@@ -242,6 +243,20 @@ def test_a_pod_that_is_shut_down_with_the_cluster_starts_again_by_its_policy(gro
         pod.wait()
     assert terminated(pod)["exitCode"] == 0
     assert [run["exitCode"] for run in pod.container()["runs"]] == [137, 0]
+    assert (pod.container()["restarts"], pod.container()["disruptions"]) == (1, 1)
+
+
+def test_a_program_that_fails_when_a_shutdown_has_been_requested_is_stopped_with_the_cluster(ground: Any) -> None:
+    """Its peer got the signal a moment earlier."""
+    mounts = [{"source": str(ground.shared), "target": str(ground.shared), "readOnly": False}]
+    script = f"while test ! -e {ground.shared}/lost; do sleep 0.01; done; exit 1"
+    with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure") as pod:
+        pod.until(lambda pod: "running" in pod.container()["state"])
+        PodDirectory(pod.directory).request_shutdown()
+        (ground.shared / "lost").touch()
+        assert pod.process.wait(timeout=10) == 0
+    assert pod.container()["disrupted"]
+    assert not pod.state["finished"]
 
 
 def test_the_shutdown_of_an_earlier_supervisor_does_not_stop_the_pod(ground: Any) -> None:

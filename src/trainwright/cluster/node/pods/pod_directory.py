@@ -78,6 +78,11 @@ class PodDirectory:
         return (self.path / "stop.json").exists()
 
     @property
+    def shutdown_requested(self) -> bool:
+        """True if the pod was stopped with the cluster and its supervisor could not end properly."""
+        return "shutdown" in (self._read("stop.json") or {})
+
+    @property
     def supervisor_error(self) -> str:
         """The last line of the supervisor's log: the error, if it failed."""
         try:
@@ -139,17 +144,21 @@ class PodDirectory:
         supervisor.signal(signal.SIGTERM)
         supervisor.grace_period = grace_period
 
-    def shut_down(self, supervisor: SupervisorProcess) -> float:
-        """Stops the pod with the cluster: the next agent starts it again according to its restart policy.
+    def request_shutdown(self) -> float:
+        """Before the supervisor gets SIGTERM: the pod is stopped with the cluster, and the next agent starts it again
+        according to its restart policy.
 
         Returns the grace period. A pod that is being deleted keeps its own request.
         """
         config, identity = self._read("pod.json") or {}, self._read("supervisor.json")
         grace = float(config.get("grace", 30))
-        if not self.stop_requested:
+        if not self.stop_requested or self.shutdown_requested:
             write_json(str(self.path / "stop.json"), {"grace": grace, "shutdown": identity})
-        supervisor.signal(signal.SIGTERM)
         return grace
+
+    def forget_shutdown(self) -> None:
+        if self.shutdown_requested:
+            (self.path / "stop.json").unlink()
 
     def remove(self) -> None:
         remove_tree(str(self.path))

@@ -32,7 +32,9 @@ def pod_status(
     status: Object = {
         **reported,
         "phase": pod_phase,
-        "conditions": _conditions(pod, pod_phase, inits, mains, started=state is not None and not finished, now=now),
+        "conditions": _conditions(
+            pod, pod_phase, inits, mains, failure=failure, started=state is not None and not finished, now=now
+        ),
         "hostIP": host_address,
         "hostIPs": [{"ip": host_address}],
         "podIP": address,
@@ -61,6 +63,11 @@ def transitions(before: Object, after: Object) -> list[tuple[str, str, str]]:
             if backoff.get("reason") == container_status.CRASH_LOOP_BACK_OFF and old["state"].get("waiting") != backoff:
                 events.append(("Warning", "BackOff", backoff["message"]))
     return events
+
+
+def shutdown_restarts(state: Mapping[str, Any]) -> int:
+    """How many restarts of the pod's containers followed a shutdown of the cluster."""
+    return sum(status.get("disruptions", 0) for status in [*state["initContainers"], *state["containers"]])
 
 
 def empty_state(pod: Object, *, waiting: Sequence[WaitingReason] = ()) -> dict[str, Any]:
@@ -156,6 +163,7 @@ def _conditions(
     inits: Sequence[ContainerStatus],
     mains: Sequence[ContainerStatus],
     *,
+    failure: str,
     started: bool,
     now: datetime,
 ) -> list[Object]:
@@ -176,6 +184,9 @@ def _conditions(
         "ContainersReady": ready,
         "PodScheduled": before.get("PodScheduled", {"status": "True"}),
     }
+    if failure == container_status.NODE_SHUTDOWN:
+        message = container_status.NODE_SHUTDOWN_MESSAGE
+        wanted["DisruptionTarget"] = {"status": "True", "reason": "TerminationByKubelet", "message": message}
     ours = [_condition(kind, values, before.get(kind), now) for kind, values in wanted.items()]
     return ours + [condition for kind, condition in before.items() if kind not in wanted]
 

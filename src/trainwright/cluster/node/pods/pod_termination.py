@@ -3,6 +3,7 @@
 The Pod objects stay as they are: the next agent treats them as the kubelet does after a reboot.
 """
 
+import contextlib
 import select
 import signal
 import time
@@ -38,7 +39,10 @@ class StoppingPods:
 
     def stop(self) -> None:
         """Sends SIGTERM to all of them at once. After its grace period a pod is killed by its supervisor."""
-        grace_periods = [directory.shut_down(supervisor) for directory, supervisor in self._running]
+        # All requests come first: a program that fails because it lost a peer has been stopped too.
+        grace_periods = [directory.request_shutdown() for directory, _ in self._running]
+        for _, supervisor in self._running:
+            supervisor.signal(signal.SIGTERM)
         self._deadline = time.monotonic() + max(grace_periods, default=0.0)
 
     def wait(self, seconds: float) -> bool:
@@ -52,6 +56,9 @@ class StoppingPods:
     def kill(self) -> int:
         """Kills the pods that are left; returns how many there were."""
         killed = len(self._running)
+        for directory, _ in self._running:
+            with contextlib.suppress(OSError):  # for example a full disk: the pods must end
+                directory.request_shutdown()
         for _, supervisor in self._running:
             _kill_tree(supervisor.identity.pid, partial(supervisor.signal, signal.SIGKILL))
         until = time.monotonic() + _EXIT_SECONDS

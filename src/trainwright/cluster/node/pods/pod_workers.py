@@ -22,7 +22,13 @@ from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_setup import set_up_pod
-from trainwright.cluster.node.pods.pod_status import empty_state, pod_status, same_status, transitions
+from trainwright.cluster.node.pods.pod_status import (
+    empty_state,
+    pod_status,
+    same_status,
+    shutdown_restarts,
+    transitions,
+)
 from trainwright.cluster.node.pods.runtime_config import (
     PodContext,
     PodWarning,
@@ -44,7 +50,7 @@ from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import SANDBOX
+from trainwright.objects.node_annotations import SANDBOX, SHUTDOWN_RESTARTS
 from trainwright.objects.resources import (
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -237,7 +243,7 @@ class PodWorkers:
         self._watch(uid, directory.start_supervisor(self._node.supervisor_python))
 
     def _recover(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
-        """The supervisor ended unexpectedly: it was killed, or the machine was rebooted."""
+        """The supervisor ended with the cluster or unexpectedly: it was killed, or the machine was rebooted."""
         policy = container_status.NEVER if deleting else pod["spec"].get("restartPolicy") or container_status.ALWAYS
         was_set_up = directory.runtime_config is not None
         state = directory.state or empty_state(pod)
@@ -245,8 +251,11 @@ class PodWorkers:
             if "running" in status["state"] and status.get("process"):
                 kill_orphans(status["process"], variable=f"HOSTNAME={hostname(pod)}")
         now = container_status.timestamp(time.time_ns())
-        state = container_status.without_supervisor(state, policy if was_set_up else container_status.NEVER, now)
+        state = container_status.without_supervisor(
+            state, policy if was_set_up else container_status.NEVER, now, shutdown=directory.shutdown_requested
+        )
         directory.write_state(state)
+        directory.forget_shutdown()
         if not state["finished"]:
             self._start_supervisor(pod["metadata"]["uid"], directory)
 
@@ -368,12 +377,14 @@ class PodWorkers:
         )
         metadata = pod["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
-        level = self._node.sandbox.level
-        annotated = (metadata.get("annotations") or {}).get(SANDBOX) == level
+        annotations = {SANDBOX: self._node.sandbox.level}
+        if state is not None and (restarts := shutdown_restarts(state)):
+            annotations[SHUTDOWN_RESTARTS] = str(restarts)
+        annotated = annotations.items() <= (metadata.get("annotations") or {}).items()
         if annotated and same_status(before, status):
             return pod
         # The status subresource accepts annotations too: one write for both.
-        change = {"metadata": {"uid": uid, "annotations": {SANDBOX: level}}, "status": status}
+        change = {"metadata": {"uid": uid, "annotations": annotations}, "status": status}
         try:
             pod = await self._client.patch(PODS, name, change, namespace=namespace, subresource="status")
         except (NotFound, Conflict):

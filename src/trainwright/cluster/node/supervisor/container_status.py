@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     PodState = dict[str, Any]
 else:
     ContainerState = ContainerStatus = PodState = dict
-"""ContainerState is the API's. A ContainerStatus has `name`, `restarts`, `state` and `last` as ContainerState, and
-`runs`, the ends of its runs. PodState is the content of state.json."""
+"""ContainerState is the API's. A ContainerStatus has `name`, `restarts`, `state` and `last` as ContainerState, `runs`,
+the ends of its runs, `disrupted`, whether the last run ended with the node, and `disruptions`, how many restarts
+followed such an end. PodState is the content of state.json."""
 
 MAX_RUNS = 200
 """Runs of a container that are recorded; a crash loop does not fill the disk."""
@@ -30,6 +31,10 @@ CONTAINER_CREATING = "ContainerCreating"
 POD_INITIALIZING = "PodInitializing"
 CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"
 CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
+
+NODE_SHUTDOWN = "Terminated"
+"""The kubelet's reason of a pod that it ended before the node was shut down."""
+NODE_SHUTDOWN_MESSAGE = "Pod was terminated in response to imminent node shutdown."
 
 BACKOFF = {"initial": 10.0, "limit": 300.0, "reset": 600.0}
 """The kubelet's values in seconds. The first restart is immediate; each further delay is twice the last one. A
@@ -68,7 +73,9 @@ def new_status(name: str, *, initialized: bool) -> ContainerStatus:
 def next_run(status: ContainerStatus) -> ContainerStatus:
     """The status at the start of the next run."""
     last = status["last"] if exit_code(status) is None else status["state"]
-    return {**status, "last": last, "restarts": status["restarts"] + bool(last)}
+    disruptions = status.get("disruptions", 0) + bool(status.get("disrupted"))
+    restarts = status["restarts"] + bool(last)
+    return {**status, "last": last, "restarts": restarts, "disrupted": False, "disruptions": disruptions}
 
 
 def with_finished_run(status: ContainerStatus, state: ContainerState) -> ContainerStatus:
@@ -141,8 +148,9 @@ def terminated_with_pod(status: ContainerStatus, now: str) -> ContainerStatus:
     return {**status, "state": _unknown(status, now, "The container could not be located when the pod was terminated")}
 
 
-def without_supervisor(state: PodState, policy: str, now: str) -> PodState:
-    """The state of a pod whose supervisor ended unexpectedly: it was killed, or the machine was rebooted.
+def without_supervisor(state: PodState, policy: str, now: str, *, shutdown: bool = False) -> PodState:
+    """The state of a pod whose supervisor ended with the cluster (`shutdown`) or unexpectedly: it was killed, or the
+    machine was rebooted.
 
     Running containers are reported as the kubelet reports containers that it cannot find. `finished` is False if the
     restart policy requires that the pod is started again.
@@ -152,20 +160,24 @@ def without_supervisor(state: PodState, policy: str, now: str) -> PodState:
     def without_process(status: ContainerStatus) -> ContainerStatus:
         if "running" not in status["state"]:
             return status
-        return with_finished_run(status, _unknown(status, now, message))
+        ended = with_finished_run(status, _unknown(status, now, message))
+        return {**ended, "disrupted": shutdown}
 
     inits = [without_process(status) for status in state["initContainers"]]
     mains = [without_process(status) for status in state["containers"]]
     restart = policy != NEVER and not is_finished(policy, inits, mains)
     if not restart:
         mains = [terminated_with_pod(status, now) for status in mains]
+        if any(status.get("disrupted") for status in [*inits, *mains]):
+            state = {**state, "reason": NODE_SHUTDOWN, "message": NODE_SHUTDOWN_MESSAGE}
     return {**state, "initContainers": inits, "containers": mains, "finished": not restart}
 
 
 def ended_by_shutdown(status: ContainerStatus, code: int, *, started_at: str, finished_at: str) -> ContainerStatus:
     """The status of a container that was stopped with the cluster.
 
-    It is reported as after a reboot: a program that saved a checkpoint and exited with 0 has not finished its work.
+    It is reported as after a reboot: a program that saved a checkpoint and exited with 0 has not finished its work. Its
+    next start does not count as a restart of the job.
     """
     state = terminated(
         exit_code=137,
@@ -174,7 +186,7 @@ def ended_by_shutdown(status: ContainerStatus, code: int, *, started_at: str, fi
         finished_at=finished_at,
         message=f"The cluster was stopped; the program ended with exit code {code}",
     )
-    return with_finished_run(status, state)
+    return {**with_finished_run(status, state), "disrupted": True}
 
 
 def reset_for_restart(status: ContainerStatus, *, init: bool, policy: str) -> ContainerStatus:

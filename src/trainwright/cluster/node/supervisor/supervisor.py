@@ -356,8 +356,8 @@ class Supervisor:
         return reader
 
     def _on_signals(self, numbers: bytes) -> None:
-        if signal.SIGTERM in numbers:
-            self._check_stop_request(signalled=True)
+        # Also when a container has ended: it may have lost a peer that is stopped with the cluster.
+        self._check_stop_request(signalled=signal.SIGTERM in numbers)
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
