@@ -33,6 +33,15 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "sample"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--node",
+        action="append",
+        choices=["overlay", "plain", "kubelet"],
+        help="where tests/node_behaviour runs, overlay by default; can be repeated (kubelet: see make test-node)",
+    )
+
+
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """One real kube-apiserver for the whole run. If it cannot start, the tests fail instead of being skipped."""
