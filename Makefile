@@ -1,7 +1,7 @@
 # Every target sets up what it needs: .venv, the packages, the real Kubernetes.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint mutate bench bench-regression kubernetes generate setup
+.PHONY: help run test test-all coverage lint mutate bench bench-regression kubernetes generate setup test-node
 
 PYTHON ?= python3
 SANDBOX ?=
@@ -25,6 +25,10 @@ test: setup kubernetes ## Run all tests, also those on a real kube-apiserver (AR
 test-all: kubernetes ## Run all tests with forty times as many generated examples, all kills, pauses and outages, and all frameworks
 	@tools/setup dev torch tensorflow jax xgboost paddle
 	@HYPOTHESIS_PROFILE=all .venv/bin/pytest $(PARALLEL) --timeout 600 $(ARGS)
+
+test-node: setup kubernetes ## Run tests/node_behaviour on a real kubelet and on the embedded node; needs root and Debian's containerd (ARGS=... for pytest)
+	@tools/build-node >/dev/null
+	@.venv/bin/pytest tests/node_behaviour --node=kubelet --node=overlay --node=plain $(ARGS)
 
 coverage: setup ## Fail unless the tests cover every branch of api and engine
 	@.venv/bin/pytest -q tests/api tests/engine --cov=trainwright.api --cov=trainwright.engine --cov-branch \

@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import commands, first_step, follow_logs, operator_throughput, rank_start, startup
+from benchmarks import commands, first_step, follow_logs, node, operator_throughput, rank_start, startup
 
 BENCHMARKS = {
     "startup": startup.main,
@@ -10,6 +10,7 @@ BENCHMARKS = {
     "first-step": first_step.main,
     "rank-start": rank_start.main,
     "follow-logs": follow_logs.main,
+    "node": node.main,
     "operator": operator_throughput.main,
 }
 

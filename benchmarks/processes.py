@@ -55,6 +55,14 @@ def _kernel_megabytes(pid: int, name: str) -> float:
     raise ProcessLookupError(f"process {pid} has ended")
 
 
+def proportional_megabytes(pid: int) -> float:
+    """Its memory, of which pages that it shares with others count in part (PSS)."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(f"process {pid} has ended")
+
+
 def cpu_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -113,10 +113,15 @@ def binaries() -> Path:
     """The directory of the Kubernetes binaries, which `make kubernetes` builds."""
     if assets := os.environ.get("KUBEBUILDER_ASSETS"):
         return Path(assets)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright" / "kubernetes"
+    return newest_build("kubernetes", "run `make kubernetes`, or set KUBEBUILDER_ASSETS")
+
+
+def newest_build(name: str, advice: str) -> Path:
+    """The directory of the last complete build of that name in the per-user cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trainwright" / name
     complete = sorted(cache.glob("*/complete"), key=lambda mark: mark.stat().st_mtime)
     if not complete:
-        raise RuntimeError(f"no real Kubernetes below {cache}: run `make kubernetes`, or set KUBEBUILDER_ASSETS")
+        raise RuntimeError(f"no binaries below {cache}: {advice}")
     return complete[-1].parent
 
 
@@ -136,7 +141,9 @@ def running_control_plane(
     audit_log = directory / "audit.log"
     daemons: list[Daemon] = []
     try:
-        etcd = Daemon(assets / "etcd", *_etcd_flags(directory, client_port, peer_port), log=directory / "etcd.log")
+        etcd = Daemon(
+            assets / "etcd", *etcd_flags(directory / "etcd", client_port, peer_port), log=directory / "etcd.log"
+        )
         daemons.append(etcd)
         apiserver = Daemon(
             assets / "kube-apiserver",
@@ -174,11 +181,11 @@ def _define(config: ClusterConfig, definitions: Sequence[Object]) -> None:
     client.close()
 
 
-def _etcd_flags(directory: Path, client_port: int, peer_port: int) -> list[str]:
+def etcd_flags(data: Path, client_port: int, peer_port: int) -> list[str]:
     client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
     return [
         "--name=test",
-        f"--data-dir={directory / 'etcd'}",
+        f"--data-dir={data}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",
@@ -224,13 +231,17 @@ def _controller_manager_flags(directory: Path, kubeconfig: Path) -> list[str]:
 
 
 def _write_credentials(directory: Path, tokens: Mapping[str, str]) -> None:
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     pki = directory / "pki"
     pki.mkdir(parents=True)
     lines = (f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items())
     (pki / "tokens.csv").write_text("".join(lines))
+    write_service_account_key(pki)
+
+
+def write_service_account_key(pki: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     key = ec.generate_private_key(ec.SECP256R1())
     (pki / "sa.key").write_bytes(
         key.private_bytes(
