@@ -22,6 +22,7 @@ class Container:
         self.pipes: list[LogPipe] = []
         self.log: LogFile | None = None
         self.scratch: str | None = None
+        self.cgroups: list[str] = []
         self.started = 0.0
         self.started_at = ""
         self.backoff: float | None = None

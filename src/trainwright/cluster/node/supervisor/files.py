@@ -19,6 +19,9 @@ _REQUIRED: Any = object()
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of a full disk: a reason to try again, not to end a pod."""
 
+CGROUPS_FILE = "cgroups.json"
+"""In the node's directory: its directories in the cgroup file systems."""
+
 DISK_FULL_NOTE = "disk-full"
 """After a uid in a notification: the supervisor cannot write."""
 

@@ -1,13 +1,34 @@
 """The sandbox of a pod, made of Linux namespaces and mounts; each function prepares the calling process.
 
-`overlay`: the host's files below private writable layers, volumes at their mount paths, and a pid namespace, hostname
-and shared memory of the pod's own. `plain`: no isolation, orphaned processes are reaped. Standard library only.
+`overlay`: the host's files below private writable layers, volumes at their mount paths, and a pid namespace, hostname,
+devices and shared memory of the pod's own. `plain`: no isolation, orphaned processes are reaped. Standard library only.
 """
 
-import ctypes
 import errno
 import os
 import stat
+
+from trainwright.cluster.node.supervisor.devices import make_dev, protect_kernel_files, share_host_dev
+from trainwright.cluster.node.supervisor.mounts import (
+    NODEV,
+    NOSUID,
+    PRIVATE,
+    RDONLY,
+    REC,
+    SLAVE,
+    Mount,
+    bind,
+    check,
+    is_below,
+    libc,
+    make_read_only,
+    mount,
+    pivot_root,
+    read_mounts,
+    restrict,
+    unmount,
+)
+from trainwright.cluster.node.supervisor.safe_paths import open_beneath
 
 OVERLAY = "overlay"
 PLAIN = "plain"
@@ -22,34 +43,24 @@ _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
 _CLONE_NEWUSER = 0x10000000
 _CLONE_NEWPID = 0x20000000
-_MS_RDONLY = 0x1
-_MS_NOSUID = 0x2
-_MS_NODEV = 0x4
-_MS_REMOUNT = 0x20
-_MS_BIND = 0x1000
-_MS_REC = 0x4000
-_MS_PRIVATE = 0x40000
-_MS_SLAVE = 0x80000
-_MS_RELATIME = 0x200000
-_ST_RELATIME = 0x1000
-# nosuid, nodev, noexec, noatime and nodiratime: an unprivileged user may not drop them.
-_ST_KEPT = 0x2 | 0x4 | 0x8 | 0x400 | 0x800
-_MNT_DETACH = 0x2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217}
 
 _OLD_ROOT = "/.host"
 _NOT_OVERLAID = ("proc", "sys", "dev", "tmp", "lost+found")
 _PSEUDO_FILE_SYSTEMS = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "autofs", "mqueue"})
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-Mount = tuple[str, str, str, str]
-"""Device, root in its file system, mount point and type."""
+_COVER = "mode=755,size=64k,nr_inodes=64"
+"""Of the empty directories in place of hidden ones; mount points may be created in them."""
 
 
-def enter_pod(directory: str, *, hostname: str, user_namespace: bool, memory_volumes: list[dict[str, object]]) -> None:
+def enter_pod(
+    directory: str,
+    *,
+    hostname: str,
+    user_namespace: bool,
+    memory_volumes: list[dict[str, object]],
+    memory_limit: int | None = None,
+) -> None:
     """Moves this process into new namespaces for a pod; its next child is pid 1 of the pod.
 
     `user_namespace` creates a user namespace as well, which an unprivileged user needs. `directory` is the pod's: the
@@ -57,19 +68,19 @@ def enter_pod(directory: str, *, hostname: str, user_namespace: bool, memory_vol
     """
     user, group = os.getuid(), os.getgid()
     namespaces = _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWUTS | _CLONE_NEWIPC
-    _check(_libc.unshare(namespaces | (_CLONE_NEWUSER if user_namespace else 0)), "create namespaces")
+    check(libc.unshare(namespaces | (_CLONE_NEWUSER if user_namespace else 0)), "create namespaces")
     if user_namespace:
         _map_ids(user, group)
     name = hostname.encode()
-    _check(_libc.sethostname(name, len(name)), f"set the hostname {hostname}")
+    check(libc.sethostname(name, len(name)), f"set the hostname {hostname}")
     # Mounts propagate from the host to the pod only: a pod must not keep a disk of the host busy.
-    _mount(None, "/", None, _MS_REC | _MS_SLAVE)
+    mount(None, "/", None, REC | SLAVE)
     shared_memory = os.path.join(directory, "shm")
     os.makedirs(shared_memory, exist_ok=True)
-    _mount("tmpfs", shared_memory, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=1777")
+    _mount_memory(shared_memory, "mode=1777", memory_limit)
     for volume in memory_volumes:
-        size = f",size={volume['size']}" if volume.get("size") else ""
-        _mount("tmpfs", str(volume["path"]), "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777{size}")
+        size = volume.get("size")
+        _mount_memory(str(volume["path"]), "mode=1777", int(str(size)) if size else memory_limit)
 
 
 def mount_proc(directory: str) -> str | None:
@@ -77,27 +88,35 @@ def mount_proc(directory: str) -> str | None:
     proc = os.path.join(directory, "proc")
     os.makedirs(proc, exist_ok=True)
     try:
-        _mount("proc", proc, "proc", _MS_NOSUID | _MS_NODEV)
+        mount("proc", proc, "proc", NOSUID | NODEV)
     except OSError:
         return None
     return proc
 
 
-def make_scratch(scratch: str) -> None:
+def make_scratch(scratch: str, *, memory_limit: int | None = None) -> None:
     """As pid 1: creates the directory for what a container writes outside of volumes.
 
     Its `memory` is mounted in the pod and not in the container, so that it can be read when the container has ended.
     """
     os.makedirs(f"{scratch}/layers")
     os.mkdir(f"{scratch}/memory")
-    _mount("tmpfs", f"{scratch}/memory", "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+    _mount_memory(f"{scratch}/memory", "mode=755", memory_limit)
     os.mkdir(f"{scratch}/memory/root")
     os.mkdir(f"{scratch}/memory/layers")
 
 
+def _mount_memory(target: str, options: str, size: int | None) -> None:
+    """At most half of the machine's memory, unless a size is given."""
+    mount("tmpfs", target, "tmpfs", NOSUID | NODEV, f"{options},size={size or '50%'}")
+
+
 def unmount_memory(scratch: str) -> None:
     """As pid 1, when the container has ended."""
-    _libc.umount2(os.fsencode(f"{scratch}/memory"), _MNT_DETACH)
+    try:
+        unmount(f"{scratch}/memory")
+    except OSError:
+        pass  # it was not mounted
 
 
 def enter_container(
@@ -108,59 +127,86 @@ def enter_container(
     hidden: list[str],
     working_directory: str,
     user_namespace: bool,
+    privileged: bool = False,
+    read_only_root: bool = False,
 ) -> None:
     """Gives this process, a child of pid 1, the root file system of one container.
 
-    `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; targets and the
-    working directory need not exist on the host. `hidden` are directories of the host that the container sees empty,
-    by their real paths.
+    `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; `volume` is the
+    directory that the source must not leave, and `hostPath` marks a path that the user chose. Targets and the working
+    directory need not exist on the host. `hidden` are directories of the host that the container sees empty, by their
+    real paths. A privileged container has all devices and no protection of the kernel's files.
     """
-    sources = {str(mount["target"]): os.path.realpath(str(mount["source"])) for mount in mounts}
-    for source in sources.values():
-        if not os.path.exists(source):  # in a volume of medium Memory, which the agent cannot see
-            os.makedirs(source)
-    _check(_libc.unshare(_CLONE_NEWNS), "create a mount namespace")
-    _mount(None, "/", None, _MS_REC | _MS_PRIVATE)
+    check(libc.unshare(_CLONE_NEWNS), "create a mount namespace")
+    mount(None, "/", None, REC | PRIVATE)
+    host_mounts = read_mounts()
+    hidden = [alias for path in hidden for alias in _aliases(path, host_mounts)]
+    # By descriptor: what a path leads to may change before it is mounted.
+    opened = {str(one["target"]): _open_source(one, hidden) for one in mounts}
+    sources = {target: os.readlink(f"/proc/self/fd/{source}") for target, source in opened.items()}
     # Relative to the scratch directory, because the options of an overlay cannot hold every character of a path.
     os.chdir(scratch)
     root = os.path.abspath("memory/root")
-    _bind(root, root)
-    host_mounts = _read_mounts()
-    hidden = [alias for path in hidden for alias in _aliases(path, host_mounts)]
+    bind(root, root)
     layers = _Layers(user_namespace)
     _populate_root(
-        root, layers, _mount_points(host_mounts), replaced=set(sources), shared_memory=os.path.join(directory, "shm")
+        root,
+        layers,
+        _mount_points(host_mounts),
+        replaced=set(sources),
+        shared_memory=os.path.join(directory, "shm"),
+        privileged=privileged,
     )
     os.mkdir(root + _OLD_ROOT)
-    _pivot_root(root, root + _OLD_ROOT)
+    pivot_root(root, root + _OLD_ROOT)
+    layers.root = ""
     real = {target: os.path.realpath(target) for target in sources}
     covered = covered_paths(hidden, [(real[target], source) for target, source in sources.items()])
-    read_only = {str(mount["target"]): bool(mount.get("readOnly")) for mount in mounts}
+    by_target = {str(one["target"]): one for one in mounts}
     real.update((path, path) for path in covered)
     places = list(real)
     # Targets below another mount are created in it later, the others now: an overlay hides the mounts below it.
-    for target in filter(lambda target: not _is_below(target, places), sources):
-        _make_mount_point(target, like=_OLD_ROOT + sources[target], layers=layers)
-    if not _is_below(working_directory, places):
+    for target in filter(lambda target: not is_below(target, places), sources):
+        _make_mount_point(target, like=opened[target], layers=layers)
+    if not is_below(working_directory, places):
         _make_directories(working_directory, layers)
     covers = []
     for place in sorted(places, key=lambda place: real[place].count("/")):
         if place in sources:
-            source = _OLD_ROOT + sources[place]
-            _make_mount_point(place, like=source, layers=layers)
-            _bind(source, place)
-            if read_only[place]:
-                _make_read_only(place)
+            _make_mount_point(place, like=opened[place], layers=layers)
+            bind(f"/proc/self/fd/{opened[place]}", place)
+            if by_target[place].get("hostPath") and not privileged and not user_namespace:
+                restrict(place, NODEV)  # the devices of a container are those in /dev
+            if by_target[place].get("readOnly"):
+                make_read_only(place)
         elif os.path.isdir(place):
-            _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755")
+            mount("tmpfs", place, "tmpfs", NOSUID | NODEV, _COVER)
             covers.append(place)
     if not os.path.isdir(working_directory):
         os.makedirs(working_directory)
     for place in covers:  # last, because mount points may have been created in them
-        _make_read_only(place)
+        restrict(place, RDONLY, recursive=False)
     os.chdir("/")
-    _check(_libc.umount2(_OLD_ROOT.encode(), _MNT_DETACH), "detach the host's root")
+    unmount(_OLD_ROOT)
     os.rmdir(_OLD_ROOT)
+    if read_only_root:
+        shared = [target for target, one in by_target.items() if "volume" not in one]
+        for place in (*layers.targets, *shared, "/tmp", "/"):  # noqa: S108
+            restrict(place, RDONLY, recursive=False)
+
+
+def _open_source(source: dict[str, object], hidden: list[str]) -> int:
+    """A descriptor of what is to be mounted; refused if the user chose a directory that pods must not see."""
+    path, volume = str(source["source"]), source.get("volume")
+    if volume is None or path == volume:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    else:
+        # A volume of medium Memory is empty: the agent could not create a directory in it.
+        descriptor = open_beneath(str(volume), os.path.relpath(path, str(volume)), create=True)
+    found = os.readlink(f"/proc/self/fd/{descriptor}")
+    if source.get("hostPath") and (found in hidden or is_below(found, hidden)):
+        raise OSError(errno.EACCES, f"hostPath {path} is in a directory of the cluster, which pods do not see")
+    return descriptor
 
 
 def covered_paths(hidden: list[str], mounts: list[tuple[str, str]]) -> list[str]:
@@ -171,7 +217,7 @@ def covered_paths(hidden: list[str], mounts: list[tuple[str, str]]) -> list[str]
     """
     found: dict[str, None] = {}
     for path in hidden:
-        above = [(target, source.rstrip("/")) for target, source in mounts if _is_below(path, [source])]
+        above = [(target, source.rstrip("/")) for target, source in mounts if is_below(path, [source])]
         inside = [target + path[len(source) :] for target, source in above]
         for candidate in (path, *inside):
             if _seen_at(candidate, mounts) == path:
@@ -181,7 +227,7 @@ def covered_paths(hidden: list[str], mounts: list[tuple[str, str]]) -> list[str]
 
 def _seen_at(path: str, mounts: list[tuple[str, str]]) -> str | None:
     """The host's directory that a container sees at a path; None where a mount is exactly there."""
-    above = [(target, source) for target, source in mounts if _is_below(path, [target])]
+    above = [(target, source) for target, source in mounts if is_below(path, [target])]
     if any(path == target for target, _ in mounts):
         return None
     target, source = max(above, key=lambda mount: len(mount[0]), default=("", ""))
@@ -190,11 +236,11 @@ def _seen_at(path: str, mounts: list[tuple[str, str]]) -> str | None:
 
 def become_subreaper() -> None:
     """At `plain`: orphaned descendants become children of this process."""
-    _check(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become the reaper of orphans")
+    check(libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "become the reaper of orphans")
 
 
 def die_with_parent(signal_number: int) -> None:
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "ask for a signal at the parent's end")
+    check(libc.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0), "ask for a signal at the parent's end")
 
 
 class _Layers:
@@ -207,6 +253,10 @@ class _Layers:
 
     def __init__(self, user_namespace: bool) -> None:
         self.user_namespace = user_namespace
+        self.root = ""
+        """Where the container's root is mounted."""
+        self.targets: list[str] = []
+        """The mount points of the overlays in the container."""
         self._options = ",userxattr" if user_namespace else ""
         self._count = 0
 
@@ -216,6 +266,7 @@ class _Layers:
             self._mount(lower, target, f"layers/{self._count}")
         except OSError:
             self._mount(lower, target, f"memory/layers/{self._count}")
+        self.targets.append(target.removeprefix(self.root))
 
     def _mount(self, lower: str, target: str, layer: str) -> None:
         os.makedirs(f"{layer}/upper")
@@ -224,17 +275,24 @@ class _Layers:
         os.chmod(f"{layer}/upper", stat.S_IMODE(os.stat(lower).st_mode))
         escaped = lower.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
         options = f"lowerdir={escaped},upperdir={layer}/upper,workdir={layer}/work{self._options}"
-        _mount("overlay", target, "overlay", 0, options)
+        mount("overlay", target, "overlay", NODEV, options)
 
 
 def _populate_root(
-    root: str, layers: _Layers, mount_points: dict[str, list[str]], *, replaced: set[str], shared_memory: str
+    root: str,
+    layers: _Layers,
+    mount_points: dict[str, list[str]],
+    *,
+    replaced: set[str],
+    shared_memory: str,
+    privileged: bool,
 ) -> None:
     """Fills the new root with the host's top-level directories, each as the lower directory of an overlay.
 
     One overlay of `/` is enough for root, but is refused to unprivileged users, because `/` has locked mounts. The
     directories in `replaced` are mounted later.
     """
+    layers.root = root
     for name in sorted(os.listdir("/")):
         source, target = f"/{name}", f"{root}/{name}"
         if os.path.islink(source):
@@ -245,58 +303,56 @@ def _populate_root(
             os.mkdir(target)
             if source in replaced:
                 continue
-            _overlay_or_bind(source, target, layers)
+            _overlay_or_read_only(source, target, layers)
             for point in mount_points.get(name, ()):
-                _overlay_or_bind(point, root + point, layers)
+                _overlay_or_read_only(point, root + point, layers)
             if name == "var" and layers.user_namespace:
                 # An ordinary user may write to a directory of root that is the top of an overlay, not to one below it.
-                _overlay_or_bind("/var/tmp", f"{root}/var/tmp", layers)  # noqa: S108
+                _overlay_or_read_only("/var/tmp", f"{root}/var/tmp", layers)  # noqa: S108
         elif os.path.isfile(source):
             with open(target, "xb"):
                 pass
-            _bind(source, target)
+            bind(source, target)
+            make_read_only(target)
+    _make_temporary_directory(root)
+    _mount_kernel_files(root, shared_memory, user_namespace=layers.user_namespace, privileged=privileged)
+
+
+def _mount_kernel_files(root: str, shared_memory: str, *, user_namespace: bool, privileged: bool) -> None:
+    for name in ("sys", "dev", "proc"):
+        os.mkdir(f"{root}/{name}")
+    bind("/sys", f"{root}/sys")
+    (share_host_dev if privileged else make_dev)(f"{root}/dev", shared_memory=shared_memory)
+    try:
+        mount("proc", f"{root}/proc", "proc", NOSUID | NODEV)
+    except OSError:
+        bind("/proc", f"{root}/proc")  # in a container with a masked /proc the kernel refuses a new one
+    if not privileged:
+        make_read_only(f"{root}/sys")
+        if not user_namespace:  # an ordinary user has no access anyway
+            protect_kernel_files(root)
+
+
+def _make_temporary_directory(root: str) -> None:
+    """The container's own /tmp, on the disk."""
     temporary = os.path.abspath("layers/tmp/upper")
     os.makedirs(temporary)
     os.symlink("/tmp", "layers/tmp/path")  # noqa: S108
     os.chmod(temporary, 0o1777)  # noqa: S103 - the mode of /tmp; the pod's directory above it is private
-    for name, source in (("sys", "/sys"), ("dev", "/dev"), ("tmp", temporary)):
-        os.mkdir(f"{root}/{name}")
-        _bind(source, f"{root}/{name}")
-    if os.path.isdir("/dev/shm"):  # noqa: S108
-        _bind(shared_memory, f"{root}/dev/shm")  # noqa: S108
-    os.mkdir(f"{root}/proc")
-    try:
-        _mount("proc", f"{root}/proc", "proc", _MS_NOSUID | _MS_NODEV)
-    except OSError:
-        _bind("/proc", f"{root}/proc")  # in a container with a masked /proc the kernel refuses a new one
+    os.mkdir(f"{root}/tmp")  # noqa: S108
+    bind(temporary, f"{root}/tmp")  # noqa: S108
 
 
-def _overlay_or_bind(source: str, target: str, layers: _Layers) -> None:
-    """Mounts an overlay of a host directory, or the directory itself: an unprivileged user may not overlay a directory
-    that has mounts below it."""
+def _overlay_or_read_only(source: str, target: str, layers: _Layers) -> None:
+    """Mounts an overlay of a host directory, or the directory itself read-only: an unprivileged user may not overlay a
+    directory that has mounts below it."""
     if not os.path.isdir(target):
         return
     try:
         layers.mount(source, target)
     except OSError:
-        _bind(source, target)
-
-
-def _read_mounts() -> list[Mount]:
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
-        return [_parse_mount(line) for line in lines]
-
-
-def _parse_mount(line: str) -> Mount:
-    fields, _, rest = line.partition(" - ")
-    device, root, point = fields.split()[2:5]
-    return device, _unescape(root), _unescape(point), rest.split()[0]
-
-
-def _unescape(path: str) -> str:
-    for octal in ("040", "011", "012", "134"):
-        path = path.replace(f"\\{octal}", chr(int(octal, 8)))
-    return path
+        bind(source, target)
+        make_read_only(target)
 
 
 def _mount_points(mounts: list[Mount]) -> dict[str, list[str]]:
@@ -314,10 +370,10 @@ def possible_aliases(path: str, mounts: list[Mount]) -> list[str]:
     path."""
     found = [path]
     for device, root, point, _ in mounts:
-        if path == point or _is_below(path, [point]):
+        if path == point or is_below(path, [point]):
             inside = root.rstrip("/") + path[len(point.rstrip("/")) :]
             for other, other_root, other_point, _ in mounts:
-                if other == device and (inside == other_root or _is_below(inside, [other_root])):
+                if other == device and (inside == other_root or is_below(inside, [other_root])):
                     found.append(other_point.rstrip("/") + inside[len(other_root.rstrip("/")) :])
     return list(dict.fromkeys(found))
 
@@ -330,15 +386,12 @@ def _aliases(path: str, mounts: list[Mount]) -> list[str]:
     return [one for one in possible if os.path.samefile(one, path)]
 
 
-def _is_below(path: str, targets: list[str]) -> bool:
-    return any(path.startswith(target.rstrip("/") + "/") for target in targets)
-
-
-def _make_mount_point(target: str, *, like: str, layers: _Layers) -> None:
+def _make_mount_point(target: str, *, like: int, layers: _Layers) -> None:
+    """A directory or a file, as `like` is one."""
     if os.path.exists(target):
         return
     target = os.path.realpath(target)  # a link may lead to a directory that the container does not have yet
-    if os.path.isdir(like):
+    if stat.S_ISDIR(os.fstat(like).st_mode):
         _make_directories(target, layers)
         return
     _make_directories(os.path.dirname(target), layers)
@@ -363,32 +416,3 @@ def _map_ids(user: int, group: int) -> None:
     for name, line in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(line)
-
-
-def _bind(source: str, target: str) -> None:
-    _mount(source, target, None, _MS_BIND | _MS_REC)
-
-
-def _make_read_only(target: str) -> None:
-    present = os.statvfs(target).f_flag
-    kept = (present & _ST_KEPT) | (_MS_RELATIME if present & _ST_RELATIME else 0)
-    _mount(None, target, None, _MS_BIND | _MS_REMOUNT | _MS_RDONLY | kept)
-
-
-def _mount(source: str | None, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
-    encoded = [os.fsencode(text) if text is not None else None for text in (source, target, kind, options)]
-    result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), encoded[3])
-    _check(result, f"mount {kind or source or 'flags'} on {target}")
-
-
-def _pivot_root(new: str, old: str) -> None:
-    number = _SYS_PIVOT_ROOT.get(os.uname().machine)
-    if number is None:
-        raise OSError(errno.ENOSYS, f"change the root directory: unknown processor {os.uname().machine}")
-    _check(_libc.syscall(ctypes.c_long(number), os.fsencode(new), os.fsencode(old)), "change the root directory")
-
-
-def _check(result: int, step: str) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"cannot {step}: {os.strerror(number)}")

@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 
-from trainwright.cluster.node.supervisor import container_status, ports, processes, sandbox
+from trainwright.cluster.node.supervisor import cgroups, container_status, ports, privileges, processes, sandbox
 from trainwright.cluster.node.supervisor.container import Container
 from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, LogPipe, remove_old_logs
 from trainwright.cluster.node.supervisor.files import (
@@ -69,7 +69,11 @@ def main(arguments: list[str]) -> None:
         return
     try:
         sandbox.enter_pod(
-            directory, hostname=pod["hostname"], user_namespace=pod["ownUsers"], memory_volumes=pod["memoryVolumes"]
+            directory,
+            hostname=pod["hostname"],
+            user_namespace=pod["ownUsers"],
+            memory_volumes=pod["memoryVolumes"],
+            memory_limit=pod.get("memoryLimit"),
         )
     except OSError as error:
         Supervisor(directory, pod, is_pid_1=False).fail("SandboxFailed", error.strerror or str(error))
@@ -82,6 +86,8 @@ def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
     child = os.fork()
     if child == 0:
         sandbox.die_with_parent(signal.SIGKILL)
+        if not pod["ownUsers"]:
+            privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
         Supervisor(directory, pod, is_pid_1=True).run()
         os._exit(0)
     while True:
@@ -244,6 +250,7 @@ class Supervisor:
 
     def _finish(self) -> None:
         processes.kill_descendants(is_pid_1=self._is_pid_1)
+        cgroups.remove(self._pod)
         for container in () if self._shutdown else self._mains:
             if self._reason:
                 container.status = {
@@ -269,6 +276,9 @@ class Supervisor:
         container.status = status
         assert container.log is not None  # noqa: S101 - created just now
         (out, out_end), (err, err_end), (start_pipe, start_end) = os.pipe(), os.pipe(), os.pipe()
+        if self._pod.get("cgroups") and container.spec.get("limits"):
+            name = f"{container.name}-{status['restarts']}"
+            container.cgroups = cgroups.container_directories(self._pod["cgroups"], name)
         container.started, container.started_at = time.monotonic(), _now()
         container.start_report = b""
         # Blocked until the child has reset the handlers: it would swallow a signal for the program.
@@ -297,7 +307,7 @@ class Supervisor:
             if os.path.exists(container.scratch):  # of a start that was interrupted
                 sandbox.unmount_memory(container.scratch)
                 remove_tree(container.scratch)
-            sandbox.make_scratch(container.scratch)
+            sandbox.make_scratch(container.scratch, memory_limit=self._pod.get("memoryLimit"))
             # A container that restarts without end must not fill the disk.
             remove_tree(os.path.join(self._directory, "scratch", f"{container.name}-{run - _KEPT_SCRATCHES}"))
         limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # pods of an earlier version have none
@@ -317,6 +327,7 @@ class Supervisor:
             for source, target in ((devnull, 0), (out, 1), (err, 2)):
                 os.dup2(source, target)
             os.umask(0o022)
+            cgroups.enter(container.cgroups, container.spec.get("limits") or {})
             self._enter_sandbox(container)
             processes.execute(container.spec["argv"], container.spec["env"])
         except OSError as error:
@@ -328,6 +339,7 @@ class Supervisor:
 
     def _enter_sandbox(self, container: Container) -> None:
         cwd = container.spec["cwd"]
+        security = container.spec.get("security") or {}  # pods of an earlier version have none
         if self._pod["sandbox"] == sandbox.OVERLAY:
             sandbox.enter_container(
                 self._directory,
@@ -336,11 +348,15 @@ class Supervisor:
                 hidden=self._pod["hidden"],
                 working_directory=cwd,
                 user_namespace=self._pod["ownUsers"],
+                privileged=bool(security.get("privileged")),
+                read_only_root=bool(security.get("readOnlyRoot")),
             )
         try:
             os.chdir(cwd)
         except OSError as error:
             raise OSError(error.errno, f"working directory {cwd}: {processes.reason(error)}") from error
+        privileges.restrict_process(security)
+        sandbox.die_with_parent(signal.SIGKILL)  # forgotten when the user changes
 
     # Signals, output and exits
 
@@ -433,8 +449,10 @@ class Supervisor:
         code, number = container_status.decode_wait_status(status)
         error = container.start_report.partition(b"\n")[2].decode(errors="replace")
         reason = "StartError" if error else "Error" if code else "Completed"
-        if number == signal.SIGKILL and not self._stopping and processes.was_oom_killed(container.host_process):
+        if code and not self._stopping and self._ran_out_of_memory(container, number):
             reason = "OOMKilled"
+        cgroups.remove_directories(container.cgroups)
+        container.cgroups = []
         state = container_status.terminated(
             exit_code=code,
             signal=number,
@@ -452,6 +470,12 @@ class Supervisor:
         self._changed = True
         if not self._stopping and container_status.should_restart(self._policy, code, init=container.init):
             self._schedule_restart(container, state)
+
+    def _ran_out_of_memory(self, container: Container, number: int) -> bool:
+        """By its own limit, or together with the machine."""
+        if cgroups.oom_kills(container.cgroups):
+            return True
+        return number == signal.SIGKILL and processes.was_oom_killed(container.host_process)
 
     def _schedule_restart(self, container: Container, last: container_status.ContainerState) -> None:
         ran = time.monotonic() - container.started
