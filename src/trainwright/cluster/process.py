@@ -238,6 +238,7 @@ class EmbeddedCluster:
                 sandbox=self._sandbox,
                 python=self._python,
                 hidden=[self._data.path],
+                provisioned=self._data.volumes,
             )
         except SandboxError as error:
             raise ClusterError(str(error)) from error

@@ -204,9 +204,9 @@ async def test_pods_outlive_the_agent_and_are_adopted(node: Node) -> None:
     assert await node.log(pod) == "one\ntwo\n"
 
 
-async def test_a_pod_that_ended_while_no_agent_ran_is_reported_later(node: Node) -> None:
+async def test_a_pod_that_ended_while_no_agent_ran_is_reported_later(node: Node, tmp_path: Path) -> None:
     assert node.agent is not None
-    (shared := node.directory / "shared").mkdir()
+    (shared := tmp_path / "shared").mkdir()
     gate = shared / "gate"
     mount = [{"name": "shared", "mountPath": str(shared)}]
     program = container(f"until [ -e {gate} ]; do sleep 0.01; done; exit 4", volumeMounts=mount)
@@ -283,9 +283,9 @@ async def test_a_pod_without_a_command_waits_and_says_what_to_do(node: Node) -> 
 
 
 async def test_unsupported_fields_are_reported_as_warning_events(node: Node) -> None:
-    await node.create("p", container("sleep 5", image="pytorch:2", resources={"limits": {"cpu": "1"}}))
+    await node.create("p", container("sleep 5", image="pytorch:2"), hostPID=True)
     assert "pytorch:2" in (await node.event("UnknownImage"))["message"]
-    assert "resources" in (await node.event("FieldNotHonoured"))["message"]
+    assert "spec.hostPID" in (await node.event("FieldNotHonoured"))["message"]
     assert (await node.event("Started"))["involvedObject"]["name"] == "p"
 
 
@@ -294,7 +294,7 @@ async def test_unsupported_fields_are_reported_as_warning_events(node: Node) -> 
     [
         (
             {"hostPath": {"path": "/no/such/data", "type": "Directory"}},
-            'volume "v": hostPath /no/such/data does not exist: create it on this machine, or correct hostPath.path',
+            "hostPath type check failed: /no/such/data is not a directory: create it, or correct hostPath.path",
         ),
         ({"configMap": {"name": "absent"}}, 'configmap "absent" not found: create it in namespace default'),
         ({"secret": {"secretName": "absent"}}, 'secret "absent" not found: create it in namespace default'),
@@ -307,8 +307,9 @@ async def test_a_pod_that_waits_for_something_missing_says_what_and_how_to_fix_i
     await node.create("p", container("true", volumeMounts=mounts), volumes=[{"name": "v", **volume}])
     waiting = await node.until_waiting("p")
     assert waiting["reason"] == "FailedMount"
-    assert waiting["message"].startswith(message)
-    assert (await node.event("FailedMount"))["message"].startswith(message)
+    expected = f'MountVolume.SetUp failed for volume "v" : {message}'
+    assert waiting["message"].startswith(expected)
+    assert (await node.event("FailedMount"))["message"].startswith(expected)
 
 
 async def test_a_pod_waits_for_its_config_map_and_for_its_claim(node: Node, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ It is an ordinary client of the API. Pods belong to their supervisors, not to th
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 import os
 import pwd
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from trainwright.cluster.node.disk import read_disk
 from trainwright.cluster.node.network.pod_network import PodNetwork
+from trainwright.cluster.node.network.service_variables import api_server_variables
 from trainwright.cluster.node.node_status import (
     LEASE_NAMESPACE,
     format_ports,
@@ -28,7 +30,9 @@ from trainwright.cluster.node.node_status import (
 )
 from trainwright.cluster.node.pods.pod_workers import NodeConfig, PodWorkers
 from trainwright.cluster.node.retention import Retention
-from trainwright.cluster.node.supervisor.files import DISK_FULL_NOTE
+from trainwright.cluster.node.supervisor.cgroups import find_directories
+from trainwright.cluster.node.supervisor.files import CGROUPS_FILE, DISK_FULL_NOTE, write_json
+from trainwright.cluster.node.supervisor.sandbox import PLAIN
 from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, detect_sandbox
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
@@ -54,7 +58,8 @@ _DISK_PERIOD = 2.0
 class NodeAgent:
     """`directory` is for the files of the node and its pods; `sandbox` is a level, None for the strongest that works.
 
-    Pods see neither `directory` nor the `hidden` ones. Raises SandboxError if the level does not work on this machine.
+    Pods see neither `directory` nor the `hidden` ones, but for the volumes in `provisioned`. Raises SandboxError if the
+    level does not work on this machine.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class NodeAgent:
         python: Path | None = None,
         supervisor_python: Path | None = None,
         hidden: Iterable[Path] = (),
+        provisioned: Path | None = None,
     ) -> None:
         self._client = client
         self._directory = directory
@@ -74,15 +80,24 @@ class NodeAgent:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         home = Path(_home())
         supervisor_interpreter = str(supervisor_python or sys.executable)
+        detected = detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_interpreter)
+        # At `plain` no token is where clients look for it: they must find the kubeconfig instead.
+        services = api_server_variables(client.config.server) if detected.level != PLAIN else {}
+        cgroup_directories, limits_reason = find_directories(f"trainwright-{_hash(directory)}")
+        write_json(str(directory / CGROUPS_FILE), {"cgroups": cgroup_directories})
         self._config = NodeConfig(
             node_name=name,
             directory=directory.absolute(),
-            sandbox=detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_interpreter),
+            sandbox=detected,
             python=str(python or sys.executable),
             supervisor_python=supervisor_interpreter,
             machine=read_machine(directory),
             home=str(home),
             shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
+            service_variables=services,
+            cgroups=cgroup_directories,
+            limits_reason=limits_reason,
+            provisioned=str(provisioned) if provisioned is not None else None,
             hidden=tuple({os.path.realpath(path): None for path in (*hidden, directory, home / ".kube")}),
         )
         self._running: asyncio.Task[None] | None = None
@@ -121,6 +136,7 @@ class NodeAgent:
             pod_workers.sync,
             log=log,
             reflectors=[
+                *pod_workers.volumes.reflectors,
                 Reflector(self._client, SERVICES, services, convert=_unchanged, on_change=on_service),
                 Reflector(
                     self._client,
@@ -201,6 +217,7 @@ class NodeAgent:
             self._config.machine,
             node.get("status") or {},
             sandbox=self._config.sandbox,
+            limits_reason=self._config.limits_reason,
             disk=read_disk(self._config.directory),
             now=datetime.now(UTC),
         )
@@ -250,6 +267,11 @@ class NodeAgent:
             await update()
         except (ApiError, Unreachable) as error:
             log.warning("failed to update the %s: %s", what, error)
+
+
+def _hash(directory: Path) -> str:
+    """Names the same directory at every start; another cluster has another."""
+    return hashlib.sha256(os.fsencode(directory.absolute())).hexdigest()[:12]
 
 
 def _unchanged(obj: Object) -> Object:

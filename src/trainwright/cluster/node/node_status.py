@@ -72,7 +72,10 @@ def node_metadata(name: str, machine: Machine, *, sandbox: Sandbox, ports: Itera
     return {"name": name, "labels": labels, "annotations": annotations}
 
 
-def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, disk: Disk, now: datetime) -> Object:
+def node_status(
+    machine: Machine, before: Object, *, sandbox: Sandbox, disk: Disk, now: datetime, limits_reason: str = ""
+) -> Object:
+    """`limits_reason` is why limits of cpu and memory are not enforced."""
     capacity = {
         "cpu": str(machine.cpus),
         "memory": f"{machine.memory // 1024}Ki",
@@ -81,7 +84,7 @@ def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, disk: Dis
     }
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = []
-    health = {**_HEALTHY, "DiskPressure": _disk_pressure(disk)}
+    health = {**_HEALTHY, "DiskPressure": _disk_pressure(disk), "LimitsEnforced": _limits_enforced(limits_reason)}
     for kind, (status, reason, message) in health.items():
         same = old.get(kind, {}).get("status") == status
         since = old[kind].get("lastTransitionTime") if same else None
@@ -117,6 +120,12 @@ def node_status(machine: Machine, before: Object, *, sandbox: Sandbox, disk: Dis
             "architecture": machine.architecture,
         },
     }
+
+
+def _limits_enforced(reason: str) -> tuple[str, str, str]:
+    if reason:
+        return "False", "NoControlGroups", f"limits of cpu and memory are not enforced: {reason}"
+    return "True", "ControlGroups", "limits of cpu and memory are enforced by control groups"
 
 
 def _disk_pressure(disk: Disk) -> tuple[str, str, str]:

@@ -35,6 +35,7 @@ OVERLAY = PodContext(
 PLAIN = replace(OVERLAY, level="plain", allocatable={}, names={"job-master-0": "127.64.0.1"})
 
 
+FAILED = 'MountVolume.SetUp failed for volume "v" :'
 NOT_FOUND = "not found: create it in namespace default, or correct its name"
 
 
@@ -189,13 +190,31 @@ def test_values_come_from_other_objects() -> None:
     assert (env["CFG_epochs"], env["CFG_lr"]) == ("3", "0.1")
 
 
+def test_a_variable_may_refer_to_those_of_services_and_overrides_them() -> None:
+    context = replace(OVERLAY, service_variables={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "WEB_SERVICE_PORT": "80"})
+    variables = [
+        {"name": "URL", "value": "https://$(KUBERNETES_SERVICE_HOST)"},
+        {"name": "WEB_SERVICE_PORT", "value": "1"},
+    ]
+    env = main(pod(container(env=variables)), context)["env"]
+    assert env["URL"] == "https://127.0.0.1"
+    assert (env["KUBERNETES_SERVICE_HOST"], env["WEB_SERVICE_PORT"]) == ("127.0.0.1", "1")
+
+
+def test_binary_data_of_a_config_map_is_for_files_alone() -> None:
+    config_map = {"data": {"a": "1"}, "binaryData": {"b": base64.b64encode(b"2").decode()}}
+    env = main(pod(container(envFrom=[{"configMapRef": {"name": "c"}}])), config_maps={"c": config_map})["env"]
+    assert env["a"] == "1"
+    assert "b" not in env
+
+
 @pytest.mark.parametrize(
     ("variable", "message"),
     [
         ({"configMapKeyRef": {"name": "c", "key": "x"}}, "couldn't find key x in ConfigMap default/c: it has y"),
         ({"configMapKeyRef": {"name": "absent", "key": "x"}}, f'configmap "absent" {NOT_FOUND}'),
         ({"secretKeyRef": {"name": "absent", "key": "x"}}, f'secret "absent" {NOT_FOUND}'),
-        ({"fieldRef": {"fieldPath": "spec.nowhere"}}, "fieldRef spec.nowhere is not supported on this node"),
+        ({"fieldRef": {"fieldPath": "spec.nowhere"}}, "unsupported fieldPath: spec.nowhere"),
     ],
 )
 def test_a_pod_waits_for_missing_objects(variable: Object, message: str) -> None:
@@ -332,12 +351,21 @@ def test_volumes_of_every_supported_kind() -> None:
 @pytest.mark.parametrize(
     ("volume", "reason", "message"),
     [
-        ({"projected": {"sources": []}}, "UnsupportedVolume",
-         "spec.volumes[0].projected: this node supports emptyDir, hostPath, persistentVolumeClaim, configMap, secret"),
-        ({"configMap": {"name": "absent"}}, "FailedMount", f'configmap "absent" {NOT_FOUND}'),
-        ({"secret": {"secretName": "absent"}}, "FailedMount", f'secret "absent" {NOT_FOUND}'),
+        ({"ephemeral": {"volumeClaimTemplate": {}}}, "UnsupportedVolume",
+         ("spec.volumes[0].ephemeral: this node supports emptyDir, hostPath, persistentVolumeClaim, configMap, secret, "
+         "downwardAPI, projected")),
+        ({"image": {"reference": "models:1"}}, "UnsupportedVolume",
+         ("spec.volumes[0].image: this node supports emptyDir, hostPath, persistentVolumeClaim, configMap, secret, "
+         "downwardAPI, projected")),
+        ({"projected": {"sources": [{"clusterTrustBundle": {"name": "b", "path": "b"}}]}}, "UnsupportedVolume",
+         ('volume "v": projected.sources[0].clusterTrustBundle: this node supports configMap, secret, downwardAPI, '
+         "serviceAccountToken")),
+        ({"configMap": {"name": "absent"}}, "FailedMount", f'{FAILED} configmap "absent" {NOT_FOUND}'),
+        ({"secret": {"secretName": "absent"}}, "FailedMount", f'{FAILED} secret "absent" {NOT_FOUND}'),
+        ({"secret": {"secretName": "s", "items": [{"key": "x", "path": "x"}]}}, "FailedMount",
+         f'{FAILED} secret "s" references non-existent secret key: x (it has token)'),
         ({"configMap": {"name": "c", "items": [{"key": "x", "path": "x"}]}}, "FailedMount",
-         'configmap "c" references non-existent config key: x (it has k, other)'),
+         f'{FAILED} configmap "c" references non-existent config key: x (it has k, other)'),
         ({"persistentVolumeClaim": {"claimName": "absent"}}, "FailedMount",
          f'persistentvolumeclaim "absent" {NOT_FOUND}'),
         ({"persistentVolumeClaim": {"claimName": "open"}}, "FailedMount",
@@ -349,6 +377,7 @@ def test_volumes_of_every_supported_kind() -> None:
 def test_a_missing_or_unsupported_volume_is_named(volume: Object, reason: str, message: str) -> None:
     sources = {
         "config_maps": SOURCES["config_maps"],
+        "secrets": SOURCES["secrets"],
         "claims": {
             "open": {"spec": {}, "status": {"phase": "Pending"}},
             "nfs": {"spec": {"volumeName": "nfs"}, "status": {"phase": "Bound"}},
@@ -426,6 +455,15 @@ def test_at_plain_a_mount_path_that_no_value_names_is_a_warning() -> None:
     assert "MountPathNotHonoured" not in warnings(subject, OVERLAY)
 
 
+def test_at_plain_a_missing_token_is_a_warning_for_pods_with_a_service_account_of_their_own() -> None:
+    mounts = [{"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]
+    volumes = [{"name": "t", "projected": {"sources": []}}]
+    subject = pod(container(volumeMounts=mounts), volumes=volumes, serviceAccountName="default")
+    assert "MountPathNotHonoured" not in warnings(subject, PLAIN)
+    subject["spec"]["serviceAccountName"] = "trainer"
+    assert "/var/run/secrets/kubernetes.io/serviceaccount" in warnings(subject, PLAIN)["MountPathNotHonoured"]
+
+
 # What cannot be honoured
 
 
@@ -445,7 +483,6 @@ def test_unsupported_fields_are_listed_once() -> None:
     )
     assert unsupported_fields(subject, "overlay") == (
         "spec.hostPID",
-        "spec.securityContext",
         "spec.containers[0].livenessProbe",
         "spec.containers[0].terminationMessagePolicy",
         "spec.containers[0].resources.limits[nvidia.com/gpu]",

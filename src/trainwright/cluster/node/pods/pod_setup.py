@@ -6,7 +6,9 @@ from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.runtime_config import RuntimeConfig, WaitingReason
+from trainwright.cluster.node.supervisor.safe_paths import open_beneath
 from trainwright.cluster.node.volumes.setup import set_up
+from trainwright.cluster.node.volumes.sources import mount_failure
 from trainwright.objects.node_annotations import DIRECTORY, PYTHON
 
 
@@ -26,19 +28,23 @@ def _failures(config: RuntimeConfig) -> Iterator[WaitingReason]:
     if config.shared_directory and not Path(config.shared_directory).is_dir():
         text = f"annotation {DIRECTORY}: {config.shared_directory} is not a directory on this machine"
         yield WaitingReason(reason="DirectoryNotFound", message=text)
+    hidden = config.pod_json["hidden"]
     for volume in config.volumes:
-        if failure := set_up(volume):
-            yield WaitingReason(reason="FailedMount", message=f'volume "{volume.name}": {failure}')
+        if failure := set_up(volume, hidden=hidden, provisioned=config.provisioned):
+            yield WaitingReason(reason="FailedMount", message=mount_failure(volume.name, failure))
 
 
 def _make_mount_sources(config: RuntimeConfig) -> Iterator[WaitingReason]:
-    """Creates the directories that `subPath` names within volumes."""
+    """Creates the directories that `subPath` names within volumes. The sandbox opens them in the same way: a link that
+    another container has made there must not lead out of the volume."""
     for container in [*config.pod_json["initContainers"], *config.pod_json["containers"]]:
         for mount in container["mounts"]:
-            source = Path(mount["source"])
+            volume, source = mount.get("volume"), mount["source"]
+            if volume is None or volume == source:
+                continue
             try:
-                if not source.exists():
-                    source.mkdir(parents=True)
+                os.close(open_beneath(volume, os.path.relpath(source, volume), create=True))
             except (OSError, ValueError) as error:
-                text = f"{str(source)!r}: {getattr(error, 'strerror', error)}"
-                yield WaitingReason(reason="FailedMount", message=text, container=container["name"])
+                where = f'volumeMount "{mount["name"]}" of container "{container["name"]}"'
+                text = f"failed to prepare subPath for {where}: {getattr(error, 'strerror', None) or error}"
+                yield WaitingReason(reason="CreateContainerConfigError", message=text, container=container["name"])

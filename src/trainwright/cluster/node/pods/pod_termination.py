@@ -12,16 +12,20 @@ from functools import partial
 from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import pod_directories
+from trainwright.cluster.node.supervisor import cgroups
+from trainwright.cluster.node.supervisor.files import CGROUPS_FILE, read_json
 from trainwright.cluster.node.supervisor.processes import descendants, kill, list_processes
 
 _EXIT_SECONDS = 5.0
 """For a supervisor to end after its containers."""
+_CGROUP_SECONDS = 1.0
 
 
 class StoppingPods:
     """The pods that were running on a node. `stop` asks them to end, `wait` waits for them, `kill` kills the rest."""
 
     def __init__(self, node: Path) -> None:
+        self._node = node
         found = ((directory, directory.find_supervisor()) for directory in pod_directories(node).values())
         self._running = [(directory, supervisor) for directory, supervisor in found if supervisor is not None]
         self._deadline = time.monotonic()
@@ -54,7 +58,7 @@ class StoppingPods:
         return not self._running or time.monotonic() >= last
 
     def kill(self) -> int:
-        """Kills the pods that are left; returns how many there were."""
+        """Kills the pods that are left and removes the node's control groups; returns how many there were."""
         killed = len(self._running)
         for directory, _ in self._running:
             with contextlib.suppress(OSError):  # for example a full disk: the pods must end
@@ -64,6 +68,7 @@ class StoppingPods:
         until = time.monotonic() + _EXIT_SECONDS
         while self._running and (left := until - time.monotonic()) > 0:
             self._collect(left)
+        cgroups.remove(read_json(str(self._node / CGROUPS_FILE), default={}), seconds=_CGROUP_SECONDS)
         return killed
 
     def _collect(self, seconds: float) -> None:

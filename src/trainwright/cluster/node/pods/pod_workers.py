@@ -10,8 +10,8 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,9 +35,11 @@ from trainwright.cluster.node.pods.runtime_config import (
     RuntimeConfig,
     WaitingReason,
     generate_runtime_config,
+    node_fields,
 )
-from trainwright.cluster.node.referenced_objects import ReferencedObjects, referenced_names
-from trainwright.cluster.node.supervisor import container_status
+from trainwright.cluster.node.pods.volume_manager import VolumeManager, object_keys
+from trainwright.cluster.node.referenced_objects import PodConfigError
+from trainwright.cluster.node.supervisor import cgroups, container_status
 from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.processes import kill_orphans
 from trainwright.cluster.node.supervisor.sandbox import PLAIN
@@ -51,14 +53,7 @@ from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import SANDBOX, SHUTDOWN_RESTARTS
-from trainwright.objects.resources import (
-    CONFIG_MAPS,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
-    PODS,
-    SECRETS,
-    Resource,
-)
+from trainwright.objects.resources import PODS
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +76,11 @@ class NodeConfig:
     home: str
     shared_home: str | None
     hidden: tuple[str, ...]
+    provisioned: str | None = None
+    service_variables: Mapping[str, str] = field(default_factory=dict)
+    cgroups: Mapping[str, str] = field(default_factory=dict)
+    limits_reason: str = ""
+    """Why limits cannot be enforced."""
 
 
 class PodWorkers:
@@ -108,8 +108,10 @@ class PodWorkers:
         self._waiting_for_names: set[str] = set()
         self._reported = Deduplicator[str, PodWarning]()
         self.store: Store[Object] = Store(
-            metadata=raw_metadata, indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])]}
+            metadata=raw_metadata,
+            indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])], "objects": object_keys},
         )
+        self.volumes = VolumeManager(client, on_change=self._on_object_change, clock=clock)
 
     def restore(self) -> None:
         """Enqueues the pods of an earlier agent and reserves their addresses, before the first list.
@@ -141,6 +143,11 @@ class PodWorkers:
             else:
                 self._network.add_pod(after)
             self.queue.add(uid)
+
+    def _on_object_change(self, key: str) -> None:
+        """A ConfigMap or Secret has changed."""
+        for pod in self.store.by_index("objects", key):
+            self.queue.add(pod["metadata"]["uid"])
 
     def on_names_changed(self) -> None:
         for uid in self._waiting_for_names:
@@ -190,19 +197,14 @@ class PodWorkers:
             elif directory.had_supervisor or _has_run(pod):
                 self._recover(pod, directory, deleting=deleting)
             elif not deleting:
-                try:
-                    waiting = await self._start_pod(pod, directory)
-                except OSError as error:  # for example a full disk, or no process can be started
-                    text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-                    if error.errno in DISK_FULL:
-                        text = f"{text}; {how_to_free(self._node.directory)}"
-                    waiting = (WaitingReason(reason="FailedCreatePodSandBox", message=text),)
-                    self._record_waiting(pod, waiting)
+                waiting = await self._try_to_start(pod, directory)
                 if not waiting:
                     return RequeueAfter(_FIRST_STATE_SECONDS)
                 outcome = RequeueAfter(_RETRY_SECONDS)
         elif supervisor is not None and deleting:
             self._stop_pod(pod, directory, supervisor)
+        elif supervisor is not None:
+            outcome = await self._refresh_volumes(pod, directory)
         state = directory.state
         if state is not None or not deleting:
             pod = await self._update_status(pod, state, waiting)
@@ -230,6 +232,7 @@ class PodWorkers:
         asyncio.get_running_loop().remove_reader(supervisor.descriptor)
         supervisor.reap()
         directory = self._directory_of(uid)
+        cgroups.remove(directory.runtime_config or {})  # of a supervisor that was killed; others have removed them
         if not directory.had_supervisor:
             text = f"the supervisor ended: {directory.supervisor_error}"
             for pod in self.store.by_index("uid", uid):
@@ -273,25 +276,25 @@ class PodWorkers:
 
     # Starting
 
+    async def _try_to_start(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
+        try:
+            return await self._start_pod(pod, directory)
+        except OSError as error:  # for example a full disk, or no process can be started
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            if error.errno in DISK_FULL:
+                text = f"{text}; {how_to_free(self._node.directory)}"
+            waiting = (WaitingReason(reason="FailedCreatePodSandBox", message=text),)
+            self._record_waiting(pod, waiting)
+            return waiting
+
     async def _start_pod(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
-        namespace = pod["metadata"]["namespace"]
-        objects = await self._referenced_objects(pod)
-        hosts_file = self._network.hosts_file(namespace)
-        context = PodContext(
-            node_name=self._node.node_name,
-            host_address=HOST_ADDRESS,
-            address=self._network.add_pod(pod),
-            directory=str(directory.path),
-            hosts_file=str(hosts_file),
-            level=self._node.sandbox.level,
-            user_namespace=self._node.sandbox.user_namespace,
-            python=self._node.python,
-            home=self._node.home,
-            shared_home=self._node.shared_home,
-            hidden=self._node.hidden,
-            allocatable=self._node.machine.allocatable,
-            names=self._network.addresses_in(namespace) if self._node.sandbox.level == PLAIN else {},
-        )
+        try:
+            objects = await self.volumes.objects_for_start(pod)
+        except PodConfigError as error:
+            reasons = (WaitingReason(reason="FailedMount", message=str(error)),)
+            self._record_waiting(pod, reasons)
+            return reasons
+        context = self._context(pod, directory)
         config = generate_runtime_config(pod, context, objects)
         if not isinstance(config, RuntimeConfig):
             self._record_waiting(pod, config)
@@ -306,6 +309,36 @@ class PodWorkers:
         self._record_once(pod, config.warnings)
         self._warn_about_disk(pod)
         return ()
+
+    def _context(self, pod: Object, directory: PodDirectory) -> PodContext:
+        namespace = pod["metadata"]["namespace"]
+        return PodContext(
+            node_name=self._node.node_name,
+            host_address=HOST_ADDRESS,
+            address=self._network.add_pod(pod),
+            directory=str(directory.path),
+            hosts_file=str(self._network.hosts_file(namespace)),
+            level=self._node.sandbox.level,
+            user_namespace=self._node.sandbox.user_namespace,
+            python=self._node.python,
+            home=self._node.home,
+            shared_home=self._node.shared_home,
+            hidden=self._node.hidden,
+            provisioned=self._node.provisioned,
+            user=os.getuid(),
+            allocatable=self._node.machine.allocatable,
+            service_variables=self._node.service_variables,
+            cgroups=self._node.cgroups,
+            names=self._network.addresses_in(namespace) if self._node.sandbox.level == PLAIN else {},
+        )
+
+    async def _refresh_volumes(self, pod: Object, directory: PodDirectory) -> Outcome:
+        refresh = await self.volumes.refresh(
+            pod, node_fields(self._context(pod, directory)), directory.path / "volumes"
+        )
+        if refresh.failure:
+            self._record_once(pod, [PodWarning("FailedMount", refresh.failure)])
+        return Done() if refresh.due_in is None else RequeueAfter(refresh.due_in)
 
     def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:
         """At `plain` names are replaced by addresses before the start, so the pod waits a while for its peers."""
@@ -325,35 +358,6 @@ class PodWorkers:
         text = f"started with unresolved names: {names}; at sandbox plain names are resolved only before the start"
         self._record_once(pod, [PodWarning("UnresolvedName", text)])
         return ()
-
-    async def _referenced_objects(self, pod: Object) -> ReferencedObjects:
-        config_maps, secrets, claims = referenced_names(pod)
-        namespace = pod["metadata"]["namespace"]
-        found_maps, found_secrets, found_claims = await asyncio.gather(
-            self._get_existing(CONFIG_MAPS, config_maps, namespace),
-            self._get_existing(SECRETS, secrets, namespace),
-            self._get_existing(PERSISTENT_VOLUME_CLAIMS, claims, namespace),
-        )
-        bound = {claim["spec"].get("volumeName") for claim in found_claims.values()} - {None, ""}
-        volumes = await self._get_existing(PERSISTENT_VOLUMES, bound, None)
-        return ReferencedObjects(
-            namespace=namespace, config_maps=found_maps, secrets=found_secrets, claims=found_claims, volumes=volumes
-        )
-
-    async def _get_existing(self, resource: Resource, names: set[str], namespace: str | None) -> dict[str, Object]:
-        """By name."""
-        ordered = sorted(names)
-        answers = await asyncio.gather(
-            *(self._client.get(resource, name, namespace=namespace) for name in ordered), return_exceptions=True
-        )
-        found = {}
-        for name, answer in zip(ordered, answers, strict=True):
-            if isinstance(answer, NotFound):
-                continue
-            if isinstance(answer, BaseException):
-                raise answer
-            found[name] = answer
-        return found
 
     def _record_waiting(self, pod: Object, waiting: Iterable[WaitingReason]) -> None:
         self._record_once(pod, [PodWarning(reason.reason, reason.message) for reason in waiting])
@@ -409,10 +413,12 @@ class PodWorkers:
             if supervisor.grace_period != 0:
                 directory.stop(supervisor, 0)
             return
+        cgroups.remove(directory.runtime_config or {})
         self._network.remove_pod(uid)
         self._first_seen.pop(uid, None)
         self._waiting_for_names.discard(uid)
         self._reported.forget(uid)
+        self.volumes.forget(uid)
         if directory.owner is not None:
             self._on_retired(await asyncio.to_thread(directory.retire))
         elif directory.path.exists():

@@ -12,18 +12,23 @@ from fractions import Fraction
 from typing import Any
 
 from trainwright.cluster.node.network.hosts import hostname, replace_names
+from trainwright.cluster.node.pod_fields import NodeFields, service_account_of
 from trainwright.cluster.node.pods.environment import expand, make_environment
+from trainwright.cluster.node.pods.limits import container_limits, memory_limit
 from trainwright.cluster.node.pods.omp_threads import cpu_of, omp_threads, processes_per_pod
+from trainwright.cluster.node.pods.security_context import NodeUser, container_security, pod_fields_not_honoured
 from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES
 from trainwright.cluster.node.supervisor.sandbox import OVERLAY, PRIVATE_DIRECTORIES
-from trainwright.cluster.node.volumes.sources import UnsupportedVolumeError, Volume, plan_volumes
+from trainwright.cluster.node.volumes.files import FileContext, UnsupportedVolumeError
+from trainwright.cluster.node.volumes.sources import Volume, is_provisioned, plan_volumes
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, LOG_MAX_SIZE, PYTHON, REPLICAS
 from trainwright.objects.quantities import parse_quantity
 
+_SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -45,7 +50,15 @@ class PodContext:
     """The home directory that pods share with this machine; None if there is none to share."""
     hidden: tuple[str, ...] = ()
     """Directories of this machine that pods see empty, by their real paths."""
+    provisioned: str | None = None
+    """The directory, below a hidden one, of the volumes that the default StorageClass provides."""
+    user: int = 1000
+    """The user of the node's processes."""
     allocatable: Mapping[str, Fraction] = field(default_factory=dict)
+    service_variables: Mapping[str, str] = field(default_factory=dict)
+    """The variables by which programs find Services; those of the API server among them."""
+    cgroups: Mapping[str, str] = field(default_factory=dict)
+    """The node's directory of each cgroup controller; empty if limits cannot be enforced."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Name -> address of other pods, at `plain`, where the pod has no /etc/hosts of its own."""
 
@@ -74,6 +87,7 @@ class RuntimeConfig:
     volumes: tuple[Volume, ...]
     python: str
     shared_directory: str | None
+    provisioned: str | None
     warnings: tuple[PodWarning, ...]
 
 
@@ -81,7 +95,9 @@ def generate_runtime_config(
     pod: Object, context: PodContext, objects: ReferencedObjects
 ) -> RuntimeConfig | tuple[WaitingReason, ...]:
     try:
-        volumes = plan_volumes(pod, directory=posixpath.join(context.directory, "volumes"), objects=objects)
+        volumes = plan_volumes(
+            FileContext(pod=pod, objects=objects, node=node_fields(context)), directory=volume_directory(context)
+        )
     except PodConfigError as error:
         return (WaitingReason(reason="FailedMount", message=str(error)),)
     except UnsupportedVolumeError as error:
@@ -93,11 +109,17 @@ def generate_runtime_config(
     if waiting:
         return tuple(waiting)
     warnings = list(_warnings(pod, context, annotations))
+    not_honoured = [
+        *unsupported_fields(pod, context.level, limits=bool(context.cgroups)),
+        *pod_fields_not_honoured(pod, node_user(context)),
+    ]
     containers: dict[str, list[dict[str, Any]]] = {"initContainers": [], "containers": []}
     for kind, configs in containers.items():
-        for spec in pod["spec"].get(kind) or []:
+        for index, spec in enumerate(pod["spec"].get(kind) or []):
             try:
-                builder = _ContainerConfigBuilder(pod, spec, context, objects, volumes)
+                security = container_security(pod, spec, f"spec.{kind}[{index}]", node_user(context))
+                not_honoured += security.not_honoured
+                builder = _ContainerConfigBuilder(pod, spec, context, objects, volumes, security.config)
                 configs.append(builder.build())
                 warnings += builder.warnings
             except PodConfigError as error:
@@ -106,6 +128,8 @@ def generate_runtime_config(
                 )
     if waiting:
         return tuple(waiting)
+    if not_honoured:
+        warnings.append(PodWarning("FieldNotHonoured", f"without effect on this node: {', '.join(not_honoured)}"))
     memory = [volume for volume in volumes.values() if volume.memory and context.level == OVERLAY]
     return RuntimeConfig(
         pod_json={
@@ -125,14 +149,45 @@ def generate_runtime_config(
             "backoff": container_status.BACKOFF,
             "logLimit": log_limit,
             "memoryVolumes": [{"path": volume.path, "size": volume.size} for volume in memory],
+            "memoryLimit": memory_limit(pod),
             "hidden": list(context.hidden),
+            "cgroups": _cgroups(context, pod, containers),
             **containers,
         },
         volumes=tuple(volumes.values()),
         python=_python(annotations, context),
         shared_directory=annotations.get(DIRECTORY),
+        provisioned=context.provisioned,
         warnings=tuple(warnings),
     )
+
+
+def node_fields(context: PodContext) -> NodeFields:
+    return NodeFields(
+        values={
+            "spec.nodeName": context.node_name,
+            "status.podIP": context.address,
+            "status.podIPs": context.address,
+            "status.hostIP": context.host_address,
+            "status.hostIPs": context.host_address,
+        },
+        allocatable=context.allocatable,
+    )
+
+
+def _cgroups(context: PodContext, pod: Object, containers: Mapping[str, list[dict[str, Any]]]) -> dict[str, str]:
+    """The pod's directories; none for a pod without limits."""
+    limited = any(container["limits"] for group in containers.values() for container in group)
+    uid = pod["metadata"]["uid"]
+    return {controller: f"{path}/pod{uid}" for controller, path in context.cgroups.items()} if limited else {}
+
+
+def node_user(context: PodContext) -> NodeUser:
+    return NodeUser(level=context.level, user=context.user, user_namespace=context.user_namespace)
+
+
+def volume_directory(context: PodContext) -> str:
+    return posixpath.join(context.directory, "volumes")
 
 
 def _controller(pod: Object) -> dict[str, str] | None:
@@ -150,7 +205,13 @@ def is_host_image(image: str) -> bool:
 
 class _ContainerConfigBuilder:
     def __init__(
-        self, pod: Object, spec: Object, context: PodContext, objects: ReferencedObjects, volumes: Mapping[str, Volume]
+        self,
+        pod: Object,
+        spec: Object,
+        context: PodContext,
+        objects: ReferencedObjects,
+        volumes: Mapping[str, Volume],
+        security: dict[str, Any],
     ) -> None:
         self._pod = pod
         self._spec = spec
@@ -159,6 +220,7 @@ class _ContainerConfigBuilder:
         self._volumes = volumes
         self._annotations = pod["metadata"].get("annotations") or {}
         self._overlay = context.level == OVERLAY
+        self._security: dict[str, Any] = security
         self._host_paths: dict[str, str] = {}
         self._replaced: set[str] = set()
         self.warnings: list[PodWarning] = []
@@ -172,8 +234,8 @@ class _ContainerConfigBuilder:
             self._spec,
             pod=self._pod,
             objects=self._objects,
-            node=self._node_fields(),
-            allocatable=self._context.allocatable,
+            node=node_fields(self._context),
+            services=self._context.service_variables,
             adapt=self._adapt_value,
         )
         mounts = [self._mount(mount, variables) for mount in self._spec.get("volumeMounts") or []]
@@ -186,7 +248,9 @@ class _ContainerConfigBuilder:
         return {
             "name": self._spec["name"],
             "argv": argv,
-            "env": {**self._base_environment(argv, variables), **variables},
+            "limits": container_limits(self._spec) if self._context.cgroups else {},
+            "security": self._security,
+            "env": {**self._base_environment(argv, variables), **self._context.service_variables, **variables},
             "cwd": cwd,
             "mounts": [*self._node_mounts(mounts), *mounts] if self._overlay else mounts,
         }
@@ -197,9 +261,10 @@ class _ContainerConfigBuilder:
         GLOO_SOCKET_IFNAME: pods have loopback addresses, and gloo does not choose that interface by itself.
         """
         python = _python(self._annotations, self._context)
+        same_user = self._security.get("user") in {None, self._context.user}
         return {
             "PATH": f"{posixpath.dirname(python)}:{_SYSTEM_PATH}",
-            "HOME": self._context.home,
+            "HOME": self._context.home if same_user else "/",
             "HOSTNAME": hostname(self._pod),
             "LANG": "C.UTF-8",
             "OMP_NUM_THREADS": str(self._threads(argv, variables)),
@@ -215,15 +280,6 @@ class _ContainerConfigBuilder:
             cpu=cpu_of(self._spec),
         )
 
-    def _node_fields(self) -> dict[str, str]:
-        return {
-            "spec.nodeName": self._context.node_name,
-            "status.podIP": self._context.address,
-            "status.podIPs": self._context.address,
-            "status.hostIP": self._context.host_address,
-            "status.hostIPs": self._context.host_address,
-        }
-
     def _mount(self, mount: Object, variables: Mapping[str, str]) -> dict[str, Any]:
         read_only = bool(mount.get("readOnly")) or self._volume(mount).read_only
         target = posixpath.normpath(posixpath.join("/", mount["mountPath"]))
@@ -231,7 +287,15 @@ class _ContainerConfigBuilder:
             raise PodConfigError(
                 f"volumeMounts {mount['name']}: mountPath / would hide the root file system of the container"
             )
-        return {"source": self._source(mount, variables), "target": target, "readOnly": read_only}
+        volume = self._volume(mount)
+        return {
+            "name": mount["name"],
+            "source": self._source(mount, variables),
+            "volume": volume.path,
+            "hostPath": volume.host_path_type is not None and not is_provisioned(volume, self._context.provisioned),
+            "target": target,
+            "readOnly": read_only,
+        }
 
     def _source(self, mount: Object, variables: Mapping[str, str]) -> str:
         below = mount.get("subPath") or expand(mount.get("subPathExpr") or "", variables)
@@ -279,7 +343,9 @@ class _ContainerConfigBuilder:
 
     def _warn_about_unused_paths(self) -> None:
         for path, source in self._host_paths.items():
-            if path not in self._replaced and path != source:
+            # Every pod has the token of the default service account; few programs use it.
+            unused = path == _SERVICE_ACCOUNT_PATH and service_account_of(self._pod) == "default"
+            if path not in self._replaced and path != source and not unused:
                 self.warnings.append(
                     PodWarning(
                         "MountPathNotHonoured",
@@ -332,8 +398,6 @@ def _warnings(pod: Object, context: PodContext, annotations: Mapping[str, str]) 
     if unknown:
         text = f"no image {', '.join(unknown)} on this node: the pod uses the files of this machine and Python {python}"
         warnings.append(PodWarning("UnknownImage", f"{text}. Use the image {HOST_IMAGE} if that is intended"))
-    if fields := unsupported_fields(pod, context.level):
-        warnings.append(PodWarning("FieldNotHonoured", f"without effect on this node: {', '.join(fields)}"))
     return warnings
 
 

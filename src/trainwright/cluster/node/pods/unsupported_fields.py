@@ -14,11 +14,14 @@ _POD_FIELDS = frozenset(
         "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulingGates", "schedulerName",
         "priority", "priorityClassName", "preemptionPolicy", "serviceAccountName", "serviceAccount",
         "automountServiceAccountToken", "imagePullSecrets", "enableServiceLinks", "overhead", "os",
+        # see `security_context`
+        "securityContext",
     }
 )  # fmt: skip
 _CONTAINER_FIELDS = frozenset(
     {
         "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "ports",
+        "securityContext",
     }
 )  # fmt: skip
 _HARMLESS: dict[str, Any] = {
@@ -29,9 +32,9 @@ _HARMLESS: dict[str, Any] = {
 _SCHEDULED_ONLY = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
-def unsupported_fields(pod: Object, level: str) -> tuple[str, ...]:
-    """Paths of fields; cpu and memory are one entry for all containers."""
-    return tuple(_unknown_fields(pod["spec"], level)) + tuple(_resources(pod["spec"]))
+def unsupported_fields(pod: Object, level: str, *, limits: bool = False) -> tuple[str, ...]:
+    """Paths of fields; cpu and memory are one entry for all containers. `limits`: the node enforces them."""
+    return tuple(_unknown_fields(pod["spec"], level)) + tuple(_resources(pod["spec"], enforced=limits))
 
 
 def _unknown_fields(spec: Object, level: str) -> Iterator[str]:
@@ -66,11 +69,15 @@ def _mount_fields(container: Object, path: str, level: str) -> Iterator[str]:
                 yield f"{path}.volumeMounts[{index}].{name}"
 
 
-def _resources(spec: Object) -> Iterator[str]:
+def _resources(spec: Object, *, enforced: bool) -> Iterator[str]:
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         resources = container.get("resources") or {}
         names = set(resources.get("limits") or {}) | set(resources.get("requests") or {})
-        if names & _SCHEDULED_ONLY:
+        if enforced:
+            if "ephemeral-storage" in (resources.get("limits") or {}):
+                yield "resources.limits[ephemeral-storage] (counted by the scheduler but not enforced)"
+                return
+        elif names & _SCHEDULED_ONLY:
             yield "resources (cpu and memory are counted by the scheduler but not enforced)"
             return
 

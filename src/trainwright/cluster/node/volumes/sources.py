@@ -4,25 +4,21 @@ A volume type is one function in the table at the end; `setup` creates the volum
 """
 
 import posixpath
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
-from trainwright.cluster.node.referenced_objects import (
-    PodConfigError,
-    ReferencedObjects,
-    config_map_data,
-    missing,
-    secret_data,
+from trainwright.cluster.node.referenced_objects import PodConfigError, missing
+from trainwright.cluster.node.volumes.files import (
+    FILE_VOLUMES,
+    FileContext,
+    Files,
+    UnsupportedVolumeError,
+    files_of_volume,
 )
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File:
-    content: bytes
-    mode: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,45 +31,54 @@ class Volume:
     """hostPath.type, for a path that the user chose; None for a directory of the node."""
     memory: bool = False
     size: int | None = None
-    files: Mapping[str, File] | None = None
+    files: Files | None = None
     """The content of the volume; None if containers write it."""
     read_only: bool = False
 
 
-class UnsupportedVolumeError(Exception):
-    """This node does not support the volume; the message names the field."""
-
-
-def plan_volumes(pod: Object, *, directory: str, objects: ReferencedObjects) -> dict[str, Volume]:
-    """The volumes by name; raises PodConfigError or UnsupportedVolumeError.
+def plan_volumes(context: FileContext, *, directory: str, kinds: Collection[str] | None = None) -> dict[str, Volume]:
+    """The volumes of the pod by name, or those of some kinds; raises PodConfigError or UnsupportedVolumeError.
 
     `directory` is for volumes that end with the pod.
     """
     volumes = {}
-    for index, spec in enumerate(pod["spec"].get("volumes") or []):
+    for index, spec in enumerate(context.pod["spec"].get("volumes") or []):
         name = spec["name"]
-        kinds = [kind for kind in spec if kind != "name" and spec[kind] is not None]
-        kind = kinds[0] if kinds else "emptyDir"  # Kubernetes' default
+        found = [kind for kind in spec if kind != "name" and spec[kind] is not None]
+        kind = found[0] if found else "emptyDir"  # Kubernetes' default
+        if kinds is not None and kind not in kinds:
+            continue
         source = _SOURCES.get(kind)
         if source is None:
             supported = ", ".join(_SOURCES)
             raise UnsupportedVolumeError(f"spec.volumes[{index}].{kind}: this node supports {supported}")
-        volumes[name] = source(name, spec.get(kind) or {}, posixpath.join(directory, name), objects)
+        volumes[name] = source(name, spec.get(kind) or {}, posixpath.join(directory, name), context)
     return volumes
 
 
-def _empty_dir(name: str, spec: Object, path: str, _: ReferencedObjects) -> Volume:
+def is_provisioned(volume: Volume, directory: str | None) -> bool:
+    """True for a volume of the default StorageClass, whose volumes are in `directory`."""
+    return directory is not None and posixpath.dirname(volume.path) == directory
+
+
+def mount_failure(volume: str, error: object) -> str:
+    """As the kubelet words it."""
+    return f'MountVolume.SetUp failed for volume "{volume}" : {error}'
+
+
+def _empty_dir(name: str, spec: Object, path: str, _: FileContext) -> Volume:
     limit = spec.get("sizeLimit")
     size = ceil(parse_quantity(limit)) if limit else None
     return Volume(name=name, path=path, memory=spec.get("medium") == "Memory", size=size)
 
 
-def _host_path(name: str, spec: Object, _: str, __: ReferencedObjects) -> Volume:
+def _host_path(name: str, spec: Object, _: str, __: FileContext) -> Volume:
     path = _absolute(spec["path"], f'volume "{name}": hostPath.path')
     return Volume(name=name, path=path, host_path_type=spec.get("type") or "")
 
 
-def _claim(name: str, spec: Object, _: str, objects: ReferencedObjects) -> Volume:
+def _claim(name: str, spec: Object, _: str, context: FileContext) -> Volume:
+    objects = context.objects
     claim_name = spec["claimName"]
     claim = objects.claims.get(claim_name)
     if claim is None:
@@ -102,43 +107,13 @@ def _claim(name: str, spec: Object, _: str, objects: ReferencedObjects) -> Volum
     )
 
 
-def _config_map(name: str, spec: Object, path: str, objects: ReferencedObjects) -> Volume:
-    source = objects.config_maps.get(spec.get("name", ""))
-    return _of_files("configmap", name, spec, path, source, config_map_data, objects.namespace)
-
-
-def _secret(name: str, spec: Object, path: str, objects: ReferencedObjects) -> Volume:
-    named = {**spec, "name": spec.get("secretName", "")}
-    return _of_files("secret", name, named, path, objects.secrets.get(named["name"]), secret_data, objects.namespace)
-
-
-def _of_files(
-    kind: str,
-    name: str,
-    spec: Object,
-    path: str,
-    source: Object | None,
-    read: Callable[[Object], dict[str, bytes]],
-    namespace: str,
-) -> Volume:
-    optional = bool(spec.get("optional"))
-    if source is None and not optional:
-        raise missing(kind, spec["name"], namespace)
-    data = read(source) if source is not None else {}
-    mode = spec.get("defaultMode") or 0o644
-    files = {}
-    if items := spec.get("items"):
-        for item in items:
-            if item["key"] in data:
-                files[_inside(item["path"])] = File(content=data[item["key"]], mode=item.get("mode") or mode)
-            elif not optional:
-                raise PodConfigError(
-                    f'{kind} "{spec["name"]}" references non-existent config key: {item["key"]} (it has '
-                    f"{', '.join(sorted(data)) or 'none'})"
-                )
-    else:
-        files = {key: File(content=content, mode=mode) for key, content in data.items()}
-    return Volume(name=name, path=path, files=files, read_only=True)
+def _files(kind: str, name: str, spec: Object, path: str, context: FileContext) -> Volume:
+    try:
+        return Volume(name=name, path=path, files=files_of_volume(kind, spec, context), read_only=True)
+    except PodConfigError as error:
+        raise PodConfigError(mount_failure(name, error)) from error
+    except UnsupportedVolumeError as error:
+        raise UnsupportedVolumeError(f'volume "{name}": {error}') from error
 
 
 def _absolute(path: str, where: str) -> str:
@@ -147,19 +122,11 @@ def _absolute(path: str, where: str) -> str:
     return posixpath.normpath(path)
 
 
-def _inside(path: str) -> str:
-    normal = posixpath.normpath(path)
-    if normal.startswith(("/", "..")):
-        raise UnsupportedVolumeError(f"items[].path {path!r} leads out of the volume")
-    return normal
-
-
-_SOURCES: dict[str, Callable[[str, Object, str, ReferencedObjects], Volume]] = {
+_SOURCES: dict[str, Callable[[str, Object, str, FileContext], Volume]] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
     "persistentVolumeClaim": _claim,
-    "configMap": _config_map,
-    "secret": _secret,
+    **{kind: partial(_files, kind) for kind in FILE_VOLUMES},
 }
 _REMOTE_VOLUMES = frozenset(
     {"nfs", "csi", "iscsi", "fc", "rbd", "cephfs", "glusterfs", "azureFile", "azureDisk", "gcePersistentDisk",

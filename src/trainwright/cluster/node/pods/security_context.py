@@ -1,0 +1,155 @@
+"""The security context of a container: what its process may do, and which fields this node cannot honour. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from trainwright.cluster.node.referenced_objects import PodConfigError
+from trainwright.cluster.node.supervisor.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
+from trainwright.cluster.node.supervisor.sandbox import OVERLAY
+from trainwright.objects import Object
+
+_HARMLESS = {
+    "fsGroupChangePolicy": {"Always", "OnRootMismatch"},
+    "supplementalGroupsPolicy": {"Merge"},
+    "procMount": {"Default"},
+}
+_HONOURED = frozenset(
+    {
+        "runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "supplementalGroups", "privileged", "capabilities",
+        "allowPrivilegeEscalation", "readOnlyRootFilesystem", "seccompProfile", "appArmorProfile",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUser:
+    """The user of the node's processes, and what the sandbox lets them do."""
+
+    level: str
+    user: int
+    user_namespace: bool
+
+    @property
+    def may_change_user(self) -> bool:
+        return self.user == 0 and not self.user_namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSecurity:
+    config: dict[str, Any]
+    """For the supervisor: see `privileges.restrict_process`, and `privileged` and `readOnlyRoot`."""
+    not_honoured: tuple[str, ...] = field(default=())
+    """Paths of fields, each with the reason in brackets."""
+
+
+def container_security(pod: Object, container: Object, path: str, node: NodeUser) -> ContainerSecurity:
+    """`path` is that of the container; raises PodConfigError if it must not run as root."""
+    of_pod: Object = pod["spec"].get("securityContext") or {}
+    own: Object = container.get("securityContext") or {}
+    merged = {**{name: of_pod.get(name) for name in ("runAsUser", "runAsGroup", "runAsNonRoot")}, **_set_fields(own)}
+    _check_non_root(pod, container, merged, node)
+    privileged = bool(own.get("privileged"))
+    config: dict[str, Any] = {"privileged": privileged and node.may_change_user}
+    if node.may_change_user:
+        config |= _ids(of_pod, merged)
+        if not privileged and (capabilities := _capabilities(own.get("capabilities") or {}, node)) is not None:
+            config["capabilities"] = capabilities
+    elif node.level == OVERLAY:
+        config["capabilities"] = []  # in its own user namespace root would have all of them
+    escalation = own.get("allowPrivilegeEscalation")
+    config["noNewPrivileges"] = escalation is False or (node.level == OVERLAY and escalation is None and not privileged)
+    config["readOnlyRoot"] = bool(own.get("readOnlyRootFilesystem")) and node.level == OVERLAY
+    return ContainerSecurity(config=config, not_honoured=tuple(_not_honoured(own, f"{path}.securityContext", node)))
+
+
+def pod_fields_not_honoured(pod: Object, node: NodeUser) -> tuple[str, ...]:
+    """Those of the pod's own security context."""
+    return tuple(_not_honoured(pod["spec"].get("securityContext") or {}, "spec.securityContext", node))
+
+
+def file_owner(pod: Object, node: NodeUser) -> tuple[int | None, int | None]:
+    """The user that owns the tokens of the pod, and the group that owns its volumes: runAsUser if all containers have
+    the same, and fsGroup."""
+    if not node.may_change_user:
+        return None, None
+    of_pod: Object = pod["spec"].get("securityContext") or {}
+    containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+    users = {(one.get("securityContext") or {}).get("runAsUser", of_pod.get("runAsUser")) for one in containers}
+    return (users.pop() if len(users) == 1 else None), of_pod.get("fsGroup")
+
+
+def _check_non_root(pod: Object, container: Object, merged: Object, node: NodeUser) -> None:
+    """In the kubelet's words."""
+    if not merged.get("runAsNonRoot"):
+        return
+    metadata = pod["metadata"]
+    where = f'(pod: "{metadata["name"]}_{metadata["namespace"]}({metadata["uid"]})", container: {container["name"]})'
+    user = merged.get("runAsUser")
+    if user == 0:
+        raise PodConfigError(f"container's runAsUser breaks non-root policy {where}")
+    if node.user == 0 and (user is None or not node.may_change_user):
+        raise PodConfigError(f"container has runAsNonRoot and image will run as root {where}")
+
+
+def _ids(of_pod: Object, merged: Object) -> dict[str, Any]:
+    groups = [*(of_pod.get("supplementalGroups") or [])]
+    if of_pod.get("fsGroup") is not None:
+        groups.append(of_pod["fsGroup"])
+    ids = {"user": merged.get("runAsUser"), "group": merged.get("runAsGroup"), "groups": groups or None}
+    return {name: value for name, value in ids.items() if value is not None}
+
+
+def _capabilities(spec: Object, node: NodeUser) -> list[str] | None:
+    """Names of the capabilities that the container keeps; None for all that the node has."""
+    add = [_capability(name) for name in spec.get("add") or []]
+    drop = [_capability(name) for name in spec.get("drop") or []]
+    kept = set(CONTAINER_CAPABILITIES if node.level == OVERLAY else CAPABILITIES)
+    if "ALL" in add:
+        kept = set(CAPABILITIES)
+    if "ALL" in drop:
+        kept = set()
+    kept = (kept | (set(add) & set(CAPABILITIES))) - set(drop)
+    return None if kept == set(CAPABILITIES) else [name for name in CAPABILITIES if name in kept]
+
+
+def _capability(name: object) -> str:
+    return str(name).upper().removeprefix("CAP_")
+
+
+def _not_honoured(context: Object, path: str, node: NodeUser) -> Iterator[str]:
+    for name, value in context.items():
+        if value in (None, False, {}, []):
+            continue
+        reason = _reason(name, value, node)
+        if reason is not None:
+            yield f"{path}.{name}" + (f" ({reason})" if reason else "")
+
+
+def _reason(name: str, value: Any, node: NodeUser) -> str | None:
+    """Why the field has no effect; empty if the node does not know it, None if it has one."""
+    if name not in _HONOURED:
+        return None if isinstance(value, str) and value in _HARMLESS.get(name, ()) else ""
+    if name in {"seccompProfile", "appArmorProfile"}:
+        return None if value.get("type") == "Unconfined" else "no such filter on this node"
+    if name == "readOnlyRootFilesystem":
+        return None if node.level == OVERLAY else f"sandbox {node.level}"
+    if node.may_change_user:
+        return _unknown_capabilities(value) if name == "capabilities" else None
+    if name == "runAsUser":
+        return None if value == node.user else f"pods run as user {node.user}, who started the cluster"
+    if name in {"runAsGroup", "fsGroup", "supplementalGroups", "privileged"}:
+        return f"pods run as user {node.user}, who started the cluster"
+    if name == "capabilities":
+        return f"pods run as user {node.user}, without capabilities" if value.get("add") else None
+    return None
+
+
+def _unknown_capabilities(spec: Object) -> str | None:
+    names = {_capability(name) for name in [*(spec.get("add") or []), *(spec.get("drop") or [])]}
+    unknown = sorted(names - set(CAPABILITIES) - {"ALL"})
+    return f"unknown: {', '.join(unknown)}" if unknown else None
+
+
+def _set_fields(fields: Object) -> Object:
+    return {name: value for name, value in fields.items() if value is not None}
