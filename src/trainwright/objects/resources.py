@@ -46,6 +46,11 @@ EVENTS = Resource("", "v1", "events", "Event")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+LEGACY_DEPLOYMENTS = Resource("extensions", "v1beta1", "deployments", "Deployment")
+BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
@@ -78,12 +83,17 @@ BUILT_IN = (
     SERVICE_ACCOUNTS,
     PERSISTENT_VOLUMES,
     PERSISTENT_VOLUME_CLAIMS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    LEGACY_DEPLOYMENTS,
+    BATCH_JOBS,
     LEASES,
     ROLES,
     ROLE_BINDINGS,
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
     STORAGE_CLASSES,
+    PRIORITY_CLASSES,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
 """The built-in resources that this project uses; everything else is a custom resource."""

@@ -67,6 +67,21 @@ def format_labels(labels: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
+def format_label_selector(selector: Mapping[str, Any]) -> str:
+    """A metav1.LabelSelector as text, with its keys in order."""
+    terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
+    for term in selector.get("matchExpressions") or ():
+        key, values = term["key"], ",".join(sorted(term.get("values") or ()))
+        match term["operator"]:
+            case "In" | "NotIn" as operator:
+                terms.append((key, f"{key} {operator.lower()} ({values})"))
+            case "Exists":
+                terms.append((key, key))
+            case _:
+                terms.append((key, f"!{key}"))
+    return ",".join(text for _, text in sorted(terms))
+
+
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
     """One term of a field selector: the field at `path` equals `value`, or does not."""

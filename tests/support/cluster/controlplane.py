@@ -34,6 +34,11 @@ _CONTROLLERS = (
     "namespace-controller",
     "serviceaccount-controller",
     "clusterrole-aggregation-controller",
+    "deployment-controller",
+    "replicaset-controller",
+    "job-controller",
+    "ttl-after-finished-controller",
+    "resourcequota-controller",
 )
 
 

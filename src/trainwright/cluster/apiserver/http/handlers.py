@@ -90,7 +90,7 @@ class ResourceHandlers:
         def try_update(current: Stored | None) -> Object:
             if current is not None:
                 raise errors.already_exists(info.kind.resource, name)
-            admit_create(self._store, info.kind, info.scope, name)
+            admit_create(self._store, info.kind, info.scope, obj)
             return obj
 
         return _object_response(request, 201, await self._write(request, replace(info, name=name), try_update))
@@ -149,8 +149,9 @@ class ResourceHandlers:
             self._check_escalation(request, decoded.obj, old)
             if current is None:
                 self._access.authorizer.check(request.user, request.attributes("create"))
-                admit_create(self._store, kind, info.scope, info.name)
-                return _new_object(request, decoded, manager)
+                created_object = _new_object(request, decoded, manager)
+                admit_create(self._store, kind, info.scope, created_object)
+                return created_object
             return _removed_if_finalized(updated_object(kind, decoded, current.obj, manager, patch=True))
 
         stored = await self._write(request, info, try_update)
@@ -266,7 +267,7 @@ class ResourceHandlers:
 
         def apply_scale(old: Object) -> DecodedObject:
             current = in_version(kind, old)
-            return decode_object(kind, with_scale(paths, current, change(scale_of(paths, current))))
+            return decode_object(kind, with_scale(paths, current, change(scale_of(paths, current)), custom=kind.custom))
 
         stored = await self._write(request, request.info, self._updating(request, apply_scale, patch=True))
         return Response(200, encode(scale_of(paths, stored.obj)))

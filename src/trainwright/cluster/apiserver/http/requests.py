@@ -151,8 +151,11 @@ def read_selectors(query: Mapping[str, str], kind: ResourceType) -> SelectionPre
     return SelectionPredicate(labels, tuple(tests))
 
 
+_FIELD_ALIASES = {"status.successful": "status.succeeded"}
+
+
 def _field_test(path: str, wanted: str, *, equal: bool, absent: str) -> Callable[[Object], bool]:
-    keys = path.split(".")
+    keys = _FIELD_ALIASES.get(path, path).split(".")
 
     def test(obj: Object) -> bool:
         value = value_at(obj, *keys)

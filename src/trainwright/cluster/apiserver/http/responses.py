@@ -80,8 +80,8 @@ def object_body(kind: ResourceType, stored: Stored, representation: Representati
 
 
 def plain_body(kind: ResourceType, stored: Stored) -> bytes:
-    """The stored bytes; a custom resource that is stored in another version gets the requested apiVersion."""
-    if kind.custom and kind.resource.version != kind.storage_version:
+    """The stored bytes; an object that is stored in another version gets the requested apiVersion."""
+    if kind.resource.version != kind.storage_version:
         return encode(in_version(kind, stored.obj))
     return stored.raw
 

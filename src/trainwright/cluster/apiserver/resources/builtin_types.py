@@ -2,11 +2,19 @@
 
 from collections.abc import Callable, Mapping
 
-from trainwright.cluster.apiserver.resources import printer_columns, rbac_strategies, strategies
+from trainwright.cluster.apiserver.resources import (
+    job_strategy,
+    printer_columns,
+    rbac_strategies,
+    strategies,
+    workload_printer_columns,
+    workload_strategies,
+)
 from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
 from trainwright.cluster.apiserver.resources.pod_printer_columns import POD
 from trainwright.cluster.apiserver.resources.pod_strategy import POD_STRATEGY
-from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, Strategy
+from trainwright.cluster.apiserver.resources.priority_strategy import PRIORITY_CLASS
+from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, ScalePaths, Strategy
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.objects import resources
@@ -33,6 +41,7 @@ _POD_FIELDS = {
     "status.podIP": "",
     "status.nominatedNodeName": "",
 }
+_REPLICAS = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 
 
 def _row(
@@ -47,6 +56,10 @@ def _row(
     counts_generation: bool = False,
     graceful_deletion: bool = False,
     returns_deleted_object: bool = False,
+    default_propagation: str | None = None,
+    scale: ScalePaths | None = None,
+    stored_as: Resource | None = None,
+    warning: str = "",
 ) -> ResourceType:
     return ResourceType(
         resource=resource,
@@ -59,10 +72,14 @@ def _row(
         strategy=strategy,
         validate_name=validate_name,
         selectable_fields=selectable_fields or {},
-        storage_version=resource.version,
+        storage_version=(stored_as or resource).version,
+        storage_group=None if stored_as is None else stored_as.group,
         counts_generation=counts_generation,
         graceful_deletion=graceful_deletion,
         returns_deleted_object=returns_deleted_object,
+        default_propagation=default_propagation,
+        scale=scale,
+        warning=warning,
     )
 
 
@@ -150,6 +167,48 @@ def builtin_types() -> list[ResourceType]:
             categories=("api-extensions",),
             counts_generation=True,
         ),
+        _row(
+            resources.DEPLOYMENTS,
+            "deploy",
+            columns=workload_printer_columns.DEPLOYMENT,
+            strategy=workload_strategies.DEPLOYMENT,
+            subresources=("status", "scale"),
+            categories=("all",),
+            counts_generation=True,
+            scale=_REPLICAS,
+        ),
+        _row(
+            resources.REPLICA_SETS,
+            "rs",
+            columns=workload_printer_columns.REPLICA_SET,
+            strategy=workload_strategies.REPLICA_SET,
+            subresources=("status", "scale"),
+            categories=("all",),
+            selectable_fields={"status.replicas": "0"},
+            counts_generation=True,
+            scale=_REPLICAS,
+        ),
+        _row(
+            resources.BATCH_JOBS,
+            columns=workload_printer_columns.JOB,
+            strategy=job_strategy.JOB,
+            subresources=("status",),
+            categories=("all",),
+            selectable_fields={"status.successful": "0"},
+            counts_generation=True,
+            default_propagation="Orphan",  # for old clients, as the real server does
+        ),
+        # After apps, so that `kubectl get deployments` means those.
+        _row(
+            resources.LEGACY_DEPLOYMENTS,
+            columns=workload_printer_columns.DEPLOYMENT,
+            strategy=workload_strategies.LEGACY_DEPLOYMENT,
+            subresources=("status", "scale"),
+            counts_generation=True,
+            scale=_REPLICAS,
+            stored_as=resources.DEPLOYMENTS,
+            warning="extensions/v1beta1 Deployment is deprecated; use apps/v1 Deployment",
+        ),
         _row(resources.LEASES, columns=printer_columns.LEASE),
         _row(
             resources.CLUSTER_ROLE_BINDINGS,
@@ -174,6 +233,13 @@ def builtin_types() -> list[ResourceType]:
             columns=printer_columns.CREATED_AT,
             strategy=rbac_strategies.ROLE,
             validate_name=path_segment_problem,
+        ),
+        _row(
+            resources.PRIORITY_CLASSES,
+            "pc",
+            columns=printer_columns.PRIORITY_CLASS,
+            strategy=PRIORITY_CLASS,
+            counts_generation=True,
         ),
         _row(resources.STORAGE_CLASSES, "sc", columns=printer_columns.STORAGE_CLASS, strategy=strategies.STORAGE_CLASS),
     ]

@@ -34,33 +34,41 @@ _MUTABLE_ONLY = (
 
 def _set_defaults(pod: Object) -> None:
     spec = pod.setdefault("spec", {})
+    spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
+    default_pod_spec(spec)
+    spec.setdefault("enableServiceLinks", True)
+    for _, container in _containers(spec):
+        resources = container["resources"]
+        if limits := resources.get("limits"):
+            resources["requests"] = limits | (resources.get("requests") or {})
+        for port in container.get("ports") or () if spec.get("hostNetwork") else ():
+            port.setdefault("hostPort", port.get("containerPort"))
+
+
+def default_pod_spec(spec: Object) -> None:
+    """The defaults that pods and pod templates have in common."""
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("schedulerName", "default-scheduler")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     if isinstance(grace := spec["terminationGracePeriodSeconds"], int) and grace < 0:
         spec["terminationGracePeriodSeconds"] = 1
-    spec.setdefault("enableServiceLinks", True)
     spec.setdefault("securityContext", {})
-    account = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
-    spec["serviceAccountName"] = spec["serviceAccount"] = account
+    if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
     for _, container in _containers(spec):
-        _default_container(container, host_network=bool(spec.get("hostNetwork")))
+        _default_container(container)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
 
 
-def _default_container(container: Object, *, host_network: bool) -> None:
+def _default_container(container: Object) -> None:
     container.setdefault("imagePullPolicy", _pull_policy(str(container.get("image", ""))))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
-    resources = container.setdefault("resources", {})
-    if limits := resources.get("limits"):
-        resources["requests"] = limits | (resources.get("requests") or {})
+    container.setdefault("resources", {})
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
-        if host_network:
-            port.setdefault("hostPort", port.get("containerPort"))
     for variable in container.get("env") or ():
         _default_field_ref(variable.get("valueFrom") or {})
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
@@ -100,6 +108,13 @@ def _prepare_for_create(pod: Object) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": _qos_class(pod["spec"])}
 
 
+def _prepare_for_update(new: Object, old: Object) -> None:
+    """Keeps what admission has set if the client does not send it."""
+    for field in ("priority", "preemptionPolicy"):
+        if field in old["spec"]:
+            new["spec"].setdefault(field, old["spec"][field])
+
+
 def _prepare_for_status_update(new: Object, old: Object) -> None:
     """Keeps the QoS class if the kubelet's status does not have it."""
     qos_class = (old.get("status") or {}).get("qosClass")
@@ -121,7 +136,11 @@ def _qos_class(spec: Object) -> str:
 
 
 def _validate(pod: Object) -> list[FieldError]:
-    spec = pod["spec"]
+    return pod_spec_errors(pod["spec"])
+
+
+def pod_spec_errors(spec: Object) -> list[FieldError]:
+    """The errors of a spec with its defaults; their paths begin with `spec`."""
     found = list(_volume_errors(spec))
     if not spec.get("containers"):
         found.append(required("spec.containers"))
@@ -306,6 +325,7 @@ def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
 POD_STRATEGY = Strategy(
     set_defaults=_set_defaults,
     prepare_for_create=_prepare_for_create,
+    prepare_for_update=_prepare_for_update,
     prepare_for_status_update=_prepare_for_status_update,
     validate=_validate,
     validate_update=_validate_update,

@@ -47,6 +47,13 @@ CONFIG_MAP = (NAME, Column("Data", _size("data", "binaryData"), "string"), AGE)
 SECRET = (NAME, Column("Type", _at("type")), Column("Data", _size("data"), "string"), AGE)
 LEASE = (NAME, Column("Holder", _at("spec", "holderIdentity", default="")), AGE)
 NAMESPACE = (NAME, Column("Status", _at("status", "phase")), AGE)
+PRIORITY_CLASS = (
+    NAME,
+    Column("Value", _at("value", default=0), type="integer"),
+    Column("Global-Default", _at("globalDefault", default=False), type="boolean"),
+    AGE,
+    Column("PreemptionPolicy", _at("preemptionPolicy", default="")),
+)
 CREATED_AT = (NAME, Column("Created At", _at("metadata", "creationTimestamp"), type="date"))
 """The real server's columns for kinds without a printer."""
 

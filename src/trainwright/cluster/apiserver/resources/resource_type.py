@@ -48,13 +48,16 @@ class Strategy:
     prepare_for_create: Callable[[Object], None] = _nothing
     prepare_for_update: Callable[[Object, Object], None] = _nothing_changes
     prepare_for_status_update: Callable[[Object, Object], None] = _nothing_changes
+    generate: Callable[[Object], None] | None = None
+    """Sets fields of a new object that depend on its uid, before it is validated; no field manager owns them."""
     validate: Callable[[Object], list[FieldError]] = _no_errors
     validate_update: Callable[[Object, Object], list[FieldError]] = _no_update_errors
+    validate_status: Callable[[Object, Object], list[FieldError]] = _no_update_errors
 
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """The fields of a custom resource that its `autoscaling/v1 Scale` shows."""
+    """The fields that the `autoscaling/v1 Scale` of an object shows. The selector is a text, or a LabelSelector."""
 
     replicas: tuple[str, ...]
     status_replicas: tuple[str, ...]
@@ -79,23 +82,29 @@ class ResourceType:
     """The selectable fields besides metadata.name and metadata.namespace, with the value that an absent field has."""
     custom: bool = False
     storage_version: str = ""
+    storage_group: str | None = None
+    """The group in which the objects are stored, if it is another one than the resource's."""
     scale: ScalePaths | None = None
     counts_generation: bool = False
     graceful_deletion: bool = False
     """DELETE waits for the kubelet."""
+    default_propagation: str | None = None
+    """The propagation policy of a DELETE that names none."""
     returns_deleted_object: bool = False
     """DELETE returns the object; for other kinds it returns a Status."""
     warning: str = ""
-    """Sent with every response: the version of the custom resource is deprecated."""
+    """Sent with every response: this version of the resource is deprecated."""
 
     @property
     def key(self) -> str:
         """The resource's name in the store. All versions of a resource share their objects."""
+        if self.storage_group is not None:
+            return f"{self.resource.plural}.{self.storage_group}"
         return self.resource.qualified_plural
 
     @property
     def storage_api_version(self) -> str:
-        group = self.resource.group
+        group = self.resource.group if self.storage_group is None else self.storage_group
         return f"{group}/{self.storage_version}" if group else self.storage_version
 
     @property

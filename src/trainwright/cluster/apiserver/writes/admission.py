@@ -1,16 +1,20 @@
-"""Admission of creates and deletes: the checks of the plugin NamespaceLifecycle, and of CRDs that are being deleted."""
+"""Admission of creates and deletes: the plugins NamespaceLifecycle and Priority, and CRDs that are being deleted."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
+from trainwright.cluster.apiserver.writes.priority_admission import admit_priority_class, set_priority
+from trainwright.objects import Object
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, PRIORITY_CLASSES
 
 _IMMORTAL_NAMESPACES = {"default", "kube-system", "kube-public"}
 
 
-def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, name: str) -> None:
-    """Refuses objects in a missing or terminating namespace, and custom resources of a terminating CRD."""
+def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, obj: Object) -> None:
+    """Refuses objects in a missing or terminating namespace, and custom resources of a terminating CRD. Sets what
+    admission decides about new pods."""
+    name = obj["metadata"]["name"]
     if kind.resource.namespaced:
         found = store.get(NAMESPACES.qualified_plural, "", namespace)
         if found is None:
@@ -28,6 +32,10 @@ def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, name: s
         if crd is not None and "deletionTimestamp" in crd.obj["metadata"]:
             message = "create not allowed while custom resource definition is terminating"
             raise StatusError(405, "MethodNotAllowed", message)
+    if kind.resource == PODS:
+        set_priority(store, obj)
+    elif kind.resource == PRIORITY_CLASSES:
+        admit_priority_class(store, obj)
 
 
 def admit_delete(kind: ResourceType, name: str) -> None:

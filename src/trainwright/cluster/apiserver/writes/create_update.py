@@ -91,8 +91,12 @@ def new_object(
     if kind.custom and kind.has_status:
         obj.pop("status", None)
     kind.strategy.set_defaults(obj)
+    if kind.strategy.generate is not None:
+        record_update(kind, None, obj, manager)  # before, because no manager owns what is generated
+        kind.strategy.generate(obj)
     _raise_if_invalid(kind, obj, _schema_errors(kind, obj, decoded) + kind.strategy.validate(obj))
-    record_update(kind, None, obj, manager)
+    if kind.strategy.generate is None:
+        record_update(kind, None, obj, manager)
     kind.strategy.prepare_for_create(obj)
     return obj
 
@@ -124,6 +128,8 @@ def updated_object(
     _raise_if_invalid(kind, new, _schema_errors(kind, new, decoded, manager.subresource) + _new_finalizers(new, old))
     if manager.subresource != "status":
         _raise_if_invalid(kind, new, [*kind.strategy.validate(new), *kind.strategy.validate_update(new, old)])
+    else:
+        _raise_if_invalid(kind, new, kind.strategy.validate_status(new, old))
     _raise_if_invalid(kind, new, kind.schema.transition_errors(new, old))
     record_update(kind, old, new, manager)
     return old if _without_version(new) == _without_version(old) else new
@@ -209,7 +215,7 @@ def _new_finalizers(new: Object, old: Object) -> list[FieldError]:
 
 
 def _scale_errors(kind: ResourceType, obj: Object) -> list[FieldError]:
-    if kind.scale is None:
+    if kind.scale is None or not kind.custom:  # the strategies of built-in kinds check it
         return []
     value = value_at(obj, *kind.scale.replicas)
     if isinstance(value, int) and value < 0:

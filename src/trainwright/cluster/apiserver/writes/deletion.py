@@ -50,7 +50,7 @@ def _check_preconditions(kind: ResourceType, obj: Object, options: DeleteOptions
 def _marked_for_deletion(kind: ResourceType, obj: Object, options: DeleteOptions, now: datetime) -> Object:
     metadata = dict(obj["metadata"])
     grace = _grace(kind, obj, options)
-    finalizers = _finalizers(metadata.get("finalizers") or [], options.propagation)
+    finalizers = _finalizers(metadata.get("finalizers") or [], options.propagation, kind.default_propagation)
     if finalizers:
         metadata["finalizers"] = finalizers
     else:
@@ -90,9 +90,11 @@ def _shortens(kind: ResourceType, obj: Object, options: DeleteOptions) -> bool:
     return options.grace_seconds is not None or _grace(kind, obj, DeleteOptions()) == 0
 
 
-def _finalizers(finalizers: list[str], propagation: str | None) -> list[str]:
+def _finalizers(finalizers: list[str], propagation: str | None, default: str | None) -> list[str]:
     if propagation is None:
-        return finalizers
+        if default is None or any(one in _PROPAGATION_FINALIZERS.values() for one in finalizers):
+            return finalizers
+        propagation = default
     kept = [one for one in finalizers if one not in _PROPAGATION_FINALIZERS.values()]
     added = _PROPAGATION_FINALIZERS.get(propagation)
     return [*kept, added] if added else kept

@@ -1,13 +1,17 @@
-"""Writes through subresources: `scale` of custom resources, `binding` of pods."""
+"""Writes through subresources: `scale`, `binding` of pods."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.resource_type import ScalePaths
-from trainwright.objects import Object, copied
+from trainwright.objects import Object, copied, field_errors
 from trainwright.objects.paths import value_at
+from trainwright.objects.resources import Resource
+from trainwright.objects.selectors import format_label_selector
+
+_SCALE = Resource("autoscaling", "v1", "scales", "Scale")
 
 
 def scale_of(paths: ScalePaths, obj: Object) -> Object:
-    """The autoscaling/v1 Scale of a custom resource."""
+    """The autoscaling/v1 Scale of an object."""
     metadata = {
         key: obj["metadata"][key]
         for key in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -15,17 +19,20 @@ def scale_of(paths: ScalePaths, obj: Object) -> Object:
     }
     status: Object = {"replicas": value_at(obj, *paths.status_replicas, default=0)}
     if paths.selector and (selector := value_at(obj, *paths.selector)):
-        status["selector"] = selector
+        status["selector"] = selector if isinstance(selector, str) else format_label_selector(selector)
     replicas = value_at(obj, *paths.replicas)
     spec = {} if replicas is None else {"replicas": replicas}
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
 
-def with_scale(paths: ScalePaths, obj: Object, scale: Object) -> Object:
-    """The custom resource with the replicas of `scale`."""
+def with_scale(paths: ScalePaths, obj: Object, scale: Object, *, custom: bool) -> Object:
+    """The object with the replicas of `scale`."""
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if not isinstance(replicas, int) or isinstance(replicas, bool):
         raise errors.bad_request(f"Scale: spec.replicas must be of type integer, not {replicas!r}")
+    if replicas < 0 and not custom:  # the schema of a custom resource checks it
+        negative = field_errors.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise errors.invalid(_SCALE, obj["metadata"]["name"], [negative])
     changed = copied(obj)
     parent = changed
     for key in paths.replicas[:-1]:

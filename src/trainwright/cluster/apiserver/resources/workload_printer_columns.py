@@ -1,0 +1,108 @@
+"""The printer columns of the kinds that own pods: Deployments, ReplicaSets, Jobs."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from trainwright.cluster.apiserver.resources.printer_columns import AGE, NAME
+from trainwright.cluster.apiserver.resources.resource_type import Column
+from trainwright.objects import Object
+from trainwright.objects.conditions import is_condition_true
+from trainwright.objects.paths import value_at
+from trainwright.objects.selectors import format_label_selector
+from trainwright.objects.times import human_duration, parse_time
+
+
+def _count(*path: str) -> Callable[[Object, datetime], int]:
+    return lambda obj, _now: int(value_at(obj, *path, default=0))
+
+
+def _of_containers(field: str) -> Callable[[Object, datetime], str]:
+    def cell(obj: Object, _now: datetime) -> str:
+        containers = value_at(obj, "spec", "template", "spec", "containers", default=[])
+        return ",".join(one.get(field, "") for one in containers)
+
+    return cell
+
+
+def _selector(when_empty: str) -> Callable[[Object, datetime], Any]:
+    def cell(obj: Object, _now: datetime) -> str:
+        return format_label_selector(value_at(obj, "spec", "selector", default={})) or when_empty
+
+    return cell
+
+
+_TEMPLATE = (
+    Column("Containers", _of_containers("name"), priority=1, description="Names of each container in the template."),
+    Column(
+        "Images",
+        _of_containers("image"),
+        priority=1,
+        description="Images referenced by each container in the template.",
+    ),
+)
+
+
+def _ready(deployment: Object, _now: datetime) -> str:
+    wanted = value_at(deployment, "spec", "replicas", default=0)
+    return f"{value_at(deployment, 'status', 'readyReplicas', default=0)}/{wanted}"
+
+
+DEPLOYMENT = (
+    NAME,
+    Column("Ready", _ready, description="Number of the pod with ready state"),
+    Column("Up-to-date", _count("status", "updatedReplicas")),
+    Column("Available", _count("status", "availableReplicas")),
+    AGE,
+    *_TEMPLATE,
+    Column("Selector", _selector(""), priority=1),
+)
+REPLICA_SET = (
+    NAME,
+    Column("Desired", _count("spec", "replicas"), type="integer"),
+    Column("Current", _count("status", "replicas"), type="integer"),
+    Column("Ready", _count("status", "readyReplicas"), type="integer"),
+    AGE,
+    *_TEMPLATE,
+    Column("Selector", _selector("<none>"), priority=1),
+)
+
+
+def _job_status(job: Object, _now: datetime) -> str:
+    status = job.get("status") or {}
+    for condition in ("Complete", "Failed"):
+        if is_condition_true(status, condition):
+            return condition
+    if job["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    for condition in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if is_condition_true(status, condition):
+            return condition
+    return "Running"
+
+
+def _completions(job: Object, _now: datetime) -> str:
+    succeeded = value_at(job, "status", "succeeded", default=0)
+    wanted = value_at(job, "spec", "completions")
+    if wanted is not None:
+        return f"{succeeded}/{wanted}"
+    parallelism = value_at(job, "spec", "parallelism", default=0)
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _duration(job: Object, now: datetime) -> str:
+    started, ended = value_at(job, "status", "startTime"), value_at(job, "status", "completionTime")
+    if not started:
+        return ""
+    return human_duration((parse_time(ended) if ended else now) - parse_time(started))
+
+
+JOB = (
+    NAME,
+    Column("Status", _job_status, description="Status of the job."),
+    Column("Completions", _completions),
+    Column("Duration", _duration, description="Time required to complete the job."),
+    AGE,
+    *_TEMPLATE,
+    Column("Selector", _selector("<none>"), priority=1),
+)

@@ -1,0 +1,281 @@
+"""Strategies of the kinds that own pods: Deployments and ReplicaSets, and the checks that Jobs share with them.
+
+`extensions/v1beta1` Deployments are stored as those of `apps/v1` and differ in their defaults alone.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from trainwright.cluster.apiserver.resources.labels import label_map_errors, qualified_name_problem
+from trainwright.cluster.apiserver.resources.pod_strategy import default_pod_spec, pod_spec_errors
+from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
+from trainwright.objects.selectors import read_label_selector
+
+_MAX_INT32 = 2**31 - 1
+_PERCENT = re.compile(r"[0-9]+%")
+_NOT_A_PERCENTAGE = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
+    "validation is '[0-9]+%')"
+)
+_NOT_NEGATIVE = "must be greater than or equal to 0"
+_STRATEGY_TYPES = ("Recreate", "RollingUpdate")
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def default_template(template: Object) -> None:
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+
+
+def _default_replica_set(replica_set: Object) -> None:
+    spec = replica_set.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    default_template(spec.setdefault("template", {}))
+
+
+def _default_deployment(deployment: Object) -> None:
+    _set_deployment_defaults(deployment, step="25%", history=10, deadline=600)
+
+
+def _default_legacy_deployment(deployment: Object) -> None:
+    """The defaults of `extensions/v1beta1`: labels and selector from the template, one pod at a time, no deadline."""
+    spec = deployment.setdefault("spec", {})
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if labels:
+        spec.setdefault("selector", {"matchLabels": dict(labels)})
+        if not deployment["metadata"].get("labels"):
+            deployment["metadata"]["labels"] = dict(labels)
+    _set_deployment_defaults(deployment, step=1, history=_MAX_INT32, deadline=_MAX_INT32)
+
+
+def _set_deployment_defaults(deployment: Object, *, step: int | str, history: int, deadline: int) -> None:
+    spec = deployment.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    strategy = spec.setdefault("strategy", {})
+    if not strategy.get("type"):
+        strategy["type"] = "RollingUpdate"
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", step)
+        rolling.setdefault("maxSurge", step)
+    spec.setdefault("revisionHistoryLimit", history)
+    spec.setdefault("progressDeadlineSeconds", deadline)
+    default_template(spec.setdefault("template", {}))
+
+
+def _clear_status(obj: Object) -> None:
+    obj["status"] = {}
+
+
+def _clear_replica_set_status(replica_set: Object) -> None:
+    replica_set["status"] = {"replicas": 0}  # the one count that Go always writes
+
+
+def _count_annotations(new: Object, old: Object) -> None:
+    """A Deployment's annotations are copied to its ReplicaSets, so a change of them is a new generation."""
+    if (new["metadata"].get("annotations") or {}) != (old["metadata"].get("annotations") or {}):
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def _keep_labels(new: Object, old: Object) -> None:
+    """A status update cannot change the labels."""
+    if "labels" in old["metadata"]:
+        new["metadata"]["labels"] = old["metadata"]["labels"]
+    else:
+        new["metadata"].pop("labels", None)
+
+
+def _validate_replica_set(replica_set: Object) -> list[FieldError]:
+    spec = replica_set["spec"]
+    return [
+        *negative_errors(spec, "spec", "replicas", "minReadySeconds"),
+        *_selector_errors(spec),
+    ]
+
+
+def _validate_deployment(deployment: Object) -> list[FieldError]:
+    spec = deployment["spec"]
+    found = [
+        *negative_errors(spec, "spec", "replicas"),
+        *_selector_errors(spec),
+        *_strategy_errors(spec["strategy"]),
+        *negative_errors(spec, "spec", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"),
+    ]
+    deadline = spec["progressDeadlineSeconds"]
+    if deadline <= spec.get("minReadySeconds", 0):
+        found.append(invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
+    return found
+
+
+def _selector_errors(spec: Object) -> Iterator[FieldError]:
+    """The selector, and whether it matches the template."""
+    selector = spec.get("selector")
+    if selector is None:
+        yield required("spec.selector")
+    else:
+        yield from label_selector_errors(selector, "spec.selector")
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            yield invalid("spec.selector", selector, "empty selector is invalid for deployment")
+    if not selector_is_valid(selector):
+        yield invalid("spec.selector", selector, "invalid label selector")
+        return
+    template = spec["template"]
+    yield from template_match_errors(selector, template)
+    yield from template_errors(template)
+    policy = template["spec"]["restartPolicy"]
+    if policy != "Always":
+        yield not_supported("spec.template.spec.restartPolicy", policy, ["Always"])
+    if template["spec"].get("activeDeadlineSeconds") is not None:
+        detail = "activeDeadlineSeconds in ReplicaSet is not Supported"
+        yield forbidden("spec.template.spec.activeDeadlineSeconds", detail)
+
+
+def template_match_errors(selector: Object | None, template: Object) -> Iterator[FieldError]:
+    """A missing selector matches no template, an empty one all."""
+    labels = template["metadata"].get("labels")
+    if selector is None or not read_label_selector(selector).matches(labels or {}):
+        yield invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+
+
+def template_errors(template: Object) -> Iterator[FieldError]:
+    yield from label_map_errors(template["metadata"].get("labels") or {}, "spec.template.metadata.labels")
+    for error in pod_spec_errors(template["spec"]):
+        yield replace(error, path=f"spec.template.{error.path}")
+
+
+def label_selector_errors(selector: Object, path: str) -> Iterator[FieldError]:
+    yield from label_map_errors(selector.get("matchLabels") or {}, f"{path}.matchLabels")
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        yield from _expression_errors(term, f"{path}.matchExpressions[{index}]")
+
+
+def _expression_errors(term: Object, path: str) -> Iterator[FieldError]:
+    operator, values = term.get("operator", ""), term.get("values") or []
+    if operator in {"In", "NotIn"} and not values:
+        yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    if operator in {"Exists", "DoesNotExist"} and values:
+        yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    if operator not in _OPERATORS:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    if problem := qualified_name_problem(term.get("key", "")):
+        yield invalid(f"{path}.key", term.get("key", ""), problem)
+
+
+def selector_is_valid(selector: Object | None) -> bool:
+    return selector is None or not any(label_selector_errors(selector, ""))
+
+
+def _strategy_errors(strategy: Object) -> Iterator[FieldError]:
+    rolling = strategy.get("rollingUpdate")
+    match strategy["type"]:
+        case "Recreate":
+            if rolling is not None:
+                detail = "may not be specified when strategy `type` is 'Recreate'"
+                yield forbidden("spec.strategy.rollingUpdate", detail)
+        case "RollingUpdate":
+            yield from _rolling_update_errors(rolling or {}, "spec.strategy.rollingUpdate")
+        case _:
+            shown = {"Type": strategy["type"], "RollingUpdate": rolling}
+            yield not_supported("spec.strategy", shown, _STRATEGY_TYPES)
+
+
+def _rolling_update_errors(rolling: Object, path: str) -> Iterator[FieldError]:
+    unavailable, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
+    yield from _share_errors(unavailable, f"{path}.maxUnavailable")
+    yield from _share_errors(surge, f"{path}.maxSurge")
+    if _amount(unavailable) == 0 and _amount(surge) == 0:
+        yield invalid(f"{path}.maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+    if isinstance(unavailable, str) and _PERCENT.fullmatch(unavailable) and _amount(unavailable) > 100:
+        yield invalid(f"{path}.maxUnavailable", unavailable, "must not be greater than 100%")
+
+
+def _share_errors(value: Any, path: str) -> Iterator[FieldError]:
+    if isinstance(value, str) and not _PERCENT.fullmatch(value):
+        yield invalid(path, value, _NOT_A_PERCENTAGE)
+    if isinstance(value, int) and value < 0:
+        yield invalid(path, value, _NOT_NEGATIVE)
+
+
+def _amount(value: Any) -> int:
+    """A number, a percentage without its sign, or 0 for other text, as Go reads it."""
+    if isinstance(value, int):
+        return value
+    digits = value.removesuffix("%")
+    return int(digits) if digits.isascii() and digits.isdigit() else 0
+
+
+def negative_errors(holder: Object, path: str, *names: str) -> Iterator[FieldError]:
+    for name in names:
+        value = holder.get(name)
+        if isinstance(value, int) and value < 0:
+            yield invalid(f"{path}.{name}", value, _NOT_NEGATIVE)
+
+
+def _selector_is_kept(new: Object, old: Object) -> list[FieldError]:
+    return immutable_errors(new["spec"], old["spec"], "selector")
+
+
+def immutable_errors(new: Object, old: Object, *names: str) -> list[FieldError]:
+    return [
+        invalid(f"spec.{name}", new.get(name), "field is immutable") for name in names if new.get(name) != old.get(name)
+    ]
+
+
+def _deployment_status_errors(new: Object, old: Object) -> list[FieldError]:
+    status = new.get("status") or {}
+    counts = (
+        "observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas",
+        "unavailableReplicas", "terminatingReplicas", "collisionCount",
+    )  # fmt: skip
+    found = [
+        *negative_errors(status, "status", *counts),
+        *_exceeding_counts(status, "updatedReplicas", "readyReplicas", "availableReplicas"),
+    ]
+    collisions = status.get("collisionCount", 0)
+    if collisions < (old.get("status") or {}).get("collisionCount", 0):
+        found.append(invalid("status.collisionCount", collisions, "cannot be decremented"))
+    return found
+
+
+def _replica_set_status_errors(new: Object, _old: Object) -> list[FieldError]:
+    status = new.get("status") or {}
+    counts = (
+        "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "observedGeneration",
+        "terminatingReplicas",
+    )  # fmt: skip
+    return [
+        *negative_errors(status, "status", *counts),
+        *_exceeding_counts(status, "fullyLabeledReplicas", "readyReplicas", "availableReplicas"),
+    ]
+
+
+def _exceeding_counts(status: Object, *names: str) -> Iterator[FieldError]:
+    for name in names:
+        if status.get(name, 0) > status.get("replicas", 0):
+            yield invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
+    if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+        yield invalid("status.availableReplicas", status["availableReplicas"], "cannot be greater than readyReplicas")
+
+
+REPLICA_SET = Strategy(
+    set_defaults=_default_replica_set,
+    prepare_for_create=_clear_replica_set_status,
+    prepare_for_status_update=_keep_labels,
+    validate=_validate_replica_set,
+    validate_update=_selector_is_kept,
+    validate_status=_replica_set_status_errors,
+)
+DEPLOYMENT = Strategy(
+    set_defaults=_default_deployment,
+    prepare_for_create=_clear_status,
+    prepare_for_update=_count_annotations,
+    prepare_for_status_update=_keep_labels,
+    validate=_validate_deployment,
+    validate_update=_selector_is_kept,
+    validate_status=_deployment_status_errors,
+)
+LEGACY_DEPLOYMENT = replace(DEPLOYMENT, set_defaults=_default_legacy_deployment)
