@@ -24,6 +24,7 @@ from trainwright.cluster.controllers.persistentvolume_controller import (
     PersistentVolumeController,
     default_storage_class,
 )
+from trainwright.cluster.controllers.root_ca_publisher import RootCaPublisher, root_ca_bundle
 from trainwright.cluster.controllers.scheduler import Scheduler
 from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccountController, default_account
 from trainwright.cluster.datadir import (
@@ -43,7 +44,16 @@ from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects import Object
-from trainwright.objects.resources import NAMESPACES, NODES, SERVICE_ACCOUNTS, STORAGE_CLASSES, Resource
+from trainwright.objects.priorities import system_priority_classes
+from trainwright.objects.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    SERVICE_ACCOUNTS,
+    STORAGE_CLASSES,
+    Resource,
+)
 from trainwright.objects.times import parse_time
 
 HOST = "127.0.0.1"
@@ -167,10 +177,10 @@ class EmbeddedCluster:
         self._config = ClusterConfig(server=url, ca_data=authority, token=token, context=CONTEXT)
         merge_into_kubeconfig(self._data.kubeconfig, name=CONTEXT, server=url, ca_data=authority, token=token)
         client = await self._exit_stack.enter_async_context(Client(self._config, user_agent="trainwright-cluster"))
-        self._start_controllers(client)
+        self._start_controllers(client, authority)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_create_default_objects(client))
+                tasks.create_task(_create_default_objects(client, authority))
                 if self._with_node:
                     tasks.create_task(self._start_node(client))
         except ExceptionGroup as several:
@@ -210,7 +220,7 @@ class EmbeddedCluster:
         self._exit_stack.push_async_callback(server.stop)
         return bound
 
-    def _start_controllers(self, client: Client) -> None:
+    def _start_controllers(self, client: Client, authority: bytes) -> None:
         scheduler_events = EventRecorder(client, "default-scheduler")
         volume_events = EventRecorder(client, "persistentvolume-controller")
         for recorder in (scheduler_events, volume_events):
@@ -225,6 +235,7 @@ class EmbeddedCluster:
         self._components.start("namespaces", lambda: NamespaceController(client).run())
         self._components.start("aggregated roles", lambda: ClusterRoleAggregation(client).run())
         self._components.start("service accounts", lambda: ServiceAccountController(client).run())
+        self._components.start("root CA", lambda: RootCaPublisher(client, authority).run())
 
     async def _start_node(self, client: Client) -> None:
         started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds
@@ -253,12 +264,14 @@ class EmbeddedCluster:
             self.notes.append(f"node {NODE_NAME} is not ready yet ({reason}): pods wait until it is")
 
 
-async def _create_default_objects(client: Client) -> None:
-    """A default StorageClass, and a service account in each namespace. Existing objects stay as they are."""
+async def _create_default_objects(client: Client, authority: bytes) -> None:
+    """A default StorageClass, the system's PriorityClasses, and what each namespace has. Existing objects stay."""
     namespaces = [one["metadata"]["name"] for one in (await client.list(NAMESPACES)).items]
     await asyncio.gather(
         _create_if_missing(client, STORAGE_CLASSES, default_storage_class()),
+        *(_create_if_missing(client, PRIORITY_CLASSES, one) for one in system_priority_classes()),
         *(_create_if_missing(client, SERVICE_ACCOUNTS, default_account(name)) for name in namespaces),
+        *(_create_if_missing(client, CONFIG_MAPS, root_ca_bundle(authority, name)) for name in namespaces),
     )
 
 
