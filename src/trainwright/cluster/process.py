@@ -27,6 +27,7 @@ from trainwright.cluster.controllers.persistentvolume_controller import (
 from trainwright.cluster.controllers.root_ca_publisher import RootCaPublisher, root_ca_bundle
 from trainwright.cluster.controllers.scheduler import Scheduler
 from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccountController, default_account
+from trainwright.cluster.controllers.workloads.workload_controller import WorkloadController
 from trainwright.cluster.datadir import (
     CONTEXT,
     ClusterError,
@@ -223,7 +224,8 @@ class EmbeddedCluster:
     def _start_controllers(self, client: Client, authority: bytes) -> None:
         scheduler_events = EventRecorder(client, "default-scheduler")
         volume_events = EventRecorder(client, "persistentvolume-controller")
-        for recorder in (scheduler_events, volume_events):
+        workload_events = EventRecorder(client, "controllermanager")
+        for recorder in (scheduler_events, volume_events, workload_events):
             self._exit_stack.push_async_callback(recorder.close)
         self._exit_stack.push_async_callback(self._components.stop)
         # A restarted component is a new object with new stores.
@@ -231,6 +233,7 @@ class EmbeddedCluster:
         self._components.start(
             "volumes", lambda: PersistentVolumeController(client, volume_events, self._data.volumes).run()
         )
+        self._components.start("workloads", lambda: WorkloadController(client, workload_events).run())
         self._components.start("garbage collection", lambda: GarbageCollector(client).run())
         self._components.start("namespaces", lambda: NamespaceController(client).run())
         self._components.start("aggregated roles", lambda: ClusterRoleAggregation(client).run())

@@ -1,3 +1,5 @@
+from functools import partial
+
 import pytest
 
 from tests.cluster.controllers.conftest import Arena
@@ -21,8 +23,8 @@ async def found(arena: Arena, resource: Resource, name: str, namespace: str) -> 
 async def test_every_namespace_has_an_account_and_the_servers_certificate(embedded: Arena) -> None:
     await embedded.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "fresh"}})
     for namespace in ("default", "kube-system", "fresh"):
-        await eventually(lambda here=namespace: found(embedded, SERVICE_ACCOUNTS, "default", here), bool)
-        bundle = await eventually(lambda here=namespace: found(embedded, CONFIG_MAPS, BUNDLE, here), bool)
+        await eventually(partial(found, embedded, SERVICE_ACCOUNTS, "default", namespace), bool)
+        bundle = await eventually(partial(found, embedded, CONFIG_MAPS, BUNDLE, namespace), bool)
         assert bundle is not None
         assert bundle["data"] == {"ca.crt": (embedded.client.config.ca_data or b"").decode()}
         assert "kubernetes.io/description" in bundle["metadata"]["annotations"]

@@ -1,0 +1,57 @@
+"""Which pods an owner has: those it controls, and orphans that its selector matches."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod, PodCondition
+from trainwright.objects.selectors import read_label_selector
+from trainwright.objects.times import parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`owned` includes the pods to adopt and not those to release."""
+
+    owned: tuple[Pod, ...]
+    adopted: tuple[Pod, ...]
+    released: tuple[Pod, ...]
+
+
+def claim_pods(owner: Object, pods: Iterable[Pod]) -> Claim:
+    """An owner that is being deleted neither adopts nor releases."""
+    uid, deleted = owner["metadata"]["uid"], "deletionTimestamp" in owner["metadata"]
+    selector = read_label_selector(owner["spec"].get("selector") or {})
+    owned, adopted, released = [], [], []
+    for pod in pods:
+        controller, matches = pod.metadata.controller, selector.matches(pod.metadata.labels)
+        if controller is not None and controller.uid == uid:
+            if matches:
+                owned.append(pod)
+            elif not deleted:
+                released.append(pod)
+        elif controller is None and matches and not deleted and not pod.metadata.terminating:
+            adopted.append(pod)
+    return Claim((*owned, *adopted), tuple(adopted), tuple(released))
+
+
+def is_active(pod: Pod) -> bool:
+    return not pod.finished and not pod.metadata.terminating
+
+
+def is_ready(pod: Pod) -> bool:
+    condition = ready_condition(pod)
+    return condition is not None and condition.status == "True"
+
+
+def ready_condition(pod: Pod) -> PodCondition | None:
+    return next((one for one in pod.status.conditions if one.type == "Ready"), None)
+
+
+def available_at(pod: Pod, min_ready_seconds: int) -> datetime | None:
+    """When a ready pod counts as available; None if it is not ready."""
+    condition = ready_condition(pod)
+    if condition is None or condition.status != "True" or not condition.last_transition_time:
+        return None
+    return parse_time(condition.last_transition_time) + timedelta(seconds=min_ready_seconds)

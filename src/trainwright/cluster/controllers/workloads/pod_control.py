@@ -1,0 +1,145 @@
+"""Creates, deletes, adopts and releases the pods of an owner, with the events that users know."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
+from trainwright.kube.client.requests import PatchKind
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.store import Store
+from trainwright.objects import Object, copied
+from trainwright.objects.metadata import controller_reference
+from trainwright.objects.pods import Pod, read_pod
+from trainwright.objects.resources import PODS
+
+_FIRST_BATCH = 1
+
+
+class PodControl:
+    """`component` is the source of the events. Responses are remembered in the store of pods."""
+
+    def __init__(self, client: Client, pods: Store[Pod], recorder: EventRecorder, component: str) -> None:
+        self._client = client
+        self._pods = pods
+        self._recorder = recorder
+        self._component = component
+
+    async def create(self, owner: Object, rendered: Sequence[Object]) -> tuple[int, str]:
+        """Creates pods in batches that double in size. After a failure no further batch starts, so that many pods that
+        would all fail cost one request. Returns the number of created pods and the first error."""
+        created, size, waiting = 0, _FIRST_BATCH, list(rendered)
+        while waiting:
+            batch, waiting = waiting[:size], waiting[size:]
+            errors = await asyncio.gather(*(self._create(owner, pod) for pod in batch))
+            created += errors.count("")
+            if failed := next(filter(None, errors), ""):
+                return created, failed
+            size *= 2
+        return created, ""
+
+    async def delete(self, owner: Object, pods: Sequence[Pod]) -> str:
+        """Returns the first error."""
+        errors = await asyncio.gather(*(self._delete(owner, pod) for pod in pods))
+        return next(filter(None, errors), "")
+
+    async def adopt(self, owner: Object, pods: Sequence[Pod], *, finalizer: str = "") -> None:
+        await asyncio.gather(*(self._adopt(controller_reference(owner), pod, finalizer) for pod in pods))
+
+    async def _adopt(self, reference: Object, pod: Pod, finalizer: str) -> None:
+        change: Object = {"ownerReferences": [*map(_reference, pod.metadata.owner_references), reference]}
+        if finalizer:
+            change["finalizers"] = [*dict.fromkeys([*pod.metadata.finalizers, finalizer])]
+        await self._patch(pod, change)
+
+    async def release(self, owner: Object, pods: Sequence[Pod]) -> None:
+        uid = owner["metadata"]["uid"]
+        await asyncio.gather(
+            *(
+                self._patch(
+                    pod,
+                    {
+                        "ownerReferences": [_reference(one) for one in pod.metadata.owner_references if one.uid != uid]
+                        or None
+                    },
+                )
+                for pod in pods
+            )
+        )
+
+    async def remove_finalizer(self, pod: Pod, finalizer: str) -> None:
+        await self._patch(pod, {"finalizers": [one for one in pod.metadata.finalizers if one != finalizer] or None})
+
+    async def _create(self, owner: Object, rendered: Object) -> str:
+        try:
+            pod = await self._client.create(PODS, rendered)
+        except (ApiError, Unreachable) as error:
+            if not _is_terminating(error):
+                self._record(owner, "Warning", "FailedCreate", f"Error creating: {error}")
+            return str(error)
+        self._pods.remember(read_pod(pod))
+        self._record(owner, "Normal", "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+        return ""
+
+    async def _delete(self, owner: Object, pod: Pod) -> str:
+        metadata = pod.metadata
+        try:
+            deleted = await self._client.delete(PODS, metadata.name, namespace=metadata.namespace, uid=metadata.uid)
+        except (NotFound, Conflict):
+            return ""  # it is gone, or another pod has its name
+        except (ApiError, Unreachable) as error:
+            self._record(owner, "Warning", "FailedDelete", f"Error deleting: {error}")
+            return str(error)
+        self._remember_deleted(deleted, pod)
+        self._record(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {metadata.name}")
+        return ""
+
+    async def _patch(self, pod: Pod, metadata: Object) -> None:
+        """A merge patch with the version that the change was decided on."""
+        known = pod.metadata
+        patch: Object = {"metadata": {**metadata, "uid": known.uid, "resourceVersion": known.resource_version}}
+        try:
+            changed = await self._client.patch(PODS, known.name, patch, namespace=known.namespace, kind=PatchKind.MERGE)
+        except (NotFound, Conflict):
+            return  # the watch shows what has happened
+        if changed["metadata"].get("deletionTimestamp") and not changed["metadata"].get("finalizers"):
+            self._remember_deleted(changed, pod)
+        else:
+            self._pods.remember(read_pod(changed))
+
+    def _remember_deleted(self, response: Object, pod: Pod) -> None:
+        metadata = response.get("metadata") or {}
+        if metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
+            self._pods.remember(read_pod(response))
+        else:
+            self._pods.forget(pod.metadata.namespaced_name, uid=pod.metadata.uid)
+
+    def _record(self, owner: Object, type_: str, reason: str, message: str) -> None:
+        self._recorder.record(owner, type_, reason, message, component=self._component)
+
+
+def render_pod(owner: Object, template: Object, **metadata: Any) -> Object:
+    """A pod of the template. `metadata` is added to the template's; maps are merged."""
+    own = owner["metadata"]
+    merged: Object = {
+        key: copied(value) for key, value in template["metadata"].items() if key in _FROM_TEMPLATE and value
+    }
+    merged |= {"namespace": own["namespace"], "ownerReferences": [controller_reference(owner)]}
+    merged.setdefault("generateName", f"{own['name']}-")
+    for key, value in metadata.items():
+        merged[key] = {**(merged.get(key) or {}), **value} if isinstance(value, dict) else value
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": merged, "spec": copied(template["spec"])}
+
+
+_FROM_TEMPLATE = ("labels", "annotations", "finalizers")
+
+
+def _reference(reference: msgspec.Struct) -> Object:
+    return {key: value for key, value in msgspec.to_builtins(reference).items() if value is not None}
+
+
+def _is_terminating(error: Exception) -> bool:
+    return "because it is being terminated" in str(error)

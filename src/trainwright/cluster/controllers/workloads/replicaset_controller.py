@@ -1,0 +1,64 @@
+"""Carries out the plans for ReplicaSets."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from trainwright.cluster.controllers.workloads.owned_pods import claim_pods
+from trainwright.cluster.controllers.workloads.pod_control import PodControl, render_pod
+from trainwright.cluster.controllers.workloads.replicaset_plan import (
+    next_availability_check,
+    plan_replica_set,
+    replica_set_status,
+)
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
+from trainwright.kube.controller.store import Store
+from trainwright.objects import Object
+from trainwright.objects.pods import Pod
+from trainwright.objects.resources import REPLICA_SETS
+
+_MARGIN_SECONDS = 0.1
+"""Added to the time at which a pod becomes available, because timers may fire early."""
+
+
+class ReplicaSetController:
+    """`candidates` returns the pods that a ReplicaSet owns or may adopt."""
+
+    def __init__(
+        self,
+        client: Client,
+        sets: Store[Object],
+        pods: PodControl,
+        candidates: Callable[[Object], Sequence[Pod]],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._sets = sets
+        self._pods = pods
+        self._candidates = candidates
+        self._now = now
+
+    async def reconcile(self, replica_set: Object) -> Outcome | None:
+        claim = claim_pods(replica_set, self._candidates(replica_set))
+        await self._pods.release(replica_set, claim.released)
+        await self._pods.adopt(replica_set, claim.adopted)
+        plan = plan_replica_set(replica_set, claim.owned)
+        failure = None
+        if plan.create:
+            template = replica_set["spec"]["template"]
+            _, error = await self._pods.create(replica_set, [render_pod(replica_set, template)] * plan.create)
+            failure = ("FailedCreate", error) if error else None
+        if plan.delete:
+            error = await self._pods.delete(replica_set, plan.delete)
+            failure = ("FailedDelete", error) if error else None
+        owned = claim_pods(replica_set, self._candidates(replica_set)).owned
+        await self._write_status(replica_set, replica_set_status(replica_set, owned, failure, self._now()))
+        if failure is not None:
+            return Retry(failure[1])
+        wait = next_availability_check(replica_set, owned, self._now())
+        return None if wait is None else RequeueAfter(wait + _MARGIN_SECONDS)
+
+    async def _write_status(self, replica_set: Object, status: Object) -> None:
+        if status != replica_set.get("status"):
+            changed = await self._client.replace(REPLICA_SETS, replica_set | {"status": status}, subresource="status")
+            self._sets.remember(changed)

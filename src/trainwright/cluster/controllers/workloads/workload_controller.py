@@ -1,0 +1,204 @@
+"""The controller of Deployments, ReplicaSets and Jobs: one queue and one cache of pods for all of them.
+
+The cache of pods is filled when the first ReplicaSet or Job exists, so that a cluster without any pays nothing.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from trainwright.cluster.controllers.workloads.deployment_controller import DeploymentController
+from trainwright.cluster.controllers.workloads.job_controller import JobController
+from trainwright.cluster.controllers.workloads.job_pods import is_tracked
+from trainwright.cluster.controllers.workloads.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.replicaset_controller import ReplicaSetController
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import Conflict
+from trainwright.kube.controller.controller import Controller
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.kube.controller.outcome import Outcome, RequeueAfter
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, OwnerReference
+from trainwright.objects.pods import Pod
+from trainwright.objects.resources import BATCH_JOBS, DEPLOYMENTS, PODS, REPLICA_SETS
+from trainwright.objects.selectors import read_label_selector
+
+log = logging.getLogger(__name__)
+
+_JOB_NAME = "batch.kubernetes.io/job-name"
+_BY_OWNER = "owner"
+_BY_NAMESPACE = "namespace"
+
+
+class WorkloadController:
+    def __init__(
+        self, client: Client, recorder: EventRecorder, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._client = client
+        self._deployments = _object_store()
+        self._sets = _object_store()
+        self._jobs = _object_store()
+        self._pods = Store[Pod](
+            metadata=lambda pod: pod.metadata, indexes={_BY_OWNER: lambda pod: [_owner_index(pod.metadata)]}
+        )
+        self._pods_needed = asyncio.Event()
+        self._pod_reflector = Reflector(client, PODS, self._pods, convert=Pod, on_change=self._pod_changed)
+        self._controller: Controller[ObjectKey] = Controller(
+            self._reconcile,
+            log=log,
+            reflectors=[
+                Reflector(client, DEPLOYMENTS, self._deployments, convert=_whole, on_change=self._deployment_changed),
+                Reflector(client, REPLICA_SETS, self._sets, convert=_whole, on_change=self._set_changed),
+                Reflector(client, BATCH_JOBS, self._jobs, convert=_whole, on_change=self._job_changed),
+            ],
+            retry_log_level=logging.DEBUG,
+        )
+        set_pods = PodControl(client, self._pods, recorder, "replicaset-controller")
+        job_pods = PodControl(client, self._pods, recorder, "job-controller")
+        self._replica_set_controller = ReplicaSetController(client, self._sets, set_pods, self._pods_for, now)
+        self._job_controller = JobController(client, self._jobs, job_pods, recorder, self._pods_for, now)
+        self._deployment_controller = DeploymentController(
+            client, self._deployments, self._sets, recorder, self._sets_for, self._live_pods, now
+        )
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_pods())
+            group.create_task(self._controller.run())
+
+    async def _watch_pods(self) -> None:
+        if (await self._client.list(PODS, label_selector=_JOB_NAME, limit=1)).items:
+            self._pods_needed.set()  # pods of Jobs that were deleted while no controller ran
+        await self._pods_needed.wait()
+        await self._pod_reflector.run()
+
+    async def _reconcile(self, key: ObjectKey) -> Outcome | None:
+        if key.kind == PODS.kind:
+            await self._untrack(key)
+            return None
+        store = {DEPLOYMENTS.kind: self._deployments, REPLICA_SETS.kind: self._sets, BATCH_JOBS.kind: self._jobs}
+        obj = store[key.kind].get(key.namespaced_name)
+        if obj is None:
+            return None
+        self._pods_needed.set()
+        await self._pod_reflector.wait_for_sync()
+        try:
+            match key.kind:
+                case DEPLOYMENTS.kind:
+                    return await self._deployment_controller.reconcile(obj)
+                case REPLICA_SETS.kind:
+                    return await self._replica_set_controller.reconcile(obj)
+                case _:
+                    return await self._job_controller.reconcile(obj)
+        except Conflict:
+            return RequeueAfter(0)  # the object has changed meanwhile; its watch event follows
+
+    async def _untrack(self, key: ObjectKey) -> None:
+        pod = self._pods.get(key.namespaced_name)
+        if pod is not None and self._job_of(pod) is None:
+            await self._job_controller.untrack(pod)
+
+    def _job_of(self, pod: Pod) -> Object | None:
+        owner = pod.metadata.controller
+        if owner is None or owner.kind != BATCH_JOBS.kind:
+            return None
+        job = self._jobs.get(f"{pod.metadata.namespace}/{owner.name}")
+        return job if job is not None and job["metadata"]["uid"] == owner.uid else None
+
+    # Changes
+
+    def _deployment_changed(self, _before: Object | None, after: Object | None) -> None:
+        self._enqueue(after)
+
+    def _job_changed(self, before: Object | None, after: Object | None) -> None:
+        self._enqueue(after)
+        if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
+            self._job_controller.forget(before["metadata"]["uid"])
+            for pod in self._pods.by_index(_BY_OWNER, before["metadata"]["uid"]):
+                self._enqueue_untracking(pod)
+
+    def _set_changed(self, before: Object | None, after: Object | None) -> None:
+        self._enqueue(after)
+        self._enqueue_owners([raw_metadata(one) for one in (before, after) if one is not None], self._deployments)
+
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        metadata = [pod.metadata for pod in (before, after) if pod is not None]
+        self._enqueue_owners(metadata, self._sets, self._jobs)
+        if after is not None and is_tracked(after) and self._job_of(after) is None:
+            self._enqueue_untracking(after)
+        if after is None:
+            # A Deployment that recreates its pods waits for the last old one.
+            owner = metadata[0].controller
+            replica_set = self._sets.get(f"{metadata[0].namespace}/{owner.name}") if owner is not None else None
+            if replica_set is not None:
+                self._enqueue_owners([raw_metadata(replica_set)], self._deployments)
+
+    def _enqueue_untracking(self, pod: Pod) -> None:
+        self._controller.queue.add(ObjectKey(PODS.kind, pod.metadata.namespace, pod.metadata.name))
+
+    def _enqueue(self, obj: Object | None) -> None:
+        if obj is not None:
+            self._controller.queue.add(ObjectKey.of(obj))
+
+    def _enqueue_owners(self, many: Sequence[ObjectMeta], *stores: Store[Object]) -> None:
+        """Adds the controller of each object to the queue, or of an orphan all whose selector matches it."""
+        for metadata in many:
+            owner = metadata.controller
+            if owner is not None:
+                if _is_ours(owner):
+                    self._controller.queue.add(ObjectKey(owner.kind, metadata.namespace, owner.name))
+                continue
+            for store in stores:
+                for one in store.by_index(_BY_NAMESPACE, metadata.namespace):
+                    if read_label_selector(one["spec"].get("selector") or {}).matches(metadata.labels):
+                        self._enqueue(one)
+
+    # Facts
+
+    def _pods_for(self, owner: Object) -> list[Pod]:
+        return self._pods.by_index(_BY_OWNER, owner["metadata"]["uid"], _orphans(owner["metadata"]["namespace"]))
+
+    def _sets_for(self, deployment: Object) -> list[Object]:
+        metadata = deployment["metadata"]
+        return self._sets.by_index(_BY_OWNER, metadata["uid"], _orphans(metadata["namespace"]))
+
+    def _live_pods(self, sets: Sequence[Object]) -> Mapping[str, int]:
+        counts: Counter[str] = Counter()
+        for one in sets:
+            uid = one["metadata"]["uid"]
+            counts[uid] = sum(not pod.finished for pod in self._pods.by_index(_BY_OWNER, uid))
+        return counts
+
+
+def _object_store() -> Store[Object]:
+    def owner(obj: Object) -> Iterable[str]:
+        return [_owner_index(raw_metadata(obj))]
+
+    return Store[Object](
+        metadata=raw_metadata,
+        indexes={_BY_OWNER: owner, _BY_NAMESPACE: lambda obj: [obj["metadata"]["namespace"]]},
+    )
+
+
+def _whole(obj: Object) -> Object:
+    return obj
+
+
+def _owner_index(metadata: ObjectMeta) -> str:
+    """The uid of the controller; an orphan is found by its namespace."""
+    owner = metadata.controller
+    return owner.uid if owner is not None else _orphans(metadata.namespace)
+
+
+def _orphans(namespace: str) -> str:
+    return f"orphans in {namespace}"
+
+
+def _is_ours(owner: OwnerReference) -> bool:
+    served = {(one.api_version, one.kind) for one in (DEPLOYMENTS, REPLICA_SETS, BATCH_JOBS)}
+    return (owner.api_version, owner.kind) in served
