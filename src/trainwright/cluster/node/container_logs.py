@@ -2,14 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from trainwright.cluster.node.log_files import LogFiles, find_log, find_pod, seconds, split_records
-from trainwright.cluster.node.supervisor.files import read_json
+from trainwright.cluster.node.log_files import (
+    LogFiles,
+    container_status,
+    find_log,
+    find_pod,
+    run_has_ended,
+    seconds,
+    split_records,
+)
 from trainwright.objects import Object
 from trainwright.objects.logs import LogOptions, LogUnavailable
 
@@ -34,7 +39,7 @@ class ContainerLogs:
         if not files.exists:
             name = pod["metadata"]["name"]
             raise LogUnavailable(f'the log of container "{container}" in pod "{name}" does not exist')
-        return _pieces(files, options, ended=lambda: _ended(find_pod(self._node, uid), container, run))
+        return _pieces(files, options, ended=lambda: run_has_ended(find_pod(self._node, uid), container, run))
 
 
 @dataclass
@@ -133,7 +138,7 @@ def _decoded(files: LogFiles, decoder: LogDecoder, *, last: bool) -> Iterator[by
 def _run_number(directory: Path, pod: Object, container: str, options: LogOptions) -> int:
     """The run of the container whose log is read: the last one that was started, or the one before it."""
     name = pod["metadata"]["name"]
-    status = _container_status(directory, container)
+    status = container_status(directory, container)
     if status is None:
         reason = _waiting_reason(pod, container)
         raise LogUnavailable(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
@@ -148,21 +153,6 @@ def _run_number(directory: Path, pod: Object, container: str, options: LogOption
         reason = status["state"]["waiting"]["reason"]
         raise LogUnavailable(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
     return latest
-
-
-def _ended(directory: Path, container: str, run: int) -> bool:
-    status = _container_status(directory, container)
-    return status is None or "running" not in status["state"] or int(status["restarts"]) > run
-
-
-def _container_status(directory: Path, container: str) -> dict[str, Any] | None:
-    with suppress(ValueError):
-        state = read_json(str(directory / "state.json"), default=None)
-        if state is not None:
-            for status in [*state["initContainers"], *state["containers"]]:
-                if status["name"] == container:
-                    return dict(status)
-    return None
 
 
 def _waiting_reason(pod: Object, container: str) -> str:

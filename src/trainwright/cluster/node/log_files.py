@@ -9,8 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from trainwright.cluster.node.supervisor.cri_log import rotated_names
+from trainwright.cluster.node.supervisor.files import read_json
 
 _BLOCK = 64 * 1024
 """Longer than any record."""
@@ -41,6 +43,22 @@ def find_pod(node: Path, uid: str) -> Path:
 
 def find_log(node: Path, uid: str, container: str, run: int) -> Path:
     return find_pod(node, uid) / "logs" / container / f"{run}.log"
+
+
+def container_status(directory: Path, container: str) -> dict[str, Any] | None:
+    """What the supervisor has last written about a container of the pod in this directory."""
+    with suppress(ValueError):
+        state = read_json(str(directory / "state.json"), default=None)
+        if state is not None:
+            for status in [*state["initContainers"], *state["containers"]]:
+                if status["name"] == container:
+                    return dict(status)
+    return None
+
+
+def run_has_ended(directory: Path, container: str, run: int) -> bool:
+    status = container_status(directory, container)
+    return status is None or "running" not in status["state"] or int(status["restarts"]) > run
 
 
 @dataclass

@@ -1,10 +1,12 @@
 """The messages of exec over WebSocket: streams, terminal size and exit status, each on its channel.
 
-v5.channel.k8s.io and the older v4, which cannot signal the end of stdin. `exec_session` sends the messages.
+v5.channel.k8s.io and the older v4, which cannot signal the end of stdin. `exec_session` is the client that sends and
+reads them, the embedded API server the other side.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 
@@ -35,6 +37,29 @@ class Ended:
     exit_code: int
 
 
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Input for the command."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfInput:
+    """The client has closed stdin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """The size of the client's terminal."""
+
+    width: int
+    height: int
+
+
+# Messages of a client
+
+
 def input_messages(data: bytes) -> Iterator[bytes]:
     for start in range(0, len(data), _PIECE):
         yield bytes([STDIN]) + data[start : start + _PIECE]
@@ -42,6 +67,74 @@ def input_messages(data: bytes) -> Iterator[bytes]:
 
 def resize_message(width: int, height: int) -> bytes:
     return bytes([RESIZE]) + msgspec.json.encode({"Width": width, "Height": height})
+
+
+def read_client_message(message: bytes) -> Input | EndOfInput | Resize | None:
+    """None for a message without a meaning: an empty one, or one on an unknown channel."""
+    channel, payload = message[:1], message[1:]
+    if channel == bytes([STDIN]) and payload:
+        return Input(payload)
+    if message == END_OF_INPUT:
+        return EndOfInput()
+    if channel == bytes([RESIZE]):
+        try:
+            size = msgspec.json.decode(payload, type=_TerminalSize)
+        except msgspec.MsgspecError:
+            return None
+        return Resize(size.width, size.height)
+    return None
+
+
+class _TerminalSize(msgspec.Struct, rename="pascal"):
+    width: Annotated[int, msgspec.Meta(ge=0, le=65535)]
+    height: Annotated[int, msgspec.Meta(ge=0, le=65535)]
+
+
+# Messages of a server
+
+
+def output_message(output: Output) -> bytes:
+    return bytes([STDERR if output.is_error else STDOUT]) + output.data
+
+
+def success_message() -> bytes:
+    return _status_message({"metadata": {}, "status": "Success"})
+
+
+def exit_message(exit_code: int, *, protocol: str, command: Sequence[str]) -> bytes:
+    """The status of a command that has exited, in the real server's words for this protocol."""
+    if exit_code == 0:
+        return success_message()
+    reason = f"command terminated with exit code {exit_code}"
+    if protocol == V4:
+        reason = f"error executing command [{' '.join(command)}], exit code {exit_code}"
+    return _status_message(
+        {
+            "metadata": {},
+            "status": "Failure",
+            "message": f"command terminated with non-zero exit code: {reason}",
+            "reason": "NonZeroExitCode",
+            "details": {"causes": [{"reason": "ExitCode", "message": str(exit_code)}]},
+        }
+    )
+
+
+def error_message(message: str) -> bytes:
+    """The status of a session that failed, for example of a command that cannot be started."""
+    return _status_message(
+        {
+            "metadata": {},
+            "status": "Failure",
+            "message": f"Internal error occurred: {message}",
+            "reason": "InternalError",
+            "details": {"causes": [{"message": message}]},
+            "code": 500,
+        }
+    )
+
+
+def _status_message(status: Object) -> bytes:
+    return bytes([STATUS]) + msgspec.json.encode(status)
 
 
 def read_message(message: bytes) -> Output | Ended | None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainwright.cluster.node.supervisor.files import read_json, remove_tree, write_json
+from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json, remove_tree, write_json
 from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM
 from trainwright.cluster.process_identity import ProcessIdentity, identify
 
@@ -174,6 +174,7 @@ class PodDirectory:
         work_directories = self.path.glob("scratch/*/*/*/work")
         for path in (*(self.path / name for name in _NEEDED_BY_PROCESSES), *work_directories):
             remove_tree(str(path))
+        (self.path / SESSION_SOCKET).unlink(missing_ok=True)  # of a supervisor that was killed
         removed = removed_directory(self.path.parents[1])
         removed.mkdir(mode=0o700, exist_ok=True)
         return PodDirectory(self.path.rename(removed / self.path.name))

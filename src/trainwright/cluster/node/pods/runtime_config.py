@@ -253,6 +253,7 @@ class _ContainerConfigBuilder:
             "env": {**self._base_environment(argv, variables), **self._context.service_variables, **variables},
             "cwd": cwd,
             "mounts": [*self._node_mounts(mounts), *mounts] if self._overlay else mounts,
+            **{field: True for field in ("stdin", "stdinOnce", "tty") if self._spec.get(field)},
         }
 
     def _base_environment(self, argv: list[str], variables: Mapping[str, str]) -> dict[str, str]:

@@ -21,7 +21,7 @@ _POD_FIELDS = frozenset(
 _CONTAINER_FIELDS = frozenset(
     {
         "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "ports",
-        "securityContext",
+        "securityContext", "stdin", "stdinOnce", "tty",
     }
 )  # fmt: skip
 _HARMLESS: dict[str, Any] = {

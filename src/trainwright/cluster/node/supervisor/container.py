@@ -21,6 +21,12 @@ class Container:
         self.start_report = b""
         self.pipes: list[LogPipe] = []
         self.log: LogFile | None = None
+        self.stdin: int | None = None
+        """The end of the pipe to which sessions write, if the container has a stdin and no terminal."""
+        self.terminal: int | None = None
+        """The other end of the container's terminal, if it has one."""
+        self.attached = False
+        """True once a session was attached to this run."""
         self.scratch: str | None = None
         self.cgroups: list[str] = []
         self.started = 0.0
@@ -36,6 +42,11 @@ class Container:
     @property
     def exit_code(self) -> int | None:
         return container_status.exit_code(self.status)
+
+    @property
+    def is_running(self) -> bool:
+        """True from the execution of its program to its end."""
+        return self.process is not None and self.start_pipe is None
 
     def is_due(self, now: float) -> bool:
         return self.process is None and self.start_at is not None and now >= self.start_at

@@ -4,6 +4,7 @@
 Standard library only.
 """
 
+import errno
 import os
 
 from trainwright.cluster.node.supervisor.container_status import MAX_RUNS
@@ -142,8 +143,12 @@ def _remove_log(path: str) -> None:
 class LogPipe:
     """Copies one output stream of a container from its pipe into the log."""
 
-    def __init__(self, reader: int, log: LogFile, stream: str, pacer: OutputPacer) -> None:
+    def __init__(
+        self, reader: int, log: LogFile, stream: str, pacer: OutputPacer, *, interactive: bool = False
+    ) -> None:
+        """`interactive`: incomplete lines, such as prompts, are written at once."""
         os.set_blocking(reader, False)
+        self._flush_seconds = 0.0 if interactive else FLUSH_SECONDS
         self.reader = reader
         self._pacer = pacer
         self._log = log
@@ -161,7 +166,7 @@ class LogPipe:
     def copy(self, stamp: str, now: float) -> bool:
         """Copies the available output; False at the end of the stream. `now` is in monotonic seconds."""
         try:
-            data = os.read(self.reader, _CHUNK)
+            data = _read(self.reader)
         except BlockingIOError:
             return True
         if not data:
@@ -171,7 +176,7 @@ class LogPipe:
         if not self._lines.has_incomplete_line:
             self.flush_at = None
         elif self.flush_at is None:
-            self.flush_at = now + FLUSH_SECONDS
+            self.flush_at = now + self._flush_seconds
         return True
 
     def flush(self, stamp: str) -> None:
@@ -183,7 +188,7 @@ class LogPipe:
         """Copies what is left in the pipe, then closes it."""
         while True:
             try:
-                data = os.read(self.reader, _CHUNK)
+                data = _read(self.reader)
             except BlockingIOError:
                 break
             if not data:
@@ -200,6 +205,15 @@ class LogPipe:
         gap = f"{stamp} {self._stream} F {text}\n".encode() if self._missing else b""
         missing = len(gap + data) - self._log.write(gap + data)
         self._missing = missing if missing <= len(data) else self._missing + len(data)
+
+
+def _read(reader: int) -> bytes:
+    try:
+        return os.read(reader, _CHUNK)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return b""  # a terminal that no process has open any more
 
 
 def _write_records(descriptor: int, records: bytes) -> int:

@@ -12,6 +12,7 @@ import os
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
+    import socket
     from typing import Any
 
 _REQUIRED: Any = object()
@@ -24,6 +25,9 @@ CGROUPS_FILE = "cgroups.json"
 
 DISK_FULL_NOTE = "disk-full"
 """After a uid in a notification: the supervisor cannot write."""
+
+SESSION_SOCKET = "sessions.sock"
+"""In the pod's directory, while its supervisor runs."""
 
 
 def read_json(path: str, default: Any = _REQUIRED) -> Any:
@@ -76,6 +80,30 @@ def notify_agent(node_directory: str, message: str) -> bool:
     finally:
         os.close(node)
     return True
+
+
+def listen_for_sessions(directory: str) -> socket.socket:
+    """Opens the socket in the pod's directory on which the agent asks for sessions in containers."""
+    import socket  # imported here, where it does not delay the first container
+
+    remove_file(os.path.join(directory, SESSION_SOCKET))  # of an earlier supervisor that was killed
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    # By the directory's descriptor, because the path of a socket is limited to 107 characters.
+    opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        listener.bind(f"/proc/self/fd/{opened}/{SESSION_SOCKET}")
+    finally:
+        os.close(opened)
+    listener.listen(16)
+    return listener
+
+
+def remove_file(path: str) -> None:
+    """Does nothing if there is none."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def remove_tree(path: str) -> None:

@@ -120,6 +120,13 @@ def execute(argv: list[str], env: dict[str, str]) -> None:
         raise OSError(error.errno, f'exec: "{argv[0]}": {reason(error)}') from error
 
 
+def change_directory(path: str) -> None:
+    try:
+        os.chdir(path)
+    except OSError as error:
+        raise OSError(error.errno, f"working directory {path}: {reason(error)}") from error
+
+
 def reason(error: OSError) -> str:
     """In the middle of a sentence."""
     text = error.strerror or str(error)

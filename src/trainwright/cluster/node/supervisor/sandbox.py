@@ -209,6 +209,11 @@ def _open_source(source: dict[str, object], hidden: list[str]) -> int:
     return descriptor
 
 
+def join_container(pidfd: int) -> None:
+    """Gives this process, a child of pid 1, the file system that the process behind the descriptor has."""
+    check(libc.setns(pidfd, _CLONE_NEWNS), "join the mount namespace of the container")
+
+
 def covered_paths(hidden: list[str], mounts: list[tuple[str, str]]) -> list[str]:
     """Where a container would see the hidden directories: at their own paths, and in mounts of directories above them.
 

@@ -17,15 +17,27 @@ import signal
 import sys
 import time
 
-from trainwright.cluster.node.supervisor import cgroups, container_status, ports, privileges, processes, sandbox
+from trainwright.cluster.node.supervisor import (
+    cgroups,
+    container_start,
+    container_status,
+    ports,
+    privileges,
+    processes,
+    sandbox,
+)
 from trainwright.cluster.node.supervisor.container import Container
-from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, LogPipe, remove_old_logs
+from trainwright.cluster.node.supervisor.container_exec import ContainerExec
+from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, remove_old_logs
 from trainwright.cluster.node.supervisor.files import (
     DISK_FULL,
     DISK_FULL_NOTE,
+    SESSION_SOCKET,
+    listen_for_sessions,
     notify_agent,
     own_identity,
     read_json,
+    remove_file,
     remove_tree,
     write_json,
 )
@@ -33,12 +45,15 @@ from trainwright.cluster.node.supervisor.pacing import OutputPacer
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
     from typing import Any
+
+    from trainwright.cluster.node.supervisor.exec_sessions import ExecSessions
 
 EXIT_ALREADY_SUPERVISED = 75
 """Exit status if another supervisor of the same pod is running."""
 
-_EXIT_START_FAILED = 128
 _SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
 _RETRY_SECONDS = 0.1
 _DISK_FULL_SECONDS = 1.0
@@ -108,6 +123,7 @@ class Supervisor:
         self._inits = self._containers("initContainers", last, init=True)
         self._mains = self._containers("containers", last, init=False)
         self._all = self._inits + self._mains
+        self._exec = ContainerExec(pod)
         self._reason = self._message = ""
         self._kill_at: float | None = None
         self._reserved_ports: dict[int, Any] = {}
@@ -119,6 +135,10 @@ class Supervisor:
         """When to repeat a failed write or notification, in monotonic seconds."""
         self._disk_full_reported_at: float | None = None
         self._proc: str | None = "/proc"
+        self._listener: socket.socket | None = None
+        self._sessions: ExecSessions | None = None
+        self._watched: dict[int, Callable[[], None]] = {}
+        """Descriptors besides those of containers, each with what to call when it is readable."""
         self._poll = select.poll()
         self._signal_poll = select.poll()
         self._pacer = OutputPacer()
@@ -141,6 +161,9 @@ class Supervisor:
         except BaseException:
             processes.kill_descendants(is_pid_1=self._is_pid_1)
             raise
+        finally:
+            if self._listener is not None:
+                remove_file(os.path.join(self._directory, SESSION_SOCKET))
 
     def _run(self) -> None:
         if self._is_pid_1:
@@ -160,6 +183,8 @@ class Supervisor:
             for descriptor, _ in self._poll.poll(self._timeout()):
                 if descriptor == wakeup:
                     self._on_signals(os.read(wakeup, 4096))
+                elif descriptor in self._watched:
+                    self._watched[descriptor]()
                 else:
                     self._on_output(descriptor)
 
@@ -274,27 +299,20 @@ class Supervisor:
             self._report_full_disk()
             return
         container.status = status
-        assert container.log is not None  # noqa: S101 - created just now
-        (out, out_end), (err, err_end), (start_pipe, start_end) = os.pipe(), os.pipe(), os.pipe()
         if self._pod.get("cgroups") and container.spec.get("limits"):
             name = f"{container.name}-{status['restarts']}"
             container.cgroups = cgroups.container_directories(self._pod["cgroups"], name)
+        streams = container_start.ProgramStreams(container, self._pacer)
         container.started, container.started_at = time.monotonic(), _now()
-        container.start_report = b""
         # Blocked until the child has reset the handlers: it would swallow a signal for the program.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         container.process = os.fork()
         if container.process == 0:
-            self._exec_container(container, out_end, err_end, start_end)
+            container_start.execute(container, streams, directory=self._directory, pod=self._pod)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-        for descriptor in (out_end, err_end, start_end):
-            os.close(descriptor)
-        container.pipes = [
-            LogPipe(out, container.log, "stdout", self._pacer),
-            LogPipe(err, container.log, "stderr", self._pacer),
-        ]
-        container.start_pipe = start_pipe
-        for descriptor in (out, err, start_pipe):
+        streams.close()
+        for descriptor in (*(pipe.reader for pipe in container.pipes), container.start_pipe):
+            assert descriptor is not None  # noqa: S101 - opened just now
             self._poll.register(descriptor, select.POLLIN)
 
     def _create_files(self, container: Container, run: int) -> None:
@@ -312,51 +330,6 @@ class Supervisor:
             remove_tree(os.path.join(self._directory, "scratch", f"{container.name}-{run - _KEPT_SCRATCHES}"))
         limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # pods of an earlier version have none
         container.log = LogFile(os.path.join(logs, f"{run}.log"), limit=limit)
-
-    def _exec_container(self, container: Container, out: int, err: int, start_pipe: int) -> None:
-        """In the child: executes the container's program. Reports its pid on the host and, if it fails, the error."""
-        try:
-            os.setsid()
-            sandbox.die_with_parent(signal.SIGKILL)
-            # /proc is still the host's here, and so is this pid; the kernel's log uses it.
-            os.write(start_pipe, f"{os.readlink('/proc/self')}\n".encode())
-            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGCHLD):
-                signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            devnull = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((devnull, 0), (out, 1), (err, 2)):
-                os.dup2(source, target)
-            os.umask(0o022)
-            cgroups.enter(container.cgroups, container.spec.get("limits") or {})
-            self._enter_sandbox(container)
-            processes.execute(container.spec["argv"], container.spec["env"])
-        except OSError as error:
-            os.write(start_pipe, (error.strerror or str(error)).encode())
-        except ValueError as error:  # a zero byte in an argument or variable
-            os.write(start_pipe, str(error).encode())
-        finally:
-            os._exit(_EXIT_START_FAILED)
-
-    def _enter_sandbox(self, container: Container) -> None:
-        cwd = container.spec["cwd"]
-        security = container.spec.get("security") or {}  # pods of an earlier version have none
-        if self._pod["sandbox"] == sandbox.OVERLAY:
-            sandbox.enter_container(
-                self._directory,
-                scratch=str(container.scratch),
-                mounts=container.spec["mounts"],
-                hidden=self._pod["hidden"],
-                working_directory=cwd,
-                user_namespace=self._pod["ownUsers"],
-                privileged=bool(security.get("privileged")),
-                read_only_root=bool(security.get("readOnlyRoot")),
-            )
-        try:
-            os.chdir(cwd)
-        except OSError as error:
-            raise OSError(error.errno, f"working directory {cwd}: {processes.reason(error)}") from error
-        privileges.restrict_process(security)
-        sandbox.die_with_parent(signal.SIGKILL)  # forgotten when the user changes
 
     # Signals, output and exits
 
@@ -381,6 +354,7 @@ class Supervisor:
                 return
             if process == 0:
                 return
+            self._exec.reaped(process, status)
             for container in self._all:
                 if container.process == process:
                     self._on_exit(container, status)
@@ -418,16 +392,21 @@ class Supervisor:
 
     def _on_start_report(self, container: Container) -> None:
         """The child writes its pid; exec closes the pipe. Anything after the pid is the error of a failed start."""
-        assert container.start_pipe is not None  # noqa: S101 - the caller found it by this descriptor
-        data = os.read(container.start_pipe, 4096)
-        container.start_report += data
-        if data:
+        if self._read_start_report(container):
             return
         self._close_start_pipe(container)
         if not container.start_report.partition(b"\n")[2]:
+            self._listen_for_sessions()  # before the agent knows that the container runs
             state = container_status.running(container.started_at)
             container.status = {**container.status, "state": state, "process": container.host_process}
             self._changed = True
+
+    def _read_start_report(self, container: Container) -> bool:
+        """False at its end."""
+        more, terminal = container_start.read_report(container, self._pacer)
+        if terminal is not None:
+            self._poll.register(terminal.reader, select.POLLIN)
+        return more
 
     def _close_start_pipe(self, container: Container) -> None:
         if container.start_pipe is not None:
@@ -443,8 +422,11 @@ class Supervisor:
         assert process is not None  # noqa: S101 - the caller found it by this process
         if not any(other.process for other in self._all):
             processes.kill_descendants(is_pid_1=self._is_pid_1)
-        elif self._proc:
-            processes.kill_session(process, self._proc)
+            self._exec.all_killed()
+        else:
+            self._exec.container_ended(container, self._proc)
+            if self._proc:
+                processes.kill_session(process, self._proc)
         self._collect_output(container)
         code, number = container_status.decode_wait_status(status)
         error = container.start_report.partition(b"\n")[2].decode(errors="replace")
@@ -489,9 +471,13 @@ class Supervisor:
         container.status = {**container.status, "last": last, "state": state}
 
     def _collect_output(self, container: Container) -> None:
-        if container.start_pipe is not None:
-            container.start_report += os.read(container.start_pipe, 4096)
+        while container.start_pipe is not None and self._read_start_report(container):
+            pass
         self._close_start_pipe(container)
+        for descriptor in (container.stdin, container.terminal):
+            if descriptor is not None:
+                os.close(descriptor)
+        container.stdin = container.terminal = None
         for pipe in container.pipes:
             try:
                 self._poll.unregister(pipe.reader)
@@ -507,6 +493,31 @@ class Supervisor:
 
             keep_private_files(container.scratch)
             container.scratch = None
+
+    # Sessions
+
+    def _listen_for_sessions(self) -> None:
+        if self._listener is None:
+            self._listener = listen_for_sessions(self._directory)
+            self._watch(self._listener.fileno(), self._on_connection)
+
+    def _on_connection(self) -> None:
+        if self._sessions is None:
+            from trainwright.cluster.node.supervisor.exec_sessions import ExecSessions  # most pods have none
+
+            self._sessions = ExecSessions(
+                self._all, self._exec, pid_namespace=self._is_pid_1, watch=self._watch, unwatch=self._unwatch
+            )
+        assert self._listener is not None  # noqa: S101 - it has just become readable
+        self._sessions.accept(self._listener)
+
+    def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
+        self._watched[descriptor] = handler
+        self._poll.register(descriptor, select.POLLIN)
+
+    def _unwatch(self, descriptor: int) -> None:
+        del self._watched[descriptor]
+        self._poll.unregister(descriptor)
 
     # Status
 

@@ -1,0 +1,319 @@
+"""Streams into running pods for the API server: exec, attach and port-forward.
+
+A pod's supervisor starts the process of an exec session; its streams are pipes or a terminal between that process and
+this one. Attached sessions read the container's log, which has every byte that the container has written.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from trainwright.cluster.node.file_events import FileEvents
+from trainwright.cluster.node.log_files import LogFiles, find_log, find_pod, run_has_ended, split_records
+from trainwright.cluster.node.pipes import Pipe
+from trainwright.cluster.node.pod_ports import listening_addresses
+from trainwright.cluster.node.pod_processes import process_trees
+from trainwright.cluster.node.supervisor import terminals
+from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json
+from trainwright.kube.client.exec_protocol import Output
+from trainwright.objects import Object
+from trainwright.objects.pod_streams import StreamOptions, StreamUnavailable
+
+_MAX_MESSAGE_BYTES = 64 * 1024
+_EXIT_KILLED = 137
+_POLL_SECONDS = 0.05
+"""Between two reads of the log if the kernel refuses to watch it."""
+
+
+class NodeStreams:
+    """`directory` is the node's, the same as that of the agent."""
+
+    def __init__(self, directory: Path) -> None:
+        self._node = directory
+        self._events = FileEvents()
+
+    async def exec(self, pod: Object, container: str, options: StreamOptions) -> "ExecSession":
+        """Starts a command in a running container."""
+        connection = _connect(
+            self._node / "pods" / _uid(pod), f'unable to upgrade connection: container not found ("{container}")'
+        )
+        theirs: list[int] = []
+        ours: list[Pipe | None] = [None, None, None]
+        try:
+            if not options.tty:
+                for number, wanted in enumerate((options.stdin, options.stdout, options.stderr)):
+                    reader, writer = os.pipe() if wanted else (os.open(os.devnull, os.O_RDWR), -1)
+                    theirs.append(writer if wanted and number else reader)
+                    if wanted:
+                        ours[number] = Pipe(reader if number else writer)
+            request = {"exec": {"container": container, "argv": options.command, "tty": options.tty}}
+            _send(connection, request, theirs)
+            session = ExecSession(connection, ours, container)
+            if options.tty:
+                await session.receive_terminal()
+            return session
+        except BaseException:
+            connection.close()
+            for pipe in ours:
+                if pipe is not None:
+                    pipe.close()
+            raise
+        finally:
+            for descriptor in theirs:
+                os.close(descriptor)
+
+    async def attach(self, pod: Object, container: str, options: StreamOptions) -> "AttachSession":
+        """Attaches to the program of a running container."""
+        uid, name = _uid(pod), f"{pod['metadata']['name']}_{pod['metadata']['namespace']}"
+        missing = f"unable to upgrade connection: container {container} not found in pod {name}"
+        connection = _connect(self._node / "pods" / uid, missing)
+        try:
+            _send(connection, {"attach": {"container": container, "stdin": options.stdin}}, [])
+            answer, descriptors = await _receive(connection)
+        finally:
+            connection.close()
+        if answer is None or "run" not in answer:
+            raise StreamUnavailable(missing)
+        run = int(answer["run"])
+        files = LogFiles(lambda: find_log(self._node, uid, container, run))
+        if not (answer["first"] and descriptors):
+            files.skip_to_tail(0)
+        # Otherwise the container was waiting for this session: what it has printed meanwhile belongs to it.
+        stdin = Pipe(descriptors[0]) if descriptors else None
+        log = _FollowedLog(self._node, uid, container, run, files, self._events)
+        return AttachSession(log, stdin, options, tty=bool(answer["tty"]))
+
+    async def connect(self, pod: Object, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connects to a port on which a process of the pod listens."""
+        directory = self._node / "pods" / _uid(pod)
+        addresses = await asyncio.to_thread(_addresses, directory, port)
+        preferred = str(pod.get("status", {}).get("podIP") or "127.0.0.1")
+        reason = f"no process of the pod listens on port {port}"
+        for address in sorted(addresses, key=lambda address: address != preferred):
+            try:
+                return await asyncio.open_connection(_reachable(address, preferred), port)
+            except OSError as error:
+                reason = os.strerror(error.errno) if error.errno else str(error)
+        namespace = pod["metadata"]["namespace"]
+        raise StreamUnavailable(f'failed to connect to localhost:{port} inside namespace "{namespace}": {reason}')
+
+
+class ExecSession:
+    """A command in a container. Without a terminal `outputs` end when all processes that have them open have ended."""
+
+    def __init__(self, connection: socket.socket, pipes: Sequence[Pipe | None], container: str) -> None:
+        self._connection = connection
+        self._stdin, self._stdout, self._stderr = pipes
+        self._terminal: Pipe | None = None
+        self._early_answer: Any = None
+        self._container = container
+
+    async def receive_terminal(self) -> None:
+        answer, descriptors = await _receive(self._connection)
+        if descriptors:
+            self._terminal = self._stdin = self._stdout = Pipe(descriptors[0])
+        else:
+            self._early_answer = answer
+
+    @property
+    def outputs(self) -> list[AsyncGenerator[Output, None]]:
+        pipes = ((self._stdout, False), (self._stderr, True))
+        return [_read_output(pipe, is_error=is_error) for pipe, is_error in pipes if pipe is not None]
+
+    async def write(self, data: bytes) -> None:
+        if self._stdin is not None:
+            await self._stdin.write(data)
+
+    def close_stdin(self) -> None:
+        if self._stdin is not None and self._terminal is None:
+            self._stdin.close()
+
+    def resize(self, width: int, height: int) -> None:
+        if self._terminal is not None:
+            with suppress(OSError):
+                terminals.resize(self._terminal.descriptor, width, height)
+
+    async def wait(self) -> int:
+        """The exit code. Raises StreamUnavailable if the command cannot be started."""
+        answer = self._early_answer or (await _receive(self._connection))[0]
+        if self._terminal is not None:
+            self._terminal.finish()
+        if answer is None:
+            return _EXIT_KILLED  # the supervisor has ended, and the pod with it
+        if "notFound" in answer:
+            raise StreamUnavailable(f'unable to upgrade connection: container not found ("{self._container}")')
+        if "error" in answer:
+            raise StreamUnavailable(f"error executing command in container: {answer['error']}")
+        return int(answer["exit"])
+
+    def close(self) -> None:
+        """The command loses its streams; it may go on running."""
+        for pipe in {self._stdin, self._stdout, self._stderr}:
+            if pipe is not None:
+                pipe.close()
+        self._connection.close()
+
+
+class AttachSession:
+    def __init__(self, log: "_FollowedLog", stdin: Pipe | None, options: StreamOptions, *, tty: bool) -> None:
+        self._log = log
+        self._stdin = stdin
+        self._options = options
+        self._tty = tty
+        self._ended = asyncio.Event()
+
+    @property
+    def outputs(self) -> list[AsyncGenerator[Output, None]]:
+        return [self._output()]
+
+    async def _output(self) -> AsyncGenerator[Output, None]:
+        try:
+            async for output in self._log.follow():
+                if self._options.stderr if output.is_error else self._options.stdout:
+                    yield output
+        finally:
+            self._ended.set()
+
+    async def write(self, data: bytes) -> None:
+        if self._stdin is not None and self._options.stdin:
+            await self._stdin.write(data)
+
+    def close_stdin(self) -> None:
+        if self._stdin is not None and not self._tty:
+            self._stdin.close()
+
+    def resize(self, width: int, height: int) -> None:
+        if self._stdin is not None and self._tty:
+            with suppress(OSError):
+                terminals.resize(self._stdin.descriptor, width, height)
+
+    async def wait(self) -> int:
+        """Returns when the container has ended; its exit code is in the pod's status."""
+        await self._ended.wait()
+        return 0
+
+    def close(self) -> None:
+        if self._stdin is not None:
+            self._stdin.close()
+        self._log.close()
+
+
+class _FollowedLog:
+    """The output of one run of a container, byte for byte."""
+
+    def __init__(self, node: Path, uid: str, container: str, run: int, files: LogFiles, events: FileEvents) -> None:
+        self._node = node
+        self._uid = uid
+        self._container = container
+        self._run = run
+        self._files = files
+        self._events = events
+
+    async def follow(self) -> AsyncGenerator[Output, None]:
+        directory = find_pod(self._node, self._uid)
+        with self._events.watching(directory, directory / "logs" / self._container) as changed:
+            while True:
+                if changed is not None:
+                    changed.clear()
+                # The order matters: a container's last output is in the log before its end is recorded.
+                last = run_has_ended(find_pod(self._node, self._uid), self._container, self._run)
+                for records in self._files.read():
+                    for output in _outputs(records):
+                        yield output
+                if last:
+                    return
+                if changed is not None:
+                    await changed.wait()
+                else:
+                    await asyncio.sleep(_POLL_SECONDS)
+
+    def close(self) -> None:
+        self._files.close()
+
+
+def _outputs(records: bytes) -> list[Output]:
+    """Adjacent records of one stream are joined."""
+    found: list[tuple[bool, list[bytes]]] = []
+    for _, stream, tag, text in split_records(records):
+        is_error = stream == b"stderr"
+        if not found or found[-1][0] != is_error:
+            found.append((is_error, []))
+        found[-1][1].append(text + b"\n" if tag == b"F" else text)
+    return [Output(b"".join(pieces), is_error=is_error) for is_error, pieces in found]
+
+
+async def _read_output(pipe: Pipe, *, is_error: bool) -> AsyncGenerator[Output, None]:
+    while data := await pipe.read():
+        yield Output(data, is_error=is_error)
+
+
+def _uid(pod: Object) -> str:
+    return str(pod["metadata"]["uid"])
+
+
+def _connect(directory: Path, missing: str) -> socket.socket:
+    """Connects to the supervisor of the pod in this directory."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    opened = None
+    try:
+        # By the directory's descriptor, because the path of a socket is limited to 107 characters.
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        connection.connect(f"/proc/self/fd/{opened}/{SESSION_SOCKET}")
+    except OSError as error:
+        connection.close()
+        if error.errno == errno.EAGAIN:
+            raise StreamUnavailable("too many sessions are being opened in this pod, please try again later") from error
+        raise StreamUnavailable(missing) from error
+    finally:
+        if opened is not None:
+            os.close(opened)
+    return connection
+
+
+def _send(connection: socket.socket, request: Object, descriptors: list[int]) -> None:
+    try:
+        socket.send_fds(connection, [msgspec.json.encode(request)], descriptors)
+    except OSError as error:
+        if error.errno == errno.EMSGSIZE:
+            raise StreamUnavailable("error executing command in container: argument list too long") from error
+        raise StreamUnavailable(f"the supervisor of the pod does not answer: {error.strerror}") from error
+
+
+async def _receive(connection: socket.socket) -> tuple[Any, list[int]]:
+    """A message of the supervisor with its descriptors; None if it has closed the connection."""
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(connection, _MAX_MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            readable = asyncio.Event()
+            loop.add_reader(connection, readable.set)
+            try:
+                await readable.wait()
+            finally:
+                loop.remove_reader(connection)
+            continue
+        except ConnectionError:
+            return None, []
+        return (msgspec.json.decode(data) if data else None), descriptors
+
+
+def _addresses(directory: Path, port: int) -> set[str]:
+    """Reads /proc, so not for the event loop."""
+    supervisor = read_json(str(directory / "supervisor.json"), default=None)
+    if supervisor is None:
+        return set()
+    tree = process_trees([int(supervisor["pid"])])
+    return listening_addresses((process.pid for processes in tree.values() for process in processes), port)
+
+
+def _reachable(address: str, preferred: str) -> str:
+    """Of a process that listens on all addresses: the pod's own."""
+    return {"0.0.0.0": preferred, "::": preferred}.get(address, address)  # noqa: S104
