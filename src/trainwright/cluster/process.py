@@ -39,6 +39,7 @@ from trainwright.cluster.datadir import (
 )
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.container_logs import ContainerLogs
+from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
@@ -160,7 +161,7 @@ class EmbeddedCluster:
         except StoreError as error:
             raise ClusterError(str(error)) from error
         self._exit_stack.callback(store.close)
-        logs = ContainerLogs(self._data.node)
+        logs, streams = ContainerLogs(self._data.node), NodeStreams(self._data.node)
 
         def new_server() -> ApiServer:
             return ApiServer(
@@ -168,6 +169,7 @@ class EmbeddedCluster:
                 token=token,
                 tls=tls,
                 logs=logs,
+                streams=streams,
                 unhealthy_components=lambda: self.failures,
                 load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
                 authority=authority,

@@ -116,6 +116,10 @@ def too_large(limit: int) -> StatusError:
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
+def too_many_requests(message: str) -> StatusError:
+    return StatusError(429, "TooManyRequests", message, {"retryAfterSeconds": 1})
+
+
 def not_implemented(message: str) -> StatusError:
     return StatusError(501, "NotImplemented", message)
 

@@ -163,12 +163,26 @@ async def _all(stream: AsyncIterator[dict[str, object]]) -> list[dict[str, objec
 
 class TestPodSubresources:
     @pytest.mark.parametrize("name", ["exec", "attach", "portforward"])
-    async def test_exec_attach_and_port_forward_are_not_implemented(self, api: RawApi, name: str) -> None:
+    async def test_streams_need_a_scheduled_pod_and_a_websocket(self, api: RawApi, name: str) -> None:
         await api.post(api.path("pods"), pod())
-        for method in ("GET", "POST"):
-            reply = await api.send(method, api.path("pods", "p", name))
-            assert (reply.code, reply.body["reason"]) == (501, "NotImplemented")
-            assert "is not available on the embedded cluster yet" in reply.message
+        await api.post(api.path("pods"), pod("bound", spec={"nodeName": "local"}))
+        waiting = await api.get(f"{api.path('pods', 'p', name)}?stdout=1")
+        plain = await api.get(f"{api.path('pods', 'bound', name)}?stdout=1&command=true")
+        spdy = await api.send(
+            "POST", f"{api.path('pods', 'bound', name)}?stdout=1&command=true", headers={"Upgrade": "SPDY/3.1"}
+        )
+        assert {reply.code for reply in (waiting, plain, spdy)} == {400}
+        assert waiting.message == "pod p does not have a host assigned"
+        assert plain.message == f"Upgrade request required: {name} needs a WebSocket"
+        assert "use kubectl 1.30 or newer" in spdy.message
+
+    async def test_stream_options_are_checked_before_the_upgrade(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod("bound", spec={"nodeName": "local"}))
+        path = api.path("pods", "bound", "exec")
+        nothing = await api.get(f"{path}?command=true")
+        container = await api.get(f"{path}?command=true&stdout=true&container=other")
+        assert (nothing.code, nothing.message) == (400, "you must specify at least 1 of stdin, stdout, stderr")
+        assert (container.code, container.message) == (400, "container other is not valid for pod bound")
 
     async def test_log_options_reach_the_reader(self, embedded: Embedded, api: RawApi) -> None:
         await api.post(api.path("pods"), pod())

@@ -68,6 +68,17 @@ def parse_path(path: str, registry: Registry) -> RequestInfo | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Upgrade:
+    """The protocol to which a client wants to switch, in lower case, and the subprotocols that it offers."""
+
+    protocol: str = ""
+    subprotocols: tuple[str, ...] = ()
+
+
+_NO_UPGRADE = Upgrade()
+
+
+@dataclass(frozen=True, slots=True)
 class ApiRequest:
     """A request for a resource."""
 
@@ -80,6 +91,11 @@ class ApiRequest:
     user_agent: str = ""
     body: bytes = b""
     user: UserInfo = ADMIN
+    command: tuple[str, ...] = ()
+    """Of exec: a query parameter for each argument."""
+    ports: tuple[str, ...] = ()
+    """Of port-forward."""
+    upgrade: Upgrade = _NO_UPGRADE
     warnings: list[str] = field(default_factory=list)
     """Filled by the handlers; each becomes a Warning header."""
 

@@ -1,6 +1,6 @@
 """Responses: objects and lists as JSON, as a Table or as PartialObjectMetadata."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -8,6 +8,7 @@ import msgspec
 
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import Stored
+from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
 
 encode = msgspec.json.encode
@@ -33,6 +34,17 @@ class StreamingResponse:
     async def close(self) -> None:
         await self.chunks.aclose()
         self.release()
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradeResponse:
+    """Switches the connection to a WebSocket."""
+
+    protocols: tuple[str, ...]
+    serve: Callable[[WebSocket], Awaitable[None]]
+    """Uses the WebSocket until one side closes it."""
+    release: Callable[[], None]
+    """To be called in the end, also if `serve` was not."""
 
 
 def status_response(code: int, details: Object) -> Response:

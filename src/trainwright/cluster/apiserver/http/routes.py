@@ -20,6 +20,7 @@ from trainwright.cluster.apiserver.http.bodies import decode_body
 from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
 from trainwright.cluster.apiserver.http.openapi import OpenApi, v2_document
 from trainwright.cluster.apiserver.http.pod_logs import LogReader, container_of, read_log_options
+from trainwright.cluster.apiserver.http.pod_streams import NoStreams, PodStreams
 from trainwright.cluster.apiserver.http.requests import (
     ApiRequest,
     RequestInfo,
@@ -28,7 +29,8 @@ from trainwright.cluster.apiserver.http.requests import (
     read_integer,
     read_selectors,
 )
-from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, encode
+from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, UpgradeResponse, encode
+from trainwright.cluster.apiserver.http.stream_handlers import StreamHandlers
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Stored
@@ -87,10 +89,12 @@ class Routes:
         clock: Callable[[], datetime],
         access: AccessControl,
         unhealthy_components: Callable[[], Iterable[str]] = tuple,
+        streams: PodStreams | None = None,
     ) -> None:
         self._store = store
         self._access = access
         self._logs = logs
+        self._streams = StreamHandlers(streams or NoStreams())
         self._clock = clock
         self._unhealthy_components = unhealthy_components
         self._registry = Registry()
@@ -149,13 +153,15 @@ class Routes:
         info = request.info
         if info.subresource == "log":
             return self._log(request)
-        if info.subresource in {"exec", "attach", "portforward"}:
-            raise _not_implemented(info)
         if info.subresource in {"binding", "eviction", "finalize", "token"}:
             raise errors.method_not_allowed()
         if not info.name and read_flag(request.query, "watch"):
             return self._watch(request)
         return self._handlers.get(request) if info.name else self._handlers.list(request)
+
+    async def handle_connect(self, request: ApiRequest) -> UpgradeResponse:
+        """Exec, attach and port-forward."""
+        return await self._streams.connect(request, self._find_pod(request))
 
     async def handle_write(self, request: ApiRequest) -> Response:
         response = await self._write(request)
@@ -172,8 +178,6 @@ class Routes:
                 return await self._handlers.evict(request)
             case "POST", True, "token":
                 return self._request_token(request)
-            case _, True, "exec" | "attach" | "portforward":
-                raise _not_implemented(info)
             case "PUT", True, "" | "status" | "scale" | "finalize":
                 return await self._handlers.update(request)
             case "PATCH", True, "" | "status" | "scale":
@@ -284,15 +288,19 @@ class Routes:
         return StreamingResponse(watch.lines(), "application/json", release)
 
     def _log(self, request: ApiRequest) -> StreamingResponse:
+        pod = self._find_pod(request)
+        options = read_log_options(request.query, request.now)
+        container = container_of(pod, request.query.get("container", ""))
+        try:
+            return StreamingResponse(self._logs.read(pod, container, options), _TEXT)
+        except LogUnavailable as error:
+            raise errors.bad_request(str(error)) from error
+
+    def _find_pod(self, request: ApiRequest) -> Object:
         pod = self._store.get(PODS.qualified_plural, request.info.scope, request.info.name)
         if pod is None:
             raise errors.not_found(PODS, request.info.name)
-        options = read_log_options(request.query, request.now)
-        container = container_of(pod.obj, request.query.get("container", ""))
-        try:
-            return StreamingResponse(self._logs.read(pod.obj, container, options), _TEXT)
-        except LogUnavailable as error:
-            raise errors.bad_request(str(error)) from error
+        return pod.obj
 
     def _request_token(self, request: ApiRequest) -> Response:
         body = decode_body(request.body, request.content_type, kind="TokenRequest").value
@@ -327,14 +335,6 @@ def _event_time(stored: Stored) -> datetime:
     event = stored.obj
     text = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
     return parse_time(text)
-
-
-def _not_implemented(info: RequestInfo) -> errors.StatusError:
-    command = {"portforward": "port-forward"}.get(info.subresource, info.subresource)
-    return errors.not_implemented(
-        f"kubectl {command} is not available on the embedded cluster yet: pods are processes of this machine, "
-        "so use kubectl logs for their output and the machine's own tools for the rest"
-    )
 
 
 def _health(name: str, *, verbose: bool, failed: tuple[str, ...] = ()) -> Response:

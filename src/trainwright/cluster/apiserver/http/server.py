@@ -15,10 +15,12 @@ from trainwright.cluster.apiserver.access.users import UserInfo
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.bodies import LIMIT
 from trainwright.cluster.apiserver.http.pod_logs import LogReader
-from trainwright.cluster.apiserver.http.requests import ApiRequest
-from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, encode
+from trainwright.cluster.apiserver.http.pod_streams import SUBRESOURCES, PodStreams
+from trainwright.cluster.apiserver.http.requests import ApiRequest, Upgrade
+from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, UpgradeResponse, encode
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.storage.store import ObjectStore
+from trainwright.net import websocket
 from trainwright.net.accepted_connections import wait_for_accepted
 from trainwright.net.certificate_authority import new_key_pem
 
@@ -49,6 +51,7 @@ class ApiServer:
         token: str,
         tls: ssl.SSLContext | None,
         logs: LogReader,
+        streams: PodStreams | None = None,
         clock: Callable[[], datetime] = _utc_now,
         unhealthy_components: Callable[[], Iterable[str]] = tuple,
         load_service_account_key: Callable[[], bytes] = new_key_pem,
@@ -57,11 +60,12 @@ class ApiServer:
         self._tls = tls
         self._clock = clock
         self._access = AccessControl(store, token, load_key=load_service_account_key, authority=authority)
-        self._routes = Routes(store, logs, clock, self._access, unhealthy_components)
+        self._routes = Routes(store, logs, clock, self._access, unhealthy_components, streams)
         self._runner: web.ServerRunner | None = None
         self._stopping = False
         self._writing: set[asyncio.Task[Response]] = set()
         self._streaming: set[asyncio.Task[None]] = set()
+        self._upgraded: set[asyncio.Task[None]] = set()
         self._event_expiry: asyncio.Task[None] | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
@@ -86,6 +90,9 @@ class ApiServer:
             for site in self._runner.sites:
                 await site.stop()
         self._routes.stop_watches()
+        for session in self._upgraded:
+            session.cancel()
+        await asyncio.gather(*self._upgraded, return_exceptions=True)
         if self._streaming:
             await asyncio.wait(self._streaming, timeout=_STREAM_SHUTDOWN_SECONDS)
         tasks = [*self._streaming, *([self._event_expiry] if self._event_expiry else [])]
@@ -108,6 +115,8 @@ class ApiServer:
             response = await self._route(request, body, user)
             if isinstance(response, StreamingResponse):
                 return await self._stream(request, response)
+            if isinstance(response, UpgradeResponse):
+                return await self._upgrade(request, response)
             return _to_aiohttp(response)
         except StatusError as error:
             return _error_response(error)
@@ -126,7 +135,9 @@ class ApiServer:
         self._access.authorizer.check(user, request_attributes(request.method, request.path, request.query))
         return user
 
-    async def _route(self, request: web.BaseRequest, body: bytes, user: UserInfo) -> Response | StreamingResponse:
+    async def _route(
+        self, request: web.BaseRequest, body: bytes, user: UserInfo
+    ) -> Response | StreamingResponse | UpgradeResponse:
         path = request.path
         info = self._routes.request_info(path)
         if info is None:
@@ -143,7 +154,12 @@ class ApiServer:
             user_agent=request.headers.get("User-Agent", ""),
             body=body,
             user=user,
+            command=tuple(request.query.getall("command", ())),
+            ports=tuple(request.query.getall("ports", ())),
+            upgrade=_upgrade_of(request),
         )
+        if info.subresource in SUBRESOURCES and request.method in {"GET", "POST"}:
+            return await self._routes.handle_connect(api_request)
         if request.method == "GET":
             return self._routes.handle_get(api_request)
         # A write is completed even if the client disconnects.
@@ -170,6 +186,38 @@ class ApiServer:
             if task is not None:
                 self._streaming.discard(task)
         return response
+
+    async def _upgrade(self, request: web.BaseRequest, upgrade: UpgradeResponse) -> web.StreamResponse:
+        try:
+            socket = await websocket.accept(request, upgrade.protocols)
+            session = asyncio.create_task(_serve(socket, upgrade))
+            self._upgraded.add(session)
+            session.add_done_callback(self._upgraded.discard)
+            try:
+                await session
+            except asyncio.CancelledError:
+                session.cancel()
+                await asyncio.gather(session, return_exceptions=True)
+                if not self._stopping:
+                    raise  # the client has gone
+            return socket.response
+        finally:
+            upgrade.release()
+
+
+async def _serve(socket: websocket.AcceptedWebSocket, upgrade: UpgradeResponse) -> None:
+    try:
+        await upgrade.serve(socket)
+    except ConnectionError:
+        pass  # the client has gone
+    except asyncio.CancelledError:
+        await socket.close(going_away=True)
+        raise
+
+
+def _upgrade_of(request: web.BaseRequest) -> Upgrade:
+    protocol = request.headers.get("Upgrade", "").lower()
+    return Upgrade(protocol, tuple(websocket.requested_protocols(request.headers.get("Sec-WebSocket-Protocol", ""))))
 
 
 async def _read(request: web.BaseRequest) -> bytes:

@@ -1,0 +1,85 @@
+"""Handles the subresources `exec`, `attach` and `portforward` of pods: checks the request and opens the streams."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.http import exec_channels, port_forward
+from trainwright.cluster.apiserver.http.pod_logs import container_of
+from trainwright.cluster.apiserver.http.pod_streams import (
+    PodStreams,
+    SessionLimit,
+    check_host,
+    read_stream_options,
+    spdy_refused,
+    upgrade_required,
+)
+from trainwright.cluster.apiserver.http.requests import ApiRequest
+from trainwright.cluster.apiserver.http.responses import UpgradeResponse
+from trainwright.kube.client import exec_protocol
+from trainwright.net.websocket import WebSocket
+from trainwright.objects import Object
+from trainwright.objects.pod_streams import StreamUnavailable
+
+
+class StreamHandlers:
+    def __init__(self, streams: PodStreams) -> None:
+        self._streams = streams
+        self._limit = SessionLimit()
+
+    async def connect(self, request: ApiRequest, pod: Object) -> UpgradeResponse:
+        """The checks come before the upgrade: a client that fails sends the request again over SPDY."""
+        check_host(pod)
+        is_port_forward = request.info.subresource == "portforward"
+        served = port_forward.PROTOCOLS if is_port_forward else exec_channels.PROTOCOLS
+        with ExitStack() as stack:
+            stack.enter_context(self._limit)
+            if is_port_forward:
+                _check_upgrade(request, served)
+                serve = self._port_forward(request, pod)
+            else:
+                serve = await self._open_session(request, pod, stack)
+            return UpgradeResponse(served, serve, stack.pop_all().close)
+
+    def _port_forward(self, request: ApiRequest, pod: Object) -> Callable[[WebSocket], Awaitable[None]]:
+        ports = port_forward.read_ports(request.ports)
+        if not ports and port_forward.TUNNEL not in request.upgrade.subprotocols:
+            raise errors.bad_request("query parameter port is required")
+        return lambda socket: port_forward.serve_port_forward(self._streams, pod, ports, socket)
+
+    async def _open_session(
+        self, request: ApiRequest, pod: Object, stack: ExitStack
+    ) -> Callable[[WebSocket], Awaitable[None]]:
+        container = container_of(pod, request.query.get("container", ""))
+        options = read_stream_options(request.query, request.command)
+        _check_upgrade(request, exec_channels.PROTOCOLS)
+        try:
+            if request.info.subresource == "attach":
+                session = await self._streams.attach(pod, container, options)
+            elif options.command:
+                session = await self._streams.exec(pod, container, options)
+            else:
+                raise errors.bad_request("you must specify at least one command for the container")
+        except StreamUnavailable as error:
+            if exec_protocol.V5 not in request.upgrade.subprotocols:
+                raise errors.internal(str(error)) from error
+            message = exec_protocol.error_message(str(error))
+            return lambda socket: _send(socket, message)
+        stack.callback(session.close)
+        return lambda socket: exec_channels.serve_session(session, socket, options)
+
+
+async def _send(socket: WebSocket, message: bytes) -> None:
+    await socket.send(message)
+    await socket.close()
+
+
+def _check_upgrade(request: ApiRequest, served: tuple[str, ...]) -> None:
+    upgrade = request.upgrade
+    if upgrade.protocol.startswith("spdy"):
+        raise spdy_refused(request.info.subresource)
+    if upgrade.protocol != "websocket" or request.method != "GET":
+        raise upgrade_required(request.info.subresource)
+    if not set(upgrade.subprotocols) & set(served):
+        offered = ", ".join(upgrade.subprotocols) or "none"
+        raise errors.bad_request(f"no common subprotocol: the client offers {offered}, the server {', '.join(served)}")
