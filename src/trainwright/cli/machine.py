@@ -1,4 +1,4 @@
-"""What this machine has left: disk, memory, open files. For `status` and `doctor`."""
+"""What this machine has, and has left: disk, memory, open files, GPUs."""
 
 import resource
 import shutil
@@ -34,6 +34,10 @@ def memory() -> tuple[int, int]:
 def free_memory() -> str:
     """`3.1 GiB available`"""
     return f"{_gib(memory()[1])} available"
+
+
+def has_gpu() -> bool:
+    return Path("/dev/nvidiactl").exists()
 
 
 def open_file_limit() -> int:

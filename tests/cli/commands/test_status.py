@@ -8,6 +8,7 @@ from trainwright.cli.commands.status import (
     Usage,
     count_by_state,
     failed_checks,
+    gpu_lines,
     job_lines,
     node_state,
     sandbox_text,
@@ -15,6 +16,7 @@ from trainwright.cli.commands.status import (
 )
 from trainwright.cli.jobs.references import FoundJob
 from trainwright.cluster.embedded import PodProcess
+from trainwright.objects import Object
 from trainwright.objects.times import format_time
 
 
@@ -51,6 +53,19 @@ def test_the_reason_of_a_weak_sandbox_is_shown() -> None:
     node = {"status": {"conditions": [{"type": "Ready", "status": "True", "message": message}]}}
     assert sandbox_text("plain", [node]).endswith("overlay does not work here: in a user namespace: not permitted")
     assert sandbox_text("overlay", []).startswith("overlay: ")
+
+
+def test_gpus_are_counted_by_the_pods_that_have_them() -> None:
+    def pod(phase: str, gpus: str, node: str = "local") -> Object:
+        resources = {"limits": {"nvidia.com/gpu": gpus}}
+        spec = {"nodeName": node, "containers": [{"name": "a", "resources": resources}, {"name": "b"}]}
+        return {"spec": spec, "status": {"phase": phase}}
+
+    labels = {"nvidia.com/gpu.product": "NVIDIA-H200"}
+    node = {"metadata": {"labels": labels}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+    pods = [pod("Running", "1"), pod("Pending", "2"), pod("Succeeded", "4"), pod("Pending", "4", node="")]
+    assert gpu_lines([node], pods) == ["  gpus     3 of 4 NVIDIA-H200 assigned to pods"]
+    assert gpu_lines([{"status": {"allocatable": {"cpu": "2"}}}], pods) == []
 
 
 def test_the_most_frequent_state_comes_first() -> None:

@@ -15,7 +15,7 @@ from trainwright.cli.commands.status import failed_checks, sandbox_text
 from trainwright.cli.commands.up import user_kubeconfig
 from trainwright.cli.console import Console
 from trainwright.cli.flags import data_dir_flag
-from trainwright.cli.machine import free_disk, free_memory, is_disk_low, memory, open_file_limit
+from trainwright.cli.machine import free_disk, free_memory, has_gpu, is_disk_low, memory, open_file_limit
 from trainwright.cli.pods_python import BY_FLAG, callers_python, default_python, install_command
 from trainwright.cli.targets import data_dir_at, embedded_cluster
 from trainwright.cluster.embedded import CONTEXT, ClusterRecord, DataDir, try_sandbox
@@ -129,7 +129,7 @@ def check_resources(data: DataDir) -> Iterator[Finding]:
 
 def check_gpus(data: DataDir) -> Iterator[Finding]:
     _ = data
-    if not Path("/dev/nvidiactl").exists():
+    if not has_gpu():
         yield Finding("gpu", "no NVIDIA GPU: jobs train on the CPU")
         return
     names = _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"])

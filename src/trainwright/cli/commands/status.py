@@ -60,6 +60,7 @@ def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None)
         *(_details(record, data, nodes) if record else ()),
         f"  nodes    {count_by_state(node_state(node) for node in nodes)}",
         *(_resources(nodes, usage) if record else ()),
+        *gpu_lines(nodes, pods),
         f"  pods     {count_by_state(_phase(pod) for pod in pods)}",
         f"  jobs     {count_by_state(job_state(job.object) for job in jobs)}",
         *(f"    {line}" for line in job_lines(jobs, usage, datetime.now(UTC))),
@@ -179,6 +180,25 @@ def _resources(nodes: list[Object], usage: Mapping[str, Usage]) -> list[str]:
         f"  cpu      {used_cores:.1f} of {cores:g} cores used by pods",
         f"  memory   {format_size(used_memory)} of {format_size(memory)} used by pods, {free_memory()}",
     ]
+
+
+def gpu_lines(nodes: Iterable[Object], pods: Iterable[Object]) -> list[str]:
+    """`gpus     1 of 2 NVIDIA-H200 assigned to pods`, if the nodes have any."""
+    total = sum(_gpus(value_at(node, "status", "allocatable", default={})) for node in nodes)
+    if not total:
+        return []
+    products = {value_at(node, "metadata", "labels", "nvidia.com/gpu.product") for node in nodes} - {None}
+    assigned = sum(
+        _gpus(value_at(container, "resources", "limits", default={}))
+        for pod in pods
+        if value_at(pod, "spec", "nodeName") and _phase(pod) not in {"Succeeded", "Failed"}
+        for container in pod["spec"]["containers"]
+    )
+    return [" ".join(["  gpus    ", f"{assigned} of {total}", *sorted(products), "assigned to pods"])]
+
+
+def _gpus(amounts: Mapping[str, object]) -> int:
+    return int(parse_quantity(str(amounts.get("nvidia.com/gpu", "0"))))
 
 
 def _phase(pod: Object) -> str:

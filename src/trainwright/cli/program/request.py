@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwright.api.annotations import PROGRAM
 from trainwright.cli.errors import CommandError
+from trainwright.cli.machine import has_gpu
 from trainwright.cli.manifests.owned import JOB_LABEL, OwnedObject
 from trainwright.cli.manifests.positions import Place
 from trainwright.cli.manifests.reader import Document
@@ -88,6 +89,8 @@ def program_job(
     notes = [] if flags.framework else [_explanation(program, guess)]
     if context is not None and not flags.mounts:
         notes.append("Files that the program writes are lost with its pods: --mount CLAIM:/path keeps them in a volume")
+    if context is None and flags.gpus is None and has_gpu():
+        notes.append("The program sees no GPU of this machine: --gpus 1 gives one to each pod")
     return ProgramJob(document=document, notes=tuple(notes))
 
 

@@ -2,13 +2,15 @@
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 
 from trainwright import __version__
+from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
+from trainwright.cluster.node.devices.nvidia import Gpu, read_gpus
 from trainwright.cluster.node.disk import Disk, how_to_free
 from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening_ports, read_reserved_ports
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
@@ -39,10 +41,14 @@ class Machine:
     kernel: str
     os_image: str
     architecture: str
+    gpus: tuple[Gpu, ...] = ()
 
     @property
     def allocatable(self) -> dict[str, Fraction]:
-        return {"cpu": Fraction(self.cpus), "memory": Fraction(self.memory), "ephemeral-storage": Fraction(self.disk)}
+        amounts = {"cpu": self.cpus, "memory": self.memory, "ephemeral-storage": self.disk}
+        if self.gpus:
+            amounts[GPU_RESOURCE] = len(self.gpus)
+        return {name: Fraction(amount) for name, amount in amounts.items()}
 
 
 def read_machine(directory: Path) -> Machine:
@@ -59,6 +65,7 @@ def read_machine(directory: Path) -> Machine:
         kernel=platform.release(),
         os_image=_os_name(_read("/etc/os-release")),
         architecture=architecture,
+        gpus=read_gpus(),
     )
 
 
@@ -67,9 +74,22 @@ def node_metadata(name: str, machine: Machine, *, sandbox: Sandbox, ports: Itera
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine.architecture,
+        **_gpu_labels(machine.gpus),
     }
     annotations = {SANDBOX: sandbox.level, LISTENING_PORTS: format_ports(ports)}
     return {"name": name, "labels": labels, "annotations": annotations}
+
+
+def _gpu_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """As NVIDIA's GPU feature discovery sets them, of the first GPU."""
+    if not gpus:
+        return {}
+    return {
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.count": str(len(gpus)),
+        "nvidia.com/gpu.product": gpus[0].name.replace(" ", "-"),
+        "nvidia.com/gpu.memory": str(gpus[0].memory // 2**20),
+    }
 
 
 def node_status(
@@ -81,6 +101,7 @@ def node_status(
         "memory": f"{machine.memory // 1024}Ki",
         "ephemeral-storage": f"{machine.disk // 1024}Ki",
         "pods": str(_MAX_PODS),
+        **({GPU_RESOURCE: str(len(machine.gpus))} if machine.gpus else {}),
     }
     old = {condition["type"]: condition for condition in before.get("conditions") or []}
     conditions = []

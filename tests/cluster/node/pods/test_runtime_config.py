@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.pods.environment import expand
 from trainwright.cluster.node.pods.runtime_config import (
     PodContext,
@@ -552,3 +553,24 @@ def test_ports_grace_period_policy_and_name_are_in_the_config() -> None:
     assert found["listenPorts"] == [23456, 80]
     assert (found["grace"], found["restartPolicy"], found["hostname"]) == (0, "OnFailure", "h" * 63)
     assert run(pod()).pod_json["grace"] == 30
+
+
+H200 = Gpu(uuid="GPU-1", name="NVIDIA H200", memory=141 << 30, nodes=("/dev/nvidia1", "/dev/nvidiactl"))
+
+
+def test_a_container_sees_its_own_gpus_alone() -> None:
+    context = replace(OVERLAY, gpus={"main": (H200,), "other": ()}, host_id="boot")
+    config = run(pod(container(), container(name="other")), context)
+    main, other = config.pod_json["containers"]
+    assert main["env"]["CUDA_VISIBLE_DEVICES"] == main["env"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
+    assert main["env"]["NCCL_HOSTID"] == "boot"
+    assert main["gpus"] == ["GPU-1"]
+    assert main["devices"] == ["/dev/nvidia1", "/dev/nvidiactl"]
+    assert {"source": "/dev/shm", "target": "/dev/shm", "readOnly": False} in main["mounts"]
+    assert other["env"]["CUDA_VISIBLE_DEVICES"] == ""
+    assert (other["gpus"], other["devices"]) == ([], [])
+    assert "/dev/shm" not in [mount["target"] for mount in other["mounts"]]
+
+
+def test_a_machine_without_gpus_sets_no_variables_about_them() -> None:
+    assert "CUDA_VISIBLE_DEVICES" not in run(pod()).pod_json["containers"][0]["env"]

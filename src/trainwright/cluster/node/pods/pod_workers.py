@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from trainwright.cluster.node.devices.allocation import GPU_RESOURCE, GpuAllocations
 from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
@@ -57,6 +58,7 @@ from trainwright.objects.resources import PODS
 
 log = logging.getLogger(__name__)
 
+_FINISHED_PHASES = frozenset({"Succeeded", "Failed"})
 _FIRST_STATE_SECONDS = 0.3
 """A supervisor writes its first state when a container runs; a pod that takes longer is shown as ContainerCreating."""
 _RETRY_SECONDS = 1.0
@@ -103,6 +105,7 @@ class PodWorkers:
         self._clock = clock
         self.queue = WorkQueue[str](longest_delay=10.0)
         self._supervisors: dict[str, SupervisorProcess] = {}
+        self._gpus = GpuAllocations(node.machine.gpus)
         self._disk_pressure = False
         self._first_seen: dict[str, float] = {}
         self._waiting_for_names: set[str] = set()
@@ -122,6 +125,8 @@ class PodWorkers:
             self.queue.add(uid)
             if (config := directory.runtime_config) is not None:
                 self._network.reserve(uid, str(config["address"]))
+                if not (directory.state or {}).get("finished"):
+                    self._gpus.restore(uid, [*config["initContainers"], *config["containers"]])
 
     def close(self) -> None:
         """Stops watching the supervisors. The pods keep running."""
@@ -288,6 +293,9 @@ class PodWorkers:
             return waiting
 
     async def _start_pod(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
+        if not self._gpus.allocate(pod):
+            text = f"{GPU_RESOURCE}: too few of the {len(self._node.machine.gpus)} GPUs of this node are free"
+            return (WaitingReason(reason="InsufficientGPUs", message=text),)
         try:
             objects = await self.volumes.objects_for_start(pod)
         except PodConfigError as error:
@@ -330,6 +338,8 @@ class PodWorkers:
             service_variables=self._node.service_variables,
             cgroups=self._node.cgroups,
             names=self._network.addresses_in(namespace) if self._node.sandbox.level == PLAIN else {},
+            gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,
+            host_id=self._node.machine.boot_id,
         )
 
     async def _refresh_volumes(self, pod: Object, directory: PodDirectory) -> Outcome:
@@ -381,6 +391,8 @@ class PodWorkers:
         )
         metadata = pod["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
+        if status["phase"] in _FINISHED_PHASES:
+            self._gpus.release(uid)  # before the status lets the scheduler bind the next pod
         annotations = {SANDBOX: self._node.sandbox.level}
         if state is not None and (restarts := shutdown_restarts(state)):
             annotations[SHUTDOWN_RESTARTS] = str(restarts)
@@ -415,6 +427,7 @@ class PodWorkers:
             return
         cgroups.remove(directory.runtime_config or {})
         self._network.remove_pod(uid)
+        self._gpus.release(uid)
         self._first_seen.pop(uid, None)
         self._waiting_for_names.discard(uid)
         self._reported.forget(uid)
@@ -426,7 +439,7 @@ class PodWorkers:
 
 
 def _is_finished(pod: Object) -> bool:
-    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+    return (pod.get("status") or {}).get("phase") in _FINISHED_PHASES
 
 
 def _has_run(pod: Object) -> bool:

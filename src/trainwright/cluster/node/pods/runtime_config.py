@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pod_fields import NodeFields, service_account_of
 from trainwright.cluster.node.pods.environment import expand, make_environment
@@ -29,6 +30,7 @@ from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_P
 from trainwright.objects.quantities import parse_quantity
 
 _SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of the machine, as under torchrun
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -61,6 +63,10 @@ class PodContext:
     """The node's directory of each cgroup controller; empty if limits cannot be enforced."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Name -> address of other pods, at `plain`, where the pod has no /etc/hosts of its own."""
+    gpus: Mapping[str, tuple[Gpu, ...]] | None = None
+    """Those of each container; None on a machine that has none."""
+    host_id: str = ""
+    """The same for all pods of this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +229,7 @@ class _ContainerConfigBuilder:
         self._security: dict[str, Any] = security
         self._host_paths: dict[str, str] = {}
         self._replaced: set[str] = set()
+        self._gpus = (context.gpus or {}).get(spec["name"], ())
         self.warnings: list[PodWarning] = []
 
     def build(self) -> dict[str, Any]:
@@ -254,6 +261,8 @@ class _ContainerConfigBuilder:
             "cwd": cwd,
             "mounts": [*self._node_mounts(mounts), *mounts] if self._overlay else mounts,
             **{field: True for field in ("stdin", "stdinOnce", "tty") if self._spec.get(field)},
+            "gpus": [gpu.uuid for gpu in self._gpus],
+            "devices": sorted({node for gpu in self._gpus for node in gpu.nodes}),
         }
 
     def _base_environment(self, argv: list[str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -270,6 +279,21 @@ class _ContainerConfigBuilder:
             "LANG": "C.UTF-8",
             "OMP_NUM_THREADS": str(self._threads(argv, variables)),
             "GLOO_SOCKET_IFNAME": "lo",
+            **self._gpu_environment(),
+        }
+
+    def _gpu_environment(self) -> dict[str, str]:
+        """NCCL_HOSTID: pods have host names of their own, but their GPUs are in one machine and can copy directly."""
+        if self._context.gpus is None:
+            return {}
+        uuids = ",".join(gpu.uuid for gpu in self._gpus)
+        if not uuids:
+            return {"CUDA_VISIBLE_DEVICES": "", "NVIDIA_VISIBLE_DEVICES": "void"}
+        return {
+            "CUDA_VISIBLE_DEVICES": uuids,
+            "NVIDIA_VISIBLE_DEVICES": uuids,
+            "NCCL_HOSTID": self._context.host_id,
+            "NCCL_SOCKET_IFNAME": "lo",
         }
 
     def _threads(self, argv: list[str], variables: Mapping[str, str]) -> int:
@@ -324,6 +348,8 @@ class _ContainerConfigBuilder:
         private = any(_contains(private, installation) for private in PRIVATE_DIRECTORIES)
         if private and not (home and _contains(home, installation)):
             mounts.append({"source": installation, "target": installation, "readOnly": True})
+        if self._gpus:  # NCCL copies between the GPUs of different pods through it
+            mounts.append({"source": _SHARED_MEMORY, "target": _SHARED_MEMORY, "readOnly": False})
         if shared := self._annotations.get(DIRECTORY):
             path = posixpath.normpath(shared)
             mounts.append({"source": path, "target": path, "readOnly": False})
