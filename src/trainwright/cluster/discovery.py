@@ -8,7 +8,7 @@ import msgspec
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects.metadata import View
-from trainwright.objects.resources import Resource
+from trainwright.objects.resources import LEGACY_DEPLOYMENTS, Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ async def discover(client: Client) -> list[ServedResource]:
         served
         for version, response in zip(["v1", *preferred], responses, strict=True)
         for served in read_resources(version, response)
+        if served.resource != LEGACY_DEPLOYMENTS  # the same objects as those of apps/v1
     ]
 
 

@@ -31,8 +31,8 @@ def test_config_map_is_decoded() -> None:
 
 
 def test_other_kinds_are_rejected_with_a_hint() -> None:
-    with pytest.raises(StatusError, match=r"not of Deployment: .*kubectl apply -f") as failure:
-        decode_envelope(envelope(b"Deployment", b""))
+    with pytest.raises(StatusError, match=r"not of StatefulSet: .*kubectl apply -f") as failure:
+        decode_envelope(envelope(b"StatefulSet", b""))
     assert failure.value.code == 415
 
 

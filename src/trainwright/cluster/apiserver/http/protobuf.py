@@ -43,6 +43,54 @@ _MESSAGES: dict[str, Fields] = {
     "LocalSubjectAccessReview": {1: _METADATA, 2: ("spec", "SubjectAccessReviewSpec")},
     "TokenReview": {1: _METADATA, 2: ("spec", "TokenReviewSpec")},
     "TokenRequest": {1: _METADATA, 2: ("spec", "TokenRequestSpec")},
+    "Deployment": {1: _METADATA, 2: ("spec", "DeploymentSpec")},
+    "Job": {1: _METADATA, 2: ("spec", "JobSpec")},
+    "ResourceQuota": {1: _METADATA, 2: ("spec", "ResourceQuotaSpec")},
+    "PriorityClass": {
+        1: _METADATA,
+        2: ("value", "integer"),
+        3: ("globalDefault", "boolean"),
+        4: ("description", "text"),
+        5: ("preemptionPolicy", "text"),
+    },
+    "DeploymentSpec": {
+        1: ("replicas", "integer"),
+        2: ("selector", "LabelSelector"),
+        3: ("template", "PodTemplateSpec"),
+        9: ("progressDeadlineSeconds", "integer"),
+    },
+    "JobSpec": {
+        1: ("parallelism", "integer"),
+        2: ("completions", "integer"),
+        3: ("activeDeadlineSeconds", "integer"),
+        6: ("template", "PodTemplateSpec"),
+        7: ("backoffLimit", "integer"),
+        8: ("ttlSecondsAfterFinished", "integer"),
+        9: ("completionMode", "text"),
+        10: ("suspend", "boolean"),
+    },
+    "ResourceQuotaSpec": {1: ("hard", "map of Quantity"), 2: ("scopes", "list of text")},
+    "PodTemplateSpec": {1: _METADATA, 2: ("spec", "PodSpec")},
+    "PodSpec": {
+        2: ("containers", "list of Container"),
+        3: ("restartPolicy", "text"),
+        20: ("initContainers", "list of Container"),
+    },
+    "Container": {
+        1: ("name", "text"),
+        2: ("image", "text"),
+        3: ("command", "list of text"),
+        4: ("args", "list of text"),
+        5: ("workingDir", "text"),
+        6: ("ports", "list of ContainerPort"),
+        14: ("imagePullPolicy", "text"),
+    },
+    "ContainerPort": {
+        1: ("name", "text"),
+        2: ("hostPort", "positive integer"),
+        3: ("containerPort", "integer"),
+        4: ("protocol", "text"),
+    },
     "ObjectMeta": {
         **_numbered("text", "name", "generateName", "namespace"),
         11: ("labels", "map of text"),
@@ -75,7 +123,7 @@ _MESSAGES: dict[str, Fields] = {
     },
     "BoundObjectReference": _numbered("text", "kind", "apiVersion", "name", "uid"),
 }
-_KINDS = sorted(name for name, fields in _MESSAGES.items() if fields[1] == _METADATA)
+_KINDS = sorted(name for name, fields in _MESSAGES.items() if fields.get(1) == _METADATA and name != "PodTemplateSpec")
 
 
 def decode_envelope(raw: bytes) -> Object:
@@ -139,6 +187,8 @@ def _message(data: bytes, name: str) -> Object:
             entry = dict(_fields(value))
             content = _value(entry.get(2, b""), kind.removeprefix("map of "))
             message.setdefault(field, {})[entry.get(1, b"").decode()] = content
+        elif kind == "positive integer" and not value:
+            continue  # Go writes the zero of a field that is left out in JSON
         elif kind and value != b"":
             message[field] = _value(value, kind)
     return message
@@ -152,6 +202,8 @@ def _value(value: Any, kind: str) -> Any:
             return base64.b64encode(value).decode()
         case "boolean":
             return bool(value)
-        case "integer":
+        case "Quantity":
+            return dict(_fields(value)).get(1, b"0").decode()
+        case "integer" | "positive integer":
             return value - (1 << 64) if value >> 63 else value
     return _message(value, kind)

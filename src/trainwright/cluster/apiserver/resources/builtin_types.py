@@ -41,6 +41,9 @@ _POD_FIELDS = {
     "status.podIP": "",
     "status.nominatedNodeName": "",
 }
+_LEGACY_DEPLOYMENT = (
+    "extensions/v1beta1 Deployment is deprecated in v1.8+, unavailable in v1.16+; use apps/v1 Deployment"
+)
 _REPLICAS = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
 
 
@@ -207,7 +210,7 @@ def builtin_types() -> list[ResourceType]:
             counts_generation=True,
             scale=_REPLICAS,
             stored_as=resources.DEPLOYMENTS,
-            warning="extensions/v1beta1 Deployment is deprecated; use apps/v1 Deployment",
+            warning=_LEGACY_DEPLOYMENT,
         ),
         _row(resources.LEASES, columns=printer_columns.LEASE),
         _row(
