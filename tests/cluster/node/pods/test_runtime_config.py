@@ -340,7 +340,7 @@ def test_volumes_of_every_supported_kind() -> None:
         "/part": ("/node/pods/u/volumes/empty/a/b", True),
         "/mine": ("/node/pods/u/volumes/empty/p", False),
     }
-    assert found.pod_json["memoryVolumes"] == [{"path": "/node/pods/u/volumes/memory", "size": 1 << 20}]
+    assert found.pod_json["memoryVolumes"] == [{"path": "/node/pods/u/volumes/memory", "size": 1 << 20, "group": None}]
     by_name = {volume.name: volume for volume in found.volumes}
     config, secret = by_name["config"].files, by_name["secret"].files
     assert config is not None

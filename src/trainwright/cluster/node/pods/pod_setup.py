@@ -7,6 +7,7 @@ from pathlib import Path
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.runtime_config import RuntimeConfig, WaitingReason
 from trainwright.cluster.node.supervisor.safe_paths import open_beneath
+from trainwright.cluster.node.supervisor.sandbox import PLAIN
 from trainwright.cluster.node.volumes.setup import set_up
 from trainwright.cluster.node.volumes.sources import mount_failure
 from trainwright.objects.node_annotations import DIRECTORY, PYTHON
@@ -35,8 +36,10 @@ def _failures(config: RuntimeConfig) -> Iterator[WaitingReason]:
 
 
 def _make_mount_sources(config: RuntimeConfig) -> Iterator[WaitingReason]:
-    """Creates the directories that `subPath` names within volumes. The sandbox opens them in the same way: a link that
-    another container has made there must not lead out of the volume."""
+    """At `plain`: creates the directories that `subPath` names within volumes. At `overlay` the sandbox does it when
+    the container starts. A link that another container has made there must not lead out of the volume."""
+    if config.pod_json["sandbox"] != PLAIN:
+        return
     for container in [*config.pod_json["initContainers"], *config.pod_json["containers"]]:
         for mount in container["mounts"]:
             volume, source = mount.get("volume"), mount["source"]

@@ -37,7 +37,9 @@ from trainwright.cluster.node.pods.runtime_config import (
     WaitingReason,
     generate_runtime_config,
     node_fields,
+    node_user,
 )
+from trainwright.cluster.node.pods.security_context import file_owner
 from trainwright.cluster.node.pods.volume_manager import VolumeManager, object_keys
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.cluster.node.supervisor import cgroups, container_status
@@ -343,9 +345,9 @@ class PodWorkers:
         )
 
     async def _refresh_volumes(self, pod: Object, directory: PodDirectory) -> Outcome:
-        refresh = await self.volumes.refresh(
-            pod, node_fields(self._context(pod, directory)), directory.path / "volumes"
-        )
+        context = self._context(pod, directory)
+        owner = file_owner(pod, node_user(context))
+        refresh = await self.volumes.refresh(pod, node_fields(context), directory.path / "volumes", owner)
         if refresh.failure:
             self._record_once(pod, [PodWarning("FailedMount", refresh.failure)])
         return Done() if refresh.due_in is None else RequeueAfter(refresh.due_in)

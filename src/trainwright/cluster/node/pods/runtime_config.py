@@ -17,7 +17,12 @@ from trainwright.cluster.node.pod_fields import NodeFields, service_account_of
 from trainwright.cluster.node.pods.environment import expand, make_environment
 from trainwright.cluster.node.pods.limits import container_limits, memory_limit
 from trainwright.cluster.node.pods.omp_threads import cpu_of, omp_threads, processes_per_pod
-from trainwright.cluster.node.pods.security_context import NodeUser, container_security, pod_fields_not_honoured
+from trainwright.cluster.node.pods.security_context import (
+    NodeUser,
+    container_security,
+    file_owner,
+    pod_fields_not_honoured,
+)
 from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor import container_status
@@ -101,9 +106,9 @@ def generate_runtime_config(
     pod: Object, context: PodContext, objects: ReferencedObjects
 ) -> RuntimeConfig | tuple[WaitingReason, ...]:
     try:
-        volumes = plan_volumes(
-            FileContext(pod=pod, objects=objects, node=node_fields(context)), directory=volume_directory(context)
-        )
+        owner, group = file_owner(pod, node_user(context))
+        files = FileContext(pod=pod, objects=objects, node=node_fields(context), owner=owner, group=group)
+        volumes = plan_volumes(files, directory=volume_directory(context))
     except PodConfigError as error:
         return (WaitingReason(reason="FailedMount", message=str(error)),)
     except UnsupportedVolumeError as error:
@@ -154,7 +159,7 @@ def generate_runtime_config(
             "listenPorts": ports or [],
             "backoff": container_status.BACKOFF,
             "logLimit": log_limit,
-            "memoryVolumes": [{"path": volume.path, "size": volume.size} for volume in memory],
+            "memoryVolumes": [{"path": volume.path, "size": volume.size, "group": volume.group} for volume in memory],
             "memoryLimit": memory_limit(pod),
             "hidden": list(context.hidden),
             "cgroups": _cgroups(context, pod, containers),

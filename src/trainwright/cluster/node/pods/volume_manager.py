@@ -93,8 +93,11 @@ class VolumeManager:
         self._fingerprints[pod["metadata"]["uid"]] = self._fingerprint(pod)
         return await self._read(pod, all_references(pod))
 
-    async def refresh(self, pod: Object, node: NodeFields, directory: Path) -> Refresh:
-        """Writes the files of a running pod again if what they depend on has changed. `directory` has its volumes."""
+    async def refresh(
+        self, pod: Object, node: NodeFields, directory: Path, owner: tuple[int | None, int | None]
+    ) -> Refresh:
+        """Writes the files of a running pod again if what they depend on has changed. `directory` has its volumes;
+        `owner` is the user of its tokens and the group of its volumes."""
         uid = pod["metadata"]["uid"]
         fingerprint = self._fingerprint(pod)
         if fingerprint is None:
@@ -109,7 +112,7 @@ class VolumeManager:
             return Refresh(_RETRY_SECONDS, str(error))
         self._fingerprints[uid] = fingerprint
         try:
-            context = FileContext(pod=pod, objects=objects, node=node)
+            context = FileContext(pod=pod, objects=objects, node=node, owner=owner[0], group=owner[1])
             volumes = plan_volumes(context, directory=str(directory), kinds=FILE_VOLUMES)
         except PodConfigError as error:
             return Refresh(self._due_in(uid), str(error))
@@ -222,7 +225,7 @@ def _has_fields(volumes: Iterable[Object]) -> bool:
 def _write_all(volumes: Iterable[Volume]) -> str:
     for volume in volumes:
         try:
-            write_files(Path(volume.path), volume.files or {})
+            write_files(Path(volume.path), volume.files or {}, group=volume.group)
         except OSError as error:
             return mount_failure(volume.name, f"{error.filename}: {error.strerror}")
     return ""

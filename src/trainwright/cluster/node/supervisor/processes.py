@@ -4,6 +4,7 @@ killed them.
 Standard library only.
 """
 
+import errno
 import os
 import re
 import signal
@@ -111,7 +112,7 @@ def was_oom_killed(pid: int) -> bool:
 def execute(argv: list[str], env: dict[str, str]) -> None:
     """Replaces this process by a program. The error says which program and why."""
     try:
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - deliberately without a shell
+        _search_and_execute(argv, env)
     except FileNotFoundError as error:
         found = "no such file or directory, or its interpreter is missing"
         missing = found if "/" in argv[0] else "executable file not found in $PATH"
@@ -125,6 +126,21 @@ def change_directory(path: str) -> None:
         os.chdir(path)
     except OSError as error:
         raise OSError(error.errno, f"working directory {path}: {reason(error)}") from error
+
+
+def _search_and_execute(argv: list[str], env: dict[str, str]) -> None:
+    """As os.execvpe, which imports a module: the container's user may not be allowed to read those of this Python."""
+    if "/" in argv[0]:
+        os.execve(argv[0], argv, env)  # noqa: S606 - deliberately without a shell
+    failure: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for directory in env.get("PATH", os.defpath).split(":"):
+        try:
+            os.execve(f"{directory}/{argv[0]}", argv, env)  # noqa: S606
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 def reason(error: OSError) -> str:

@@ -79,8 +79,9 @@ def enter_pod(
     os.makedirs(shared_memory, exist_ok=True)
     _mount_memory(shared_memory, "mode=1777", memory_limit)
     for volume in memory_volumes:
-        size = volume.get("size")
-        _mount_memory(str(volume["path"]), "mode=1777", int(str(size)) if size else memory_limit)
+        size, owner = volume.get("size"), volume.get("group")
+        options = "mode=1777" if owner is None else f"mode=2777,gid={owner}"
+        _mount_memory(str(volume["path"]), options, int(str(size)) if size else memory_limit)
 
 
 def mount_proc(directory: str) -> str | None:
@@ -199,6 +200,8 @@ def _open_source(source: dict[str, object], hidden: list[str]) -> int:
     """A descriptor of what is to be mounted; refused if the user chose a directory that pods must not see."""
     path, volume = str(source["source"]), source.get("volume")
     if volume is None or path == volume:
+        if volume is None and not os.path.exists(path):
+            os.makedirs(path)  # a subPath of a pod that an earlier version has started
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     else:
         # A volume of medium Memory is empty: the agent could not create a directory in it.

@@ -5,8 +5,10 @@ An update makes another directory and replaces that one link.
 """
 
 import contextlib
+import os
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from trainwright.cluster.node.supervisor.files import remove_tree
@@ -16,9 +18,14 @@ _DATA = "..data"
 _NEW_DATA = "..data_tmp"
 
 
-def write_files(volume: Path, files: Files) -> bool:
-    """Replaces the files of the volume; False if they are as they should be. Can be repeated after an interruption."""
+def write_files(volume: Path, files: Files, *, group: int | None = None) -> bool:
+    """Replaces the files of the volume; False if they are as they should be. Can be repeated after an interruption.
+
+    A group may read all files, as with the kubelet's fsGroup.
+    """
     volume.mkdir(parents=True, exist_ok=True)
+    if group is not None:
+        files = {name: replace(file, mode=file.mode | 0o440) for name, file in files.items()}
     current = _current(volume)
     if current is not None and _holds(volume / current, files) and _links_are_right(volume, files):
         return False
@@ -27,6 +34,8 @@ def write_files(volume: Path, files: Files) -> bool:
         target = volume / new / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(file.content)
+        if file.owner is not None or group is not None:
+            os.chown(target, -1 if file.owner is None else file.owner, -1 if group is None else group)
         target.chmod(file.mode)
     _replace_link(volume, _NEW_DATA, _DATA, to=new)
     wanted = _visible_names(files)

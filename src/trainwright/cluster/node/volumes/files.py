@@ -26,6 +26,8 @@ class UnsupportedVolumeError(Exception):
 class File:
     content: bytes
     mode: int
+    owner: int | None = None
+    """The user, for a token that no other may read."""
 
 
 Files = Mapping[str, File]
@@ -39,6 +41,10 @@ class FileContext:
     pod: Object
     objects: ReferencedObjects = field(default_factory=ReferencedObjects)
     node: NodeFields = field(default_factory=NodeFields)
+    owner: int | None = None
+    """The user of all containers, if they have the same, who is not that of the node."""
+    group: int | None = None
+    """fsGroup: the group of the volumes."""
 
 
 def files_of_volume(kind: str, spec: Object, context: FileContext) -> Files:
@@ -118,7 +124,9 @@ def _service_account_token(spec: Object, mode: int, context: FileContext) -> Fil
     token = context.objects.tokens.get(token_source(spec))
     if token is None:
         raise PodConfigError("failed to fetch token: the API server has issued none")
-    return {_inside(spec["path"]): File(content=token.encode(), mode=mode)}
+    if context.owner is not None or context.group is not None:
+        mode = 0o600
+    return {_inside(spec["path"]): File(content=token.encode(), mode=mode, owner=context.owner)}
 
 
 def _mode(item: Object, default: int) -> int:

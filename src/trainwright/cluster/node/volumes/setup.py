@@ -39,10 +39,13 @@ def _set_up(volume: Volume) -> str | None:
     if volume.host_path_type is not None:
         return _check_host_path(path, volume.host_path_type)
     if volume.files is not None:
-        write_files(path, volume.files)
+        write_files(path, volume.files, group=volume.group)
         return None
     path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o777)  # an emptyDir is for every user of the pod; the pod's directory above it is private
+    if volume.group is not None:
+        os.chown(path, -1, volume.group)
+    # An emptyDir is for every user of the pod; the pod's directory above it is private.
+    path.chmod(0o777 if volume.group is None else 0o2777)
     return None
 
 

@@ -34,6 +34,8 @@ class Volume:
     files: Files | None = None
     """The content of the volume; None if containers write it."""
     read_only: bool = False
+    group: int | None = None
+    """The group that owns it (fsGroup)."""
 
 
 def plan_volumes(context: FileContext, *, directory: str, kinds: Collection[str] | None = None) -> dict[str, Volume]:
@@ -66,10 +68,11 @@ def mount_failure(volume: str, error: object) -> str:
     return f'MountVolume.SetUp failed for volume "{volume}" : {error}'
 
 
-def _empty_dir(name: str, spec: Object, path: str, _: FileContext) -> Volume:
+def _empty_dir(name: str, spec: Object, path: str, context: FileContext) -> Volume:
     limit = spec.get("sizeLimit")
     size = ceil(parse_quantity(limit)) if limit else None
-    return Volume(name=name, path=path, memory=spec.get("medium") == "Memory", size=size)
+    in_memory = spec.get("medium") == "Memory"
+    return Volume(name=name, path=path, memory=in_memory, size=size, group=context.group)
 
 
 def _host_path(name: str, spec: Object, _: str, __: FileContext) -> Volume:
@@ -109,7 +112,8 @@ def _claim(name: str, spec: Object, _: str, context: FileContext) -> Volume:
 
 def _files(kind: str, name: str, spec: Object, path: str, context: FileContext) -> Volume:
     try:
-        return Volume(name=name, path=path, files=files_of_volume(kind, spec, context), read_only=True)
+        files = files_of_volume(kind, spec, context)
+        return Volume(name=name, path=path, files=files, read_only=True, group=context.group)
     except PodConfigError as error:
         raise PodConfigError(mount_failure(name, error)) from error
     except UnsupportedVolumeError as error:
