@@ -29,7 +29,7 @@ from trainwright.operator.rbac import WEBHOOKS
 from trainwright.operator.serving.health import CheckResult
 from trainwright.operator.serving.http_server import Address, Handler, route, serving
 from trainwright.operator.serving.webhook_certificates import Certificates, load_into, read_certificates, renewed
-from trainwright.operator.setup.permissions import missing_permission
+from trainwright.operator.setup.permissions import first_missing_verb
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class WebhookRegistration:
         """Runs until it is cancelled. Returns early only if permissions are missing; then webhooks are off."""
         for rule in WEBHOOKS.rules:
             namespace = self._endpoint.namespace if rule.own_namespace else None
-            if missing := await missing_permission(self._client, rule, namespace):
+            if missing := await first_missing_verb(self._client, rule, namespace):
                 self._turn_off(f"not allowed to {missing}")
                 return
         reflectors = (

@@ -14,7 +14,7 @@ from trainwright.kube.client.errors import NotFound
 from trainwright.objects.resources import AUTOSCALERS, Resource
 from trainwright.operator.options import OperatorError
 from trainwright.operator.rbac import NODE_STATUS, PRIORITIES
-from trainwright.operator.setup.permissions import is_watch_allowed, missing_permission
+from trainwright.operator.setup.permissions import first_missing_verb, is_watch_allowed
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ async def discover_capabilities(client: Client, settings: Settings, *, namespace
     cluster_resources = []
     for feature in wanted:
         (rule,) = feature.rules
-        if missing := await missing_permission(client, rule, None):
+        if missing := await first_missing_verb(client, rule, None):
             log.warning("not allowed to %s: %s", missing, feature.without)
         else:
             cluster_resources.append(rule.resource)

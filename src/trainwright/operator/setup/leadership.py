@@ -14,7 +14,7 @@ from trainwright.kube.client.requests import Request
 from trainwright.kube.controller.leader_election import LeaderElector, process_identity
 from trainwright.operator.options import LeaderElectionOptions, OperatorError
 from trainwright.operator.rbac import LEADER_ELECTION
-from trainwright.operator.setup.permissions import missing_permission
+from trainwright.operator.setup.permissions import first_missing_verb
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ async def check_permissions(client: Client, namespace: str) -> None:
     """Raises OperatorError that names the missing rule: without it the operator would never get the lease."""
     (rule,) = LEADER_ELECTION.rules
     # Without watch the lease is polled.
-    if missing := await missing_permission(client, rule, namespace, optional="watch"):
+    if missing := await first_missing_verb(client, rule, namespace, optional="watch"):
         raise OperatorError(f"--leader-elect: not allowed to {missing}; add the rule {rule} to the operator's role")
 
 

@@ -54,7 +54,7 @@ async def is_watch_allowed(client: Client, resource: Resource, namespace: str | 
     )
 
 
-async def missing_permission(client: Client, rule: Rule, namespace: str | None, *, optional: str = "") -> str:
+async def first_missing_verb(client: Client, rule: Rule, namespace: str | None, *, optional: str = "") -> str:
     """The first verb of the rule that is not allowed, with its resource ("update leases in namespace x"); empty if all
     verbs are. `optional` is a verb that is not required."""
     where = f" in namespace {namespace}" if namespace else ""
