@@ -201,6 +201,34 @@ def test_what_was_open_is_read_after_the_log_has_been_deleted(pod: Pod) -> None:
     assert reader.read_new() == []
 
 
+def test_lines_that_were_rotated_away_before_they_were_read_are_announced(pod: Pod) -> None:
+    log = pod.log(limit=100)
+    log.write(line("1"))
+    reader = RunLog(pod.record, pod.record.runs[0])
+    assert texts(reader.read_new()) == ["1"]
+
+    log.write(b"".join(line(str(number)) for number in range(2, 31)))
+
+    gap = "[a part of the log is missing here: it was rotated away before it was read]"
+    shown = texts(reader.read_new())
+    first, kept = shown[: shown.index(gap)], shown[shown.index(gap) + 1 :]
+    numbers = [str(number) for number in range(2, 31)]
+    assert (first, kept) == (numbers[: len(first)], numbers[-len(kept) :])
+    dropped = sum(len(line(str(number))) for number in range(1, 31 - len(kept)))
+    beginning = f"[the first {dropped} bytes of the log are missing: they were rotated away]"
+    assert texts(RunLog(pod.record, pod.record.runs[0]).read_new()) == [beginning, *kept]
+    log.write(line("31"))
+    assert texts(reader.read_new()) == ["31"]
+
+
+def test_a_tail_does_not_announce_the_beginning_that_was_rotated_away(pod: Pod) -> None:
+    log = pod.log(limit=100)
+    log.write(b"".join(line(str(number)) for number in range(20)))
+    reader = RunLog(pod.record, pod.record.runs[0])
+    reader.skip_to_tail(len(line("19")) * 2)
+    assert texts(reader.read_new()) == ["18", "19"]
+
+
 @pytest.mark.parametrize("size", [0, 1, 60, 61, 500, 100_000])
 def test_the_tail_of_a_log_is_read_from_the_beginning_of_a_record_over_rotated_files(tmp_path: Path, size: int) -> None:
     pod = Pod(tmp_path)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainwright.cluster.node.supervisor.cri_log import rotated_names
+from trainwright.cluster.node.supervisor.cri_log import dropped_bytes, rotated_names
 from trainwright.cluster.node.supervisor.files import read_json
 
 _BLOCK = 64 * 1024
@@ -65,6 +65,8 @@ def run_has_ended(directory: Path, container: str, run: int) -> bool:
 class _OpenFile:
     descriptor: int
     offset: int = 0
+    gap: str = ""
+    """What is missing before it, if rotation deleted files that were not read."""
 
     @property
     def size(self) -> int:
@@ -74,11 +76,13 @@ class _OpenFile:
 class LogFiles:
     """A position in the files of one log. Files stay open until they are read, so that rotation removes nothing unread.
 
-    `locate` returns the path of the current file; it is called again whenever files are opened.
+    `locate` returns the path of the current file; it is called again whenever files are opened. `notes_gaps`: `read`
+    adds a record where rotation deleted records before they were read.
     """
 
-    def __init__(self, locate: Callable[[], Path]) -> None:
+    def __init__(self, locate: Callable[[], Path], *, notes_gaps: bool = False) -> None:
         self._locate = locate
+        self._notes_gaps = notes_gaps
         self._files: list[_OpenFile] = []
 
     @property
@@ -91,6 +95,9 @@ class LogFiles:
         while self._files:
             file = self._files[0]
             while data := _whole_records(os.pread(file.descriptor, _BLOCK, file.offset)):
+                if file.gap and self._notes_gaps:
+                    yield b"%b stdout F [%b]\n" % (data.partition(b" ")[0], file.gap.encode())
+                file.gap = ""
                 file.offset += len(data)
                 yield data
             if len(self._files) == 1:
@@ -108,6 +115,7 @@ class LogFiles:
                 start = length - left - 1
                 data = os.pread(file.descriptor, _BLOCK, start)
                 file.offset = max(file.offset, start + data.find(b"\n") + 1)
+                file.gap = ""
             left = max(0, left - length)
 
     def skip_to_last_lines(self, lines: int) -> None:
@@ -142,7 +150,15 @@ class LogFiles:
         last = self._files[-1] if self._files else None
         known = next((at for at, file in enumerate(found) if last and _same(file, last)), -1)
         _close(found[: known + 1])
+        if found and known < 0:
+            found[0].gap = self._gap(last)
         self._files += found[known + 1 :]
+
+    def _gap(self, last: _OpenFile | None) -> str:
+        if last is not None:
+            return "a part of the log is missing here: it was rotated away before it was read"
+        dropped = dropped_bytes(str(self._locate()))
+        return f"the first {dropped} bytes of the log are missing: they were rotated away" if dropped else ""
 
 
 def _records_backwards(file: _OpenFile) -> Iterator[tuple[int, bytes]]:

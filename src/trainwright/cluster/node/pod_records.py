@@ -6,7 +6,7 @@ deleted the Pod objects.
 
 import codecs
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +33,8 @@ class ContainerRun:
     exit_code: int | None = None
     reason: str = ""
     message: str = ""
+    directory: str = ""
+    """The working directory of the container; empty if only the status of the pod is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +102,14 @@ class RunLog:
 
     def __init__(self, record: PodRecord, run: ContainerRun) -> None:
         node = record.directory.parents[1]
-        self._files = LogFiles(lambda: find_log(node, record.uid, run.container, run.number))
+        self._files = LogFiles(lambda: find_log(node, record.uid, run.container, run.number), notes_gaps=True)
         self._decoders = {stream: codecs.getincrementaldecoder("utf-8")("replace") for stream in ("stdout", "stderr")}
 
     def read_new(self) -> list[LogLine]:
-        """The lines since the last call, from the beginning of the log at first. Each is returned once."""
+        """The lines since the last call, from the beginning of the log at first. Each is returned once.
+
+        A line in brackets stands for those that were rotated away before they were read.
+        """
         return [self._line(*record) for piece in self._files.read() for record in split_records(piece)]
 
     def skip_to_tail(self, size: int) -> None:
@@ -139,6 +144,7 @@ class _Pod(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Container(msgspec.Struct, frozen=True):
     name: str
+    cwd: str = ""
 
 
 def _directories(folder: Path) -> list[Path]:
@@ -174,7 +180,7 @@ def _pod_record(directory: Path, pod: _Pod, owner_uid: str, *, removed: bool) ->
             # A log exists before its run is recorded.
             for number in _logged_runs(directory / "logs" / container.name) - found.keys():
                 found[number] = ContainerRun(container=container.name, init=init, number=number)
-            runs += [found[number] for number in sorted(found)]
+            runs += [replace(found[number], directory=container.cwd) for number in sorted(found)]
     return PodRecord(
         uid=pod.uid,
         name=pod.name,

@@ -106,6 +106,7 @@ class LogFile:
 
     def _shift(self) -> None:
         names = [self._path, *rotated_names(self._path)]
+        _count_dropped(self._path, names[-1])
         for age in range(MAX_ROTATED_FILES, 0, -1):
             try:
                 os.rename(names[age - 1], names[age])
@@ -116,6 +117,29 @@ class LogFile:
 def rotated_names(path: str) -> list[str]:
     """Paths of the rotated files, newest first."""
     return [f"{path}.{age}" for age in range(1, MAX_ROTATED_FILES + 1)]
+
+
+def dropped_bytes(path: str) -> int:
+    """How much of the beginning of a log rotation has deleted."""
+    try:
+        with open(_dropped(path), encoding="ascii") as file:
+            return int(file.read() or 0)
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def _count_dropped(path: str, oldest: str) -> None:
+    """Before a rotation that deletes the oldest file: readers that come too late for it can say so."""
+    try:
+        total = dropped_bytes(path) + os.stat(oldest).st_size
+        with open(_dropped(path), "w", encoding="ascii") as file:
+            file.write(str(total))
+    except OSError:
+        pass  # not that many rotations yet, or the disk is full
+
+
+def _dropped(path: str) -> str:
+    return f"{path}.dropped"
 
 
 def remove_old_logs(directory: str, next_run: int) -> None:
@@ -133,7 +157,7 @@ def remove_old_logs(directory: str, next_run: int) -> None:
 
 
 def _remove_log(path: str) -> None:
-    for name in (path, f"{path}.new", *rotated_names(path)):
+    for name in (path, f"{path}.new", _dropped(path), *rotated_names(path)):
         try:
             os.unlink(name)
         except FileNotFoundError:
