@@ -147,6 +147,67 @@ def test_epochs_that_are_counted_from_zero_are_shown_from_one() -> None:
     assert progress.fraction == pytest.approx(0.15)
 
 
+def after(*lines: str, start: Progress | None = None) -> Progress:
+    progress = start or Progress()
+    for at, line in enumerate(lines):
+        progress = advance(progress, read_line(line) or Reading(), float(at))
+    return progress
+
+
+def test_the_number_of_epochs_is_that_of_the_line_also_if_they_are_counted_from_zero() -> None:
+    progress = after("Epoch 0/3", "Epoch 1/3", "Epoch 2/3", "step 100/100")
+    assert (progress.epoch, progress.epochs, progress.fraction) == (3, 3, 1.0)
+    assert after("Epoch 0/2", "Epoch 1/2", "Epoch 2/2").epochs == 3
+
+
+TRAINING = "Epoch 0:  50%|█████     | 50/100 [00:01<00:01, 50.00it/s, v_num=0, train_loss=0.5]"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "Sanity Checking DataLoader 0:  50%|█████     | 1/2 [00:00<00:00, 70.00it/s]",
+        "Validation DataLoader 0:  10%|█         | 1/10 [00:00<00:00, 70.00it/s]",
+        "Epoch 0 [val]:  10%|█         | 1/10 [00:00<00:00, 70.00it/s]",
+        "Evaluating:  10%|█         | 1/10 [00:00<00:00, 70.00it/s]",
+        " 10%|█         | 1/10 [00:00<00:00, 70.00it/s]",
+        "Loading checkpoint shards:  10%|█         | 1/10 [00:00<00:00, 70.00it/s]",
+    ],
+)
+def test_a_bar_beside_that_of_the_training_does_not_change_the_progress(other: str) -> None:
+    assert after(TRAINING, other) == after(TRAINING)
+
+
+def test_a_bar_of_other_work_counts_for_its_metrics_and_is_no_progress() -> None:
+    assert read_line("Validation:  50%|█████     | 1/2 [00:00<00:00, val_loss=0.25]") == Reading(
+        metrics={"val_loss": 0.25}
+    )
+    assert read_line("Downloading data:  50%|█████     | 1/2 [00:00<00:00, 70.00it/s]") is None
+
+
+def test_the_bar_of_hugging_face_is_that_of_all_epochs_and_stays_during_evaluation() -> None:
+    lines = [
+        " 33%|███▎      | 100/300 [00:10<00:20, 10.0it/s]",
+        "{'loss': 0.5, 'learning_rate': 5e-05, 'epoch': 1.0}",
+        " 50%|█████     | 5/10 [00:00<00:00, 70.00it/s]",
+        "{'eval_loss': 0.41, 'epoch': 1.0}",
+        "{'loss': 0.4, 'epoch': 1.01}",
+    ]
+    for count in range(1, len(lines) + 1):
+        assert after(*lines[:count], start=Progress(epochs=3)).fraction == pytest.approx(1 / 3)
+
+
+def test_a_bar_of_epochs_around_a_bar_of_steps_gives_the_progress_of_the_training() -> None:
+    lines = ["Epochs:  50%|█████     | 2/4 [00:10<00:10, 5.0s/it]", " 50%|█████     | 50/100 [00:10<00:20, 10.0it/s]"]
+    progress = after(*lines)
+    assert (progress.epoch, progress.epochs, progress.fraction) == (3, 4, 0.625)
+
+
+def test_a_bar_that_follows_a_finished_one_is_progress() -> None:
+    progress = after("100%|██████████| 200/200 [00:10<00:00]", " 50%|█████     | 50/100 [00:10<00:20, 10.0it/s]")
+    assert progress.fraction == 0.5
+
+
 @given(st.text() | st.from_regex(r"(epoch|step|loss|acc)[ :=\[]*[0-9./%|e+-]{0,60}", fullmatch=True))
 def test_any_text_can_be_read(line: str) -> None:
     reading = read_line(line)
@@ -232,6 +293,8 @@ def test_speed_is_never_negative_and_memory_is_bounded(marks: list[tuple[float, 
         (["python", "train.py", "--epochs", "3", "--lr=0.1"], 3),
         (["--num_train_epochs=2"], 2),
         (["--num-epochs", "5"], 5),
+        (["--max_epochs=5"], 5),
+        (["fit", "--trainer.max_epochs", "5"], 5),
         (["--epochs=many"], None),
         (["--warmup-epochs=2"], None),
         ([], None),

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,10 @@ class Reading:
     total: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     rate: float | None = None
+    is_bar: bool = field(default=False, compare=False)
+    """True for a progress bar: several of them may run at the same time."""
+    in_parts: bool = field(default=False, compare=False)
+    """True if the line counts epochs in parts: 1.25."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +42,19 @@ class Progress:
     """Times and positions from which the speed is computed."""
     counts_from_zero: bool = False
     """True if the program has printed an epoch 0; `epoch` counts from 1 in any case."""
+    spans_epochs: bool = False
+    """True if `step` and `total` count the whole training, as Hugging Face's do, and not an epoch."""
+
+    @property
+    def is_of_epoch(self) -> bool:
+        """True if `fraction` is that of the current epoch, because the number of epochs is unknown."""
+        return self.epoch is not None and not self.epochs and not self.spans_epochs
 
     @property
     def fraction(self) -> float | None:
-        """The finished part of the training; of the current epoch if the number of epochs is unknown."""
+        """The finished part of the training, or of the current epoch."""
         within = self.step / self.total if self.step is not None and self.total else None
-        if self.epoch is not None and self.epochs:
+        if self.epoch is not None and self.epochs and not (self.spans_epochs and within is not None):
             whole = (max(self.epoch - 1, 0) + (within or 0.0)) / self.epochs
         elif within is not None:
             whole = within
@@ -59,13 +71,7 @@ def read_line(line: str) -> Reading | None:
     if boosted := _BOOSTED.match(text):
         return Reading(step=int(boosted["step"]), metrics=_boosting_metrics(boosted["metrics"]))
     if bar := _BAR.search(text) or _KERAS_BAR.match(text) or _RICH_BAR.search(text):
-        return Reading(
-            **_epoch(text)[0],
-            step=_scaled(bar["step"]),
-            total=_scaled(bar["total"]),
-            metrics=_metrics(text),
-            rate=_rate(text),
-        )
+        return _read_bar(text, bar)
     if bar := _OPEN_BAR.search(text):
         return Reading(**_epoch(text)[0], step=_scaled(bar["step"]), metrics=_metrics(text), rate=_rate(text))
     epoch, rest = _epoch(text)
@@ -76,8 +82,23 @@ def read_line(line: str) -> Reading | None:
     if counted is None:
         return Reading(**epoch, metrics=metrics)
     total = counted["total"]
-    steps = {"step": int(counted["step"]), "total": int(total) if total else None}
-    return Reading(**epoch, **steps, metrics=metrics, rate=_rate(text))
+    step, of = int(counted["step"]), int(total) if total else None
+    return Reading(**epoch, step=step, total=of, metrics=metrics, rate=_rate(text))
+
+
+def _read_bar(text: str, bar: re.Match[str]) -> Reading | None:
+    """A progress bar. One that is not about training counts only for its metrics."""
+    metrics, name = _metrics(text), text[: bar.start()].lower()
+    step, total = _scaled(bar["step"]), _scaled(bar["total"])
+    words = re.findall(r"[a-z]+", name)
+    if words and not _OTHER_WORK.isdisjoint({words[0], words[-1]}):
+        return Reading(metrics=metrics) if metrics else None
+    if _EPOCHS_NAME.fullmatch(name):  # `for epoch in tqdm(range(10), desc="Epochs")`, with a bar for each epoch
+        return Reading(epoch=min(step + 1, total), epochs=total, metrics=metrics)
+    epoch = _epoch(text)[0]
+    if bar.re is _RICH_BAR and epoch.get("epochs"):
+        epoch["epochs"] += 1  # it shows the number of the last epoch, from 0
+    return Reading(**epoch, step=step, total=total, metrics=metrics, rate=_rate(text), is_bar=True)
 
 
 def advance(progress: Progress, reading: Reading, at: float) -> Progress:
@@ -85,26 +106,48 @@ def advance(progress: Progress, reading: Reading, at: float) -> Progress:
     from_zero = progress.counts_from_zero or reading.epoch == 0
     shift = 1 if from_zero else 0
     new_epoch = reading.epoch is not None and reading.epoch + shift != progress.epoch
+    if not new_epoch and _is_other_bar(progress, reading):
+        reading = replace(reading, step=None, total=None)
+    spans = progress.spans_epochs or reading.in_parts
     moved = replace(
         progress,
         counts_from_zero=from_zero,
+        spans_epochs=spans,
         epoch=progress.epoch if reading.epoch is None else reading.epoch + shift,
-        epochs=reading.epochs + shift if reading.epochs else progress.epochs,
-        step=reading.step if reading.step is not None or new_epoch else progress.step,
+        epochs=_epochs(progress, reading, shift),
+        step=reading.step if reading.step is not None or (new_epoch and not spans) else progress.step,
         total=reading.total if reading.step is not None else progress.total,
         metrics={**progress.metrics, **reading.metrics},
     )
     if reading.step is None:
         return moved
-    position = reading.step + max((moved.epoch or 1) - 1, 0) * (reading.total or 0)
+    earlier = 0 if spans else max((moved.epoch or 1) - 1, 0)
+    position = reading.step + earlier * (reading.total or 0)
     # After a restart the position is an earlier one: the speed is measured from there.
     marks = progress.marks if progress.marks and progress.marks[-1][1] <= position else ()
     marks = (*marks, (at, position))[-_MARKS:]
     return replace(moved, marks=marks, speed=reading.rate or _speed(marks))
 
 
+def _epochs(progress: Progress, reading: Reading, shift: int) -> int | None:
+    """The number of epochs. Programs that count from zero print it, as in 0/10, or the last number, as in 0/9."""
+    known, found = progress.epochs, reading.epochs
+    if found is None or found + shift == known:
+        return known
+    return max(found, (reading.epoch or 0) + shift)
+
+
+def _is_other_bar(progress: Progress, reading: Reading) -> bool:
+    """True for a bar beside the one of the training: within an epoch, or smaller than one that is not finished."""
+    if not (reading.is_bar and reading.total and progress.total) or progress.step is None:
+        return False
+    if reading.total == progress.total:
+        return False
+    return progress.epoch is not None or (progress.step < progress.total and reading.total < progress.total)
+
+
 def planned_epochs(arguments: Iterable[str]) -> int | None:
-    """The number of epochs in a command line: `--epochs=8`, `--epochs 8`, `--num_epochs=8`."""
+    """The number of epochs in a command line: `--epochs=8`, `--num_epochs 8`, `--trainer.max_epochs=8`."""
     if match := _PLANNED.search(" ".join(arguments)):
         return int(match["epochs"])
     return None
@@ -158,7 +201,17 @@ _METRIC = re.compile(
     rf"(?:\s?/\s?(?P<of>{_COUNT})|(?P<percent>\s?%))?",
     re.IGNORECASE,
 )
-_PLANNED = re.compile(r"(?:^|\s)--(?:num[-_](?:train[-_])?)?epochs[= ](?P<epochs>[0-9]{1,9})(?:\s|$)")
+_PLANNED = re.compile(
+    r"(?:^|\s)--(?:\w{1,40}\.)?(?:num[-_](?:train[-_])?|max[-_]|n[-_]|total[-_])?epochs[= ]"
+    r"(?P<epochs>[0-9]{1,9})(?:\s|$)"
+)
+_EPOCHS_NAME = re.compile(r"\W{0,9}epochs?\W{0,9}")
+_OTHER_WORK = frozenset({
+    "sanity", "val", "valid", "validation", "validating", "eval", "evaluation", "evaluating", "test", "testing",
+    "predict", "predicting", "inference", "generating", "download", "downloading", "load", "loading", "fetching",
+    "tokenizing", "map", "filter", "preprocessing", "extracting", "saving",
+})  # fmt: skip
+"""The first or the last word of the name of a bar that is not about training: `Validation DataLoader 0:  50%|`."""
 _OF_TEST = re.compile(r"\s{0,99}(?:test|val|valid|validation|eval)\w{0,9}\b", re.IGNORECASE)
 _FRACTION = re.compile(r"[0-9]\s?/\s?[0-9]")
 _COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]")
@@ -196,7 +249,7 @@ def _visible(line: str) -> str:
     return _COLOURS.sub("", parts[-1][:_LONGEST]) if parts else ""
 
 
-def _epoch(text: str) -> tuple[dict[str, int | None], str]:
+def _epoch(text: str) -> tuple[dict[str, Any], str]:
     """The epoch in a line, and the line without it, so that its numbers are not read as steps."""
     match = _EPOCH.search(text)
     if match is None:
@@ -204,7 +257,9 @@ def _epoch(text: str) -> tuple[dict[str, int | None], str]:
     epochs = match["epochs"]
     # Hugging Face counts epochs in parts: 1.25 is in the second one, and 2.0 is its end.
     epoch = max(1, math.ceil(float(match["epoch"] + match["part"]))) if match["part"] else int(match["epoch"])
-    found = {"epoch": epoch, "epochs": int(epochs) if epochs else None}
+    found: dict[str, Any] = {"epoch": epoch, "epochs": int(epochs) if epochs else None}
+    if match["part"]:
+        found["in_parts"] = True
     return found, text[: match.start()] + " " + text[match.end() :]
 
 

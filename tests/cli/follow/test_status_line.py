@@ -1,5 +1,7 @@
 """The status line shows what is known, and drops its least important parts on narrow terminals."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,6 +52,15 @@ def test_a_narrow_terminal_shows_the_most_important_parts(width: int, line: str)
 def test_without_a_known_end_a_spinner_turns(progress: Progress, line: str) -> None:
     assert render_status(Status(progress, 5.0, "running"), width=80) == line
     assert render_status(Status(progress, 5.0, "running"), width=80, frame=1) != line
+
+
+def test_the_bar_of_an_epoch_says_so_by_the_number_that_the_program_prints() -> None:
+    progress = Progress(epoch=3, step=45, total=100, metrics={"loss": 0.5})
+    assert render_status(Status(progress, 5.0), width=79).endswith(" 45% of epoch 3  step 45/100  loss 0.5000  5s")
+    from_zero = replace(progress, counts_from_zero=True)
+    assert " 45% of epoch 2  step" in render_status(Status(from_zero, 5.0), width=79)
+    whole = replace(progress, spans_epochs=True)
+    assert " 45%  epoch 3  step 45/100" in render_status(Status(whole, 5.0), width=79)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def render_status(status: Status, *, width: int, frame: int = 0) -> str:
     if fraction is None:
         lead = _Part(f"{_SPINNER[frame % len(_SPINNER)]} {status.activity}".rstrip(), 0)
         return "  ".join(part.text for part in _fitting([lead, *parts], width))
-    percent = _Part(f"{fraction:>4.0%}", 0)
+    percent = _Part(f"{fraction:>4.0%}{_of_epoch(status.progress)}", 0)
     kept = _fitting([percent, *parts], width - _MIN_BAR - 2)
     rest = "  ".join(part.text for part in kept)
     room = width - cells(rest) - 2
@@ -93,7 +93,7 @@ def seconds(value: float) -> str:
 def _parts(status: Status) -> list[_Part]:
     progress = status.progress
     parts = []
-    if progress.epoch is not None:
+    if progress.epoch is not None and not (progress.is_of_epoch and progress.fraction is not None):
         of = f"/{progress.epochs}" if progress.epochs else ""
         parts.append(_Part(f"epoch {progress.epoch}{of}", 3))
     if progress.step is not None:
@@ -109,6 +109,13 @@ def _parts(status: Status) -> list[_Part]:
         parts.append(_Part(f"no output for {seconds(status.silence)}", 1))
     parts.append(_Part(seconds(status.elapsed), 4))
     return parts
+
+
+def _of_epoch(progress: Progress) -> str:
+    """` of epoch 2`, by the number that the program prints, if the bar is that of an epoch."""
+    if not progress.is_of_epoch or progress.epoch is None:
+        return ""
+    return f" of epoch {progress.epoch - (1 if progress.counts_from_zero else 0)}"
 
 
 def _fitting(parts: Iterable[_Part], width: int) -> list[_Part]:
@@ -146,7 +153,7 @@ def _time_left(progress: Progress) -> str | None:
     if not (progress.speed and progress.total):
         return None
     steps = progress.total - (progress.step or 0)
-    if progress.epoch:
+    if progress.epoch and not progress.spans_epochs:
         if not progress.epochs:
             return None
         steps += (progress.epochs - progress.epoch) * progress.total
