@@ -87,6 +87,7 @@ def run(
     reason: str = "Error",
     number: int = 0,
     python: str = "",
+    directory: str = "",
 ) -> Run:
     """A run that ended `at` seconds; its lines were written 0.2 s earlier, unless `exact` is False."""
     time = at - 0.2 if written is None else written
@@ -101,6 +102,7 @@ def run(
         exact=exact,
         lines=tuple(Line(text, NOW + time if exact else None) for text in texts),
         python=python,
+        directory=directory,
     )
 
 
@@ -456,6 +458,19 @@ def test_exceptions_are_classified(texts: tuple[str, ...], code: int, cause: Cau
     assert found.cause is cause
     assert texts[0] in found.summary
     assert words in f"{found.summary} {found.advice}"
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("data/../a.csv", "the program looked for /home/me/job/a.csv, because it runs in /home/me/job"),
+        ("/data/a.csv", "the working directory is /home/me/job; check the path and the volumes"),
+        ("/tmp/a.csv", "pods have a /tmp of their own, except at sandbox plain: keep the file elsewhere, or mount its"),
+    ],
+)
+def test_the_advice_for_a_missing_file_is_where_the_program_looked(path: str, advice: str) -> None:
+    error = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+    assert named(run("r", *TRACEBACK, error, directory="/home/me/job")).advice.startswith(advice)
 
 
 def test_the_advice_for_a_syntax_error_is_its_place() -> None:

@@ -40,6 +40,7 @@ def diagnosable_run(
         lines=lines,
         python=python,
         installer=install_command(python),
+        directory=run.directory,
     )
 
 

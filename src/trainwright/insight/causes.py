@@ -1,5 +1,6 @@
 """Why one process failed: the class of the cause, the cause in one line and what to do, from its end and its log."""
 
+import posixpath
 import re
 import signal
 from collections.abc import Callable, Sequence
@@ -60,6 +61,8 @@ class Evidence:
     """The end of its log."""
     python: str = ""
     installer: str = ""
+    directory: str = ""
+    """The working directory; empty if it is unknown."""
 
 
 def explain(evidence: Evidence) -> Explanation:
@@ -256,7 +259,23 @@ def _syntax_advice(evidence: Evidence, match: re.Match[str]) -> str:
 
 _PLACE_LINES = 4
 _PLACE = re.compile(r'\bFile "(?P<file>[^"\n]{1,500})", line (?P<line>[0-9]{1,9})')
-_FILE_ADVICE = "relative paths start in the working directory of the job; check the path and the volumes"
+_MISSING = re.compile(r"No such file or directory: b?['\"](?P<path>[^'\"\n]{1,500})['\"]")
+_CHECK_FILE = "check the path and the volumes"
+
+
+def _file_advice(evidence: Evidence, match: re.Match[str]) -> str:
+    """Where the program looked for the file, as far as the node tells."""
+    found = _MISSING.search(match.string)
+    path, directory = found["path"] if found else "", evidence.directory
+    if not directory:
+        return f"relative paths start in the working directory of the job; {_CHECK_FILE}"
+    if path.startswith("/tmp/"):  # noqa: S108 (a path of the program)
+        return "pods have a /tmp of their own, except at sandbox plain: keep the file elsewhere, or mount its directory"
+    if not path or path.startswith("/"):
+        return f"the working directory is {directory}; {_CHECK_FILE}"
+    return f"the program looked for {posixpath.normpath(f'{directory}/{path}')}, because it runs in {directory}"
+
+
 _EXCEPTIONS = (
     _Rule(re.compile(r"No module named '?(?P<module>[\w.]{1,200})'?"), Cause.MISSING_MODULE, _module_advice),
     _Rule(re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b"), Cause.SYNTAX_ERROR, _syntax_advice),
@@ -268,7 +287,7 @@ _EXCEPTIONS = (
     _Rule(
         re.compile(r"^(?:\w+\.)*FileNotFoundError\b|\[Errno 2\] No such file or directory"),
         Cause.MISSING_FILE,
-        _FILE_ADVICE,
+        _file_advice,
     ),
     _Rule(
         re.compile(r"^(?:\w+\.)*PermissionError\b|\[Errno 30\]|Read-only file system|\bPermission denied\b"),
@@ -382,7 +401,7 @@ def _output(evidence: Evidence) -> Explanation | None:
     if code == 0:
         return Explanation(Cause.EARLY_EXIT, "it ended with exit code 0 while its peers still needed it")
     if match := _CANNOT_OPEN.search(text):
-        return Explanation(Cause.MISSING_FILE, f"file {match['file']} was not found", _FILE_ADVICE)
+        return Explanation(Cause.MISSING_FILE, f"file {match['file']} was not found", _file_advice(evidence, match))
     if code == 1 and (match := _NO_MODULE_OF_PYTHON.search(text)):
         advice = _module_advice(evidence, match)
         return Explanation(Cause.MISSING_MODULE, f"No module named {match['module']}", advice)

@@ -56,6 +56,8 @@ class Run:
     """The Python of the pod, for messages."""
     installer: str = ""
     """The command that installs packages for it, such as `pip install`."""
+    directory: str = ""
+    """The working directory of the container on this machine; empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +234,7 @@ def _suspect(
     # The end of the log is that of the launcher, not of a process of it.
     lines = run.lines[: process.first_line] if process else () if name else run.lines
     reason = run.reason if not process else ""
-    evidence = Evidence(exit_code, reason, run.message, exception, lines, run.python, run.installer)
+    evidence = Evidence(exit_code, reason, run.message, exception, lines, run.python, run.installer, run.directory)
     explanation, by_peers = explain(evidence), caused_by_peers(evidence)
     if of_launcher and exception is not None and "SignalException" in exception.text[0]:
         stopped = replace(evidence, exit_code=143, exception=None, lines=())
