@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster.disks import fill, small_disk
 from tests.support.objects.jobs import NOW, JobBuilder
 from trainwright.cli.history import (
     RunRecord,
@@ -76,6 +77,39 @@ def test_a_large_history_keeps_the_last_runs(tmp_path: Path) -> None:
     runs = read_history(file)
     assert runs[-1].uid == "1199"
     assert 1000 <= len(runs) < 1200
+
+
+def test_a_full_disk_costs_no_earlier_run(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", size="64k") as disk:
+        file, filler = disk / "history.jsonl", disk / "filler"
+        append(file, run_of(job("one"), state="Failed", now=NOW))
+        fill(filler)
+        for _ in range(100):
+            append(file, run_of(job("two"), state="Failed", cause="x" * 100, now=NOW))
+        filler.unlink()
+        append(file, run_of(job("three"), state="Failed", now=NOW))
+
+        assert {"one", "three"} <= {run.uid for run in read_history(file)}
+        assert all(line.startswith(b"{") and line.endswith(b"}") for line in file.read_bytes().splitlines())
+
+
+def test_a_full_disk_leaves_a_large_history_as_it_is(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        file = disk / "history.jsonl"
+        long = RunRecord(uid="", job="digits", namespace="team", kind="PyTorchJob", state="Failed", cause="x" * 2000)
+        for number in range(600):
+            append(file, replace_uid(long, f"{number:04}"))
+        fill(disk / "filler")
+        append(file, replace_uid(long, "0600"))
+        assert len(read_history(file)) >= 600
+        assert [path.name for path in sorted(disk.iterdir())] == ["filler", "history.jsonl"]
+
+
+def test_a_run_is_whole_behind_a_line_that_was_cut(tmp_path: Path) -> None:
+    file = tmp_path / "history.jsonl"
+    file.write_bytes(b'{"uid": "tw')
+    append(file, run_of(job(), state="Succeeded", now=NOW))
+    assert [run.uid for run in read_history(file)] == ["one"]
 
 
 def replace_uid(run: RunRecord, uid: str) -> RunRecord:

@@ -4,10 +4,11 @@ The embedded cluster keeps it in its data directory; for other clusters it is in
 for each context. Several processes may add the same run: the record with more metrics replaces the other one.
 """
 
+import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -81,21 +82,18 @@ def history_path(data: DataDir) -> Path:
 
 
 def append(file: Path, run: RunRecord) -> None:
-    """A history that cannot be written is not an error of the command that followed the job."""
-    try:
+    """Adds a run as a whole, or not at all: on a full disk the runs before it stay.
+
+    A history that cannot be written is not an error of the command that followed the job.
+    """
+    with contextlib.suppress(OSError):  # the disk is full, or the file system has no locks
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if os.fstat(descriptor).st_size > _MAX_BYTES:
-            _shrink(descriptor)
-        os.write(descriptor, msgspec.json.encode(run) + b"\n")
-    except OSError:
-        return  # the disk is full, or the file system has no locks
-    finally:
-        os.close(descriptor)
+        with _locked(file) as descriptor:
+            if os.fstat(descriptor).st_size > _MAX_BYTES:
+                with contextlib.suppress(OSError):  # no space for the smaller file beside it
+                    _shrink(file, descriptor, run)
+                    return
+            _append_line(descriptor, run)
 
 
 def read_history(file: Path) -> list[RunRecord]:
@@ -139,12 +137,44 @@ def _better(one: RunRecord, other: RunRecord) -> RunRecord:
     return msgspec.structs.replace(other, state=state, finished=finished, metrics=metrics, cause=cause, ranks=ranks)
 
 
-def _shrink(descriptor: int) -> None:
-    """Keeps the last runs. The lock is held."""
-    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-    kept = b"".join(msgspec.json.encode(run) + b"\n" for run in _merged(content)[-_KEPT_RUNS:])
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, kept)
+@contextlib.contextmanager
+def _locked(file: Path) -> Iterator[int]:
+    """A descriptor of the file that is locked, and that no other process has replaced meanwhile."""
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if file.exists() and os.path.samestat(file.stat(), os.fstat(descriptor)):
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _append_line(descriptor: int, run: RunRecord) -> None:
+    size = os.fstat(descriptor).st_size
+    # A line that a crash has cut must not swallow this one.
+    begin = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+    line = begin + msgspec.json.encode(run) + b"\n"
+    try:
+        written = os.write(descriptor, line)
+    except OSError:
+        written = 0
+    if written < len(line):
+        os.ftruncate(descriptor, size)
+
+
+def _shrink(file: Path, descriptor: int, run: RunRecord) -> None:
+    """Replaces the file by one with the last runs and this one, once that is on the disk. The lock is held."""
+    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0) + b"\n" + msgspec.json.encode(run)
+    smaller = file.with_name(f"{file.name}.new")
+    try:
+        smaller.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in _merged(content)[-_KEPT_RUNS:]))
+        smaller.chmod(0o600)
+        smaller.replace(file)
+    except OSError:
+        smaller.unlink(missing_ok=True)
+        raise
 
 
 _decoder = msgspec.json.Decoder(RunRecord)
