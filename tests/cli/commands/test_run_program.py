@@ -67,7 +67,7 @@ def wait_until_gone(client: SyncClient, resource: Resource, name: str) -> None:
 def test_a_program_runs_as_python_would_run_it(call: Call, project: Path) -> None:
     answer = call("run", "lib/report.py", "--", "--epochs", "3", "$(HOME)", directory=project)
     assert answer.code == 0, answer.all
-    assert "lib/report.py imports no known framework: running it as a PyTorchJob" in answer.err
+    assert "lib/report.py imports no known framework: it runs as a PyTorchJob (see --framework)" in answer.err
     assert "report succeeded in" in answer.out
     assert json.loads((project / "report-0.json").read_text()) == {
         "argv": ["lib/report.py", "--epochs", "3", "$(HOME)"],
@@ -206,6 +206,8 @@ def test_the_same_program_of_another_directory_is_another_job(call: Call, tmp_pa
         (["lib/report.py", "--nproc", "0"], "write a number from 1 on, or auto"),
         (["lib/report.py", "--", "a\udcff"], r"'a\udcff' is not UTF-8 text: a job cannot contain it"),
         (["tr\udcffain.py"], r"'tr\udcffain.py' is not UTF-8 text"),
+        (["lib/report.py", "--mount", "da\udcffta:/data"], r"--mount 'da\udcffta:/data' is not UTF-8 text"),
+        (["lib/report.py", "--workdir", "caf\udce9"], r"caf\xe9 is not a UTF-8 name, so a job cannot contain it"),
         (["lib/report.py", "-o", "yaml"], "-o is the format of --dry-run"),
         ([], "name a program (train.py) or a manifest (job.yaml)"),
     ],
@@ -214,6 +216,7 @@ def test_a_mistake_is_one_clear_error(
     project: Path, words: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "notes.txt").write_text("- remember\n")
+    (project / "caf\udce9").mkdir()
     monkeypatch.chdir(project)
     monkeypatch.setenv("XDG_DATA_HOME", str(project))
     # --dry-run: otherwise a mistake that is not noticed would start a cluster.

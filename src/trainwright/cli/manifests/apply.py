@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from trainwright.api.annotations import PROGRAM
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.manifests.owned import OwnedObject, owned_objects
-from trainwright.cli.manifests.reader import Document
+from trainwright.cli.manifests.reader import Document, is_unicode
 from trainwright.cli.manifests.validation import ValidObject
 from trainwright.cli.targets import Target
 from trainwright.kube.client.errors import ApiError, NotFound, Unreachable
@@ -99,11 +100,22 @@ def annotated_for_node(
     if document.job_kind is None:
         return document
     directory = workdir.absolute() if workdir else document.directory
+    _check_names(directory, flag or default)
     metadata = document.object["metadata"]
     defaults = {DIRECTORY: str(directory), **({PYTHON: str(default)} if default else {})}
     given = {**({DIRECTORY: str(directory)} if workdir else {}), **({PYTHON: str(flag)} if flag else {})}
     annotations = {**defaults, **(metadata.get("annotations") or {}), **given}
     return replace(document, object={**document.object, "metadata": {**metadata, "annotations": annotations}})
+
+
+def _check_names(directory: Path, python: Path | None) -> None:
+    """Linux allows any bytes in the name of a file, the Kubernetes API only UTF-8."""
+    for path, flag in ((directory, "--workdir"), (python, "--python")):
+        if path and not is_unicode(str(path)):
+            name = os.fsencode(path).decode(errors="backslashreplace")
+            raise CommandError(
+                f"{name} is not a UTF-8 name, so a job cannot contain it: rename it, or name another one with {flag}"
+            )
 
 
 def apply_object(item: ValidObject, client: SyncClient) -> str:

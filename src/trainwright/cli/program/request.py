@@ -12,7 +12,7 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.machine import has_gpu
 from trainwright.cli.manifests.owned import JOB_LABEL, OwnedObject
 from trainwright.cli.manifests.positions import Place
-from trainwright.cli.manifests.reader import Document
+from trainwright.cli.manifests.reader import Document, is_unicode
 from trainwright.cli.program.digests import digests, encoded
 from trainwright.cli.program.job import FRAMEWORKS, JobRequest, Mount, code_key, job_name, make_job
 from trainwright.cli.program.source import FrameworkGuess, Program, guess_framework
@@ -86,7 +86,8 @@ def program_job(
     job = make_job(request)
     job["metadata"]["annotations"][PROGRAM] = encoded(digests(program))
     document = Document(Place(program.name, 0), directory, job, owned)
-    notes = [] if flags.framework else [_explanation(program, guess)]
+    # An imported framework explains itself.
+    notes = [] if flags.framework or guess.module else [_explanation(program, guess)]
     if context is not None and not flags.mounts:
         notes.append("Files that the program writes are lost with its pods: --mount CLAIM:/path keeps them in a volume")
     if context is None and flags.gpus is None and has_gpu():
@@ -96,8 +97,7 @@ def program_job(
 
 def _explanation(program: Program, guess: FrameworkGuess) -> str:
     kind = FRAMEWORKS[guess.framework].name
-    why = f"imports {guess.module}" if guess.module else "imports no known framework"
-    return f"{program.name} {why}: running it as a {kind} (--framework selects another kind)"
+    return f"{program.name} imports no known framework: it runs as a {kind} (see --framework)"
 
 
 def _common(program: Program, flags: ProgramFlags, guess: FrameworkGuess, name: str) -> dict[str, Any]:
@@ -170,6 +170,8 @@ def _local_mount(word: str) -> Mount:
 
 
 def _parts(word: str) -> tuple[str, str, bool]:
+    if not is_unicode(word):
+        raise CommandError(f"--mount {word!r} is not UTF-8 text: a job cannot contain it")
     parts = word.split(":")
     mode = parts.pop() if len(parts) == 3 else "rw"
     if len(parts) != 2 or not all(parts) or mode not in {"ro", "rw"}:
