@@ -11,10 +11,12 @@ from pathlib import Path
 import click
 
 from trainwright import __version__
+from trainwright.cli.commands.jobs.stack import find_py_spy
 from trainwright.cli.commands.status import failed_checks, sandbox_text
 from trainwright.cli.commands.up import user_kubeconfig
 from trainwright.cli.console import Console
 from trainwright.cli.flags import data_dir_flag
+from trainwright.cli.jobs.tables import hanging, terminal_width
 from trainwright.cli.machine import free_disk, free_memory, has_gpu, is_disk_low, memory, open_file_limit
 from trainwright.cli.pods_python import BY_FLAG, callers_python, default_python, install_command
 from trainwright.cli.targets import data_dir_at, embedded_cluster
@@ -24,6 +26,7 @@ from trainwright.kube.client.kubeconfig import ConfigError, load_kubeconfig
 from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient
 
+_INDENT = 17
 _OPEN_FILES = 1024
 _LITTLE_MEMORY = 2**30
 _SECONDS = 20
@@ -55,14 +58,15 @@ def command(data_dir: Path | None) -> None:
     Exit codes: 0 everything works, 1 something is broken.
     """
     data = data_dir_at(data_dir)
-    console, broken = Console.of(), False
+    console, broken, width = Console.of(), False, terminal_width()
     for check in CHECKS:
         for finding in check(data):
             broken = broken or finding.level == "FAIL"
             colour = {"ok": "green", "note": "yellow"}.get(finding.level, "red")
-            console.print(f"{console.style(f'{finding.level:<5}', fg=colour)} {finding.topic:<10} {finding.text}")
+            text = hanging(finding.text, indent=_INDENT, width=width)
+            console.print(f"{console.style(f'{finding.level:<5}', fg=colour)} {finding.topic:<10} {text}")
             if finding.advice:
-                console.print(f"{'':<17}{finding.advice}")
+                console.print(" " * _INDENT + hanging(finding.advice, indent=_INDENT, width=width))
     if broken:
         sys.exit(1)
 
@@ -207,12 +211,12 @@ def _check_context(record: ClusterRecord) -> Iterator[Finding]:
 
 
 def check_tools(data: DataDir) -> Iterator[Finding]:
-    _ = data
-    beside = shutil.which("py-spy", path=str(Path(sys.executable).parent))
-    if found := beside or shutil.which("py-spy"):
+    python, _ = _python_of_pods(data.running())
+    if found := find_py_spy(python):
         yield Finding("py-spy", found)
     else:
-        yield Finding("py-spy", "not installed", "ok", "`trainwright stack` needs it: pip install py-spy")
+        advice = f"`trainwright stack` needs it: {install_command(python)} py-spy"
+        yield Finding("py-spy", "not installed", "ok", advice)
 
 
 CHECKS: tuple[Callable[[DataDir], Iterator[Finding]], ...] = (

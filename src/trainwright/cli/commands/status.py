@@ -13,10 +13,10 @@ import click
 from trainwright.cli.errors import report_errors
 from trainwright.cli.flags import target_flags
 from trainwright.cli.follow.private_files import format_size
-from trainwright.cli.jobs.output import table_lines
 from trainwright.cli.jobs.references import FoundJob, list_jobs
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, ranks
+from trainwright.cli.jobs.tables import table_lines, terminal_width
 from trainwright.cli.machine import free_disk, free_memory
 from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
 from trainwright.cluster.embedded import ClusterRecord, DataDir, PodProcess, disk_warning, pod_records, processes_of
@@ -31,6 +31,7 @@ from trainwright.objects.resources import NODES, PODS, Resource
 
 NOT_RUNNING = 3
 _SAMPLE_SECONDS = 0.2
+_INDENT = "    "
 _FINISHED_JOBS = 5
 """How many finished jobs are listed, the latest ones."""
 
@@ -63,7 +64,7 @@ def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None)
         *gpu_lines(nodes, pods),
         f"  pods     {count_by_state(_phase(pod) for pod in pods)}",
         f"  jobs     {count_by_state(job_state(job.object) for job in jobs)}",
-        *(f"    {line}" for line in job_lines(jobs, usage, datetime.now(UTC))),
+        *(f"{_INDENT}{line}" for line in job_lines(jobs, usage, datetime.now(UTC))),
     ]
     click.echo("\n".join(lines))
     if failed:
@@ -106,7 +107,9 @@ def job_lines(jobs: list[FoundJob], usage: Mapping[str, Usage], now: datetime) -
         return []
     rows = [_row(job, usage.get(job.uid), now) for job in shown]
     head = ["NAMESPACE", "NAME", "KIND", "STATE", "RANKS", "AGE", "DURATION"] + (["CPU", "MEMORY"] if usage else [])
-    lines = table_lines(head, [row[: len(head)] for row in rows])
+    width = terminal_width()
+    drop = ("AGE", "NAMESPACE", "KIND", "RANKS")
+    lines = table_lines(head, [row[: len(head)] for row in rows], width=width and width - len(_INDENT), drop=drop)
     return [*lines, *([f"and {len(unlisted)} more that have finished: `trainwright ps -A`"] if unlisted else [])]
 
 

@@ -9,7 +9,9 @@ import pytest
 from tests.cli.commands.jobs.conftest import Cluster
 from tests.support.objects.shell_jobs import shell_job
 from tests.support.waiting import wait_until
-from trainwright.cli.commands.jobs.stack import catches
+from trainwright.cli.commands.jobs.stack import catches, find_py_spy
+from trainwright.cli.pods_python import install_command
+from trainwright.objects.node_annotations import PYTHON
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -41,6 +43,27 @@ def test_the_stacks_of_all_ranks_are_printed(embedded_namespace: Cluster, tmp_pa
     assert "it has no handler for SIGUSR2" in refused.stderr
     assert refused.exit_code == 1
     _ = tmp_path
+
+
+def test_without_py_spy_the_command_that_installs_it_for_this_python_is_named(
+    embedded_namespace: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = embedded_namespace
+    job = shell_job("digits", f"exec {sys.executable} -c '{HANGS}'")
+    job["metadata"]["annotations"] = {PYTHON: sys.executable}
+    cluster.create(job)
+    wait_until(lambda: "hanging" in cluster.call("logs", "digits").stdout)
+
+    monkeypatch.setattr("trainwright.cli.commands.jobs.stack.find_py_spy", lambda *_: None)
+    text = cluster.fail("stack", "digits")
+    assert f"py-spy is not installed: `{install_command(sys.executable)} py-spy`" in text
+    assert "master-0 handles SIGUSR1" in text
+
+
+def test_py_spy_is_found_beside_the_python_of_the_pods(tmp_path: Path) -> None:
+    program = tmp_path / "py-spy"
+    program.touch(mode=0o755)
+    assert find_py_spy("python3", str(tmp_path / "python")) == str(program)
 
 
 def test_a_job_without_python_and_other_clusters_say_so(embedded_namespace: Cluster, real: Cluster) -> None:

@@ -11,20 +11,22 @@ from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.events import event_rows, events_of
 from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.metrics import recorded_progress
-from trainwright.cli.jobs.output import table_lines
 from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, local_time, rank_pods
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import duration, finished_state, human_age, job_state
 from trainwright.cli.jobs.suspension import is_suspended
+from trainwright.cli.jobs.tables import table_lines, terminal_width
 from trainwright.cluster.embedded import PodRecord
 from trainwright.insight.diagnosis import Diagnosis
 from trainwright.insight.progress import Progress
+from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.pods import ContainerStatus, Pod
 from trainwright.objects.times import human_duration, parse_time
 
 _SHOWN_EVENTS = 10
+_INDENT = "  "
 
 
 @click.command(name="describe")
@@ -42,7 +44,7 @@ def command(session: Session, job: tuple[str, ...]) -> None:
             console.print("")
             console.print(f"{title}:", colour="bright_white")
         for line in lines:
-            console.print(plain_text(f"  {line}" if title else line))
+            console.print(plain_text(f"{_INDENT}{line}" if title else line))
 
 
 def _sections(
@@ -60,7 +62,7 @@ def _sections(
     yield "Conditions", _conditions(job, now)
     yield "Files", _files(session, job, pods)
     events = events_of(session, job)
-    yield "Events", table_lines(*_split(event_rows(events[-_SHOWN_EVENTS:], now))) if events else []
+    yield "Events", _event_lines(events[-_SHOWN_EVENTS:], now)
     yield "Next", _next(session, job, pods, diagnosis, more_events=len(events) > _SHOWN_EVENTS)
 
 
@@ -107,7 +109,7 @@ def _ranks(pods: list[RankPod], now: datetime) -> list[str]:
     for one in latest_of_each_rank(pods):
         earlier = sum(other.rank == one.rank for other in pods) - 1
         rows.append([one.rank, _pod_state(one), _restarts(one, earlier), _exit_code(one), _ran(one, now), one.name])
-    return table_lines(["RANK", "STATE", "RESTARTS", "EXIT CODE", "RAN", "POD"], rows)
+    return table_lines(["RANK", "STATE", "RESTARTS", "EXIT CODE", "RAN", "POD"], rows, width=_width(), drop=("POD",))
 
 
 def _pod_state(one: RankPod) -> str:
@@ -186,7 +188,7 @@ def _conditions(job: FoundJob, now: datetime) -> list[str]:
         ]
         for one in conditions
     ]
-    return table_lines(["TYPE", "STATUS", "AGE", "REASON", "MESSAGE"], rows) if rows else []
+    return table_lines(["TYPE", "STATUS", "AGE", "REASON", "MESSAGE"], rows, width=_width(), wrap=True) if rows else []
 
 
 def _has_files(pods: list[RankPod]) -> bool:
@@ -234,5 +236,12 @@ def _next(
     return [f"trainwright {command:<{width}}{session.flags}  # {why}" for command, why in commands]
 
 
-def _split(rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    return rows[0], rows[1:]
+def _event_lines(events: list[Object], now: datetime) -> list[str]:
+    head, *rows = event_rows(events, now)
+    return table_lines(head, rows, width=_width(), wrap=True) if rows else []
+
+
+def _width() -> int | None:
+    """For the lines of a section, which are indented."""
+    width = terminal_width()
+    return width - len(_INDENT) if width else None

@@ -9,9 +9,10 @@ import click
 from trainwright.cli.flags import target_flags
 from trainwright.cli.history import RunRecord, history_file, metrics_text, read_history
 from trainwright.cli.jobs.arguments import complete_jobs
-from trainwright.cli.jobs.output import object_text, output_flag, table_lines
+from trainwright.cli.jobs.output import object_text, output_flag
 from trainwright.cli.jobs.ranks import local_time
 from trainwright.cli.jobs.references import JobReference, read_references
+from trainwright.cli.jobs.tables import table_lines, terminal_width
 from trainwright.cli.targets import NotRunningError, Target, TargetOptions, data_dir_at, find_target
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects.times import human_duration, parse_time
@@ -35,7 +36,8 @@ def command(
     """List finished runs with their last metrics, the latest last.
 
     Runs stay in the history when the job is run again or deleted. The embedded cluster records all of them; of another
-    cluster those that `run` or `logs -f` followed on this machine. RUN is the beginning of the job's uid.
+    cluster those that `run` or `logs -f` followed on this machine. RUN is the beginning of the job's uid. A narrow
+    terminal shows fewer columns; -o wide shows all.
     """
     target = _target(TargetOptions(context, kubeconfig, data_dir))
     runs = [run for run in read_history(history_file(target)) if _matches(run, read_references(job), namespace)]
@@ -45,7 +47,9 @@ def command(
     elif not shown:
         click.echo(f"No runs found{f' of {job[-1]}' if job else ''}.", err=True)
     else:
-        click.echo("\n".join(table_lines(*_table(shown, wide=output == "wide"))))
+        wide = output == "wide"
+        width = None if wide else terminal_width()
+        click.echo("\n".join(table_lines(*_table(shown, wide=wide), width=width, drop=("RUN", "DURATION"))))
 
 
 def _target(options: TargetOptions) -> Target:

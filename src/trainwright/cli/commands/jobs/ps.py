@@ -11,21 +11,22 @@ from trainwright.cli.history import history_file, metrics_text, read_history
 from trainwright.cli.jobs.arguments import jobs_argument
 from trainwright.cli.jobs.output import (
     FORMATS,
-    column_widths,
     list_of,
     object_text,
     output_flag,
-    row_line,
     without_managed_fields,
 )
 from trainwright.cli.jobs.references import FoundJob, JobReference, list_jobs, read_references, resolve
 from trainwright.cli.jobs.session import Session, cluster_command
 from trainwright.cli.jobs.summary import age, duration, job_state, present_ranks, ranks, restart_count
+from trainwright.cli.jobs.tables import Table, terminal_width
 from trainwright.kube.client.errors import NotFound, Unreachable
 from trainwright.objects.paths import value_at
 
 _LEAST_WIDTHS = {"STATE": len("Succeeded"), "DURATION": len("DURATION"), "AGE": len("2m34s")}
 """So that rows that --watch prints later stay in their columns."""
+_DROPPED = ("AGE", "KIND", "RANKS", "DURATION")
+"""What a narrow terminal does not show, in this order."""
 
 
 @click.command(name="ps")
@@ -41,7 +42,8 @@ def command(
     """List training jobs of all kinds.
 
     JOB is NAME or KIND/NAME (digits, pytorchjob/digits); a KIND alone lists its jobs. RANKS counts the ranks that run
-    or have succeeded. METRICS are those of the finished run. `get` is the same command.
+    or have succeeded. METRICS are those of the finished run. A narrow terminal shows fewer columns; -o wide shows all.
+    `get` is the same command.
     """
     references = read_references(jobs)
     by_name = any(one.name for one in references)
@@ -81,7 +83,7 @@ class _Printer:
         self._output = output
         self._with_namespace = with_namespace
         self._session = session
-        self._widths: list[int] = []
+        self._table: Table | None = None
 
     def print(self, jobs: Sequence[FoundJob]) -> None:
         if not jobs:
@@ -100,12 +102,12 @@ class _Printer:
         metrics = _metrics_by_uid(self._session)
         cells = [self._cells(job, metrics.get(job.uid, ""), now) for job in jobs]
         head, rows = list(cells[0]), [list(one.values()) for one in cells]
-        if not self._widths:
-            least = [_LEAST_WIDTHS.get(name, 0) for name in head]
-            self._widths = [max(pair) for pair in zip(column_widths(head, rows), least, strict=True)]
-            click.echo(row_line(head, self._widths))
+        if self._table is None:
+            width = None if self._output == "wide" else terminal_width()
+            self._table = Table.fitted(head, rows, width=width, drop=_DROPPED, least=_LEAST_WIDTHS)
+            click.echo(self._table.line(head))
         for row in rows:
-            click.echo(row_line(row, self._widths))
+            click.echo(self._table.line(row))
 
     def _cells(self, job: FoundJob, metrics: str, now: datetime) -> dict[str, str]:
         obj = job.object

@@ -18,7 +18,10 @@ from trainwright.cli.jobs.logs import LogRange, current_runs, logged_runs, read_
 from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
+from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import PodProcess, processes_of
+from trainwright.objects.node_annotations import PYTHON
+from trainwright.objects.paths import value_at
 
 _PY_SPY_SECONDS = 30
 _LOG_SECONDS = 3.0
@@ -54,8 +57,8 @@ def command(
 ) -> None:
     """Print the Python stacks of all ranks of a running job.
 
-    It uses py-spy, which the programs do not notice: `pip install py-spy`, into the Python of the pods or anywhere on
-    PATH. Pids are those of this machine.
+    It uses py-spy, which the programs do not notice. Install it into the Python of the pods, or anywhere on PATH.
+    Pids are those of this machine.
 
     Only on the embedded cluster.
     """
@@ -98,11 +101,10 @@ def is_python(process: PodProcess) -> bool:
 # py-spy
 
 
-def find_py_spy(process: PodProcess) -> str | None:
-    """Beside the Python of the process, beside ours, or on PATH."""
-    own = Path(process.command[0]).parent if process.command and "/" in process.command[0] else None
-    for directory in (own, Path(sys.executable).parent):
-        if directory and (found := shutil.which("py-spy", path=str(directory))):
+def find_py_spy(*pythons: str) -> str | None:
+    """Beside one of these Pythons or ours, or on PATH."""
+    for python in (*pythons, sys.executable):
+        if "/" in python and (found := shutil.which("py-spy", path=str(Path(python).parent))):
             return found
     return shutil.which("py-spy")
 
@@ -111,7 +113,7 @@ def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProce
     """Prints the stacks; returns how many processes could not be read."""
     failed = 0
     for one in processes:
-        py_spy = find_py_spy(one.process)
+        py_spy = find_py_spy(*one.process.command[:1], _python_of(job, session, one))
         if py_spy is None:
             raise CommandError(_not_installed(job, session, one))
         click.echo(one.title)
@@ -144,8 +146,8 @@ def _py_spy_error(text: str) -> str:
 
 
 def _not_installed(job: FoundJob, session: Session, one: PythonProcess) -> str:
-    python = one.process.command[0] if one.process.command else "python"
-    text = f"py-spy is not installed: `{python} -m pip install py-spy`, or pip install it anywhere on PATH"
+    installer = install_command(_python_of(job, session, one))
+    text = f"py-spy is not installed: `{installer} py-spy`" if installer else "py-spy is not installed"
     handled = [name for name in _SIGNALS if name != "ABRT" and catches(one.process.pid, signal.Signals[f"SIG{name}"])]
     if handled:
         name = handled[0]
@@ -154,6 +156,12 @@ def _not_installed(job: FoundJob, session: Session, one: PythonProcess) -> str:
             f"`trainwright stack {job.name} --signal {name}{session.flags}` prints its stack"
         )
     return text
+
+
+def _python_of(job: FoundJob, session: Session, one: PythonProcess) -> str:
+    """The Python of the pod. That of the process may be the one from which its environment was made."""
+    of_pod = one.pod.pod.metadata.annotations.get(PYTHON) if one.pod.pod else None
+    return str(of_pod or value_at(job.object, "metadata", "annotations", PYTHON) or session.target.python)
 
 
 # faulthandler
