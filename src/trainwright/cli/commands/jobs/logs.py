@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from trainwright.cli.console import Console
+from trainwright.cli.console import Console, visible
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import duration
 from trainwright.cli.jobs.arguments import job_argument
@@ -104,12 +104,15 @@ class _Printer:
 
     def print(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            stamp = f"{format_micro_time(datetime.fromtimestamp(line.at, UTC))} " if self._timestamps else ""
+            text = line.text
+            if self._timestamps:
+                # A progress bar returns to the beginning of its line, where the time is.
+                text = f"{format_micro_time(datetime.fromtimestamp(line.at, UTC))} {visible(text)}"
             if not self._labels:
-                self._print_unchanged(stamp + line.text)
+                self._print_unchanged(text)
                 continue
             label, number = self._labels[self._name(line.run)]
-            self._console.print_log(label, number, stamp + line.text)
+            self._console.print_log(label, number, text)
 
     def _print_unchanged(self, text: str) -> None:
         try:
