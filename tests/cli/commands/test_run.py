@@ -58,7 +58,7 @@ def test_a_job_is_followed_until_it_succeeds(call: Call, embedded: UpCommand, tm
     volume = volume.removeprefix("Volume models (mounted at /models): ")
     assert Path(volume, "model").read_text() == "good-master-0\n"
     assert model.split() == ["model", "14", "B"]
-    assert rest == [f"Files written in {tmp_path}:", "  heard-1  0 B", "  heard-2  0 B"]
+    assert rest == [f"Files that changed in {tmp_path} while it ran:", "  heard-1  0 B", "  heard-2  0 B"]
 
     again = call("run", manifest)
     assert again.code == 0, again.all
@@ -354,10 +354,11 @@ def test_a_manifest_may_come_from_standard_input(call: Call, tmp_path: Path) -> 
     assert "[master-0] from a pipe" in answer.out
 
 
-def test_an_unknown_image_runs_with_a_warning(call: Call, tmp_path: Path) -> None:
+def test_an_unknown_image_runs_and_one_line_says_what_is_used_instead(call: Call, tmp_path: Path) -> None:
     job = shell_job("foreign", "echo hello")
     container = job["spec"]["pytorchReplicaSpecs"]["Master"]["template"]["spec"]["containers"][0]
     container["image"] = "example/train:1"
     answer = call("run", write_manifest(tmp_path, job))
     assert answer.code == 0, answer.all
-    assert "Warning: master-0: UnknownImage: " in answer.out
+    assert answer.out.count("\nimage example/train:1 is not on this machine: the pod uses the machine's own files") == 1
+    assert "Warning" not in answer.out

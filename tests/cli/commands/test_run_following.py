@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Call
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.commands.terminal import on_terminal
-from tests.support.commands.trainwright import command_line
+from tests.support.commands.trainwright import command_line, trainwright
 from tests.support.objects.shell_jobs import shell_job, write_manifest
 from tests.support.waiting import wait_until
 from trainwright.api.kinds import PYTORCH
@@ -94,7 +94,7 @@ def test_on_a_terminal_a_progress_bar_moves_on_one_line(embedded: UpCommand, tmp
     words = command_line("run", "--data-dir", str(embedded.data.path), manifest)
     with on_terminal(words, embedded.environment) as command:
         command.wait_for("[master-0] Epoch 0:  20%|##| 20/100")
-        command.wait_for("20%  epoch 1  step 20/100  loss 0.2000")
+        command.wait_for("20% of epoch 0  step 20/100  loss 0.2000")
         (tmp_path / "second").touch()
         command.wait_for("[master-0] Epoch 0:  60%|##| 60/100")
         (tmp_path / "third").touch()
@@ -147,6 +147,22 @@ def test_ctrl_c_explains_then_asks_and_stop_keeps_the_job(embedded: UpCommand, t
     with SyncClient(embedded.config) as client:
         assert client.get(PYTORCH.resource, "asked", namespace="default")["spec"]["runPolicy"]["suspend"] is True
         client.delete(PYTORCH.resource, "asked", namespace="default")
+
+
+def test_ctrl_c_after_down_says_that_the_pods_have_ended(tmp_path: Path) -> None:
+    manifest = write_manifest(tmp_path, shell_job("downed", "echo begun; exec sleep 600"))
+    with up_command(tmp_path) as up:
+        words = command_line("run", "--data-dir", str(up.data.path), manifest)
+        with on_terminal(words, up.environment) as command:
+            command.wait_for("[master-0] begun")
+            assert trainwright("down", "--now", "--data-dir", str(up.data.path), environment=up.environment).code == 0
+            command.wait_for(" waiting for the cluster  ")  # the status line
+            command.interrupt()
+            command.wait_for("The cluster is not running; the pods of the job have ended.")
+            command.interrupt()
+            assert command.wait() == 130, command.output
+    assert "keeps running" not in command.output
+    assert f"start the cluster: trainwright up --detach --data-dir {up.data.path}" in command.output
 
 
 def test_stop_of_another_terminal_ends_following(call: Call, embedded: UpCommand, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The state of a followed job, updated by objects, events and log lines."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ def finished(kind: str) -> Object:
     return JobBuilder().status({"conditions": [{"type": kind, "status": "True", "message": "done"}]}).raw()
 
 
-def warning(about: str, *, reason: str = "UnknownImage", message: str = "no image", name: str = "event") -> Object:
+def warning(about: str, *, reason: str = "FieldNotHonoured", message: str = "no effect", name: str = "event") -> Object:
     return {"metadata": {"name": name}, "involvedObject": {"uid": about}, "reason": reason, "message": message}
 
 
@@ -156,7 +157,7 @@ def test_warnings_are_shown_once_their_pod_is_known() -> None:
     state.add_warning(warning("digits-master-0-uid"), 0.0)
     assert state.new_warnings(0.0) == []
     state.update_pod(PodBuilder("Master", 0).raw())
-    assert state.new_warnings(0.1) == ["master-0: UnknownImage: no image"]
+    assert state.new_warnings(0.1) == ["master-0: FieldNotHonoured: no effect"]
     assert state.new_warnings(0.2) == []
 
 
@@ -165,7 +166,19 @@ def test_the_same_warning_of_several_pods_is_shown_once() -> None:
     for index in range(2):
         state.update_pod(PodBuilder("Worker", index).raw())
         state.add_warning(warning(f"digits-worker-{index}-uid", name=f"event-{index}"), 0.0)
-    assert state.new_warnings(0.0) == ["worker-0: UnknownImage: no image"]
+    assert state.new_warnings(0.0) == ["worker-0: FieldNotHonoured: no effect"]
+
+
+def test_an_image_that_is_not_here_is_no_warning_but_one_calm_line() -> None:
+    state = new_state()
+    text = "image pytorch:2 is not on this machine: the pod uses /python. Use the image trainwright/host if intended"
+    for index in range(2):
+        state.update_pod(PodBuilder("Worker", index).raw())
+        event = warning(f"digits-worker-{index}-uid", reason="UnknownImage", message=text, name=f"event-{index}")
+        state.add_warning(event, 0.0)
+    assert state.new_warnings(0.0) == []
+    assert state.new_notes() == ["image pytorch:2 is not on this machine: the pod uses /python"]
+    assert state.new_notes() == []
 
 
 def test_job_events_that_repeat_pod_events_are_not_shown() -> None:
@@ -238,8 +251,8 @@ def test_warnings_have_the_name_of_the_job_if_there_are_several() -> None:
     state.add_warning(warning("digits-master-0-uid"), 0.0)
     state.add_warning(warning(JOB_UID, message="odd", name="job's"), 0.0)
     assert state.new_warnings(0.0, with_job_name=True) == [
-        "digits/master-0: UnknownImage: no image",
-        "digits: UnknownImage: odd",
+        "digits/master-0: FieldNotHonoured: no effect",
+        "digits: FieldNotHonoured: odd",
     ]
 
 
@@ -322,6 +335,30 @@ def ended_master(directory: Path) -> PodRecord:
         runs=(run,),
         removed=False,
     )
+
+
+def write_private_file(pod: Path, text: str) -> None:
+    layer = pod / "scratch/pytorch-0/layers/tmp"
+    (layer / "upper").mkdir(parents=True)
+    (layer / "path").symlink_to("/tmp")
+    (layer / "upper" / "model.pt").write_text(text)
+
+
+def test_a_private_file_of_a_replaced_pod_is_listed_once_as_that_of_the_last_one(tmp_path: Path) -> None:
+    state = new_state()
+    for uid, text in (("first", "1"), ("second", "22")):
+        write_private_file(tmp_path / uid, text)
+        state.update_records([replace(ended_master(tmp_path / uid), uid=uid)])
+    [(pod, file)] = state.private_files()
+    assert (pod, file.path, file.size) == ("digits-master-0", "/tmp/model.pt", 2)
+
+
+def test_the_end_is_that_of_the_last_container_of_a_finished_job(tmp_path: Path) -> None:
+    state = new_state()
+    state.update_records([ended_master(tmp_path)])
+    assert state.ended_at is None
+    state.update_job(finished("Failed"))
+    assert state.ended_at == 2.0
 
 
 @pytest.mark.parametrize(("policy", "left"), [("Never", ["worker-0"]), ("OnFailure", ["master-0", "worker-0"])])

@@ -72,6 +72,19 @@ def test_failure_shows_rank_exit_code_cause_and_last_lines() -> None:
     assert EXIT_CODES["Failed"] == 1
 
 
+def test_no_command_is_suggested_for_a_job_that_is_deleted_at_the_end() -> None:
+    state = finished("Failed")
+    assert result_lines(state, now=at(60), suggest=SUGGEST, removed=True)[1:] == ["  no failed pod was seen"]
+    state.update_pod(PodBuilder("Master", 0).running().raw())
+    state.update_pod(PodBuilder("Worker", 1).failed(1).raw())
+    state.add_line(run_of("worker-1"), "boom", 1.0)
+    stuck = new_state()
+    stuck.update_pod(PodBuilder("Worker", 0).waiting("ImageHasNoCommand", "add `command:`").raw())
+    for one in (state, stuck):
+        assert "trainwright" not in "\n".join(result_lines(one, now=at(60), suggest=SUGGEST, removed=True))
+    assert "  what it printed last:" in result_lines(state, now=at(60), suggest=SUGGEST, removed=True)
+
+
 def test_a_progress_bar_in_the_last_lines_is_shown_as_on_a_terminal() -> None:
     state = finished("Failed")
     state.update_pod(PodBuilder("Worker", 1).failed(1).raw())

@@ -23,12 +23,37 @@ def test_only_files_of_this_run_are_listed(tmp_path: Path) -> None:
     write(tmp_path / "cluster" / "store.db", 9000)
     (tmp_path / "link").symlink_to(tmp_path / "model.pt")
 
-    files = written_files(tmp_path, STARTED, skip=tmp_path / "cluster")
+    files = written_files(tmp_path, STARTED, skip=[tmp_path / "cluster"])
 
     assert written_file_lines(files, tmp_path) == [
         "  checkpoints/step-10.pt  4.0 KiB",
         "  model.pt                2.0 KiB",
     ]
+
+
+def names(files: list[WrittenFile]) -> list[str]:
+    return [file.path.name for file in files]
+
+
+def test_files_that_changed_after_the_end_are_not_listed(tmp_path: Path) -> None:
+    write(tmp_path / "model.pt", 1)
+    write(tmp_path / "later.pt", 1, at=STARTED + 60)
+    assert names(written_files(tmp_path, STARTED, STARTED + 10)) == ["model.pt"]
+
+
+def test_files_that_another_program_is_writing_are_not_listed(tmp_path: Path) -> None:
+    write(tmp_path / "model.pt", 1)
+    with (tmp_path / "run.log").open("w") as log, (tmp_path / "model.pt").open() as reader:
+        write(tmp_path / "run.log", 2)
+        assert names(written_files(tmp_path, STARTED)) == ["model.pt"]
+        assert names(written_files(tmp_path, STARTED, own={os.getpid()})) == ["run.log", "model.pt"]
+        assert (log.closed, reader.closed) == (False, False)
+
+
+def test_elsewhere_only_models_are_listed(tmp_path: Path) -> None:
+    for name in ("notes.txt", "model.pt", "checkpoints/step.safetensors", "firefox.sqlite"):
+        write(tmp_path / name, 1)
+    assert sorted(names(written_files(tmp_path, STARTED, models=True))) == ["model.pt", "step.safetensors"]
 
 
 def test_many_files_are_summed_up() -> None:

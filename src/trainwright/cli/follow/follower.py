@@ -19,7 +19,8 @@ from trainwright.cli.follow.job_state import JobState
 from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogSource
 from trainwright.cli.follow.messages import phases_text, repeated_failure_lines, silence_lines, waiting_lines
-from trainwright.cli.follow.status_line import render_status, status_of
+from trainwright.cli.follow.rank_output import Silence
+from trainwright.cli.follow.status_line import Status, render_status, status_of
 from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
@@ -55,17 +56,27 @@ async def follow(
     console: Console,
     *,
     has_moved: Callable[[], bool] = lambda: False,
+    is_down: Callable[[], bool] = lambda: False,
     suggest: Suggestions,
     advice: str = "",
     interrupts: Interrupts | None = None,
 ) -> Ending:
     """Returns when every job has finished and its logs are printed, when the user leaves, or when `has_moved` is true.
 
+    `is_down`: the cluster is not running, which does not say whether its pods are.
     While the cluster is unreachable it keeps trying; `advice` tells the user what to do meanwhile. `suggest` writes the
     commands that it suggests.
     """
     follower = _Follower(
-        client, states, source, console, printer, has_moved=has_moved, suggest=suggest, interrupts=interrupts
+        client,
+        states,
+        source,
+        console,
+        printer,
+        has_moved=has_moved,
+        is_down=is_down,
+        suggest=suggest,
+        interrupts=interrupts,
     )
     warnings = WatchWarnings(console, advice)
     logging.getLogger("trainwright").addHandler(warnings)
@@ -86,10 +97,14 @@ class _Follower:
         printer: LogPrinter,
         *,
         has_moved: Callable[[], bool],
+        is_down: Callable[[], bool],
         suggest: Suggestions,
         interrupts: Interrupts | None,
     ) -> None:
         self._has_moved = has_moved
+        self._is_down = is_down
+        self._pods_ended = False
+        """True while the cluster is down and the jobs have no processes: the API cannot say that."""
         self._client = client
         self._states = states
         self._source = source
@@ -110,8 +125,10 @@ class _Follower:
                 if await self._pause():
                     return Ending.LEFT
                 self._step()
-                if next(self._checks) % _MOVE_CHECKS == 0 and self._has_moved():
-                    return Ending.MOVED
+                if next(self._checks) % _MOVE_CHECKS == 0:
+                    self._pods_ended = self._is_down() and not any(state.process_ids() for state in self._states)
+                    if self._has_moved():
+                        return Ending.MOVED
             if await self._drain():
                 return Ending.LEFT
             return Ending.FINISHED
@@ -162,6 +179,8 @@ class _Follower:
         for state in self._states:
             for warning in state.new_warnings(now, with_job_name=several):
                 self._console.print(f"Warning: {warning}", colour="yellow")
+            for note in state.new_notes():
+                self._console.print(note, colour="bright_black")
             phases = phases_text(state, suggest=self._suggest)
             if phases and phases != self._shown_phases.get(state.uid):
                 self._shown_phases[state.uid] = phases
@@ -172,10 +191,13 @@ class _Follower:
             lines = [
                 *waiting_lines(state.new_waiting(now)),
                 *(line for failure in state.new_repeated_failures() for line in self._repeated(state, failure)),
-                *silence_lines(state, state.new_silence(now), suggest=self._suggest),
+                *silence_lines(state, self._silence(state, now), suggest=self._suggest),
             ]
             for line in lines:
                 self._console.print(line, colour="yellow")
+
+    def _silence(self, state: JobState, now: float) -> Silence | None:
+        return None if self._pods_ended else state.new_silence(now)
 
     def _repeated(self, state: JobState, failure: RepeatedFailure) -> list[str]:
         return repeated_failure_lines(state, failure, suggest=self._suggest)
@@ -189,7 +211,10 @@ class _Follower:
         for state in self._states:
             if not state.outcome:
                 prefix = f"{state.name}: " if len(self._states) > 1 else ""
-                lines.append(prefix + render_status(status_of(state, now), width=width - len(prefix), frame=frame))
+                status = status_of(state, now)
+                if self._pods_ended:
+                    status = Status(elapsed=status.elapsed, activity="waiting for the cluster")
+                lines.append(prefix + render_status(status, width=width - len(prefix), frame=frame))
         return lines
 
     # Watching

@@ -9,7 +9,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
 from trainwright.cli.console import Console
@@ -25,12 +25,32 @@ class Choice(Enum):
 _ANSWERS = {"s": Choice.STOP, "stop": Choice.STOP, "l": Choice.LEAVE, "leave": Choice.LEAVE, "": Choice.GO_ON}
 
 
-class Interrupts:
-    """`asks`: a user can answer. Use it as a context manager inside the event loop."""
+def explanation(states: Sequence[JobState], *, down: bool = False, up: str = "") -> str:
+    """What Ctrl-C does to unfinished jobs. `down`: their cluster is not running, and the command `up` starts it."""
+    many = len(states) > 1
+    job, them = ("jobs", "them") if many else ("job", "it")
+    # The API is the last to tell that pods have ended if it is down.
+    running = any(state.process_ids() if down else state.running_since() for state in states)
+    if down:
+        pods = "keep running" if running else "have ended"
+        return f"The cluster is not running; the pods of the {job} {pods}. To go on: `{up}`; to leave: Ctrl-C again."
+    verb = ("keep" if many else "keeps") + " running" if running else "stay" if many else "stays"
+    return f"The {job} {verb}. Ctrl-C again to choose: stop {them}, or leave {them} running."
 
-    def __init__(self, console: Console, *, asks: bool) -> None:
+
+class Interrupts:
+    """`asks`: a user can answer. `is_down`: the cluster is not running, so that nothing can be stopped; `up` starts it.
+
+    Use it as a context manager inside the event loop.
+    """
+
+    def __init__(
+        self, console: Console, *, asks: bool, is_down: Callable[[], bool] = lambda: False, up: str = ""
+    ) -> None:
         self._console = console
         self._asks = asks
+        self._is_down = is_down
+        self._up = up
         self._explained = False
         self._pressed = asyncio.Event()
 
@@ -53,18 +73,17 @@ class Interrupts:
         self._pressed.clear()
         if not self._asks:
             return Choice.LEAVE
-        names = ", ".join(state.name for state in states if not state.outcome)
-        if not names:
+        unfinished = [state for state in states if not state.outcome]
+        if not unfinished:
             return Choice.LEAVE  # they have finished: only the ends of their logs are missing
+        is_down = self._is_down()
         if not self._explained:
             self._explained = True
-            many = names.count(",") > 0
-            self._console.print(
-                f"{'The jobs keep' if many else 'The job keeps'} running. Ctrl-C again to choose: "
-                f"stop {'them' if many else 'it'}, or leave {'them' if many else 'it'} running."
-            )
+            self._console.print(explanation(unfinished, down=is_down, up=self._up))
             return Choice.GO_ON
-        return await self._ask(names)
+        if is_down:
+            return Choice.LEAVE
+        return await self._ask(", ".join(state.name for state in unfinished))
 
     async def _ask(self, names: str) -> Choice:
         question = f"Stop {names}? [s]top, files stay  [l]eave running  [Enter] go on following: "

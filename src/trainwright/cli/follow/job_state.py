@@ -16,7 +16,7 @@ from trainwright.cli.follow.pod_states import PERMANENT_REASONS, pod_state, wait
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
 from trainwright.cli.jobs.summary import finished_state
 from trainwright.cli.recorded_runs import diagnosable_run
-from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile
+from trainwright.cluster.embedded import ContainerRun, PodRecord, PrivateFile, processes_of
 from trainwright.insight.diagnosis import Diagnosis, Line, diagnose
 from trainwright.insight.diagnosis import Run as DiagnosedRun
 from trainwright.insight.pod_runs import job_failed_at
@@ -191,6 +191,12 @@ class JobState:
         return min(starts, default=None) or unix_seconds(created)
 
     @property
+    def ended_at(self) -> float | None:
+        """When the last container ended; None while the job may still make progress or a pod outlives it."""
+        ends = [run.finished_at for run in self._runs.values() if run.finished_at]
+        return max(ends) if self.outcome and ends and not self.leftover_pods() else None
+
+    @property
     def has_started(self) -> bool:
         """True if a training container has started or anything was printed, also if nothing runs now."""
         started = any(run.started_at and not run.init for run in self._runs.values())
@@ -223,6 +229,10 @@ class JobState:
         names = {self.uid: self.name, **{uid: f"{job}{tracked.label}" for uid, tracked in self._pods.items()}}
         scheduled = all(tracked.pod.spec.node_name for tracked in self._present())
         return self._warnings.new_events(names, at, all_scheduled=scheduled)
+
+    def new_notes(self) -> list[str]:
+        """What `new_warnings` found that is no reason to worry, each message once."""
+        return self._warnings.new_notes()
 
     def new_waiting(self, now: float) -> list[tuple[str, Waiting]]:
         """Ranks whose containers wait for something that is missing, each message once."""
@@ -314,8 +324,20 @@ class JobState:
         return str(of_pod or of_job or self._python)
 
     def private_files(self) -> list[tuple[str, PrivateFile]]:
-        """The files that only the job's pods can see, each with the name of its pod. Reads the disk."""
-        return [(record.name, file) for record in self._records.values() for file in record.private_files]
+        """The files that only the job's pods can see, each with the name of its pod. Reads the disk.
+
+        Of a file that a pod and the one that replaced it have written, the last counts, which `cp` fetches too.
+        """
+        found = {
+            (record.name, file.path): (record.name, file)
+            for record in self._records.values()
+            for file in record.private_files
+        }
+        return list(found.values())
+
+    def process_ids(self) -> set[int]:
+        """Of the job's pods on this machine."""
+        return {process.pid for found in processes_of(self._records.values()).values() for process in found}
 
     # Output
 

@@ -13,6 +13,8 @@ from trainwright.objects.pods import Pod, Waiting
 _TRANSIENT_REASONS = frozenset({"FailedScheduling", "Unschedulable"})
 """Reasons of warnings that are normal for a moment, while volumes are bound; they are shown only if they last."""
 _TRANSIENT_SECONDS = 3.0
+_HARMLESS_REASONS = frozenset({"UnknownImage"})
+"""Reasons of warnings about what is usual here: most manifests name an image that only clusters have."""
 _EXPECTED_REASONS = NORMAL_REASONS | PERMANENT_REASONS | {"CrashLoopBackOff"}
 """Reasons of a waiting container that need no warning of their own."""
 _WAITING_SECONDS = 1.0
@@ -38,6 +40,7 @@ class JobWarnings:
         self._job_uid = job_uid
         self._events: dict[str, _Warning] = {}
         self._shown: set[str] = set()
+        self._notes: list[str] = []
         self._waiting_since: dict[str, float] = {}
 
     def add(self, event: Object, at: float) -> None:
@@ -58,10 +61,19 @@ class JobWarnings:
                 continue
             if warning.reason == _DIAGNOSED or _EXIT_EVENT.match(warning.message):
                 continue  # the phases, and later the result, say it better
-            if not self._was_shown(warning):
-                self._shown.add(warning.message or warning.reason)
+            if self._was_shown(warning):
+                continue
+            self._shown.add(warning.message or warning.reason)
+            if warning.reason in _HARMLESS_REASONS:
+                self._notes.append(plain_text(warning.message).partition(". ")[0])
+            else:
                 fresh.append(f"{names[warning.uid]}: {warning.reason}: {plain_text(warning.message)}")
         return fresh
+
+    def new_notes(self) -> list[str]:
+        """Of the events that `new_events` found, those that are no reason to worry: their first sentences."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def new_waiting(self, pods: Iterable[tuple[str, Pod]], now: float) -> list[tuple[str, Waiting]]:
         """The labels of pods whose containers wait for something that is missing."""

@@ -67,20 +67,24 @@ def final_metrics(progress: Progress) -> str:
     return metrics_text(dict(shown_metrics(progress.metrics)))
 
 
-def result_lines(state: JobState, *, now: datetime, suggest: Suggestions, ends_ranks: bool = False) -> list[str]:
+def result_lines(
+    state: JobState, *, now: datetime, suggest: Suggestions, ends_ranks: bool = False, removed: bool = False
+) -> list[str]:
     """The last lines about a job: its result and duration, then the cause of a failure and what to do.
 
-    `ends_ranks`: the caller ends the ranks that outlive a failed job, so they are not named.
+    `ends_ranks`: the caller ends the ranks that outlive a failed job, so they are not named. `removed`: the caller
+    deletes the job, so no command about it is suggested.
     """
     outcome = state.outcome or "Unfinished"
     match outcome:
         case "Succeeded":
-            return _succeeded_lines(state, now=now, suggest=suggest)
+            left = [] if removed else leftover_lines(state, suggest=suggest)
+            return [*_succeeded_lines(state, now=now), *left]
         case "Failed":
-            left = [] if ends_ranks else leftover_lines(state, suggest=suggest)
-            return [*_failed_lines(state, now=now, suggest=suggest), *left]
+            left = [] if ends_ranks or removed else leftover_lines(state, suggest=suggest)
+            return [*_failed_lines(state, now=now, suggest=suggest, removed=removed), *left]
         case "Stuck":
-            return _stuck_lines(state, suggest=suggest)
+            return _stuck_lines(state, suggest=suggest, removed=removed)
         case "Stopped":
             return [
                 f"{state.name} is stopped after {_duration(state.object, now)}; its files are kept",
@@ -93,8 +97,17 @@ def result_lines(state: JobState, *, now: datetime, suggest: Suggestions, ends_r
             return [f"{state.name} has not finished after {_duration(state.object, now)}"]
 
 
-def still_running_lines(state: JobState, *, suggest: Suggestions) -> list[str]:
-    """What to do with a job that keeps running, or waits, when `run` stops following it."""
+def still_running_lines(state: JobState, *, suggest: Suggestions, up: str = "") -> list[str]:
+    """What to do with a job that keeps running, or waits, when `run` stops following it.
+
+    `up`: its cluster is not running, and this command starts it.
+    """
+    if up:
+        return [
+            f"{state.name} has not finished",
+            f"  start the cluster: {up}",
+            f"  then follow it: {suggest.command('logs -f', state)}",
+        ]
     if state.waits_for_resume:
         return [f"{state.name} is suspended", f"  start it: {suggest.command('resume', state)}"]
     if state.running_since():
@@ -134,23 +147,24 @@ def ended_lines(ranks: Sequence[str]) -> list[str]:
     return [f"  ended {_some(ranks)}, which waited for it"] if ranks else []
 
 
-def _succeeded_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> list[str]:
+def _succeeded_lines(state: JobState, *, now: datetime) -> list[str]:
     metrics = final_metrics(state.progress)
     line = f"{state.name} succeeded in {_duration(state.object, now)}" + (f": {metrics}" if metrics else "")
-    return [line, *_curve_lines(state), *leftover_lines(state, suggest=suggest)]
+    return [line, *_curve_lines(state)]
 
 
-def _failed_lines(state: JobState, *, now: datetime, suggest: Suggestions) -> list[str]:
+def _failed_lines(state: JobState, *, now: datetime, suggest: Suggestions, removed: bool) -> list[str]:
     found = state.diagnosis()
     after = f"{state.name} failed after {_duration(state.object, now)}"
     reason = plain_text(_condition_message(state.object, "Failed"))
     if found is None:
         lines = [f"{after}: {reason}" if reason else after]
-        lines.append(f"  no failed pod was seen; see its events: {suggest.command('events', state)}")
+        see = "" if removed else f"; see its events: {suggest.command('events', state)}"
+        lines.append(f"  no failed pod was seen{see}")
     else:
         lines = [f"{after}: {plain_text(found.headline)}"]
         lines += _limit_lines(state, reason)
-        lines += _explanation(state, found, suggest=suggest)
+        lines += _explanation(state, found, suggest=suggest, removed=removed)
     return [*lines, *_curve_lines(state)]
 
 
@@ -166,7 +180,7 @@ def _limit_lines(state: JobState, reason: str) -> list[str]:
     return [f"  it had failed {limit} times, and runPolicy.backoffLimit (--max-restarts) allows no more"]
 
 
-def _explanation(state: JobState, found: Diagnosis, *, suggest: Suggestions) -> list[str]:
+def _explanation(state: JobState, found: Diagnosis, *, suggest: Suggestions, removed: bool) -> list[str]:
     lines = [f"  {found.advice}"] if found.advice else []
     if found.alike:
         lines.append(f"  the same happened in {_some(found.alike)}")
@@ -175,7 +189,7 @@ def _explanation(state: JobState, found: Diagnosis, *, suggest: Suggestions) -> 
         lines.append(f"  {_some(found.followers)} {verb} ended by clean-up")
     if found.evidence:
         everything = suggest.command(f"logs --rank {found.rank}" if found.rank else "logs", state)
-        lines.append(f"  what it printed last (all of it: {everything}):")
+        lines.append("  what it printed last:" if removed else f"  what it printed last (all of it: {everything}):")
         lines += [f"    {plain_text(line)}" for line in found.evidence]
     return lines
 
@@ -187,14 +201,15 @@ def _curve_lines(state: JobState) -> list[str]:
     return [f"  loss {curve} {metric_text(points[0][1])} → {metric_text(points[-1][1])}"] if curve else []
 
 
-def _stuck_lines(state: JobState, *, suggest: Suggestions) -> list[str]:
+def _stuck_lines(state: JobState, *, suggest: Suggestions, removed: bool) -> list[str]:
     if state.stuck is None:
         return [f"{state.name} cannot start"]
     rank, waiting = state.stuck
-    return [
-        f"{state.name} cannot start: {rank} is waiting: {waiting.reason}: {plain_text(waiting.message)}",
-        f"  change the manifest and run it again with --replace, or delete the job: {suggest.command('delete', state)}",
-    ]
+    cause = f"{state.name} cannot start: {rank} is waiting: {waiting.reason}: {plain_text(waiting.message)}"
+    if removed:
+        return [cause, "  change the manifest and run it again"]
+    delete = suggest.command("delete", state)
+    return [cause, f"  change the manifest and run it again with --replace, or delete the job: {delete}"]
 
 
 def _some(ranks: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -66,11 +67,15 @@ def _report(
 ) -> None:
     suggest = Suggestions.of(target)
     if state.outcome is None:
-        for line in still_running_lines(state, suggest=suggest) if not remove else ():
+        from trainwright.cli.follow.session import is_down, up_command
+
+        up = up_command(target) if is_down(target) else ""
+        for line in still_running_lines(state, suggest=suggest, up=up) if not remove else ():
             console.print(line)
         return
     colour = "green" if state.outcome == "Succeeded" else "red"
-    first, *rest = result_lines(state, now=datetime.now(UTC), suggest=suggest, ends_ranks=ends_ranks or remove)
+    now = datetime.now(UTC)
+    first, *rest = result_lines(state, now=now, suggest=suggest, ends_ranks=ends_ranks, removed=remove)
     files = list(file_lines(state, client, target, suggest, remove=remove))  # before pods end, which moves their files
     if state.outcome == "Failed" and ends_ranks and not remove:
         left = state.leftover_pods()
@@ -121,26 +126,26 @@ def _remove(states: Sequence[JobState], client: SyncClient, console: Console) ->
 def file_lines(
     state: JobState, client: SyncClient, target: Target, suggest: Suggestions, *, remove: bool = False
 ) -> Iterator[str]:
-    """The volumes and the working directory of the job with the files that it wrote there, and private files."""
-    since, data = state.started_at or 0.0, target.data.path if target.data else None
-    shown = set()
+    """The volumes of the job, its working directory and the user's home with what changed there, and private files."""
+    own = state.process_ids() if target.embedded else ()
+    find = partial(written_files, since=state.started_at or 0.0, until=state.ended_at, own=own)
+    shown: list[Path] = [target.data.path] if target.data else []
     for name, mount, location in dict.fromkeys(_volumes(state, client)):
         yield from volume_lines([(name, mount, location)])
-        if target.embedded and location not in shown:
-            shown.add(location)
-            yield from written_file_lines(written_files(Path(location), since), Path(location))
+        if target.embedded and Path(location) not in shown:
+            yield from written_file_lines(find(Path(location)), Path(location))
+            shown.append(Path(location))
     if not target.embedded:
         return
     for directory in _working_directories(state):
-        files = [
-            file
-            for file in written_files(directory, since, skip=data)
-            if not any(_is_below(file.path, one) for one in shown)
-        ]
-        shown.add(str(directory))
-        if files:
-            yield f"Files written in {directory}:"
+        if files := find(directory, skip=shown):
+            yield f"Files that changed in {directory} while it ran:"
             yield from written_file_lines(files, directory)
+        shown.append(directory)
+    home = Path.home()
+    if home not in shown and (files := find(home, skip=shown, models=True)):
+        yield f"Models that changed elsewhere in {home} while it ran:"
+        yield from written_file_lines(files, home)
     yield from private_file_lines(state.private_files(), cp=suggest.cp(state), removed=remove)
 
 
@@ -157,10 +162,6 @@ def _working_directories(state: JobState) -> list[Path]:
         ),
     ]
     return [Path(path) for path in dict.fromkeys(found) if path.startswith("/") and Path(path).is_dir()]
-
-
-def _is_below(path: Path, directory: str) -> bool:
-    return str(path).startswith(f"{directory}/")
 
 
 def _volumes(state: JobState, client: SyncClient) -> Iterator[tuple[str, str, str]]:

@@ -42,7 +42,12 @@ def follow_jobs(
     the jobs; otherwise, and without a terminal, Ctrl-C leaves them running at once.
     """
     printer = LogPrinter(states, console, tail=tail, ranks=ranks)
-    interrupts = Interrupts(console, asks=asks and console.tty and sys.stdin.isatty())
+    interrupts = Interrupts(
+        console,
+        asks=asks and console.tty and sys.stdin.isatty(),
+        is_down=partial(is_down, target),
+        up=up_command(target),
+    )
 
     async def limited() -> Ending:
         try:
@@ -75,6 +80,7 @@ async def _follow(
                         printer,
                         console,
                         has_moved=partial(_has_moved, target.data, config.server),
+                        is_down=partial(is_down, target),
                         suggest=Suggestions.of(target),
                         advice=unreachable_advice(target),
                         interrupts=interrupts,
@@ -92,8 +98,17 @@ def unreachable_advice(target: Target) -> str:
     """It claims nothing about the pods: `down` ends them, or leaves them running."""
     if not target.embedded:
         return "waiting for the cluster; Ctrl-C leaves its jobs as they are"
-    up = f"trainwright up --detach{target.flags}"
-    return f"waiting for the cluster; if it is not running, its jobs continue after `{up}`"
+    return f"waiting for the cluster; if it is not running, its jobs continue after `{up_command(target)}`"
+
+
+def up_command(target: Target) -> str:
+    """Starts the embedded cluster."""
+    return f"trainwright up --detach{target.flags}"
+
+
+def is_down(target: Target) -> bool:
+    """True if the embedded cluster is not running."""
+    return target.data is not None and target.data.running() is None
 
 
 def _warn(console: Console, warning: str) -> None:

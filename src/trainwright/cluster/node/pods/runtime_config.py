@@ -428,7 +428,8 @@ def _warnings(pod: Object, context: PodContext, annotations: Mapping[str, str]) 
     images = [str(spec.get("image") or "") for spec in containers]
     unknown = sorted({image for image in images if not is_host_image(image)})
     if unknown:
-        text = f"no image {', '.join(unknown)} on this node: the pod uses the files of this machine and Python {python}"
+        images_text = f"image {unknown[0]} is" if len(unknown) == 1 else f"images {', '.join(unknown)} are"
+        text = f"{images_text} not on this machine: the pod uses the machine's own files and Python {python}"
         warnings.append(PodWarning("UnknownImage", f"{text}. Use the image {HOST_IMAGE} if that is intended"))
     return warnings
 
