@@ -56,6 +56,7 @@ async def test_the_request_may_shorten_the_grace_period(node: NodeNamespace) -> 
     await node.until_gone("p")
 
 
+@pytest.mark.only("overlay", "plain")  # a row of docs/compatibility.md
 async def test_a_second_deletion_may_shorten_the_grace_period(node: NodeNamespace) -> None:
     await node.pod("p", container(f"trap '' TERM; {WAITS}"), terminationGracePeriodSeconds=600)
     await node.until_log("p", "ready")

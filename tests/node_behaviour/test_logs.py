@@ -53,9 +53,9 @@ async def test_lines_have_timestamps_on_request(node: NodeNamespace) -> None:
 
 
 async def test_the_log_of_the_previous_run(node: NodeNamespace) -> None:
-    script = "echo x >> /memory/runs; echo run $(wc -l < /memory/runs); [ $(wc -l < /memory/runs) -gt 1 ]"
+    script = "echo x >> /memory/runs; echo run $(wc -l < /memory/runs); [ $(wc -l < /memory/runs) -gt 1 ] && sleep 600"
     await node.pod("p", container(script, volumeMounts=MOUNT), volumes=MEMORY, restartPolicy="OnFailure")
-    await node.until_phase("p", "Succeeded")
+    await node.until_log("p", "run 2")
     assert await node.log("p") == "run 2\n"
     assert await node.log("p", previous=True) == "run 1\n"
 
