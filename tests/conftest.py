@@ -82,9 +82,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a file run in one worker, because they share its fixtures."""
+    """The tests of a file run in one worker, because they share its fixtures, unless their group is another one."""
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(str(item.path)))
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 _numbers = itertools.count(1)

@@ -23,10 +23,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("node", levels, indirect=True, scope="session")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if (level := _level(item)) is None:
             continue
+        item.add_marker(pytest.mark.xdist_group(f"node {level}"))  # all files share one cluster
         if level == KUBELET:
             item.add_marker(pytest.mark.timeout(_KUBELET_SECONDS))
         for mark in item.iter_markers("only"):

@@ -152,3 +152,37 @@ async def test_containers_of_a_pod_share_their_network(node: NodeNamespace) -> N
     )
     await node.pod("p", client, server)
     assert await node.output("p") == "hello\n"
+
+
+async def test_a_working_directory_that_does_not_exist_is_created(node: NodeNamespace) -> None:
+    await node.pod("p", container("pwd", workingDir="/opt/no/such/directory"))
+    assert await node.output("p") == "/opt/no/such/directory\n"
+
+
+@pytest.mark.todo
+async def test_the_status_of_a_container_names_its_volumes(node: NodeNamespace) -> None:
+    mounts = [{"name": "v", "mountPath": "/v"}, {"name": "c", "mountPath": "/c", "readOnly": True}]
+    volumes = [{"name": "v", "emptyDir": {}}, {"name": "c", "emptyDir": {}}]
+    await node.pod("p", container("sleep 600", volumeMounts=mounts), volumes=volumes)
+    found = container_status(await node.until_phase("p", "Running"))["volumeMounts"]
+    assert found[:2] == [
+        {"name": "v", "mountPath": "/v"},
+        {"name": "c", "mountPath": "/c", "readOnly": True, "recursiveReadOnly": "Disabled"},
+    ]
+
+
+@pytest.mark.todo
+async def test_the_status_names_the_generation_that_it_is_about(node: NodeNamespace) -> None:
+    created = await node.pod("p", container("sleep 600"))
+    pod = await node.until_phase("p", "Running")
+    assert pod["status"]["observedGeneration"] == created["metadata"]["generation"]
+    assert condition(pod, "Ready")["observedGeneration"] == created["metadata"]["generation"]
+
+
+@pytest.mark.differs("A pod that waits for a ConfigMap or Secret of its environment has its sandbox already")
+async def test_a_pod_without_its_config_map_has_its_sandbox(node: NodeNamespace) -> None:
+    env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "absent", "key": "k"}}}]
+    await node.pod("p", container("exit 0", env=env))
+    await node.until_container("p", "waiting", reason="CreateContainerConfigError")
+    pod = await node.until("p", lambda pod: condition(pod, "ContainersReady").get("reason"))
+    assert condition(pod, "PodReadyToStartContainers")["status"] == "True"

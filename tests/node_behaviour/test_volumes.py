@@ -153,3 +153,10 @@ async def test_a_pod_waits_for_its_config_map(node: NodeNamespace) -> None:
     assert pod["status"]["phase"] == "Pending"
     await node.config_map("c", key="late\n")
     assert await node.output("p") == "late\n"
+
+
+@pytest.mark.differs("A container whose volume is missing is `ContainerCreating`")
+async def test_containers_of_a_pod_without_its_volume_are_being_created(node: NodeNamespace) -> None:
+    await node.pod("p", container("exit 0", volumeMounts=mount()), volumes=volume(secret={"secretName": "absent"}))
+    await node.until_event("p", "FailedMount")
+    assert await node.until_container("p", "waiting") == {"reason": "ContainerCreating"}
