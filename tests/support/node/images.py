@@ -94,8 +94,8 @@ def _write_image(
             entry = tarfile.TarInfo(target)
             entry.size, entry.mode = len(text.encode()), 0o644
             tar.addfile(entry, io.BytesIO(text.encode()))
-    with layer.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    with layer.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
     document = {
         "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
         "os": "linux",
