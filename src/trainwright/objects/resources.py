@@ -40,6 +40,7 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 PODS = Resource("", "v1", "pods", "Pod")
 SERVICES = Resource("", "v1", "services", "Service")
+ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints")
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 EVENTS = Resource("", "v1", "events", "Event")
@@ -51,6 +52,7 @@ DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 LEGACY_DEPLOYMENTS = Resource("extensions", "v1beta1", "deployments", "Deployment")
 BATCH_JOBS = Resource("batch", "v1", "jobs", "Job")
+ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
@@ -77,6 +79,7 @@ BUILT_IN = (
     NODES,
     PODS,
     SERVICES,
+    ENDPOINTS,
     CONFIG_MAPS,
     SECRETS,
     EVENTS,
@@ -87,6 +90,7 @@ BUILT_IN = (
     REPLICA_SETS,
     LEGACY_DEPLOYMENTS,
     BATCH_JOBS,
+    ENDPOINT_SLICES,
     LEASES,
     ROLES,
     ROLE_BINDINGS,

@@ -36,10 +36,11 @@ from trainwright.cluster.apiserver.writes.managed_fields import FieldManager
 from trainwright.cluster.apiserver.writes.metadata import generated_name
 from trainwright.cluster.apiserver.writes.patch import patched_object
 from trainwright.cluster.apiserver.writes.server_side_apply import apply_object
+from trainwright.cluster.apiserver.writes.service_allocator import ServiceAllocator
 from trainwright.cluster.apiserver.writes.subresources import bound_pod, scale_of, with_scale
 from trainwright.objects import Object, copied, field_errors
 from trainwright.objects.paths import value_at
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, ROLES, SECRETS
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, ENDPOINTS, ROLES, SECRETS, SERVICES
 from trainwright.objects.times import format_time
 
 _GENERATED_NAME_TRIES = 8
@@ -52,6 +53,10 @@ class ResourceHandlers:
         self._store = store
         self._registry = registry
         self._access = access
+        self._services = ServiceAllocator(store)
+
+    async def complete_services(self) -> None:
+        await self._services.complete_stored()
 
     def get(self, request: ApiRequest) -> Response:
         info, kind = request.info, request.info.kind
@@ -234,6 +239,11 @@ class ResourceHandlers:
         if kind.resource == CUSTOM_RESOURCE_DEFINITIONS and not removed and not options.dry_run:
             for served in self._registry.of_crd(info.name)[:1]:
                 await self._delete_all(served, self._store.list(served.key), DeleteOptions(), request)
+        if kind.resource == SERVICES and removed and not (options.dry_run or request.dry_run):
+            # A new Service of this name must not start with the old endpoints.
+            endpoints = self._registry.of(ENDPOINTS)
+            old = self._store.get(endpoints.key, info.scope, info.name)
+            await self._delete_all(endpoints, [old] if old else [], DeleteOptions(), request)
         return stored, removed
 
     async def _delete_all(
@@ -302,7 +312,10 @@ class ResourceHandlers:
     ) -> Stored:
         """Stores the result of `try_update`, except in a dry run."""
         kind = info.kind
-        if request.dry_run if dry_run is None else dry_run:
+        dry_run = request.dry_run if dry_run is None else dry_run
+        if kind.resource == SERVICES:
+            try_update = self._services.allocating(try_update, (info.scope, info.name), dry_run=dry_run)
+        if dry_run:
             current = self._store.get(kind.key, info.scope, info.name)
             result = try_update(current)
             obj = result.last if isinstance(result, Removed) else result
@@ -332,8 +345,6 @@ def _new_object(request: ApiRequest, decoded: DecodedObject, manager: FieldManag
 
 def _object_response(request: ApiRequest, code: int, stored: Stored) -> Response:
     kind = request.info.kind
-    if kind.warning:
-        request.warnings.append(kind.warning)
     return Response(code, object_body(kind, stored, request.representation, request.now))
 
 

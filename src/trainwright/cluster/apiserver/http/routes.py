@@ -109,7 +109,12 @@ class Routes:
         """The resource that a path names; None for non-resource paths."""
         return parse_path(path, self._registry)
 
-    async def create_system_objects(self) -> None:
+    async def prepare(self) -> None:
+        """What has to be in the store before the first request."""
+        await self._create_system_objects()
+        await self._handlers.complete_services()
+
+    async def _create_system_objects(self) -> None:
         """The system namespaces, and the default RBAC objects, to which rules that they lack are added."""
         namespaces = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in _SYSTEM_NAMESPACES
@@ -157,7 +162,8 @@ class Routes:
             raise errors.method_not_allowed()
         if not info.name and read_flag(request.query, "watch"):
             return self._watch(request)
-        return self._handlers.get(request) if info.name else self._handlers.list(request)
+        response = self._handlers.get(request) if info.name else self._handlers.list(request)
+        return replace(response, warnings=(info.kind.warning,)) if info.kind.warning else response
 
     async def handle_connect(self, request: ApiRequest) -> UpgradeResponse:
         """Exec, attach and port-forward."""
@@ -165,7 +171,8 @@ class Routes:
 
     async def handle_write(self, request: ApiRequest) -> Response:
         response = await self._write(request)
-        return replace(response, warnings=tuple(request.warnings))
+        deprecation = (request.info.kind.warning,) if request.info.kind.warning else ()
+        return replace(response, warnings=(*deprecation, *request.warnings))
 
     async def _write(self, request: ApiRequest) -> Response:
         info = request.info

@@ -70,7 +70,7 @@ class ApiServer:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Creates the system namespaces and default roles, listens, and returns the port."""
-        await self._routes.create_system_objects()
+        await self._routes.prepare()
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=_CONNECTION_SHUTDOWN_SECONDS)
         await self._runner.setup()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from trainwright.cluster.apiserver.resources import (
+    endpoint_strategies,
     job_strategy,
     printer_columns,
     rbac_strategies,
@@ -15,6 +16,7 @@ from trainwright.cluster.apiserver.resources.pod_printer_columns import POD
 from trainwright.cluster.apiserver.resources.pod_strategy import POD_STRATEGY
 from trainwright.cluster.apiserver.resources.priority_strategy import PRIORITY_CLASS
 from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, ScalePaths, Strategy
+from trainwright.cluster.apiserver.resources.service_strategy import SERVICE
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.objects import resources
@@ -91,6 +93,13 @@ def builtin_types() -> list[ResourceType]:
     return [
         _row(resources.CONFIG_MAPS, "cm", columns=printer_columns.CONFIG_MAP, strategy=strategies.CONFIG_MAP),
         _row(
+            resources.ENDPOINTS,
+            "ep",
+            columns=printer_columns.ENDPOINTS,
+            strategy=endpoint_strategies.ENDPOINTS,
+            warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        ),
+        _row(
             resources.EVENTS,
             "ev",
             columns=printer_columns.EVENT,
@@ -153,7 +162,7 @@ def builtin_types() -> list[ResourceType]:
             resources.SERVICES,
             "svc",
             columns=printer_columns.SERVICE,
-            strategy=strategies.SERVICE,
+            strategy=SERVICE,
             subresources=("status",),
             categories=("all",),
             selectable_fields={"spec.clusterIP": "", "spec.type": ""},
@@ -213,6 +222,12 @@ def builtin_types() -> list[ResourceType]:
             warning=_LEGACY_DEPLOYMENT,
         ),
         _row(resources.LEASES, columns=printer_columns.LEASE),
+        _row(
+            resources.ENDPOINT_SLICES,
+            columns=printer_columns.ENDPOINT_SLICE,
+            strategy=endpoint_strategies.ENDPOINT_SLICE,
+            counts_generation=True,
+        ),
         _row(
             resources.CLUSTER_ROLE_BINDINGS,
             columns=printer_columns.ROLE_BINDING,

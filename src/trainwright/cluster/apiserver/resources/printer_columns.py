@@ -94,6 +94,52 @@ SERVICE = (
 )
 
 
+_SHOWN_ENDPOINTS = 3
+
+
+def _first_ones(shown: list[str], nothing: str) -> str:
+    more = len(shown) - _SHOWN_ENDPOINTS
+    text = ",".join(shown[:_SHOWN_ENDPOINTS])
+    return f"{text} + {more} more..." if more > 0 else text or nothing
+
+
+def _endpoints(endpoints: Object, _now: datetime) -> str:
+    subsets = endpoints.get("subsets") or []
+    shown = []
+    for subset in subsets:
+        addresses = [str(one["ip"]) for one in subset.get("addresses") or ()]
+        ports = subset.get("ports") or []
+        for port in ports:
+            shown += [host_and_port(address, port["port"]) for address in addresses]
+        if not ports:
+            shown += addresses
+    return _first_ones(shown, "") if subsets else NONE
+
+
+def _slice_ports(endpoint_slice: Object, _now: datetime) -> str:
+    ports = endpoint_slice.get("ports") or []
+    return _first_ones([str(one.get("port") or one.get("name", "*")) for one in ports], "<unset>")
+
+
+def _slice_addresses(endpoint_slice: Object, _now: datetime) -> str:
+    endpoints = endpoint_slice.get("endpoints") or []
+    return _first_ones([address for one in endpoints for address in one.get("addresses") or ()], "<unset>")
+
+
+def host_and_port(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+ENDPOINTS = (NAME, Column("Endpoints", _endpoints), AGE)
+ENDPOINT_SLICE = (
+    NAME,
+    Column("AddressType", _at("addressType")),
+    Column("Ports", _slice_ports),
+    Column("Endpoints", _slice_addresses),
+    AGE,
+)
+
+
 def _node_status(node: Object, _now: datetime) -> str:
     ready = find_condition(node.get("status") or {}, "Ready") or {}
     status = {"True": "Ready", "False": "NotReady"}.get(ready.get("status", ""), "Unknown")

@@ -1,13 +1,12 @@
-"""Strategies of built-in kinds: namespaces, nodes, services, config maps, secrets, events, volumes, storage classes."""
+"""Strategies of built-in kinds: namespaces, nodes, config maps, secrets, events, volumes, storage classes."""
 
 import base64
 import re
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.objects import Object
-from trainwright.objects.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
 
-_SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 _DATA_KEY = re.compile(r"[-._a-zA-Z0-9]+")
@@ -50,62 +49,6 @@ def _prepare_new_node(node: Object) -> None:
 
 
 NODE = Strategy(prepare_for_create=_prepare_new_node)
-
-
-def _default_service(service: Object) -> None:
-    spec = service.setdefault("spec", {})
-    spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    if spec["type"] != "ExternalName":
-        spec.setdefault("internalTrafficPolicy", "Cluster")
-    if spec.get("clusterIP") == "None":
-        spec["clusterIPs"] = ["None"]
-    for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        if not port.get("targetPort"):
-            port["targetPort"] = port.get("port")
-
-
-def _prepare_new_service(service: Object) -> None:
-    service["status"] = {"loadBalancer": {}}
-
-
-def _validate_service(service: Object) -> list[FieldError]:
-    spec = service["spec"]
-    found = []
-    if spec["type"] not in _SERVICE_TYPES:
-        found.append(not_supported("spec.type", spec["type"], _SERVICE_TYPES))
-    ports = spec.get("ports") or []
-    if not ports and spec["type"] != "ExternalName" and spec.get("clusterIP") != "None":
-        found.append(required("spec.ports"))
-    names: set[str] = set()
-    for index, port in enumerate(ports):
-        path = f"spec.ports[{index}]"
-        name = port.get("name", "")
-        if not name and len(ports) > 1:
-            found.append(required(f"{path}.name"))
-        elif name in names:
-            found.append(duplicate(f"{path}.name", name))
-        names.add(name)
-        number = port.get("port", 0)
-        if not 1 <= number <= 65535:
-            found.append(invalid(f"{path}.port", number, "must be between 1 and 65535, inclusive"))
-    return found
-
-
-def _validate_service_update(new: Object, old: Object) -> list[FieldError]:
-    before, after = old["spec"].get("clusterIP"), new["spec"].get("clusterIP")
-    if before and before != after:
-        return [invalid("spec.clusterIPs[0]", after, "may not change once set")]
-    return []
-
-
-SERVICE = Strategy(
-    set_defaults=_default_service,
-    prepare_for_create=_prepare_new_service,
-    validate=_validate_service,
-    validate_update=_validate_service_update,
-)
 
 
 def _validate_config_map(config_map: Object) -> list[FieldError]:

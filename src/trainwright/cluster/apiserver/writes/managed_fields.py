@@ -9,6 +9,9 @@ from trainwright.cluster.apiserver.writes.fieldpath import Path, flatten, from_f
 from trainwright.objects import Object
 from trainwright.objects.times import format_time
 
+_STRUCTS: set[Path] = {("f:spec",), ("f:status",)}
+"""They always exist in the Go types of built-in kinds, so that nobody owns them as a whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldManager:
@@ -78,6 +81,8 @@ def record_update(kind: ResourceType, old: Object | None, new: Object, manager: 
     entries = read_entries(new if "managedFields" in new["metadata"] else old)
     before, after = _flatten_changes(kind, old or _empty(kind), new)
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
+    if not kind.custom:
+        changed -= _STRUCTS
     removed = before.keys() - after.keys()
     if changed or removed:
         own = next((one for one in entries if one.is_of(manager)), None)

@@ -1,0 +1,198 @@
+"""Hands out the addresses and node ports of Services. What is in use follows from the stored Services."""
+
+import ipaddress
+import random
+from collections.abc import Callable, Container, Iterable
+from typing import Any
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.resources.service_addresses import (
+    complete_new,
+    has_cluster_address,
+    needs_cluster_address,
+    needs_health_check_port,
+    needs_node_ports,
+    node_ports,
+)
+from trainwright.cluster.apiserver.storage.store import Change, Key, ObjectStore, Removed, Stored, TryUpdate
+from trainwright.objects import Object, copied
+from trainwright.objects.field_errors import FieldError, invalid
+from trainwright.objects.resources import SERVICES
+from trainwright.objects.services import HEADLESS
+
+SERVICE_NETWORK = ipaddress.ip_network("127.16.0.0/12")
+"""Next to the pods' 127.64.0.0/10. It is big, because several clusters of one machine choose from it at random."""
+
+KUBERNETES_ADDRESS = str(SERVICE_NETWORK[1])
+"""Of the Service `kubernetes`: the first address, as on every cluster."""
+
+NODE_PORTS = range(30000, 32768)
+
+_STATIC = 256
+"""The first addresses of the range are handed out on request only, as by the real server."""
+
+
+class RangeFullError(Exception):
+    """Every address or port of the range is in use."""
+
+
+def choose_address(taken: Container[str], start: int) -> str:
+    """The first free address from number `start` on, round the range; raises RangeFullError."""
+    size = SERVICE_NETWORK.num_addresses - 1 - _STATIC  # without the broadcast address
+    for step in range(size):
+        address = str(SERVICE_NETWORK[_STATIC + (start + step) % size])
+        if address not in taken:
+            return address
+    raise RangeFullError
+
+
+def choose_node_port(taken: Container[int], start: int) -> int:
+    """The first free port from number `start` on, round the range; raises RangeFullError."""
+    for step in range(len(NODE_PORTS)):
+        port = NODE_PORTS[(start + step) % len(NODE_PORTS)]
+        if port not in taken:
+            return port
+    raise RangeFullError
+
+
+class ServiceAllocator:
+    """`allocating` wraps a write. An address is in use from then on, before other requests can see the Service."""
+
+    def __init__(self, store: ObjectStore, *, randrange: Callable[[int], int] = random.randrange) -> None:
+        self._store = store
+        self._randrange = randrange
+        self._addresses: dict[str, Key] = {}
+        self._ports: dict[int, Key] = {}
+        self._by_service: dict[Key, tuple[tuple[str, ...], tuple[int, ...]]] = {}
+        for stored in store.list(SERVICES.qualified_plural):
+            self._record(stored.key, stored.obj["spec"])
+        store.subscribe(SERVICES.qualified_plural, self._changed)
+
+    def allocating(self, try_update: TryUpdate, key: Key, *, dry_run: bool) -> TryUpdate:
+        def allocate(current: Stored | None) -> Object | Removed:
+            result = try_update(current)
+            if isinstance(result, Removed) or (current is not None and result is current.obj):
+                return result
+            allocated = result | {"spec": self._allocated(key, result)}
+            if not dry_run:
+                self._record(key, allocated["spec"], keep=True)
+            return allocated
+
+        return allocate
+
+    async def complete_stored(self) -> None:
+        """Gives addresses to Services that an earlier version stored without."""
+        for stored in self._store.list(SERVICES.qualified_plural):
+            if needs_cluster_address(stored.obj["spec"]) and not stored.obj["spec"].get("ipFamilies"):
+                complete = self.allocating(_completed, stored.key, dry_run=False)
+                await self._store.guaranteed_update(SERVICES.qualified_plural, *stored.key, complete)
+
+    def _allocated(self, key: Key, service: Object) -> Object:
+        """The spec of a valid Service with all its addresses and ports; raises a StatusError."""
+        spec: Object = dict(service["spec"])
+        if needs_cluster_address(spec) and spec.get("clusterIP") != HEADLESS:
+            self._allocate_address(key, spec, service)
+        if needs_node_ports(spec):
+            self._allocate_node_ports(key, spec, service)
+        if needs_health_check_port(spec) and not spec.get("healthCheckNodePort"):
+            spec["healthCheckNodePort"] = self._any_node_port(set(node_ports(spec)))
+        return spec
+
+    def _allocate_address(self, key: Key, spec: Object, service: Object) -> None:
+        address = spec.get("clusterIP")
+        if not address:
+            try:
+                address = choose_address(self._addresses, self._randrange(SERVICE_NETWORK.num_addresses))
+            except RangeFullError:
+                raise errors.internal("failed to allocate a serviceIP: range is full") from None
+            spec |= {"clusterIP": address, "clusterIPs": [address]}
+        elif problem := address_problem(address, self._addresses, key):
+            detail = f"failed to allocate IP {address}: {problem}"
+            raise _refused(service, invalid("spec.clusterIPs", spec.get("clusterIPs") or [address], detail))
+
+    def _allocate_node_ports(self, key: Key, spec: Object, service: Object) -> None:
+        allocate = spec["type"] == "NodePort" or spec.get("allocateLoadBalancerNodePorts", True)
+        requested = {port.get("port"): port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
+        chosen: dict[Any, int] = dict(requested)
+        ports = []
+        for index, port in enumerate(spec.get("ports") or ()):
+            number = port.get("nodePort")
+            if number:
+                if problem := node_port_problem(number, self._ports, key):
+                    raise _refused(service, invalid(f"spec.ports[{index}].nodePort", number, problem))
+            elif allocate:
+                # TCP and UDP of the same port share one.
+                number = chosen.get(port.get("port")) or self._any_node_port(set(chosen.values()))
+                chosen[port.get("port")] = number
+            ports.append(port | {"nodePort": number} if number else port)
+        spec["ports"] = ports
+
+    def _any_node_port(self, chosen: set[int]) -> int:
+        try:
+            return choose_node_port(self._ports.keys() | chosen, self._randrange(len(NODE_PORTS)))
+        except RangeFullError:
+            raise errors.internal("failed to allocate a nodePort: range is full") from None
+
+    def _changed(self, change: Change) -> None:
+        self._record(change.new.key, {} if change.removed else change.new.obj["spec"])
+
+    def _record(self, key: Key, spec: Object, *, keep: bool = False) -> None:
+        """`keep`: what the stored Service has stays in use, until the write is committed."""
+        addresses = _addresses_of(spec)
+        ports = _node_ports_of(spec)
+        old_addresses, old_ports = self._by_service.pop(key, ((), ()))
+        if keep:
+            addresses, ports = (*old_addresses, *addresses), (*old_ports, *ports)
+        _replace(self._addresses, key, old_addresses, addresses)
+        _replace(self._ports, key, old_ports, ports)
+        if addresses or ports:
+            self._by_service[key] = (tuple(addresses), tuple(ports))
+
+
+def _completed(current: Stored | None) -> Object:
+    service = copied(current.obj) if current is not None else {}
+    complete_new(service["spec"])
+    return service
+
+
+def _replace(owners: dict[Any, Key], key: Key, before: Iterable[Any], after: Iterable[Any]) -> None:
+    for one in before:
+        if owners.get(one) == key:
+            del owners[one]
+    for one in after:
+        owners.setdefault(one, key)
+
+
+def _addresses_of(spec: Object) -> tuple[str, ...]:
+    return (spec["clusterIP"],) if has_cluster_address(spec) else ()
+
+
+def _node_ports_of(spec: Object) -> tuple[int, ...]:
+    health = spec.get("healthCheckNodePort")
+    return tuple(dict.fromkeys([*node_ports(spec), *([health] if health else [])]))
+
+
+def address_problem(address: str, owners: dict[str, Key], key: Key) -> str | None:
+    """Why the Service `key` cannot have this address."""
+    if owners.get(address) == key:
+        return None
+    ip = ipaddress.ip_address(address)
+    if ip not in SERVICE_NETWORK:
+        return "the provided network does not match the current range"
+    if ip in (SERVICE_NETWORK.network_address, SERVICE_NETWORK.broadcast_address):
+        return f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {SERVICE_NETWORK}"
+    return "provided IP is already allocated" if address in owners else None
+
+
+def node_port_problem(port: int, owners: dict[int, Key], key: Key) -> str | None:
+    """Why the Service `key` cannot have this port."""
+    if owners.get(port) == key:
+        return None
+    if port not in NODE_PORTS:
+        valid = f"{NODE_PORTS.start}-{NODE_PORTS.stop - 1}"
+        return f"provided port is not in the valid range. The range of valid ports is {valid}"
+    return "provided port is already allocated" if port in owners else None
+
+
+def _refused(service: Object, error: FieldError) -> errors.StatusError:
+    return errors.invalid(SERVICES, service["metadata"]["name"], [error])
