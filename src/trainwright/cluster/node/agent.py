@@ -118,9 +118,16 @@ class NodeAgent:
         pod_workers.restore()
         loop = asyncio.get_running_loop()
 
+        rewrite: asyncio.TimerHandle | None = None
+
         def update_hosts_files() -> None:
+            nonlocal rewrite
             if network.write_hosts_files():
                 pod_workers.on_names_changed()
+            if rewrite is not None:
+                rewrite.cancel()
+            delay = network.rewrite_delay
+            rewrite = None if delay is None else loop.call_later(delay, update_hosts_files)
 
         def on_pod(before: Object | None, after: Object | None) -> None:
             pod_workers.on_pod_change(before, after)
@@ -163,6 +170,8 @@ class NodeAgent:
                 tasks.create_task(self._ports_loop())
                 tasks.create_task(self._disk_loop(pod_workers))
         finally:
+            if rewrite is not None:
+                rewrite.cancel()
             loop.remove_reader(listener)
             listener.close()
             pod_workers.close()

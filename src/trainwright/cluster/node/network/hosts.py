@@ -6,10 +6,11 @@ Pure; `pod_network` keeps the state and writes the files.
 import hashlib
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainwright.objects import Object
+from trainwright.objects.label_index import LabelIndex
 
 _NETWORK = ipaddress.ip_network("127.64.0.0/10")
 _LOCALHOST_LINES = ("127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback")
@@ -17,6 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
 _ADDRESS_VARIABLE = re.compile(r"(^|_)(ADDRS?|ADDRESS(ES)?|HOSTS?|ENDPOINTS?)$")
 _MASTER_VARIABLE = re.compile(r"(^|_)MASTER$")
 """PADDLE_MASTER is an address with a port; without a port the value could be any word."""
+_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 _SHORT_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
@@ -34,16 +36,18 @@ class Peer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
+    """`address` is that of the Service. Without one (headless) its names are those of the pods that it selects."""
+
     namespace: str
     name: str
-    selector: Mapping[str, str]
+    selector: Mapping[str, str] = field(default_factory=dict)
+    address: str = ""
+    external_name: str = ""
+    """The name that an ExternalName Service is another name for."""
 
-    def selects(self, peer: Peer) -> bool:
-        return (
-            bool(self.selector)
-            and peer.namespace == self.namespace
-            and all(peer.labels.get(key) == value for key, value in self.selector.items())
-        )
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def hostname(pod: Object) -> str:
@@ -51,56 +55,89 @@ def hostname(pod: Object) -> str:
     return str(pod["spec"].get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
 
 
-def allocate_address(key: str, taken: Iterable[str]) -> str:
+def allocate_address(key: str, taken: Container[str]) -> str:
     """An address for the pod `NAMESPACE/NAME`: a replaced pod gets the address of its predecessor if it is free."""
-    in_use = set(taken)
     start = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8])
     for step in range(_NETWORK.num_addresses):
         candidate = _NETWORK[(start + step) % _NETWORK.num_addresses]
-        if candidate.packed[3] not in {0, 255} and str(candidate) not in in_use:
+        if candidate.packed[3] not in {0, 255} and str(candidate) not in taken:
             return str(candidate)
     raise RuntimeError(f"all addresses of {_NETWORK} are taken")
+
+
+def pod_names(peer: Peer, namespace: str) -> list[str]:
+    """The names of a pod by itself, for pods of `namespace`."""
+    names = [peer.name] if peer.namespace == namespace else []
+    if peer.subdomain:
+        names += qualified(f"{peer.hostname or peer.name}.{peer.subdomain}", peer.namespace, namespace)
+    return names
+
+
+def service_names(service: Service, namespace: str) -> list[str]:
+    return qualified(service.name, service.namespace, namespace)
 
 
 def names_in_namespace(namespace: str, peers: Iterable[Peer], services: Iterable[Service]) -> dict[str, list[str]]:
     """Address -> names that a pod of this namespace can use; short names exist only for its own namespace."""
     found: dict[str, list[str]] = {}
     ordered = sorted(peers, key=lambda peer: (peer.namespace, peer.name))
-    for peer, selecting in zip(ordered, _selecting(ordered, services), strict=True):
+    all_services = sorted(services, key=lambda service: (service.namespace, service.name))
+    for peer, selecting in zip(ordered, _selecting(ordered, all_services), strict=True):
         names = found.setdefault(peer.address, [])
-        if peer.namespace == namespace:
-            names.append(peer.name)
-        if peer.subdomain:
-            names += _qualified(f"{peer.hostname or peer.name}.{peer.subdomain}", peer.namespace, namespace)
+        names += pod_names(peer, namespace)
         for service in selecting:
-            names += _qualified(service.name, service.namespace, namespace)
+            names += service_names(service, namespace)
+    for service in all_services:
+        if service.address:
+            found.setdefault(service.address, []).extend(service_names(service, namespace))
+    external = [service for service in all_services if service.external_name]
+    if external:
+        by_name = addresses_by_name(found)
+        for service in external:
+            if address := _external_address(service, by_name):
+                found.setdefault(address, []).extend(service_names(service, namespace))
     return {address: list(dict.fromkeys(names)) for address, names in found.items() if names}
 
 
-def _selecting(peers: Sequence[Peer], services: Iterable[Service]) -> list[list[Service]]:
-    """The services that select each peer, by name.
+def _external_address(service: Service, by_name: Mapping[str, str]) -> str | None:
+    """An address, `localhost` and the names of this cluster can be resolved without a name server."""
+    name = service.external_name.removesuffix(".")
+    if _ADDRESS.fullmatch(name):
+        return name
+    if name == "localhost":
+        return "127.0.0.1"
+    if name.endswith(".svc"):
+        name += ".cluster.local"
+    return by_name.get(name) if name.endswith(".svc.cluster.local") else None
 
-    A service is compared only with the peers that have its rarest label: there are hundreds of both, and they change
-    many times a second.
-    """
-    by_label: dict[tuple[str, str, str], list[int]] = {}
-    for index, peer in enumerate(peers):
-        for key, value in peer.labels.items():
-            by_label.setdefault((peer.namespace, key, value), []).append(index)
+
+def _selecting(peers: Sequence[Peer], services: Iterable[Service]) -> list[list[Service]]:
+    """The headless services that select each peer."""
+    index = LabelIndex()
+    for number, peer in enumerate(peers):
+        index.put(str(number), peer.namespace, peer.labels)
     selecting: list[list[Service]] = [[] for _ in peers]
-    for service in sorted(services, key=lambda service: (service.namespace, service.name)):
-        candidates = [by_label.get((service.namespace, *label), []) for label in service.selector.items()]
-        for index in min(candidates, key=len, default=[]):
-            if service.selects(peers[index]):
-                selecting[index].append(service)
+    for service in services:
+        if not service.address:
+            for key in index.selected(service.namespace, service.selector):
+                selecting[int(key)].append(service)
     return selecting
 
 
-def render_hosts_file(names: Mapping[str, list[str]], machine: str = "") -> str:
-    """`machine` is the host's own /etc/hosts, whose other names are kept."""
-    lines = [*_LOCALHOST_LINES, *(f"{address} {' '.join(known)}" for address, known in names.items())]
+def render_aliases(aliases: Iterable[Object]) -> list[str]:
+    """The lines of a pod's `hostAliases`."""
+    return [f"{alias['ip']} {' '.join(alias['hostnames'])}" for alias in aliases if alias.get("hostnames")]
+
+
+def render_hosts_file(names: Mapping[str, list[str]], machine: str = "", aliases: Iterable[str] = ()) -> str:
+    """`machine` is the host's own /etc/hosts, whose other names are kept. `aliases` are lines that come first."""
+    lines = [*_LOCALHOST_LINES, *aliases, *(render_line(address, known) for address, known in names.items())]
     kept = [line.strip() for line in machine.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return "\n".join([*lines, *(line for line in kept if "localhost" not in line.split())]) + "\n"
+
+
+def render_line(address: str, names: Iterable[str]) -> str:
+    return f"{address} {' '.join(names)}"
 
 
 def addresses_by_name(names: Mapping[str, list[str]]) -> dict[str, str]:
@@ -140,6 +177,6 @@ def _host(address: str) -> str:
     return after_scheme.partition(":")[0].partition("/")[0]
 
 
-def _qualified(name: str, namespace: str, from_namespace: str) -> list[str]:
+def qualified(name: str, namespace: str, from_namespace: str) -> list[str]:
     long = [f"{name}.{namespace}", f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"]
     return [name, *long] if namespace == from_namespace else long

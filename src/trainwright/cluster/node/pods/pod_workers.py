@@ -81,7 +81,7 @@ class NodeConfig:
     shared_home: str | None
     hidden: tuple[str, ...]
     provisioned: str | None = None
-    service_variables: Mapping[str, str] = field(default_factory=dict)
+    service_variables: dict[str, str] = field(default_factory=dict)
     cgroups: Mapping[str, str] = field(default_factory=dict)
     limits_reason: str = ""
     """Why limits cannot be enforced."""
@@ -321,13 +321,12 @@ class PodWorkers:
         return ()
 
     def _context(self, pod: Object, directory: PodDirectory) -> PodContext:
-        namespace = pod["metadata"]["namespace"]
         return PodContext(
             node_name=self._node.node_name,
             host_address=HOST_ADDRESS,
             address=self._network.add_pod(pod),
             directory=str(directory.path),
-            hosts_file=str(self._network.hosts_file(namespace)),
+            hosts_file=str(self._network.hosts_file(pod)),
             level=self._node.sandbox.level,
             user_namespace=self._node.sandbox.user_namespace,
             python=self._node.python,
@@ -337,9 +336,9 @@ class PodWorkers:
             provisioned=self._node.provisioned,
             user=os.getuid(),
             allocatable=self._node.machine.allocatable,
-            service_variables=self._node.service_variables,
+            service_variables=self._node.service_variables | self._network.service_variables(pod),
             cgroups=self._node.cgroups,
-            names=self._network.addresses_in(namespace) if self._node.sandbox.level == PLAIN else {},
+            names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
             gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,
             host_id=self._node.machine.boot_id,
         )

@@ -9,7 +9,7 @@ from trainwright.objects import Object
 _POD_FIELDS = frozenset(
     {
         "containers", "initContainers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "nodeName",
-        "hostname", "subdomain", "hostNetwork", "shareProcessNamespace",
+        "hostname", "subdomain", "hostAliases", "hostNetwork", "shareProcessNamespace",
         # for the scheduler, admission and image pulls, not for the node
         "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulingGates", "schedulerName",
         "priority", "priorityClassName", "preemptionPolicy", "serviceAccountName", "serviceAccount",
