@@ -14,6 +14,12 @@ from pathlib import Path
 from trainwright.cluster.datadir import write_atomically
 from trainwright.net.certificate_authority import new_authority
 
+SERVER_NAMES = (
+    "localhost", "127.0.0.1", "::1",
+    # The Service through which pods reach the server, by its address and its names.
+    "127.16.0.1",
+    "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+)  # fmt: skip
 LIFETIME = timedelta(days=3650)
 RENEW_BEFORE = timedelta(days=30)
 
@@ -77,5 +83,5 @@ def _create(directory: Path, now: datetime) -> None:
 def _issue(now: datetime) -> tuple[bytes, bytes, bytes]:
     """The CA certificate, its key, and the server's key followed by its certificate, all PEM."""
     authority = new_authority("trainwright embedded cluster", now=now, lifetime=LIFETIME)
-    certificate, key = authority.issue(("localhost", "127.0.0.1", "::1"), now=now, lifetime=LIFETIME)
+    certificate, key = authority.issue(SERVER_NAMES, now=now, lifetime=LIFETIME)
     return authority.pem, authority.key_pem, key + certificate

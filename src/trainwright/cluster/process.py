@@ -5,6 +5,7 @@ It has no training jobs: its caller installs CRDs and an operator through the AP
 
 import asyncio
 import errno
+import resource
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing, suppress
@@ -16,9 +17,12 @@ from trainwright.cluster import pki
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
+from trainwright.cluster.apiserver.writes.service_allocator import KUBERNETES_ADDRESS
 from trainwright.cluster.components import ComponentManager
 from trainwright.cluster.controllers.clusterrole_aggregation import ClusterRoleAggregation
+from trainwright.cluster.controllers.endpoints_controller import EndpointsController
 from trainwright.cluster.controllers.garbage_collector import GarbageCollector
+from trainwright.cluster.controllers.kubernetes_service import KubernetesService
 from trainwright.cluster.controllers.namespace_controller import NamespaceController
 from trainwright.cluster.controllers.persistentvolume_controller import (
     PersistentVolumeController,
@@ -41,6 +45,8 @@ from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.container_logs import ContainerLogs
 from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.supervisor.ports import port_conflict
+from trainwright.cluster.proxy.forwarder import ConnectionLimit
+from trainwright.cluster.proxy.service_proxy import ServiceProxy
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
@@ -66,6 +72,7 @@ NODE_NAME = "local"
 _PORT_RANGE = 100
 _NODE_READY_SECONDS = 20.0
 _LOCK_CHECK_SECONDS = 1.0
+_MIN_CONNECTIONS = 128
 
 NewServer = Callable[[], ApiServer]
 
@@ -181,6 +188,7 @@ class EmbeddedCluster:
         merge_into_kubeconfig(self._data.kubeconfig, name=CONTEXT, server=url, ca_data=authority, token=token)
         client = await self._exit_stack.enter_async_context(Client(self._config, user_agent="trainwright-cluster"))
         self._start_controllers(client, authority)
+        self._start_network(client, port)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_create_default_objects(client, authority))
@@ -242,6 +250,17 @@ class EmbeddedCluster:
         self._components.start("service accounts", lambda: ServiceAccountController(client).run())
         self._components.start("root CA", lambda: RootCaPublisher(client, authority).run())
 
+    def _start_network(self, client: Client, port: int) -> None:
+        recorder = EventRecorder(client, "service-proxy")
+        self._exit_stack.push_async_callback(recorder.close)
+        connections = ConnectionLimit(_max_connections())
+        self._components.start("endpoints", lambda: EndpointsController(client).run())
+        self._components.start(
+            "the Service kubernetes",
+            lambda: KubernetesService(client, address=KUBERNETES_ADDRESS, host=HOST, port=port).run(),
+        )
+        self._components.start("services", lambda: ServiceProxy(client, recorder, connections).run())
+
     async def _start_node(self, client: Client) -> None:
         started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds
         try:
@@ -280,9 +299,9 @@ async def _create_default_objects(client: Client, authority: bytes) -> None:
     )
 
 
-async def _create_if_missing(client: Client, resource: Resource, obj: Object) -> None:
+async def _create_if_missing(client: Client, kind: Resource, obj: Object) -> None:
     with suppress(AlreadyExists):
-        await client.create(resource, obj)
+        await client.create(kind, obj)
 
 
 async def _node_ready(client: Client, *, since: datetime) -> None:
@@ -296,6 +315,12 @@ async def _node_ready(client: Client, *, since: datetime) -> None:
                         one["lastHeartbeatTime"]
                     ) >= since:
                         return
+
+
+def _max_connections() -> int:
+    """Connections to Services: each needs two descriptors, and pods, watches and clients need some too."""
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(_MIN_CONNECTIONS, descriptors // 4)
 
 
 def _port_in_use(port: int) -> str:

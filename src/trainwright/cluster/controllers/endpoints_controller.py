@@ -1,0 +1,181 @@
+"""The endpoints controller: writes the Endpoints and EndpointSlices of Services.
+
+On a real cluster these are three controllers: endpoint, endpointslice and endpointslicemirroring.
+"""
+
+import asyncio
+import logging
+
+from trainwright.cluster.controllers.endpoints import (
+    MANAGED_BY,
+    MIRROR_CONTROLLER,
+    SERVICE_NAME,
+    SLICE_CONTROLLER,
+    EndpointPod,
+    SlicePlan,
+    make_endpoints,
+    plan_mirrored_slices,
+    plan_slices,
+)
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from trainwright.kube.controller.controller import Controller
+from trainwright.kube.controller.reflector import Reflector
+from trainwright.kube.controller.store import Store, raw_metadata
+from trainwright.objects import Object
+from trainwright.objects.label_index import LabelIndex, SelectorIndex
+from trainwright.objects.metadata import namespaced_name
+from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES
+
+log = logging.getLogger(__name__)
+
+_BATCH_SECONDS = 0.02
+"""Changes within this time are written together."""
+_HEADLESS_BATCH_SECONDS = 0.5
+"""Pods find each other through hosts files, not through the endpoints of headless Services, and every rank of a job
+has such a Service: a short job should not cost a dozen writes more."""
+
+
+class EndpointsController:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._services = Store[Object](metadata=raw_metadata)
+        self._pods = Store[EndpointPod](metadata=lambda pod: pod.metadata)
+        self._endpoints = Store[Object](metadata=raw_metadata)
+        self._slices = Store[Object](metadata=raw_metadata, indexes={"service": _service_of_slice})
+        self._labels = LabelIndex()
+        self._selectors = SelectorIndex()
+        self._controller: Controller[str] = Controller(
+            self._reconcile,
+            log=log,
+            reflectors=[
+                Reflector(client, SERVICES, self._services, convert=_unchanged, on_change=self._service_changed),
+                Reflector(client, PODS, self._pods, convert=EndpointPod, on_change=self._pod_changed),
+                Reflector(client, ENDPOINTS, self._endpoints, convert=_unchanged, on_change=self._endpoints_changed),
+                Reflector(client, ENDPOINT_SLICES, self._slices, convert=_unchanged, on_change=self._slice_changed),
+            ],
+            retry_log_level=logging.DEBUG,
+        )
+
+    async def run(self) -> None:
+        await self._controller.run()
+
+    def _service_changed(self, before: Object | None, after: Object | None) -> None:
+        if after is None:
+            if before is not None:
+                self._selectors.discard(namespaced_name(before))
+            return
+        if before is not None and _relevant(before) == _relevant(after):
+            return
+        key = namespaced_name(after)
+        self._selectors.put(key, after["metadata"]["namespace"], after["spec"].get("selector") or {})
+        self._enqueue(key)
+
+    def _pod_changed(self, before: EndpointPod | None, after: EndpointPod | None) -> None:
+        if before is not None and after is not None and before.relevant == after.relevant:
+            return
+        for pod in (before, after):
+            if pod is not None and (pod is after or pod.has_endpoint):
+                for key in self._selectors.selecting(pod.metadata.namespace, pod.metadata.labels):
+                    self._enqueue(key)
+        if after is not None:
+            self._labels.put(after.metadata.namespaced_name, after.metadata.namespace, after.metadata.labels)
+        elif before is not None:
+            self._labels.discard(before.metadata.namespaced_name)
+
+    def _endpoints_changed(self, before: Object | None, after: Object | None) -> None:
+        self._enqueue(namespaced_name(after or before or {}))
+
+    def _slice_changed(self, before: Object | None, after: Object | None) -> None:
+        for one in (before, after):
+            for key in _service_of_slice(one) if one is not None else ():
+                self._enqueue(key)
+
+    def _enqueue(self, key: str) -> None:
+        service = self._services.get(key)
+        if service is not None:
+            headless = service["spec"].get("clusterIP") == "None"
+            self._controller.queue.add_after(key, _HEADLESS_BATCH_SECONDS if headless else _BATCH_SECONDS)
+
+    async def _reconcile(self, key: str) -> None:
+        service = self._services.get(key)
+        if service is None or service["spec"].get("type") == "ExternalName":
+            return  # the garbage collector deletes the slices, the API server the Endpoints
+        existing = self._slices.by_index("service", key)
+        owned = {name: [one for one in existing if _manager(one) == name] for name in _CONTROLLERS}
+        selector = service["spec"].get("selector")
+        if selector:
+            pods = self._selected(service["metadata"]["namespace"], selector)
+            plan = plan_slices(service, pods, owned[SLICE_CONTROLLER])
+            plan.delete += owned[MIRROR_CONTROLLER]
+            await asyncio.gather(self._write_endpoints(key, make_endpoints(service, pods)), self._write_slices(plan))
+        else:
+            plan = plan_mirrored_slices(self._endpoints.get(key), owned[MIRROR_CONTROLLER])
+            plan.delete += owned[SLICE_CONTROLLER]
+            await self._write_slices(plan)
+
+    def _selected(self, namespace: str, selector: dict[str, str]) -> list[EndpointPod]:
+        found = (self._pods.get(key) for key in self._labels.selected(namespace, selector))
+        return [pod for pod in found if pod is not None]
+
+    async def _write_endpoints(self, key: str, wanted: Object) -> None:
+        present = self._endpoints.get(key)
+        if present is None:
+            try:
+                self._endpoints.remember(await self._client.create(ENDPOINTS, wanted))
+            except (AlreadyExists, Forbidden, NotFound) as error:
+                _raise_unless_terminating(error)
+            return
+        metadata = present["metadata"]
+        same_labels = (metadata.get("labels") or {}) == wanted["metadata"]["labels"]
+        if same_labels and (present.get("subsets") or []) == (wanted.get("subsets") or []):
+            return
+        kept = {field: metadata[field] for field in ("uid", "resourceVersion")}
+        self._endpoints.remember(
+            await self._client.replace(ENDPOINTS, wanted | {"metadata": wanted["metadata"] | kept})
+        )
+
+    async def _write_slices(self, plan: SlicePlan) -> None:
+        for one in plan.create:
+            try:
+                self._slices.remember(await self._client.create(ENDPOINT_SLICES, one))
+            except (Forbidden, NotFound) as error:
+                _raise_unless_terminating(error)
+        for one in plan.update:
+            self._slices.remember(await self._client.replace(ENDPOINT_SLICES, one))
+        for one in plan.delete:
+            metadata = one["metadata"]
+            try:
+                await self._client.delete(
+                    ENDPOINT_SLICES, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"]
+                )
+            except (NotFound, Conflict):
+                continue
+            self._slices.forget(namespaced_name(one), uid=metadata["uid"])
+
+
+_CONTROLLERS = (SLICE_CONTROLLER, MIRROR_CONTROLLER)
+
+
+def _raise_unless_terminating(error: Exception) -> None:
+    """Nothing can be created in a namespace that is being deleted, or is gone; a conflict is resolved by a retry."""
+    if isinstance(error, AlreadyExists):
+        raise error
+
+
+def _relevant(service: Object) -> object:
+    return service["spec"], service["metadata"].get("labels"), service["metadata"]["uid"]
+
+
+def _manager(endpoint_slice: Object) -> str:
+    return str((endpoint_slice["metadata"].get("labels") or {}).get(MANAGED_BY, ""))
+
+
+def _service_of_slice(endpoint_slice: Object) -> list[str]:
+    metadata = endpoint_slice["metadata"]
+    name = (metadata.get("labels") or {}).get(SERVICE_NAME)
+    return [f"{metadata['namespace']}/{name}"] if name else []
+
+
+def _unchanged(obj: Object) -> Object:
+    return obj

@@ -1,0 +1,1 @@
+"""What kube-proxy is on a real cluster: forwards connections to the addresses of Services to their pods."""

@@ -1,0 +1,190 @@
+"""The endpoints controller and those of a real control plane that it stands for."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.controllers.conftest import Arena
+from tests.support.cluster.controlplane import Daemon, binaries
+from tests.support.waiting import eventually
+from trainwright.kube.client.async_client import Client
+from trainwright.objects import Object
+from trainwright.objects.resources import ENDPOINT_SLICES, ENDPOINTS, NODES, PODS, SERVICES
+
+pytestmark = pytest.mark.timeout(60)
+
+CONTROLLERS = "endpoints-controller,endpointslice-controller,endpointslice-mirroring-controller"
+
+
+@pytest.fixture
+def field(arena: Arena, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Arena]:
+    """The real control plane of the tests does not run these controllers."""
+    if arena.embedded:
+        yield arena
+        return
+    kubeconfig = request.getfixturevalue("control_plane").kubeconfig
+    flags = [f"--kubeconfig={kubeconfig}", f"--controllers={CONTROLLERS}", "--secure-port=0", "--leader-elect=false"]
+    daemon = Daemon(binaries() / "kube-controller-manager", *flags, log=tmp_path / "controllers.log")
+    yield arena
+    daemon.close()
+
+
+@pytest.fixture
+async def web(field: Arena) -> AsyncIterator[Arena]:
+    """With a Service `web`, and the node that its pods are on."""
+    await field.client.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node(field)}})
+    spec = {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": "http"}]}
+    await create(field, SERVICES, "web", spec=spec)
+    yield field
+    await field.client.delete(NODES, node(field))
+
+
+def node(field: Arena) -> str:
+    return f"node-{field.namespace}"
+
+
+async def create(field: Arena, resource: Any, name: str, **fields: Any) -> Object:
+    metadata = {"name": name, "namespace": field.namespace} | fields.pop("metadata", {})
+    obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
+    return await field.client.create(resource, obj)
+
+
+async def run_pod(field: Arena, name: str, address: str, *, ready: bool) -> None:
+    ports = [{"name": "http", "containerPort": 8080}]
+    containers = [{"name": "c", "image": "i", "ports": ports}]
+    labels = {"labels": {"app": "web"}}
+    await create(field, PODS, name, metadata=labels, spec={"containers": containers, "nodeName": node(field)})
+    await set_ready(field, name, ready=ready, address=address)
+
+
+async def set_ready(field: Arena, name: str, *, ready: bool, address: str) -> None:
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": [condition]}
+    await field.client.patch(PODS, name, {"status": status}, namespace=field.namespace, subresource="status")
+
+
+async def subsets(field: Arena, name: str = "web") -> list[Object]:
+    found = (await field.client.list(ENDPOINTS, namespace=field.namespace)).items
+    return [
+        {
+            key: [one.get("ip") or one.get("port") for one in subset.get(key, [])]
+            for key in ("addresses", "notReadyAddresses", "ports")
+            if subset.get(key)
+        }
+        for one in found
+        if one["metadata"]["name"] == name
+        for subset in one.get("subsets") or []
+    ]
+
+
+async def slices(field: Arena, name: str = "web") -> list[Object]:
+    selector = f"kubernetes.io/service-name={name}"
+    return (await field.client.list(ENDPOINT_SLICES, namespace=field.namespace, label_selector=selector)).items
+
+
+async def sliced(field: Arena, name: str = "web") -> list[tuple[str, bool]]:
+    return sorted(
+        (endpoint["addresses"][0], endpoint["conditions"]["ready"])
+        for one in await slices(field, name)
+        for endpoint in one.get("endpoints") or ()
+    )
+
+
+async def test_endpoints_follow_the_readiness_of_pods(web: Arena) -> None:
+    await run_pod(web, "a", "10.1.2.3", ready=True)
+    await run_pod(web, "b", "10.1.2.4", ready=False)
+
+    async def both() -> bool:
+        expected = {"addresses": ["10.1.2.3"], "notReadyAddresses": ["10.1.2.4"], "ports": [8080]}
+        in_slices = [("10.1.2.3", True), ("10.1.2.4", False)]
+        return await subsets(web) == [expected] and await sliced(web) == in_slices
+
+    await eventually(both, bool, seconds=20)
+    await set_ready(web, "b", ready=True, address="10.1.2.4")
+    await web.client.delete(PODS, "a", namespace=web.namespace, grace_period_seconds=0)
+
+    async def replaced() -> bool:
+        shown = await subsets(web)
+        return shown == [{"addresses": ["10.1.2.4"], "ports": [8080]}] and await sliced(web) == [("10.1.2.4", True)]
+
+    await eventually(replaced, bool, seconds=20)
+
+
+async def test_objects_have_the_labels_and_owners_of_the_real_ones(web: Arena) -> None:
+    await run_pod(web, "a", "10.1.2.3", ready=True)
+
+    async def shown() -> bool:
+        return bool(await subsets(web)) and bool(await sliced(web))
+
+    await eventually(shown, bool, seconds=20)
+    (one,) = await slices(web)
+    assert one["metadata"]["labels"] == {
+        "kubernetes.io/service-name": "web",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+    }
+    owner = one["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("Service", "web", True)
+    endpoint = one["endpoints"][0]
+    assert endpoint["targetRef"].keys() == {"kind", "namespace", "name", "uid"}
+    assert (endpoint["nodeName"], endpoint["conditions"]) == (
+        node(web), {"ready": True, "serving": True, "terminating": False},
+    )  # fmt: skip
+    assert one["ports"] == [{"name": "", "port": 8080, "protocol": "TCP"}]
+    endpoints = await web.client.get(ENDPOINTS, "web", namespace=web.namespace)
+    assert endpoints["metadata"]["labels"] == {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
+
+
+async def test_manual_endpoints_of_a_service_without_selector_are_mirrored(field: Arena) -> None:
+    await create(field, SERVICES, "db", spec={"ports": [{"port": 5432}]})
+    manual = [{"addresses": [{"ip": "10.1.2.9"}], "ports": [{"port": 5432}]}]
+    await create(field, ENDPOINTS, "db", subsets=manual)
+
+    async def mirrored() -> bool:
+        return await sliced(field, "db") == [("10.1.2.9", True)]
+
+    await eventually(mirrored, bool, seconds=20)
+    (one,) = await slices(field, "db")
+    manager = one["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"]
+    assert manager == "endpointslicemirroring-controller.k8s.io"
+    await field.client.delete(ENDPOINTS, "db", namespace=field.namespace)
+
+    async def gone() -> bool:
+        return not await slices(field, "db")
+
+    await eventually(gone, bool, seconds=20)
+
+
+async def test_a_deleted_service_takes_both_along(web: Arena) -> None:
+    await run_pod(web, "a", "10.1.2.3", ready=True)
+
+    async def shown() -> bool:
+        return bool(await subsets(web)) and bool(await sliced(web))
+
+    await eventually(shown, bool, seconds=20)
+    await web.client.delete(SERVICES, "web", namespace=web.namespace)
+
+    async def gone() -> bool:
+        return not await subsets(web) and not await slices(web)
+
+    await eventually(gone, bool, seconds=30)
+
+
+async def test_the_service_kubernetes_comes_back(embedded: Arena) -> None:
+    client: Client = embedded.client
+    before = await client.get(SERVICES, "kubernetes", namespace="default")
+    for resource in (SERVICES, ENDPOINT_SLICES):
+        await client.delete(resource, "kubernetes", namespace="default")
+
+    async def back() -> bool:
+        found = [
+            one["metadata"]["name"]
+            for resource in (SERVICES, ENDPOINTS, ENDPOINT_SLICES)
+            for one in (await client.list(resource, namespace="default")).items
+        ]
+        return found.count("kubernetes") == 3
+
+    await eventually(back, bool, seconds=10)
+    after = await client.get(SERVICES, "kubernetes", namespace="default")
+    assert after["spec"] == before["spec"]
