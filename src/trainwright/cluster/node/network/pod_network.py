@@ -189,7 +189,7 @@ class PodNetwork:
         return path
 
     def service_variables(self, pod: Object) -> dict[str, str]:
-        """The variables of the API server's Service and, unless `enableServiceLinks` is false, of those beside the pod."""
+        """The variables of the API server's Service and, unless `enableServiceLinks` is false, of its namespace."""
         found: dict[str, str] = {}
         if pod["spec"].get("enableServiceLinks", True):
             for variables in self._variables.get(pod["metadata"]["namespace"], {}).values():
