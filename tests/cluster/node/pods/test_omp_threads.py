@@ -41,6 +41,9 @@ def test_the_limit_counts_before_the_request() -> None:
     ("argv", "variables", "processes"),
     [
         (["python", "train.py"], {}, 1),
+        (["python", "train.py"], {"PET_NPROC_PER_NODE": "auto"}, 1),
+        (["python", "-m", "torch.distributed.run", "train.py"], {"PET_NPROC_PER_NODE": "auto"}, None),
+        (["sh", "-c", "exec torchrun train.py"], {"PET_NPROC_PER_NODE": "4"}, 4),
         (["torchrun", "--nproc-per-node", "4", "train.py"], {}, 4),
         (["torchrun", "--nproc_per_node=2", "train.py"], {"PET_NPROC_PER_NODE": "8"}, 2),
         (["torchrun", "train.py"], {"PET_NPROC_PER_NODE": "8"}, 8),

@@ -472,7 +472,7 @@ def test_unsupported_fields_are_listed_once() -> None:
     subject = pod(
         container(
             livenessProbe={"exec": {}},
-            resources={"limits": {"cpu": "1", "nvidia.com/gpu": 1}},
+            resources={"limits": {"cpu": "1", "example.com/fpga": 1}},
             terminationMessagePolicy="FallbackToLogsOnError",
             terminationMessagePath="/dev/termination-log",
             stdin=False,
@@ -486,7 +486,7 @@ def test_unsupported_fields_are_listed_once() -> None:
         "spec.hostPID",
         "spec.containers[0].livenessProbe",
         "spec.containers[0].terminationMessagePolicy",
-        "spec.containers[0].resources.limits[nvidia.com/gpu]",
+        "spec.containers[0].resources.limits[example.com/fpga]",
         "resources (cpu and memory are counted by the scheduler but not enforced)",
     )
     assert warnings(subject)["FieldNotHonoured"].startswith("without effect on this node: spec.hostPID, ")

@@ -172,3 +172,10 @@ def test_the_pods_of_an_earlier_version_start_too(overlay: Any) -> None:
         pod.wait()
     assert pod.output() == ["ran"]
     assert "security" not in json.loads((pod.directory / "pod.json").read_text())["containers"][0]
+
+
+@pytest.mark.skipif(not Path("/dev/kmsg").exists(), reason="this machine has no device to give")
+@pytest.mark.parametrize(("devices", "found"), [([], "not"), (["/dev/kmsg", "/dev/missing"], "there")])
+def test_a_container_has_only_the_devices_that_it_was_given(overlay: Any, devices: list[str], found: str) -> None:
+    script = "test -e /dev/kmsg && echo there || echo not"
+    assert output(overlay, script, fields={"devices": devices}) == found

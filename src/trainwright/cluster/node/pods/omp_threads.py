@@ -11,6 +11,7 @@ from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
 _PROCESSES_FLAG = re.compile(r"--nproc[-_]per[-_]node(?:=(?P<value>.*))?")
+_TORCHRUN = re.compile(r"\btorchrun\b|\btorch\.distributed\.(?:run|launch)\b")
 _PROCESSES_VARIABLE = "PET_NPROC_PER_NODE"
 
 
@@ -36,8 +37,12 @@ def cpu_of(container: Object) -> Fraction | None:
 
 
 def processes_per_pod(argv: Sequence[str], variables: Mapping[str, str]) -> int | None:
-    """How many processes torchrun starts in the pod; None if it decides by the number of cores or GPUs."""
-    value = variables.get(_PROCESSES_VARIABLE, "1")
+    """How many processes torchrun starts in the pod; None if it decides by the number of cores or GPUs.
+
+    The variable is set for every pod, but only torchrun reads it.
+    """
+    is_torchrun = any(_TORCHRUN.search(word) for word in argv)
+    value = variables.get(_PROCESSES_VARIABLE, "1") if is_torchrun else "1"
     for word, following in zip(argv, [*argv[1:], ""], strict=True):
         if match := _PROCESSES_FLAG.fullmatch(word):
             value = match["value"] or following

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
 from trainwright.cluster.node.supervisor.sandbox import OVERLAY
 from trainwright.objects import Object
 
@@ -47,7 +48,7 @@ def _unknown_fields(spec: Object, level: str) -> Iterator[str]:
             yield from (f"{path}.{name}" for name in _unknown(container, _CONTAINER_FIELDS | {"resources"}))
             resources = container.get("resources") or {}
             for group in ("limits", "requests"):
-                unknown = set(resources.get(group) or {}) - _SCHEDULED_ONLY
+                unknown = set(resources.get(group) or {}) - _SCHEDULED_ONLY - {GPU_RESOURCE}
                 yield from (f"{path}.resources.{group}[{name}]" for name in sorted(unknown))
             yield from (f"{path}.resources.{name}" for name in resources if name not in {"limits", "requests"})
             yield from _mount_fields(container, path, level)

@@ -93,6 +93,7 @@ def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) ->
             hidden=pod["hidden"],
             working_directory=cwd,
             user_namespace=pod["ownUsers"],
+            devices=container.spec.get("devices"),
             privileged=bool(security.get("privileged")),
             read_only_root=bool(security.get("readOnlyRoot")),
         )

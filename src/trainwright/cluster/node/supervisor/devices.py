@@ -1,11 +1,11 @@
-"""The /dev of a container: the devices that every container has, terminals of its own, and NVIDIA's. Standard library
-only."""
+"""The /dev of a container: the devices that every container has, terminals of its own, and the devices that it was
+given. Standard library only."""
 
 import os
 
 from trainwright.cluster.node.supervisor import mounts
 
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 _MASKED = (
     "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -15,11 +15,14 @@ _MASKED = (
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 
-def make_dev(dev: str, *, shared_memory: str) -> None:
-    """Fills the directory `dev`. The devices are those of the host, because only root may make others."""
+def make_dev(dev: str, *, devices: list[str], shared_memory: str) -> None:
+    """Fills the directory `dev`; `devices` are those besides the usual ones, as paths below /dev.
+
+    All are those of the host, because only root may make others.
+    """
     mounts.mount("tmpfs", dev, "tmpfs", mounts.NOSUID | mounts.NOEXEC, "mode=755,size=64k")
-    for name in (*_DEVICES, *_nvidia()):
-        _bind_device(f"/dev/{name}", f"{dev}/{name}")
+    for path in (*_DEVICES, *devices):
+        _bind_device(path, dev + path.removeprefix("/dev"))
     for name, target in _LINKS.items():
         os.symlink(target, f"{dev}/{name}")
     _make_terminals(dev)
@@ -47,19 +50,12 @@ def protect_kernel_files(root: str) -> None:
             mounts.make_read_only(place)
 
 
-def _nvidia() -> list[str]:
-    return sorted(name for name in os.listdir("/dev") if name.startswith("nvidia"))
-
-
 def _bind_device(source: str, target: str) -> None:
-    if os.path.isdir(source):
-        os.mkdir(target)
-    elif os.path.exists(source):
+    if os.path.exists(source):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "xb"):
             pass
-    else:
-        return
-    mounts.bind(source, target)
+        mounts.bind(source, target)
 
 
 def _make_terminals(dev: str) -> None:

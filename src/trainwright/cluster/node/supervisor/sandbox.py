@@ -128,6 +128,7 @@ def enter_container(
     hidden: list[str],
     working_directory: str,
     user_namespace: bool,
+    devices: list[str] | None = None,
     privileged: bool = False,
     read_only_root: bool = False,
 ) -> None:
@@ -136,7 +137,8 @@ def enter_container(
     `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; `volume` is the
     directory that the source must not leave, and `hostPath` marks a path that the user chose. Targets and the working
     directory need not exist on the host. `hidden` are directories of the host that the container sees empty, by their
-    real paths. A privileged container has all devices and no protection of the kernel's files.
+    real paths. `devices` are those besides the usual ones; a privileged container has all of them and no protection of
+    the kernel's files.
     """
     check(libc.unshare(_CLONE_NEWNS), "create a mount namespace")
     mount(None, "/", None, REC | PRIVATE)
@@ -156,6 +158,7 @@ def enter_container(
         _mount_points(host_mounts),
         replaced=set(sources),
         shared_memory=os.path.join(directory, "shm"),
+        devices=devices or [],
         privileged=privileged,
     )
     os.mkdir(root + _OLD_ROOT)
@@ -293,6 +296,7 @@ def _populate_root(
     *,
     replaced: set[str],
     shared_memory: str,
+    devices: list[str],
     privileged: bool,
 ) -> None:
     """Fills the new root with the host's top-level directories, each as the lower directory of an overlay.
@@ -323,14 +327,17 @@ def _populate_root(
             bind(source, target)
             make_read_only(target)
     _make_temporary_directory(root)
-    _mount_kernel_files(root, shared_memory, user_namespace=layers.user_namespace, privileged=privileged)
-
-
-def _mount_kernel_files(root: str, shared_memory: str, *, user_namespace: bool, privileged: bool) -> None:
     for name in ("sys", "dev", "proc"):
         os.mkdir(f"{root}/{name}")
+    if privileged:
+        share_host_dev(f"{root}/dev", shared_memory=shared_memory)
+    else:
+        make_dev(f"{root}/dev", devices=devices, shared_memory=shared_memory)
+    _mount_kernel_files(root, user_namespace=layers.user_namespace, privileged=privileged)
+
+
+def _mount_kernel_files(root: str, *, user_namespace: bool, privileged: bool) -> None:
     bind("/sys", f"{root}/sys")
-    (share_host_dev if privileged else make_dev)(f"{root}/dev", shared_memory=shared_memory)
     try:
         mount("proc", f"{root}/proc", "proc", NOSUID | NODEV)
     except OSError:
