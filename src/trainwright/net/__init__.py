@@ -1,1 +1,1 @@
-"""Shared by all HTTP servers of the project: a certificate authority, and a graceful stop."""
+"""Shared by all HTTP servers of the project: a certificate authority, listening and limits, WebSockets, SPDY."""

@@ -18,13 +18,13 @@ import yarl
 from aiohttp import web
 
 from tests.support.cluster.controlplane import held_port
+from tests.support.servers.accepted_connections import wait_for_accepted
 from tests.support.servers.faults import LOST, STATUS_CODES, STREAM, Choice, Fault, FaultScript, status_of
 from trainwright.cluster.pki import server_context
 from trainwright.kube.client.connections import Connections
 from trainwright.kube.client.credentials import tls_context
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.client.responses import LineSplitter
-from trainwright.net.accepted_connections import wait_for_accepted
 
 _NOT_PASSED_ON = frozenset({"host", "connection", "keep-alive", "transfer-encoding", "content-length", "date"})
 _LONGEST_DELAY = 2.0

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from tests.support.servers.accepted_connections import wait_for_accepted
 from trainwright.kube.client.kubeconfig import ClusterConfig
-from trainwright.net.accepted_connections import wait_for_accepted
 
 Answer = Callable[[web.BaseRequest, asyncio.Event], Awaitable[web.StreamResponse]]
 """Answers a request; the event is set when the test is over."""

@@ -1,16 +1,14 @@
 """The HTTP servers of the operator process: metrics, health and admission webhooks."""
 
-import asyncio
 import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from aiohttp import web
 
-from trainwright.net.accepted_connections import wait_for_accepted
+from trainwright.net.http_server import BodyTooLargeError, HttpServer, read_body
 from trainwright.operator.options import OperatorError
 
 _MAX_BODY_BYTES = 8 * 2**20
@@ -64,41 +62,24 @@ async def serving(
     """Serves all paths by `handler` until the block ends; yields the port. Errors name the flag."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
-        response = await handler(
-            Request(request.path, request.query, request.headers.get("Accept", ""), await request.read())
-        )
+        try:
+            body = await read_body(request, _MAX_BODY_BYTES)
+        except BodyTooLargeError:
+            return web.Response(status=413, text=f"the body has more than {_MAX_BODY_BYTES} bytes\n")
+        response = await handler(Request(request.path, request.query, request.headers.get("Accept", ""), body))
         return web.Response(status=response.status, body=response.body, headers={"Content-Type": response.content_type})
 
-    async with AsyncExitStack() as stack:
-        server = web.Server(handle, request_factory=_request, access_log=None)
-        runner = web.ServerRunner(server, shutdown_timeout=1.0)
-        await runner.setup()
-        stack.push_async_callback(_close, runner, server)
-        site = web.TCPSite(runner, address.host or None, address.port, ssl_context=tls)
+    server = HttpServer(handle, tls=tls)
+    try:
         try:
-            await site.start()
+            port = await server.start(address.host or None, address.port)
         except OSError as error:
             raise OperatorError(
                 f"{flag}: cannot listen on {address}: {_reason(error)}; set another address, or 0 for none"
             ) from None
-        yield int(runner.addresses[0][1])
-
-
-def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-    """As aiohttp's default, but with our limit on the body, which `web.Server` has no parameter for."""
-    loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=_MAX_BODY_BYTES)
-
-
-async def _close(runner: web.ServerRunner, server: web.Server) -> None:
-    """Finishes the responses in progress, then aborts: with TLS a graceful close waits for clients that never close."""
-    transports = [connection.transport for connection in server.connections]
-    await wait_for_accepted()
-    await runner.cleanup()
-    for transport in transports:
-        if transport is not None:
-            transport.abort()
-    await asyncio.sleep(0)  # the event loop closes aborted transports in its next iteration
+        yield port
+    finally:
+        await server.close()
 
 
 def route(handlers: Mapping[str, Handler]) -> Handler:

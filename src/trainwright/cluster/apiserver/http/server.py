@@ -1,4 +1,4 @@
-"""The HTTP server: TLS, authentication and authorization, size limits, streaming. `Routes` handles the requests."""
+"""The HTTP server: authentication and authorization, streaming and upgrades. `Routes` handles the requests."""
 
 import asyncio
 import logging
@@ -11,7 +11,7 @@ from aiohttp import web
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.attributes import request_attributes
-from trainwright.cluster.apiserver.access.users import UserInfo
+from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.bodies import LIMIT
 from trainwright.cluster.apiserver.http.pod_logs import LogReader
@@ -21,8 +21,8 @@ from trainwright.cluster.apiserver.http.responses import Response, StreamingResp
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.net import websocket
-from trainwright.net.accepted_connections import wait_for_accepted
 from trainwright.net.certificate_authority import new_key_pem
+from trainwright.net.http_server import BodyTooLargeError, HttpServer, read_body
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +57,10 @@ class ApiServer:
         load_service_account_key: Callable[[], bytes] = new_key_pem,
         authority: bytes = b"",
     ) -> None:
-        self._tls = tls
         self._clock = clock
         self._access = AccessControl(store, token, load_key=load_service_account_key, authority=authority)
         self._routes = Routes(store, logs, clock, self._access, unhealthy_components, streams)
-        self._runner: web.ServerRunner | None = None
+        self._http = HttpServer(self._handle, tls=tls, cancel_handlers=True)
         self._stopping = False
         self._writing: set[asyncio.Task[Response]] = set()
         self._streaming: set[asyncio.Task[None]] = set()
@@ -71,13 +70,9 @@ class ApiServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
         """Creates the system namespaces and default roles, listens, and returns the port."""
         await self._routes.prepare()
-        server = web.Server(self._handle, handler_cancellation=True, access_log=None)
-        self._runner = web.ServerRunner(server, shutdown_timeout=_CONNECTION_SHUTDOWN_SECONDS)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, ssl_context=self._tls, backlog=512)
-        await site.start()
+        bound = await self._http.start(host, port)
         self._event_expiry = asyncio.create_task(self._routes.expire_events_for_ever())
-        return int(self._runner.addresses[0][1])
+        return bound
 
     async def stop(self) -> None:
         """Stops listening, refuses new requests, ends streams cleanly and finishes writes. The caller closes the store.
@@ -85,10 +80,7 @@ class ApiServer:
         Clients that follow a stream open the next one at once, on the same connection.
         """
         self._stopping = True
-        if self._runner:
-            await wait_for_accepted()
-            for site in self._runner.sites:
-                await site.stop()
+        self._http.stop_listening()
         self._routes.stop_watches()
         for session in self._upgraded:
             session.cancel()
@@ -99,8 +91,7 @@ class ApiServer:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, *self._writing, return_exceptions=True)
-        if self._runner:
-            await self._runner.cleanup()
+        await self._http.close(grace_seconds=_CONNECTION_SHUTDOWN_SECONDS)
 
     async def expire_events(self) -> None:
         """Runs every minute by itself; public for tests."""
@@ -132,6 +123,8 @@ class ApiServer:
         """The user of the request, who is allowed to send it; raises 401 or 403."""
         certificate = request.transport.get_extra_info("peercert") if request.transport else None
         user = self._access.authenticator.user_of(list(request.headers.items()), certificate, self._clock())
+        if user.name != ANONYMOUS:
+            self._http.authenticated(request)
         self._access.authorizer.check(user, request_attributes(request.method, request.path, request.query))
         return user
 
@@ -221,16 +214,12 @@ def _upgrade_of(request: web.BaseRequest) -> Upgrade:
 
 
 async def _read(request: web.BaseRequest) -> bytes:
-    if not request.body_exists:
-        return b""
-    chunks = []
-    size = 0
-    async for chunk in request.content.iter_any():
-        size += len(chunk)
-        if size > LIMIT:
-            raise errors.too_large(LIMIT)
-        chunks.append(chunk)
-    return b"".join(chunks)
+    try:
+        return await read_body(request, LIMIT)
+    except BodyTooLargeError as error:
+        raise errors.too_large(LIMIT) from error
+    except TimeoutError as error:
+        raise errors.bad_request("the body did not arrive in time") from error
 
 
 def _error_response(error: StatusError) -> web.Response:

@@ -1,0 +1,248 @@
+"""The HTTP edge of all our servers: listening, TLS, limits on connections, keep-alive and a graceful stop.
+
+Handlers are aiohttp's; `websocket` upgrades connections. A client that has not authenticated costs little: its
+handshake and its first request have a deadline, and only so many of such connections are open. The oldest of them is
+closed for a new one, so that no crowd of idle clients keeps others out.
+"""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_BACKLOG = 512
+_BODY_SECONDS = 60.0
+_NO_DESCRIPTORS_SECONDS = 1.0
+"""Until the next attempt to accept a connection if the process has no descriptor left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    connections: int = 4096
+    unauthenticated: int = 256
+    """Connections without an authenticated request; of servers that authenticate nobody: all connections."""
+    request_seconds: float = 10.0
+    """For the TLS handshake, and then for the first request to arrive."""
+    keepalive_seconds: float = 90.0
+    line_bytes: int = 128 * 1024
+    """Of the first line of a request, and of each header."""
+
+
+class HttpServer:
+    """Serves all paths by `handler`. `cancel_handlers`: a handler is cancelled when its client disconnects."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+        cancel_handlers: bool = False,
+    ) -> None:
+        self._tls = tls
+        self._limits = limits or Limits()
+        self._handler = handler
+        self._cancel_handlers = cancel_handlers
+        self._server: _ConnectionTracker | None = None
+        self._listeners: list[socket.socket] = []
+        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
+        """In the order of their start."""
+
+    async def start(self, host: str | None, port: int) -> int:
+        """Listens on a host, None for all addresses of the machine, and returns the port; 0 chooses a free one."""
+        self._server = _ConnectionTracker(self._handler, self._limits, cancel_handlers=self._cancel_handlers)
+        self._listeners = await _listen(host, port)
+        self._resume()
+        return int(self._listeners[0].getsockname()[1])
+
+    def authenticated(self, request: web.BaseRequest) -> None:
+        """To be called for a request whose client has proved who it is."""
+        if self._server is not None:
+            self._server.authenticated(request.protocol)
+
+    def stop_listening(self) -> None:
+        """Accepts what is waiting and closes the listeners."""
+        for listener in self._listeners:
+            self._accept(listener)
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        self._listeners = []
+
+    async def close(self, *, grace_seconds: float = 1.0) -> None:
+        """Stops listening, finishes the responses in progress within the grace period, then closes all connections."""
+        self.stop_listening()
+        if self._handshakes:
+            await asyncio.wait(self._handshakes, timeout=grace_seconds)
+        for task in self._handshakes:
+            task.cancel()
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+        if self._server is not None:
+            await self._server.close(grace_seconds)
+
+    def _resume(self) -> None:
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.add_reader(listener, self._accept, listener)
+
+    def _pause(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        for listener in self._listeners:
+            loop.remove_reader(listener)
+        loop.call_later(seconds, self._resume)
+
+    def _accept(self, listener: socket.socket) -> None:
+        assert self._server is not None  # noqa: S101 - set before the first listener
+        for _ in range(_BACKLOG):
+            if len(self._handshakes) + self._server.count >= self._limits.connections:
+                self._pause(_NO_DESCRIPTORS_SECONDS)
+                return
+            try:
+                connection, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
+                    raise
+                logger.error("cannot accept a connection: %s", error.strerror)
+                self._pause(_NO_DESCRIPTORS_SECONDS)
+                return
+            connection.setblocking(False)
+            if len(self._handshakes) >= self._limits.unauthenticated:
+                next(iter(self._handshakes)).cancel()
+            task = asyncio.create_task(self._handshake(connection))
+            self._handshakes[task] = connection
+            task.add_done_callback(self._handshake_done)
+
+    async def _handshake(self, connection: socket.socket) -> None:
+        assert self._server is not None  # noqa: S101 - set before the first listener
+        timeout = self._limits.request_seconds if self._tls else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._server, connection, ssl=self._tls, ssl_handshake_timeout=timeout
+            )
+        except OSError:  # ssl.SSLError too: the client does not trust us, speaks no TLS, or has gone
+            connection.close()
+
+    def _handshake_done(self, task: "asyncio.Task[None]") -> None:
+        connection = self._handshakes.pop(task)
+        if task.cancelled():
+            connection.close()
+        elif (error := task.exception()) is not None:
+            logger.error("failed to accept a connection", exc_info=error)
+
+
+class _ConnectionTracker(web.Server):
+    """aiohttp's server, which knows the connections that have not authenticated yet."""
+
+    def __init__(self, handler: Handler, limits: Limits, *, cancel_handlers: bool) -> None:
+        super().__init__(
+            self._handle,
+            handler_cancellation=cancel_handlers,
+            access_log=None,
+            keepalive_timeout=limits.keepalive_seconds,
+            max_line_size=limits.line_bytes,
+            max_field_size=limits.line_bytes,
+        )
+        self._actual_handler = handler
+        self._limits = limits
+        self._unauthenticated: dict[Any, asyncio.TimerHandle] = {}
+        """Connection -> the deadline of its first request; the oldest first."""
+
+    @property
+    def count(self) -> int:
+        return len(self._connections)
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        loop = asyncio.get_running_loop()
+        self._unauthenticated[handler] = loop.call_later(self._limits.request_seconds, transport.abort)
+        if len(self._unauthenticated) > self._limits.unauthenticated:
+            self._close_oldest()
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        self.authenticated(handler)
+        super().connection_lost(handler, exc)
+
+    def authenticated(self, handler: Any) -> None:
+        deadline = self._unauthenticated.pop(handler, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    async def close(self, grace_seconds: float) -> None:
+        transports = list(self._connections.values())
+        await asyncio.sleep(0)  # requests that have just arrived are started
+        self.pre_shutdown()
+        await self.shutdown(grace_seconds)
+        for transport in transports:  # with TLS a graceful close waits for clients that never close
+            transport.abort()
+        await asyncio.sleep(0)  # the event loop closes aborted transports in its next iteration
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        deadline = self._unauthenticated.get(request.protocol)
+        if deadline is not None:
+            deadline.cancel()
+        return await self._actual_handler(request)
+
+    def _close_oldest(self) -> None:
+        oldest = next(iter(self._unauthenticated))
+        transport = self._connections.get(oldest)
+        self.authenticated(oldest)
+        if transport is not None:
+            transport.abort()
+
+
+class BodyTooLargeError(Exception):
+    """The body of a request is larger than the server accepts."""
+
+
+async def read_body(request: web.BaseRequest, limit: int) -> bytes:
+    """Raises TimeoutError if the body does not arrive in time."""
+    if not request.body_exists:
+        return b""
+    chunks = []
+    size = 0
+    async with asyncio.timeout(_BODY_SECONDS):
+        async for chunk in request.content.iter_any():
+            size += len(chunk)
+            if size > limit:
+                raise BodyTooLargeError
+            chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def _listen(host: str | None, port: int) -> list[socket.socket]:
+    """Sockets for all addresses of the host, on the same port."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    listeners: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            try:
+                listener = socket.socket(family, kind, protocol)
+            except OSError:
+                continue  # the machine has no IPv6
+            listeners.append(listener)
+            listener.setblocking(False)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            chosen = port or (listeners[0].getsockname()[1] if len(listeners) > 1 else 0)
+            listener.bind((address[0], chosen, *address[2:]))
+            listener.listen(_BACKLOG)
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    if not listeners:
+        raise OSError(errno.EADDRNOTAVAIL, f"{host} has no address")
+    return listeners
