@@ -120,9 +120,15 @@ async def test_a_job_with_one_worker_and_the_volume_of_the_tutorial(cluster: Clu
 def test_a_pod_whose_image_defines_the_program_says_what_is_missing(tmp_path: Path, kubectl_binary: Path) -> None:
     with up_command(tmp_path) as up:
         commands = Commands(up, kubectl_binary)
-        commands.kubectl("create", "namespace", NAMESPACE)
+        selector = ("--selector=name=tf-job-operator", "-o", "jsonpath={.items[0].metadata.name}")
+        operator = commands.kubectl("get", "pods", "-n", NAMESPACE, *selector)
+        assert operator == "training-operator-0"
+        commands.kubectl("-n", NAMESPACE, "wait", "--for=condition=Ready", f"pod/{operator}", "--timeout=30s")
         manifest = str(TUTORIAL / "distributed_tfjob.yaml")
         answer = trainwright("run", "--data-dir", str(up.data.path), manifest, environment=up.environment)
+        assert "Traceback" not in commands.kubectl("-n", NAMESPACE, "logs", operator)
+        with pytest.raises(AssertionError, match="container not found"):
+            commands.kubectl("-n", NAMESPACE, "exec", operator, "--", "true")
 
         assert answer.code == 1
         assert (

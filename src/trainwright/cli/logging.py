@@ -71,6 +71,10 @@ def start_logging(style: LogFormat) -> None:
     logger.propagate = False
 
 
+def console_formatter() -> logging.Formatter:
+    return _Console(LogFormat(level=logging.INFO))
+
+
 class _Console(logging.Formatter):
     """One line per record."""
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from trainwright.api.kinds import KINDS
 from trainwright.cli.errors import CommandError
+from trainwright.cli.logging import console_formatter
+from trainwright.cli.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
 from trainwright.cli.pods_python import PodsPython
 from trainwright.cli.recorded_runs import recorded_runs
 from trainwright.cli.run_recorder import RunRecorder
@@ -29,6 +31,7 @@ from trainwright.engine.settings import EMBEDDED
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, merge_into_kubeconfig
 from trainwright.objects.paths import value_at
+from trainwright.objects.pods import MIRROR
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, install_crds
 
@@ -61,12 +64,22 @@ async def run_cluster(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    cluster = new_cluster(options.data, port=options.port, sandbox=options.sandbox, python=options.python.path)
+    operator_log = OperatorLog(console_formatter())
+    cluster = new_cluster(
+        options.data,
+        port=options.port,
+        sandbox=options.sandbox,
+        python=options.python.path,
+        mirror_logs={f"{NAMESPACE}/{NAME}": operator_log},
+    )
     await cluster.start()
     try:
         async with Client(cluster.config, user_agent="trainwright-operator") as client:
-            await install_crds(client, KINDS.values())
-            async with _running_operator(client, operator_settings(cluster.sandbox), options):
+            await asyncio.gather(install_crds(client, KINDS.values()), create_operator_objects(client))
+            async with (
+                _shown_operator(client, cluster.node_name, operator_log),
+                _running_operator(client, operator_settings(cluster.sandbox), options),
+            ):
                 for note in (*cluster.notes, *add_context(cluster.config, options)):
                     on_note(note)
                 record = cluster.announce(options.kubeconfig, python_origin=options.python.origin)
@@ -138,6 +151,20 @@ async def _running_operator(client: Client, settings: Settings, options: UpOptio
             await task
 
 
+@asynccontextmanager
+async def _shown_operator(client: Client, node: str, operator_log: OperatorLog) -> AsyncIterator[None]:
+    """Keeps the pod of the operator, and its log."""
+    logger = logging.getLogger("trainwright.operator")
+    logger.addHandler(operator_log)
+    task = asyncio.create_task(OperatorPod(client, node).run())
+    try:
+        yield
+    finally:
+        logger.removeHandler(operator_log)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def _wait_for_first(*coroutines: Coroutine[Any, Any, object]) -> None:
     tasks = [asyncio.ensure_future(one) for one in coroutines]
     try:
@@ -154,4 +181,7 @@ async def _forward(source: asyncio.Event, target: asyncio.Event) -> None:
 
 async def _running_pods(client: Client) -> int:
     pods = (await client.list(PODS)).items
-    return sum(value_at(pod, "status", "phase") == "Running" for pod in pods)
+    return sum(
+        value_at(pod, "status", "phase") == "Running" and value_at(pod, "metadata", "annotations", MIRROR) is None
+        for pod in pods
+    )

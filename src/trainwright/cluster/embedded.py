@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecor
 from trainwright.cluster.node.private_files import PrivateFile
 
 if TYPE_CHECKING:
+    from trainwright.cluster.apiserver.http.pod_logs import LogReader
     from trainwright.cluster.node.pods.pod_termination import StoppingPods
     from trainwright.cluster.process import EmbeddedCluster
 
@@ -55,12 +56,18 @@ _STOP_SECONDS = 20.0
 
 
 def new_cluster(
-    data: DataDir, *, port: int | None = None, sandbox: str | None = None, python: Path | None = None
+    data: DataDir,
+    *,
+    port: int | None = None,
+    sandbox: str | None = None,
+    python: Path | None = None,
+    mirror_logs: "Mapping[str, LogReader] | None" = None,
 ) -> "EmbeddedCluster":
-    """A cluster that has not been started yet, for the event loop of this process."""
+    """A cluster that has not been started yet, for the event loop of this process. `mirror_logs` are the logs of mirror
+    pods, by NAMESPACE/NAME."""
     from trainwright.cluster.process import EmbeddedCluster
 
-    return EmbeddedCluster(data.path, port=port, sandbox=sandbox, python=python)
+    return EmbeddedCluster(data.path, port=port, sandbox=sandbox, python=python, mirror_logs=mirror_logs)
 
 
 def tune_garbage_collector() -> None:

@@ -7,13 +7,14 @@ import asyncio
 import errno
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import trainwright
 from trainwright.cluster import pki
+from trainwright.cluster.apiserver.http.pod_logs import LogReader
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
@@ -52,6 +53,9 @@ from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects import Object
+from trainwright.objects.logs import LogOptions
+from trainwright.objects.metadata import namespaced_name
+from trainwright.objects.pods import MIRROR
 from trainwright.objects.priorities import system_priority_classes
 from trainwright.objects.resources import (
     CONFIG_MAPS,
@@ -74,6 +78,20 @@ _NODE_READY_SECONDS = 20.0
 _LOCK_CHECK_SECONDS = 1.0
 _MIN_CONNECTIONS = 128
 
+
+class _Logs:
+    """The logs of pods with processes, and of mirror pods."""
+
+    def __init__(self, containers: ContainerLogs, mirrors: Mapping[str, LogReader]) -> None:
+        self._containers = containers
+        self._mirrors = mirrors
+
+    def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+        mirrored = MIRROR in (pod["metadata"].get("annotations") or {})
+        reader = self._mirrors.get(namespaced_name(pod)) if mirrored else None
+        return (reader or self._containers).read(pod, container, options)
+
+
 NewServer = Callable[[], ApiServer]
 
 
@@ -92,12 +110,14 @@ class EmbeddedCluster:
         sandbox: str | None = None,
         python: Path | None = None,
         with_node: bool = True,
+        mirror_logs: Mapping[str, LogReader] | None = None,
     ) -> None:
         self._data = DataDir(directory.absolute())
         self._port = port
         self._sandbox = sandbox
         self._python = python or Path(sys.executable)
         self._with_node = with_node
+        self._mirror_logs = mirror_logs or {}
         self._components = ComponentManager()
         self._exit_stack = AsyncExitStack()
         self._lock: DataDirLock | None = None
@@ -111,6 +131,10 @@ class EmbeddedCluster:
         if self._config is None:
             raise ClusterError("the cluster has not been started")
         return self._config
+
+    @property
+    def node_name(self) -> str:
+        return NODE_NAME
 
     @property
     def sandbox(self) -> str:
@@ -168,7 +192,7 @@ class EmbeddedCluster:
         except StoreError as error:
             raise ClusterError(str(error)) from error
         self._exit_stack.callback(store.close)
-        logs, streams = ContainerLogs(self._data.node), NodeStreams(self._data.node)
+        logs, streams = _Logs(ContainerLogs(self._data.node), self._mirror_logs), NodeStreams(self._data.node)
 
         def new_server() -> ApiServer:
             return ApiServer(

@@ -6,6 +6,9 @@ from trainwright.objects import Object
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.node_annotations import SHUTDOWN_RESTARTS
 
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a pod that shows a program which the kubelet does not run through the API."""
+
 
 class Terminated(View, frozen=True):
     exit_code: int = 0

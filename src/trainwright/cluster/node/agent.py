@@ -42,6 +42,7 @@ from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTENING_PORTS
+from trainwright.objects.pods import MIRROR
 from trainwright.objects.resources import LEASES, NODES, PODS, SERVICES
 
 __all__ = ["NodeAgent", "SandboxError"]
@@ -130,6 +131,8 @@ class NodeAgent:
             rewrite = None if delay is None else loop.call_later(delay, update_hosts_files)
 
         def on_pod(before: Object | None, after: Object | None) -> None:
+            if MIRROR in ((after or before or {}).get("metadata", {}).get("annotations") or {}):
+                return  # it has no process here
             pod_workers.on_pod_change(before, after)
             loop.call_soon(update_hosts_files)
 
