@@ -3,11 +3,14 @@
 import secrets
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.escalation import check_escalation
+from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
+from trainwright.cluster.apiserver.admission.webhooks import CREATE, DELETE, UPDATE, Operation
 from trainwright.cluster.apiserver.http.bodies import (
     Body,
     decode_apply,
@@ -22,6 +25,7 @@ from trainwright.cluster.apiserver.http.responses import Response, encode, in_ve
 from trainwright.cluster.apiserver.resources.crds import CLEANUP_FINALIZER, unenforced_rule_warnings
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.resources.webhook_strategies import match_condition_warnings
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored, TryUpdate
 from trainwright.cluster.apiserver.writes.admission import admit_create, admit_delete
 from trainwright.cluster.apiserver.writes.create_update import (
@@ -40,19 +44,42 @@ from trainwright.cluster.apiserver.writes.service_allocator import ServiceAlloca
 from trainwright.cluster.apiserver.writes.subresources import bound_pod, scale_of, with_scale
 from trainwright.objects import Object, copied, field_errors
 from trainwright.objects.paths import value_at
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, ENDPOINTS, ROLES, SECRETS, SERVICES
+from trainwright.objects.resources import (
+    CUSTOM_RESOURCE_DEFINITIONS,
+    ENDPOINTS,
+    NAMESPACES,
+    ROLES,
+    SECRETS,
+    SERVICES,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+)
 from trainwright.objects.times import format_time
 
 _GENERATED_NAME_TRIES = 8
+_WRITE_TRIES = 5
+
+
+Propose = Callable[[Stored | None], DecodedObject]
+"""From the stored object to the one that the client wants."""
+
+Complete = Callable[[DecodedObject, Stored | None], Object | Removed]
+"""From the wanted object to the one to store: defaults, validation, managed fields."""
+
+
+class _ChangedMeanwhile(Exception):  # noqa: N818 - not an error
+    """Another write came first."""
 
 
 class ResourceHandlers:
     """Handles requests for objects and collections. All state is in the store."""
 
-    def __init__(self, store: ObjectStore, registry: Registry, access: AccessControl) -> None:
+    def __init__(
+        self, store: ObjectStore, registry: Registry, access: AccessControl, webhooks: WebhookAdmission
+    ) -> None:
         self._store = store
         self._registry = registry
         self._access = access
+        self._webhooks = webhooks
         self._services = ServiceAllocator(store)
 
     async def complete_services(self) -> None:
@@ -79,6 +106,8 @@ class ResourceHandlers:
         metadata = decoded.obj["metadata"]
         if metadata.get("resourceVersion"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        decoded = await self._admit(request, decoded, None)
+        metadata = decoded.obj["metadata"]
         self._check_escalation(request, decoded.obj, None)
         prefix = "" if metadata.get("name") else str(metadata.get("generateName") or "")
         for _ in range(_GENERATED_NAME_TRIES if prefix else 1):
@@ -91,6 +120,7 @@ class ResourceHandlers:
 
         if info.kind.resource == SECRETS:
             self._access.tokens.fill_secret(obj, self._access.authority)
+        await self._validate(replace(request, info=replace(info, name=name)), obj, None)
 
         def try_update(current: Stored | None) -> Object:
             if current is not None:
@@ -109,7 +139,7 @@ class ResourceHandlers:
         _check_name(request, body.value)
         _check_namespace(request, body.value)
         decoded = _decode(request, body)
-        stored = await self._write(request, info, self._updating(request, lambda _old: decoded))
+        stored = await self._update(request, lambda _old: decoded)
         return _object_response(request, 200, stored)
 
     async def patch(self, request: ApiRequest, media: str) -> Response:
@@ -124,8 +154,7 @@ class ResourceHandlers:
             _check_name(request, changed)
             return _decode(request, Body(changed), patched=True)
 
-        stored = await self._write(request, info, self._updating(request, change, patch=True))
-        return _object_response(request, 200, stored)
+        return _object_response(request, 200, await self._update(request, change, patch=True))
 
     async def apply(self, request: ApiRequest) -> Response:
         """PATCH by server-side apply, which creates a missing object."""
@@ -145,13 +174,15 @@ class ResourceHandlers:
         force = request.query.get("force", "") == "true"
         created = False
 
-        def try_update(current: Stored | None) -> Object | Removed:
-            nonlocal created
-            created = current is None
+        def propose(current: Stored | None) -> DecodedObject:
             old = None if current is None else in_version(kind, current.obj)
             merged = apply_object(kind, old, copied(applied), manager, force=force)
-            decoded = _decode(request, Body(copied(merged)))
-            self._check_escalation(request, decoded.obj, old)
+            return _decode(request, Body(copied(merged)))
+
+        def complete(decoded: DecodedObject, current: Stored | None) -> Object | Removed:
+            nonlocal created
+            created = current is None
+            self._check_escalation(request, decoded.obj, None if current is None else current.obj)
             if current is None:
                 self._access.authorizer.check(request.user, request.attributes("create"))
                 created_object = _new_object(request, decoded, manager)
@@ -159,7 +190,7 @@ class ResourceHandlers:
                 return created_object
             return _removed_if_finalized(updated_object(kind, decoded, current.obj, manager, patch=True))
 
-        stored = await self._write(request, info, try_update)
+        stored = await self._write_admitted(request, propose, complete)
         return _object_response(request, 201 if created else 200, stored)
 
     async def delete(self, request: ApiRequest) -> Response:
@@ -224,6 +255,12 @@ class ResourceHandlers:
         """The object after the delete, and whether it was removed."""
         kind = info.kind
         removed = False
+        target = replace(request, info=info, method="DELETE")
+        operation = _operation(target, DELETE, dry_run=options.dry_run or request.dry_run)
+        if self._webhooks.concerns(operation):
+            doomed = _existing(info, self._store.get(kind.key, info.scope, info.name)).obj
+            await self._webhooks.mutate(operation, None, doomed, request.warnings, lambda obj: obj)
+            await self._webhooks.validate(operation, None, doomed, request.warnings)
 
         def try_update(current: Stored | None) -> Object | Removed:
             nonlocal removed
@@ -279,27 +316,81 @@ class ResourceHandlers:
             current = in_version(kind, old)
             return decode_object(kind, with_scale(paths, current, change(scale_of(paths, current)), custom=kind.custom))
 
-        stored = await self._write(request, request.info, self._updating(request, apply_scale, patch=True))
+        stored = await self._update(request, apply_scale, patch=True)
         return Response(200, encode(scale_of(paths, stored.obj)))
 
-    def _updating(
+    async def _update(
         self, request: ApiRequest, change: Callable[[Object], DecodedObject], *, patch: bool = False
-    ) -> TryUpdate:
+    ) -> Stored:
+        """Stores the object that `change` makes of the stored one, after admission and validation."""
         info, kind = request.info, request.info.kind
 
-        def try_update(current: Stored | None) -> Object | Removed:
+        def propose(current: Stored | None) -> DecodedObject:
+            return change(_existing(info, current).obj)
+
+        def complete(decoded: DecodedObject, current: Stored | None) -> Object | Removed:
             old = _existing(info, current).obj
-            decoded = change(old)
             if info.subresource == "finalize":
                 finalizers = value_at(decoded.obj, "spec", "finalizers", default=[])
                 return _removed_if_finalized(old | {"spec": (old.get("spec") or {}) | {"finalizers": finalizers}})
             self._check_escalation(request, decoded.obj, old)
             updated = updated_object(kind, decoded, old, request.field_manager, patch=patch)
-            if kind.resource == CUSTOM_RESOURCE_DEFINITIONS:
-                request.warnings.extend(unenforced_rule_warnings(updated))
+            request.warnings.extend(_unsupported(kind, updated))
             return _removed_if_finalized(updated)
 
-        return try_update
+        return await self._write_admitted(request, propose, complete)
+
+    async def _write_admitted(self, request: ApiRequest, propose: Propose, complete: Complete) -> Stored:
+        """Stores what `complete` makes of the proposed object.
+
+        If webhooks have to be asked, the object is not locked meanwhile: the write is tried again if another one came
+        first, as often as the real server does it.
+        """
+        info, warnings = request.info, list(request.warnings)
+        operation = _operation(request, UPDATE)
+        if not self._webhooks.concerns(operation) and not self._webhooks.concerns(replace(operation, verb=CREATE)):
+            return await self._write(request, info, lambda current: complete(propose(current), current))
+        for _ in range(_WRITE_TRIES):
+            request.warnings[:] = warnings
+            current = self._store.get(info.kind.key, info.scope, info.name)
+            old = None if current is None else in_version(info.kind, current.obj)
+            result = complete(await self._admit(request, _copy(propose(current)), old), current)
+            new = result.last if isinstance(result, Removed) else result
+            await self._validate(request, in_version(info.kind, new), old)
+            if request.dry_run or current is self._store.get(info.kind.key, info.scope, info.name):
+                with suppress(_ChangedMeanwhile):
+                    return await self._write(request, info, _unless_changed(current, result))
+        raise errors.modified(info.kind.resource, info.name)
+
+    async def _admit(self, request: ApiRequest, decoded: DecodedObject, old: Object | None) -> DecodedObject:
+        """The object after the mutating webhooks; decoded again if one has changed it."""
+        kind, info = request.info.kind, request.info
+        operation = _operation(request, CREATE if old is None else UPDATE)
+        if not self._webhooks.concerns(operation):
+            return decoded
+        sent = copied(decoded.obj)
+        kind.strategy.set_defaults(sent)
+
+        def default(obj: Object) -> Object:
+            if not isinstance(obj.get("metadata"), dict):
+                raise errors.internal("an admission webhook removed the metadata of the object")
+            fresh = decode_object(kind, copied(obj)).obj
+            kind.strategy.set_defaults(fresh)
+            return fresh
+
+        changed = await self._webhooks.mutate(operation, sent, old, request.warnings, default)
+        if changed is sent or changed is None:
+            return decoded
+        name = changed["metadata"].get("name")
+        if info.name and name != info.name:
+            raise errors.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({info.name})"
+            )
+        return decode_object(kind, changed)
+
+    async def _validate(self, request: ApiRequest, new: Object, old: Object | None) -> None:
+        operation = _operation(request, CREATE if old is None else UPDATE)
+        await self._webhooks.validate(operation, new, old, request.warnings)
 
     def _check_escalation(self, request: ApiRequest, new: Object, old: Object | None) -> None:
         """Nobody writes a role or binding that gives more than the writer has."""
@@ -328,6 +419,45 @@ class ResourceHandlers:
         return change.new
 
 
+def _unless_changed(expected: Stored | None, result: Object | Removed) -> TryUpdate:
+    def try_update(current: Stored | None) -> Object | Removed:
+        if current is not expected:
+            raise _ChangedMeanwhile
+        return result
+
+    return try_update
+
+
+def _copy(decoded: DecodedObject) -> DecodedObject:
+    """A write that is tried again starts from the same object."""
+    return DecodedObject(copied(decoded.obj), decoded.findings)
+
+
+def _operation(request: ApiRequest, verb: str, *, dry_run: bool | None = None) -> Operation:
+    """The write as webhooks see it."""
+    info = request.info
+    options = {
+        "fieldManager": request.query.get("fieldManager"),
+        "fieldValidation": request.query.get("fieldValidation"),
+    }
+    dry = request.dry_run if dry_run is None else dry_run
+    kinds = {CREATE: "CreateOptions", DELETE: "DeleteOptions"}
+    kind = "PatchOptions" if request.method == "PATCH" else kinds.get(verb, "UpdateOptions")
+    shown: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    shown |= {key: value for key, value in options.items() if value}
+    is_namespace = info.kind.resource == NAMESPACES
+    return Operation(
+        verb=verb,
+        kind=info.kind,
+        subresource=info.subresource,
+        namespace=info.name if is_namespace else info.scope,
+        name=info.name,
+        user=request.user,
+        dry_run=dry,
+        options=shown | ({"dryRun": ["All"]} if dry else {}),
+    )
+
+
 def _existing(info: RequestInfo, stored: Stored | None) -> Stored:
     if stored is None:
         raise errors.not_found(info.kind.resource, info.name)
@@ -338,9 +468,15 @@ def _new_object(request: ApiRequest, decoded: DecodedObject, manager: FieldManag
     kind = request.info.kind
     uid = str(uuid.UUID(int=secrets.randbits(128), version=4))
     obj = new_object(kind, decoded, namespace=request.info.scope, uid=uid, manager=manager)
-    if kind.resource == CUSTOM_RESOURCE_DEFINITIONS:
-        request.warnings.extend(unenforced_rule_warnings(obj))
+    request.warnings.extend(_unsupported(kind, obj))
     return obj
+
+
+def _unsupported(kind: ResourceType, obj: Object) -> list[str]:
+    """Warnings about fields that this server stores and cannot honour."""
+    if kind.resource == CUSTOM_RESOURCE_DEFINITIONS:
+        return unenforced_rule_warnings(obj)
+    return match_condition_warnings(obj) if kind.resource.group == VALIDATING_WEBHOOK_CONFIGURATIONS.group else []
 
 
 def _object_response(request: ApiRequest, code: int, stored: Stored) -> Response:

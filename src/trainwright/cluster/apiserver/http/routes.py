@@ -15,6 +15,8 @@ from trainwright.cluster.apiserver.access.bootstrap_policy import default_policy
 from trainwright.cluster.apiserver.access.reviews import REVIEWS
 from trainwright.cluster.apiserver.access.service_account_tokens import ISSUER
 from trainwright.cluster.apiserver.access.users import UserInfo
+from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
+from trainwright.cluster.apiserver.admission.webhook_client import LocalService, WebhookClient
 from trainwright.cluster.apiserver.http import discovery
 from trainwright.cluster.apiserver.http.bodies import decode_body
 from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
@@ -33,6 +35,7 @@ from trainwright.cluster.apiserver.http.responses import Response, StreamingResp
 from trainwright.cluster.apiserver.http.stream_handlers import StreamHandlers
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Stored
 from trainwright.cluster.apiserver.writes.patch import APPLY, patch_media_type
 from trainwright.objects import Object, field_errors
@@ -90,6 +93,7 @@ class Routes:
         access: AccessControl,
         unhealthy_components: Callable[[], Iterable[str]] = tuple,
         streams: PodStreams | None = None,
+        local_services: Mapping[tuple[str, str], LocalService] | None = None,
     ) -> None:
         self._store = store
         self._access = access
@@ -98,7 +102,8 @@ class Routes:
         self._clock = clock
         self._unhealthy_components = unhealthy_components
         self._registry = Registry()
-        self._handlers = ResourceHandlers(store, self._registry, access)
+        self._webhooks = WebhookAdmission(store, WebhookClient(store, local_services), self._versions_of)
+        self._handlers = ResourceHandlers(store, self._registry, access, self._webhooks)
         self._openapi = OpenApi(self._registry)
         self._watches: set[Watch] = set()
         for stored in store.list(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural):
@@ -131,6 +136,10 @@ class Routes:
             await self._handlers.create(request)
         elif resource != NAMESPACES and (changed := with_missing_policy(existing.obj, obj)):
             await self._handlers.update(replace(request, method="PUT", body=encode(changed)))
+
+    async def close(self) -> None:
+        """Closes connections to webhooks."""
+        await self._webhooks.close()
 
     def stop_watches(self) -> None:
         for watch in tuple(self._watches):
@@ -315,6 +324,9 @@ class Routes:
             raise errors.bad_request("the body must be a TokenRequest object")
         info = request.info
         return Response(201, encode(self._access.tokens.request(info.scope, info.name, body, request.now)))
+
+    def _versions_of(self, kind: ResourceType) -> Iterable[ResourceType]:
+        return [one for one in self._registry.types() if one.key == kind.key]
 
     def _crd_changed(self, change: Change) -> None:
         if change.removed:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -12,6 +12,7 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.attributes import request_attributes
 from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
+from trainwright.cluster.apiserver.admission.webhook_client import LocalService
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.bodies import LIMIT
 from trainwright.cluster.apiserver.http.pod_logs import LogReader
@@ -41,7 +42,8 @@ class ApiServer:
     """Serves the Kubernetes API from a store, on loopback. `/readyz` fails while there are `unhealthy_components`.
 
     `token` is that of the cluster's administrator. `load_service_account_key` returns the key (PEM) of service account
-    tokens; `authority` is the CA certificate (PEM) that clients trust.
+    tokens; `authority` is the CA certificate (PEM) that clients trust. Webhooks of `local_services`, by namespace and
+    name of a Service, are called in this process.
     """
 
     def __init__(
@@ -56,10 +58,11 @@ class ApiServer:
         unhealthy_components: Callable[[], Iterable[str]] = tuple,
         load_service_account_key: Callable[[], bytes] = new_key_pem,
         authority: bytes = b"",
+        local_services: Mapping[tuple[str, str], LocalService] | None = None,
     ) -> None:
         self._clock = clock
         self._access = AccessControl(store, token, load_key=load_service_account_key, authority=authority)
-        self._routes = Routes(store, logs, clock, self._access, unhealthy_components, streams)
+        self._routes = Routes(store, logs, clock, self._access, unhealthy_components, streams, local_services)
         self._http = HttpServer(self._handle, tls=tls, cancel_handlers=True)
         self._stopping = False
         self._writing: set[asyncio.Task[Response]] = set()
@@ -92,6 +95,7 @@ class ApiServer:
             task.cancel()
         await asyncio.gather(*tasks, *self._writing, return_exceptions=True)
         await self._http.close(grace_seconds=_CONNECTION_SHUTDOWN_SECONDS)
+        await self._routes.close()
 
     async def expire_events(self) -> None:
         """Runs every minute by itself; public for tests."""

@@ -8,6 +8,7 @@ from trainwright.cluster.apiserver.resources import (
     printer_columns,
     rbac_strategies,
     strategies,
+    webhook_strategies,
     workload_printer_columns,
     workload_strategies,
 )
@@ -258,6 +259,19 @@ def builtin_types() -> list[ResourceType]:
             columns=printer_columns.PRIORITY_CLASS,
             strategy=PRIORITY_CLASS,
             counts_generation=True,
+        ),
+        *(
+            _row(
+                resource,
+                columns=printer_columns.WEBHOOK_CONFIGURATION,
+                strategy=webhook_strategies.WEBHOOK_CONFIGURATION,
+                categories=("api-extensions",),
+                counts_generation=True,
+            )
+            for resource in (
+                resources.MUTATING_WEBHOOK_CONFIGURATIONS,
+                resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
+            )
         ),
         _row(resources.STORAGE_CLASSES, "sc", columns=printer_columns.STORAGE_CLASS, strategy=strategies.STORAGE_CLASS),
     ]

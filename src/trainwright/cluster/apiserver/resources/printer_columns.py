@@ -45,6 +45,7 @@ def _size(*fields: str) -> Callable[[Object, datetime], int]:
 DEFAULT = (NAME, AGE)
 CONFIG_MAP = (NAME, Column("Data", _size("data", "binaryData"), "string"), AGE)
 SECRET = (NAME, Column("Type", _at("type")), Column("Data", _size("data"), "string"), AGE)
+WEBHOOK_CONFIGURATION = (NAME, Column("Webhooks", _size("webhooks"), "integer"), AGE)
 LEASE = (NAME, Column("Holder", _at("spec", "holderIdentity", default="")), AGE)
 NAMESPACE = (NAME, Column("Status", _at("status", "phase")), AGE)
 PRIORITY_CLASS = (

@@ -1,0 +1,1 @@
+"""Admission of writes: the plugin ServiceAccount, and the webhooks that users register."""
