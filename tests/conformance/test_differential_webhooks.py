@@ -17,7 +17,7 @@ from tests.support.objects.jobs import JobBuilder, template
 from trainwright.api.admission import Admission, review
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.objects import Object
-from trainwright.operator.serving.webhooks import path_of
+from trainwright.operator.setup.webhook_configuration import webhook_path
 
 Change = Callable[[Kind, Object], None]
 """Changes a valid manifest."""
@@ -258,7 +258,7 @@ def ask(operator: GoOperator, kind: Kind, new: Object, old: Object | None = None
     }
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     post = urllib.request.Request(
-        operator.webhooks + path_of(kind.name), json.dumps(body).encode(), {"Content-Type": "application/json"}
+        operator.webhooks + webhook_path(kind.name), json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     context = ssl.create_default_context(cafile=operator.authority)
     with urllib.request.urlopen(post, context=context, timeout=10) as answer:

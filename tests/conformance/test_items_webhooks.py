@@ -24,7 +24,8 @@ from trainwright.objects import Object
 from trainwright.objects.resources import VALIDATING_WEBHOOK_CONFIGURATIONS
 from trainwright.operator.serving.http_server import Address, route, serving
 from trainwright.operator.serving.webhook_certificates import load_into, renewed
-from trainwright.operator.serving.webhooks import path_of, webhook_handlers
+from trainwright.operator.serving.webhooks import webhook_handlers
+from trainwright.operator.setup.webhook_configuration import webhook_path
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -263,7 +264,7 @@ def configuration(namespace: str, url: str, authority: bytes) -> Object:
             {
                 "name": f"validator.{kind.singular}.training-operator.kubeflow.org",
                 "clientConfig": {
-                    "url": f"{url}{path_of(kind.name)}",
+                    "url": f"{url}{webhook_path(kind.name)}",
                     "caBundle": base64.b64encode(authority).decode(),
                 },
                 "rules": [

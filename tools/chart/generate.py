@@ -18,7 +18,7 @@ from trainwright.api.crd import render_crd
 from trainwright.api.kinds import GROUP, KINDS, VERSION
 from trainwright.operator import rbac
 from trainwright.operator.rbac import Rule, job_rules
-from trainwright.operator.serving.webhooks import path_of
+from trainwright.operator.setup.webhook_configuration import webhook_path
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "charts" / "trainwright"
@@ -288,7 +288,7 @@ def _webhooks() -> Iterator[str]:
     service:
       name: {{{{ include "trainwright.serviceName" . }}}}
       namespace: {{{{ .Values.namespace.name }}}}
-      path: {path_of(kind.name)}
+      path: {webhook_path(kind.name)}
   rules:
   - apiGroups: [{GROUP}]
     apiVersions: [{VERSION}]

@@ -34,6 +34,9 @@ from trainwright.objects.paths import value_at
 from trainwright.objects.pods import MIRROR
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, install_crds
+from trainwright.operator.options import WebhookOptions
+from trainwright.operator.serving.webhooks import local_webhooks
+from trainwright.operator.setup.webhook_configuration import register_webhooks
 
 log = logging.getLogger(__name__)
 
@@ -65,17 +68,20 @@ async def run_cluster(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     operator_log = OperatorLog(console_formatter())
+    names = WebhookOptions()
     cluster = new_cluster(
         options.data,
         port=options.port,
         sandbox=options.sandbox,
         python=options.python.path,
         mirror_logs={f"{NAMESPACE}/{NAME}": operator_log},
+        local_services={(NAMESPACE, names.service): local_webhooks(KINDS)},
     )
     await cluster.start()
     try:
         async with Client(cluster.config, user_agent="trainwright-operator") as client:
             await asyncio.gather(install_crds(client, KINDS.values()), create_operator_objects(client))
+            await register_webhooks(client, KINDS.values(), NAMESPACE, names)
             async with (
                 _shown_operator(client, cluster.node_name, operator_log),
                 _running_operator(client, operator_settings(cluster.sandbox), options),

@@ -21,6 +21,7 @@ from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecor
 from trainwright.cluster.node.private_files import PrivateFile
 
 if TYPE_CHECKING:
+    from trainwright.cluster.apiserver.admission.webhook_client import LocalService
     from trainwright.cluster.apiserver.http.pod_logs import LogReader
     from trainwright.cluster.node.pods.pod_termination import StoppingPods
     from trainwright.cluster.process import EmbeddedCluster
@@ -62,12 +63,23 @@ def new_cluster(
     sandbox: str | None = None,
     python: Path | None = None,
     mirror_logs: "Mapping[str, LogReader] | None" = None,
+    local_services: "Mapping[tuple[str, str], LocalService] | None" = None,
 ) -> "EmbeddedCluster":
-    """A cluster that has not been started yet, for the event loop of this process. `mirror_logs` are the logs of mirror
-    pods, by NAMESPACE/NAME."""
+    """A cluster that has not been started yet, for the event loop of this process.
+
+    `mirror_logs` are the logs of mirror pods, by NAMESPACE/NAME; `local_services` are admission webhooks in this
+    process, by namespace and name of the Service that configurations name.
+    """
     from trainwright.cluster.process import EmbeddedCluster
 
-    return EmbeddedCluster(data.path, port=port, sandbox=sandbox, python=python, mirror_logs=mirror_logs)
+    return EmbeddedCluster(
+        data.path,
+        port=port,
+        sandbox=sandbox,
+        python=python,
+        mirror_logs=mirror_logs,
+        local_services=local_services,
+    )
 
 
 def tune_garbage_collector() -> None:

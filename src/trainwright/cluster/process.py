@@ -14,6 +14,7 @@ from pathlib import Path
 
 import trainwright
 from trainwright.cluster import pki
+from trainwright.cluster.apiserver.admission.webhook_client import LocalService
 from trainwright.cluster.apiserver.http.pod_logs import LogReader
 from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.journal import StoreError
@@ -111,6 +112,7 @@ class EmbeddedCluster:
         python: Path | None = None,
         with_node: bool = True,
         mirror_logs: Mapping[str, LogReader] | None = None,
+        local_services: Mapping[tuple[str, str], LocalService] | None = None,
     ) -> None:
         self._data = DataDir(directory.absolute())
         self._port = port
@@ -118,6 +120,7 @@ class EmbeddedCluster:
         self._python = python or Path(sys.executable)
         self._with_node = with_node
         self._mirror_logs = mirror_logs or {}
+        self._local_services = local_services
         self._components = ComponentManager()
         self._exit_stack = AsyncExitStack()
         self._lock: DataDirLock | None = None
@@ -204,6 +207,7 @@ class EmbeddedCluster:
                 unhealthy_components=lambda: self.failures,
                 load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
                 authority=authority,
+                local_services=self._local_services,
             )
 
         port = await self._listen(new_server)

@@ -9,7 +9,8 @@ from tests.support.objects.jobs import JobBuilder, pair
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.objects import Object
 from trainwright.operator.serving.http_server import Request, Response
-from trainwright.operator.serving.webhooks import admit, path_of, webhook_handlers
+from trainwright.operator.serving.webhooks import admit, webhook_handlers
+from trainwright.operator.setup.webhook_configuration import webhook_path
 
 PATHS = {
     kind: f"/validate-kubeflow-org-v1-{kind.lower()}"
@@ -38,12 +39,12 @@ async def response(path: str, review: Object) -> Object:
 
 async def test_a_valid_job_is_allowed_without_warnings() -> None:
     job = JobBuilder().master().workers(2).raw()
-    assert await response(path_of("PyTorchJob"), review_of(job)) == {"uid": "review-1", "allowed": True}
+    assert await response(webhook_path("PyTorchJob"), review_of(job)) == {"uid": "review-1", "allowed": True}
 
 
 async def test_several_errors_are_one_message() -> None:
     job = JobBuilder("Bad").master().replica("Worker", 0).raw()
-    denied = await response(path_of("PyTorchJob"), review_of(job))
+    denied = await response(webhook_path("PyTorchJob"), review_of(job))
     assert not denied["allowed"]
     assert (denied["status"]["code"], denied["status"]["reason"]) == (403, "Forbidden")
     message = denied["status"]["message"]
@@ -54,26 +55,26 @@ async def test_several_errors_are_one_message() -> None:
 async def test_an_update_is_compared_with_the_old_object() -> None:
     old = JobBuilder().master().run_policy(managedBy="kubeflow.org/training-operator").raw()
     new = JobBuilder().master().run_policy(managedBy="kueue.x-k8s.io/multikueue").raw()
-    denied = await response(path_of("PyTorchJob"), review_of(new, old))
+    denied = await response(webhook_path("PyTorchJob"), review_of(new, old))
     assert denied["status"]["message"].endswith("field is immutable")
 
 
 async def test_warnings_are_passed_on() -> None:
     job = JobBuilder().workers(2).spec(elasticPolicy={"nProcPerNode": 2}).raw()
-    answer = await response(path_of("PyTorchJob"), review_of(job))
+    answer = await response(webhook_path("PyTorchJob"), review_of(job))
     assert answer["allowed"]
     (warning,) = answer["warnings"]
     assert "spec.elasticPolicy.nProcPerNode is deprecated" in warning
 
 
 async def test_a_deletion_is_allowed() -> None:
-    answer = await response(path_of("PyTorchJob"), review_of(None, JobBuilder("Bad").raw(), operation="DELETE"))
+    answer = await response(webhook_path("PyTorchJob"), review_of(None, JobBuilder("Bad").raw(), operation="DELETE"))
     assert answer["allowed"]
 
 
 @pytest.mark.parametrize("name", PATHS)
 async def test_every_path_of_upstreams_configuration_validates_its_kind(name: str) -> None:
-    assert path_of(name) == PATHS[name]
+    assert webhook_path(name) == PATHS[name]
     job = pair("job", KINDS[name]).raw()
     assert await response(PATHS[name], review_of(job)) == {"uid": "review-1", "allowed": True}
     denied = await response(PATHS[name], review_of({**job, "spec": {}}))
@@ -100,7 +101,7 @@ async def test_jobs_of_a_kind_that_is_not_enabled_are_allowed_with_a_warning(nam
     ],
 )
 async def test_a_body_that_is_not_a_review_is_a_bad_request(body: bytes, why: str) -> None:
-    http_response = await send(path_of("PyTorchJob"), body)
+    http_response = await send(webhook_path("PyTorchJob"), body)
     assert http_response.status == 400
     assert why in http_response.body.decode()
 
@@ -122,5 +123,5 @@ def test_every_object_gets_a_response(new: object, old: object) -> None:
 async def test_each_review_is_measured() -> None:
     measured: list[tuple[str, int]] = []
     handlers = webhook_handlers(KINDS, lambda path, code, seconds: measured.append((path, code)))
-    await handlers[path_of("TFJob")](Request("", {}, "", b"nonsense"))
+    await handlers[webhook_path("TFJob")](Request("", {}, "", b"nonsense"))
     assert measured == [("/validate-kubeflow-org-v1-tfjob", 400)]

@@ -22,6 +22,13 @@ class Commands:
         command = [str(self._kubectl), "--context", "trainwright", *arguments]
         return self._run(command, stdin)
 
+    def refused_kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """The error of a command that must fail."""
+        command = [str(self._kubectl), "--context", "trainwright", *arguments]
+        done = self._finish(command, stdin)
+        assert done.returncode != 0, f"{command} succeeded:\n{done.stdout}"
+        return done.stderr
+
     def start_kubectl(self, *arguments: str) -> "subprocess.Popen[str]":
         """For commands that run until they are stopped."""
         command = [str(self._kubectl), "--context", "trainwright", *arguments]
@@ -35,15 +42,13 @@ class Commands:
         found: dict[str, Any] = json.loads(self.kubectl("get", *what, "-o", "json"))
         return found
 
-    def _run(self, command: list[str], stdin: str | None) -> str:
-        done = subprocess.run(
-            command,
-            env=dict(self._up.environment),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
+    def _finish(self, command: list[str], stdin: str | None) -> "subprocess.CompletedProcess[str]":
+        environment = dict(self._up.environment)
+        return subprocess.run(
+            command, env=environment, input=stdin, capture_output=True, text=True, timeout=SECONDS, check=False
         )
+
+    def _run(self, command: list[str], stdin: str | None) -> str:
+        done = self._finish(command, stdin)
         assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr

@@ -4,15 +4,16 @@ All of upstream's paths are served, even those of kinds that are not enabled: if
 ValidatingWebhookConfiguration answered 404, no job of its kind could be created.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 
 import msgspec
 
 from trainwright.api.admission import Admission, review
-from trainwright.api.kinds import GROUP, VERSION, Kind
+from trainwright.api.kinds import Kind
 from trainwright.objects import Object
-from trainwright.operator.serving.http_server import Handler, Request, Response
+from trainwright.operator.serving.http_server import Handler, Request, Response, route
+from trainwright.operator.setup.webhook_configuration import webhook_path
 
 UPSTREAM_KINDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 """The kinds in upstream's ValidatingWebhookConfiguration."""
@@ -21,14 +22,21 @@ Reviewed = Callable[[str, int, float], None]
 """Called with the path, the HTTP status code and the duration of each review."""
 
 
-def path_of(kind: str) -> str:
-    return f"/validate-{GROUP.replace('.', '-')}-{VERSION}-{kind.lower()}"
-
-
 def webhook_handlers(kinds: Mapping[str, Kind], reviewed: Reviewed | None = None) -> dict[str, Handler]:
     """The handlers by path. Jobs of kinds that are not enabled are allowed, with a warning."""
     names = dict.fromkeys((*UPSTREAM_KINDS, *kinds))
-    return {path_of(name): _handler(path_of(name), name, kinds.get(name), reviewed) for name in names}
+    return {webhook_path(name): _handler(webhook_path(name), name, kinds.get(name), reviewed) for name in names}
+
+
+def local_webhooks(kinds: Mapping[str, Kind]) -> Callable[[str, bytes], Awaitable[tuple[int, bytes]]]:
+    """The webhooks for an API server in the same process: from path and body to status code and body."""
+    handle = route(webhook_handlers(kinds))
+
+    async def answer(path: str, body: bytes) -> tuple[int, bytes]:
+        response = await handle(Request(path, {}, "", body))
+        return response.status, response.body
+
+    return answer
 
 
 def admit(kind: Kind, request: Object) -> Object:
