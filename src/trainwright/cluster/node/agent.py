@@ -102,6 +102,7 @@ class NodeAgent:
             hidden=tuple({os.path.realpath(path): None for path in (*hidden, directory, home / ".kube")}),
         )
         self._running: asyncio.Task[None] | None = None
+        self._node_deleted = asyncio.Event()
         self._ports: frozenset[int] = frozenset()
 
     @property
@@ -140,7 +141,12 @@ class NodeAgent:
             network.update_service(before, after)
             loop.call_soon(update_hosts_files)
 
+        def on_node(_: Object | None, after: Object | None) -> None:
+            if after is None:
+                self._node_deleted.set()
+
         services: Store[Object] = Store(metadata=raw_metadata)
+        nodes: Store[Object] = Store(metadata=raw_metadata)
         bound_here = f"spec.nodeName={self._name}"
         controller = Controller(
             pod_workers.sync,
@@ -148,6 +154,14 @@ class NodeAgent:
             reflectors=[
                 *pod_workers.volumes.reflectors,
                 Reflector(self._client, SERVICES, services, convert=_unchanged, on_change=on_service),
+                Reflector(
+                    self._client,
+                    NODES,
+                    nodes,
+                    convert=_unchanged,
+                    field_selector=f"metadata.name={self._name}",
+                    on_change=on_node,
+                ),
                 Reflector(
                     self._client,
                     PODS,
@@ -172,6 +186,7 @@ class NodeAgent:
                 tasks.create_task(self._status_loop())
                 tasks.create_task(self._ports_loop())
                 tasks.create_task(self._disk_loop(pod_workers))
+                tasks.create_task(self._registration_loop())
         finally:
             if rewrite is not None:
                 rewrite.cancel()
@@ -234,6 +249,13 @@ class NodeAgent:
             now=datetime.now(UTC),
         )
         await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
+
+    async def _registration_loop(self) -> None:
+        """Registers again when somebody deletes the Node."""
+        while True:
+            await self._node_deleted.wait()
+            self._node_deleted.clear()
+            await self._try("registration of the node", self._register)
 
     async def _status_loop(self) -> None:
         while True:

@@ -14,7 +14,8 @@ from trainwright.cluster.node.supervisor import container_status
 from trainwright.objects import Object
 
 NOW = datetime(2026, 11, 15, 4, 5, 6, 789, tzinfo=UTC)
-RUNNING = container_status.running("2026-11-15T04:05:06.123456789Z")
+START = "2026-11-15T04:05:06.123456789Z"
+RUNNING = container_status.running(START)
 CREATING = container_status.waiting("ContainerCreating")
 CRASHED = container_status.waiting("CrashLoopBackOff", "back-off 10s")
 
@@ -73,7 +74,7 @@ def test_only_finished_pods_are_in_a_final_phase(found: dict[str, Any], policy: 
     inits, mains = found["initContainers"], found["containers"]
     if not any("running" in one["state"] for one in mains):
         assert phase(policy, inits, mains, finished=True) in {"Succeeded", "Failed"}
-    if policy == "Always" and container_status.is_initialized(inits):
+    if policy == "Always" and container_status.is_initialized(inits, mains):
         assert phase(policy, inits, mains, finished=False) in {"Pending", "Running"}
 
 
@@ -152,7 +153,7 @@ def test_the_status_of_a_reported_status_is_the_same(found: dict[str, Any], poli
         subject, address="127.64.0.1", host_address="127.0.0.1", state=found, now=NOW + timedelta(seconds=9)
     )
     assert second == first
-    assert transitions(first, second) == []
+    assert transitions(subject, first, second) == []
 
 
 def test_starts_and_back_offs_become_events() -> None:
@@ -160,10 +161,72 @@ def test_starts_and_back_offs_become_events() -> None:
     running = status_of(pod(), state(record(RUNNING)))
     crashed = status_of(pod(), state(record(CRASHED, last=ended(1))))
     again = status_of(pod(), state(record(RUNNING, last=ended(1))))
-    assert transitions(created, running) == [("Normal", "Started", "Started container main")]
-    assert transitions(running, crashed) == [("Warning", "BackOff", "back-off 10s")]
-    assert transitions(crashed, again) == [("Normal", "Started", "Started container main")]
-    assert transitions(running, again) == [("Normal", "Started", "Started container main")]
+    finished = status_of(pod(), state(record(ended(0)), finished=True))
+
+    def events(before: Object, after: Object) -> list[tuple[str, str, str]]:
+        found = transitions(pod(), before, after)
+        assert {event.field_path for event in found} <= {"spec.containers{main}"}
+        return [(event.type, event.reason, event.message) for event in found]
+
+    started = [
+        (
+            "Normal",
+            "Pulled",
+            'Container image "trainwright/host" already present on machine and can be accessed by the pod',
+        ),
+        ("Normal", "Created", "Container created"),
+        ("Normal", "Started", "Container started"),
+    ]
+    assert events(created, running) == started
+    assert events(created, finished) == started
+    assert events(running, finished) == []
+    assert events(running, crashed) == [
+        ("Warning", "BackOff", "Back-off restarting failed container main in pod p_default(u)")
+    ]
+    assert events(crashed, again) == started
+    assert events(running, again) == started
+
+
+def test_a_program_that_cannot_be_executed_is_a_failed_event_and_an_unknown_image_is_not_pulled() -> None:
+    subject = pod()
+    subject["spec"]["containers"][0]["image"] = "elsewhere"
+    error = container_status.terminated(
+        exit_code=128, reason="StartError", message="exec: no", started_at=START, finished_at=START
+    )
+    found = transitions(subject, status_of(subject, None), status_of(subject, state(record(error), finished=True)))
+    assert [(event.reason, event.message) for event in found] == [
+        ("Created", "Container created"),
+        ("Failed", "Error: exec: no"),
+    ]
+
+
+SIDECAR = {**record(RUNNING, "init"), "sidecar": True}
+
+
+@pytest.mark.parametrize(
+    ("sidecar", "main", "expected"),
+    [
+        ({**SIDECAR, "state": CREATING}, record(container_status.waiting("PodInitializing")), "Pending"),
+        ({**SIDECAR, "started": False}, record(container_status.waiting("PodInitializing")), "Pending"),
+        (SIDECAR, record(RUNNING), "Running"),
+        ({**SIDECAR, "state": CRASHED, "last": ended(1)}, record(RUNNING), "Running"),
+        (SIDECAR, record(ended(0)), "Running"),
+        ({**SIDECAR, "state": ended(7)}, record(ended(0)), "Succeeded"),
+        ({**SIDECAR, "state": ended(0)}, record(ended(1)), "Failed"),
+    ],
+)
+def test_the_phase_with_a_sidecar(sidecar: dict[str, Any], main: dict[str, Any], expected: str) -> None:
+    finished = "terminated" in sidecar["state"]
+    assert phase("Never", [sidecar], [main], finished=finished) == expected
+
+
+def test_a_sidecar_that_restarts_leaves_the_pod_initialized_and_unready() -> None:
+    subject = pod(init=True)
+    subject["spec"]["initContainers"][0]["restartPolicy"] = "Always"
+    crashed = {**SIDECAR, "state": CRASHED, "last": ended(1)}
+    found = {one["type"]: one for one in status_of(subject, state(record(RUNNING), crashed))["conditions"]}
+    assert found["Initialized"]["status"] == "True"
+    assert found["Ready"]["message"] == "containers with unready status: [init]"
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.none() | st.just({}) | st.just("x")))

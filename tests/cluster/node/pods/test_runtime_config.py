@@ -79,7 +79,9 @@ def warnings(subject: Object, context: PodContext = OVERLAY) -> dict[str, str]:
 
 
 def targets(found: dict[str, Any]) -> dict[str, tuple[str, bool]]:
-    return {mount["target"]: (mount["source"], mount["readOnly"]) for mount in found["mounts"]}
+    """Without that of the termination message, which every container has."""
+    mounts = {mount["target"]: (mount["source"], mount["readOnly"]) for mount in found["mounts"]}
+    return {target: mount for target, mount in mounts.items() if target != "/dev/termination-log"}
 
 
 # Identity
@@ -471,7 +473,7 @@ def test_at_plain_a_missing_token_is_a_warning_for_pods_with_a_service_account_o
 def test_unsupported_fields_are_listed_once() -> None:
     subject = pod(
         container(
-            livenessProbe={"exec": {}},
+            resizePolicy=[{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
             resources={"limits": {"cpu": "1", "example.com/fpga": 1}},
             terminationMessagePolicy="FallbackToLogsOnError",
             terminationMessagePath="/dev/termination-log",
@@ -484,8 +486,7 @@ def test_unsupported_fields_are_listed_once() -> None:
     )
     assert unsupported_fields(subject, "overlay") == (
         "spec.hostPID",
-        "spec.containers[0].livenessProbe",
-        "spec.containers[0].terminationMessagePolicy",
+        "spec.containers[0].resizePolicy",
         "spec.containers[0].resources.limits[example.com/fpga]",
         "resources (cpu and memory are counted by the scheduler but not enforced)",
     )
@@ -522,10 +523,10 @@ def test_fields_that_need_a_stronger_sandbox_are_listed_at_plain() -> None:
     )
 
 
-def test_sidecars_are_refused_by_name() -> None:
-    (waiting,) = waiting_reasons(pod(initContainers=[{**container(), "name": "side", "restartPolicy": "Always"}]))
-    assert (waiting.reason, waiting.container) == ("UnsupportedField", "side")
-    assert waiting.message.startswith("spec.initContainers[0].restartPolicy:")
+def test_sidecars_are_marked() -> None:
+    found = run(pod(initContainers=[{**container(), "name": "side", "restartPolicy": "Always"}]))
+    assert [one.get("sidecar") for one in found.pod_json["initContainers"]] == [True]
+    assert "sidecar" not in found.pod_json["containers"][0]
 
 
 # The rest

@@ -121,7 +121,7 @@ def test_a_finished_pod_has_no_container_to_restart(state: dict[str, Any], polic
     if container_status.is_finished(policy, state["initContainers"], state["containers"]):
         for init, statuses in ((True, state["initContainers"]), (False, state["containers"])):
             codes = [code for status in statuses if (code := container_status.exit_code(status)) is not None]
-            if container_status.is_initialized(state["initContainers"]):
+            if container_status.is_initialized(state["initContainers"], []):
                 assert not any(container_status.should_restart(policy, code, init=init) for code in codes)
 
 

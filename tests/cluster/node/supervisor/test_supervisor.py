@@ -175,7 +175,9 @@ def test_a_container_that_fails_again_and_again_waits_in_back_off(ground: Any) -
         record = pod.container()
         assert record["restarts"] == 1  # the first restart comes at once
         assert record["state"]["waiting"]["reason"] == "CrashLoopBackOff"
-        assert record["state"]["waiting"]["message"] == "back-off 300s restarting failed container=main pod=pod_default"
+        assert record["state"]["waiting"]["message"] == (
+            "back-off 5m0s restarting failed container=main pod=pod_default(uid)"
+        )
         assert record["last"]["terminated"]["exitCode"] == 1
         pod.stop()
         pod.wait()

@@ -16,6 +16,7 @@ from trainwright.objects.node_annotations import DIRECTORY, PYTHON
 def set_up_pod(directory: PodDirectory, config: RuntimeConfig) -> tuple[WaitingReason, ...]:
     """Returns why the pod has to wait, nothing if it is set up. Can be repeated."""
     directory.create()
+    _make_termination_files(config)
     waiting = tuple(_failures(config)) or tuple(_make_mount_sources(config))
     if not waiting:
         directory.write_runtime_config(config.pod_json)
@@ -33,6 +34,13 @@ def _failures(config: RuntimeConfig) -> Iterator[WaitingReason]:
     for volume in config.volumes:
         if failure := set_up(volume, hidden=hidden, provisioned=config.provisioned):
             yield WaitingReason(reason="FailedMount", message=mount_failure(volume.name, failure))
+
+
+def _make_termination_files(config: RuntimeConfig) -> None:
+    for container in [*config.pod_json["initContainers"], *config.pod_json["containers"]]:
+        path = Path(container["terminationMessage"]["file"])
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
 
 
 def _make_mount_sources(config: RuntimeConfig) -> Iterator[WaitingReason]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from trainwright.cluster.node.pods.runtime_config import WaitingReason
+from trainwright.cluster.node.pods.runtime_config import WaitingReason, is_host_image
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.container_status import ContainerState, ContainerStatus
 from trainwright.objects import Object
@@ -29,8 +29,10 @@ def pod_status(
     finished = bool((state or {}).get("finished"))
     pod_phase = "Failed" if failure else phase(policy, inits, mains, finished=finished)
     reported = {key: value for key, value in (pod.get("status") or {}).items() if key not in {"reason", "message"}}
+    generation = pod["metadata"].get("generation")
     status: Object = {
         **reported,
+        **({"observedGeneration": generation} if generation else {}),
         "phase": pod_phase,
         "conditions": _conditions(
             pod, pod_phase, inits, mains, failure=failure, started=state is not None and not finished, now=now
@@ -49,20 +51,52 @@ def pod_status(
     return status
 
 
-def transitions(before: Object, after: Object) -> list[tuple[str, str, str]]:
-    """Events (type, reason, message) for the changes of containers between two statuses of a pod."""
+class ContainerEvent(NamedTuple):
+    type: str
+    reason: str
+    message: str
+    field_path: str
+    """The container, as in events of the kubelet."""
+
+
+def transitions(pod: Object, before: Object, after: Object) -> list[ContainerEvent]:
+    """The kubelet's events for the changes of containers between two statuses of a pod.
+
+    An image that this node does not have is not `Pulled`: another event says so.
+    """
+    metadata = pod["metadata"]
     events = []
-    for kind in ("initContainerStatuses", "containerStatuses"):
+    for kind, field in (("initContainerStatuses", "initContainers"), ("containerStatuses", "containers")):
         known = {status["name"]: status for status in before.get(kind) or []}
         for status in after.get(kind) or []:
+            path = field_path(field, status["name"])
             old = known.get(status["name"], {"state": {}, "restartCount": 0})
-            restarted = status["restartCount"] != old["restartCount"]
-            if "running" in status["state"] and ("running" not in old["state"] or restarted):
-                events.append(("Normal", "Started", f"Started container {status['name']}"))
+            if _has_started(status) and (not _has_started(old) or status["restartCount"] != old["restartCount"]):
+                if is_host_image(status["image"]):
+                    message = f'Container image "{status["image"]}" already present on machine'
+                    events.append(ContainerEvent("Normal", "Pulled", f"{message} and can be accessed by the pod", path))
+                events.append(ContainerEvent("Normal", "Created", "Container created", path))
+                ended = status["state"].get("terminated", {})
+                if ended.get("reason") == "StartError":
+                    events.append(ContainerEvent("Warning", "Failed", f"Error: {ended.get('message', '')}", path))
+                else:
+                    events.append(ContainerEvent("Normal", "Started", "Container started", path))
             backoff = status["state"].get("waiting", {})
             if backoff.get("reason") == container_status.CRASH_LOOP_BACK_OFF and old["state"].get("waiting") != backoff:
-                events.append(("Warning", "BackOff", backoff["message"]))
+                subject = f"{status['name']} in pod {metadata['name']}_{metadata['namespace']}({metadata['uid']})"
+                message = f"Back-off restarting failed container {subject}"
+                events.append(ContainerEvent("Warning", "BackOff", message, path))
     return events
+
+
+def field_path(field: str, container: str) -> str:
+    return f"spec.{field}{{{container}}}"
+
+
+def _has_started(status: Object) -> bool:
+    """False for containers that wait: if they ran before, that has been reported."""
+    ended = status["state"].get("terminated", {}).get("reason", container_status.CONTAINER_STATUS_UNKNOWN)
+    return "running" in status["state"] or ended != container_status.CONTAINER_STATUS_UNKNOWN
 
 
 def shutdown_restarts(state: Mapping[str, Any]) -> int:
@@ -78,12 +112,13 @@ def empty_state(pod: Object, *, waiting: Sequence[WaitingReason] = ()) -> dict[s
 
 def phase(policy: str, inits: Sequence[ContainerStatus], mains: Sequence[ContainerStatus], *, finished: bool) -> str:
     """By the kubelet's rules. `finished`: no container will run again, regardless of the restart policy."""
-    failed_init = any(container_status.exit_code(status) not in {None, 0} for status in inits)
-    if not container_status.is_initialized(list(inits)):
+    sidecars = [status for status in inits if status.get("sidecar")]
+    failed_init = any(container_status.exit_code(status) not in {None, 0} for status in inits if status not in sidecars)
+    if not container_status.is_initialized(list(inits), list(mains)):
         return "Failed" if finished or (failed_init and policy == container_status.NEVER) else "Pending"
     if any("waiting" in status["state"] and not status["last"] for status in mains):
         return "Failed" if finished else "Pending"
-    if any("running" in status["state"] for status in mains):
+    if any("running" in status["state"] for status in [*sidecars, *mains]):
         return "Running"
     codes = [container_status.exit_code(status) for status in mains]
     if all(code == 0 for code in codes) and (finished or policy != container_status.ALWAYS):
@@ -112,7 +147,12 @@ def _container_statuses(
         return list(state["initContainers"]), list(state["containers"])
     spec = pod["spec"]
     has_inits = bool(spec.get("initContainers"))
-    inits = [container_status.new_status(one["name"], initialized=True) for one in spec.get("initContainers") or []]
+    inits = [
+        container_status.new_status(
+            one["name"], initialized=True, sidecar=one.get("restartPolicy") == container_status.ALWAYS
+        )
+        for one in spec.get("initContainers") or []
+    ]
     mains = [container_status.new_status(one["name"], initialized=not has_inits) for one in spec["containers"]]
     for status in [*inits, *mains]:
         for found in waiting:
@@ -129,7 +169,8 @@ def _render_statuses(pod: Object, kind: str, statuses: Sequence[ContainerStatus]
         state = status["state"]
         is_running = "running" in state
         has_run = is_running or "terminated" in state or bool(status["last"])
-        ready = container_status.exit_code(status) == 0 if kind == "initContainers" else is_running
+        one_time = kind == "initContainers" and not status.get("sidecar")
+        ready = container_status.exit_code(status) == 0 if one_time else container_status.is_ready(status)
         container_id = (
             f"trainwright://{pod['metadata']['uid']}/{status['name']}/{status['restarts']}" if has_run else ""
         )
@@ -139,7 +180,7 @@ def _render_statuses(pod: Object, kind: str, statuses: Sequence[ContainerStatus]
                 "state": _in_seconds(state),
                 "lastState": _in_seconds(status["last"]),
                 "ready": ready,
-                "started": is_running,
+                "started": container_status.is_started(status),
                 "restartCount": status["restarts"],
                 "image": images.get(status["name"], ""),
                 "imageID": "",
@@ -168,25 +209,30 @@ def _conditions(
     now: datetime,
 ) -> list[Object]:
     before = {condition["type"]: condition for condition in (pod.get("status") or {}).get("conditions") or []}
-    unfinished = [status["name"] for status in inits if container_status.exit_code(status) != 0]
-    unready = [status["name"] for status in mains if "running" not in status["state"]]
-    ready = _readiness(pod_phase, unready)
+    unfinished = [status["name"] for status in inits if not container_status.is_initialized([status], [])]
+    lasting = [*(status for status in inits if status.get("sidecar")), *mains]
+    unready = [status["name"] for status in lasting if not container_status.is_ready(status)]
+    containers_ready = _readiness(pod_phase, unready)
+    ready = _with_gates(containers_ready, pod["spec"].get("readinessGates") or [], before)
     initialized: Object = {"status": "True"}
     if pod_phase == "Succeeded":
         initialized["reason"] = "PodCompleted"
-    elif unfinished:
+    elif not container_status.is_initialized(list(inits), list(mains)):
         message = f"containers with incomplete status: [{' '.join(unfinished)}]"
         initialized = {"status": "False", "reason": "ContainersNotInitialized", "message": message}
     wanted = {
         "PodReadyToStartContainers": {"status": "True" if started else "False"},
         "Initialized": initialized,
         "Ready": ready,
-        "ContainersReady": ready,
+        "ContainersReady": containers_ready,
         "PodScheduled": before.get("PodScheduled", {"status": "True"}),
     }
     if failure == container_status.NODE_SHUTDOWN:
         message = container_status.NODE_SHUTDOWN_MESSAGE
         wanted["DisruptionTarget"] = {"status": "True", "reason": "TerminationByKubelet", "message": message}
+    generation = pod["metadata"].get("generation")
+    if generation:
+        wanted = {kind: {**values, "observedGeneration": generation} for kind, values in wanted.items()}
     ours = [_condition(kind, values, before.get(kind), now) for kind, values in wanted.items()]
     return ours + [condition for kind, condition in before.items() if kind not in wanted]
 
@@ -198,6 +244,23 @@ def _readiness(pod_phase: str, unready: Sequence[str]) -> Object:
         message = f"containers with unready status: [{' '.join(unready)}]"
         return {"status": "False", "reason": "ContainersNotReady", "message": message}
     return {"status": "True"}
+
+
+def _with_gates(ready: Object, gates: Sequence[Object], conditions: Mapping[str, Object]) -> Object:
+    """Ready if the containers are, and the conditions that other controllers maintain."""
+    if ready["status"] != "True":
+        return ready
+    messages = []
+    for gate in gates:
+        kind = gate["conditionType"]
+        if kind not in conditions:
+            messages.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
+        elif conditions[kind].get("status") != "True":
+            status = conditions[kind].get("status")
+            messages.append(f'the status of pod readiness gate "{kind}" is not "True", but {status}')
+    if not messages:
+        return ready
+    return {"status": "False", "reason": "ReadinessGatesNotReady", "message": ", ".join(messages)}
 
 
 def _condition(kind: str, values: Object, before: Object | None, now: datetime) -> Object:

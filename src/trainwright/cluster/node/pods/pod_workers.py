@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,10 +22,12 @@ from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
+from trainwright.cluster.node.pods.event_relay import EventRelay
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_setup import set_up_pod
 from trainwright.cluster.node.pods.pod_status import (
     empty_state,
+    field_path,
     pod_status,
     same_status,
     shutdown_restarts,
@@ -35,9 +38,11 @@ from trainwright.cluster.node.pods.runtime_config import (
     PodWarning,
     RuntimeConfig,
     WaitingReason,
+    deadline_at,
     generate_runtime_config,
     node_fields,
     node_user,
+    with_changes,
 )
 from trainwright.cluster.node.pods.security_context import file_owner
 from trainwright.cluster.node.pods.volume_manager import VolumeManager, object_keys
@@ -50,6 +55,7 @@ from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.deduplicator import Deduplicator
+from trainwright.kube.controller.event_correlator import object_reference
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.store import Store, raw_metadata
@@ -57,6 +63,7 @@ from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import SANDBOX, SHUTDOWN_RESTARTS
 from trainwright.objects.resources import PODS
+from trainwright.objects.times import unix_seconds
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +119,9 @@ class PodWorkers:
         self._first_seen: dict[str, float] = {}
         self._waiting_for_names: set[str] = set()
         self._reported = Deduplicator[str, PodWarning]()
+        self._events = EventRelay(recorder)
+        self._generations: dict[str, int] = {}
+        """Of the spec that the supervisor knows, by uid of the pod."""
         self.store: Store[Object] = Store(
             metadata=raw_metadata,
             indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])], "objects": object_keys},
@@ -201,6 +211,8 @@ class PodWorkers:
             state = directory.state
             if state is not None and state["finished"]:
                 pass
+            elif (left := self._seconds_left(pod)) is not None and left <= 0:
+                self._exceed_deadline(pod, directory)
             elif directory.had_supervisor or _has_run(pod):
                 self._recover(pod, directory, deleting=deleting)
             elif not deleting:
@@ -211,7 +223,9 @@ class PodWorkers:
         elif supervisor is not None and deleting:
             self._stop_pod(pod, directory, supervisor)
         elif supervisor is not None:
+            self._update_pod(pod, directory, supervisor)
             outcome = await self._refresh_volumes(pod, directory)
+        self._events.relay(pod, directory)
         state = directory.state
         if state is not None or not deleting:
             pod = await self._update_status(pod, state, waiting)
@@ -278,8 +292,44 @@ class PodWorkers:
         was_stopping = directory.stop_requested
         directory.stop(supervisor, float(grace))
         if not was_stopping:
-            names = ", ".join(container["name"] for container in pod["spec"]["containers"])
-            self._recorder.record(pod, "Normal", "Killing", f"Stopping container {names}")
+            status = pod.get("status") or {}
+            for field, statuses in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+                for one in status.get(statuses) or []:
+                    if "running" in one["state"]:
+                        text = f"Stopping container {one['name']}"
+                        self._record_about(pod, field_path(field, one["name"]), "Killing", text)
+
+    def _update_pod(self, pod: Object, directory: PodDirectory, supervisor: SupervisorProcess) -> None:
+        """Passes on what may change in the spec of a running pod: images, and activeDeadlineSeconds."""
+        uid, generation = pod["metadata"]["uid"], pod["metadata"].get("generation", 0)
+        if self._generations.get(uid) == generation:
+            return
+        self._generations[uid] = generation
+        config = directory.runtime_config
+        if config is None or "deadlineAt" not in config:  # of an earlier version, which SIGHUP would end
+            return
+        changed = with_changes(config, pod, deadline=deadline_at(pod, self._started_at(pod)))
+        if changed != config:
+            directory.write_runtime_config(changed)
+            supervisor.signal(signal.SIGHUP)
+
+    def _seconds_left(self, pod: Object) -> float | None:
+        """Until activeDeadlineSeconds end; None without a deadline."""
+        deadline = deadline_at(pod, self._started_at(pod))
+        return None if deadline is None else deadline - self._clock().timestamp()
+
+    def _started_at(self, pod: Object) -> float:
+        """When this node accepted the pod, in seconds since the epoch."""
+        reported = unix_seconds((pod.get("status") or {}).get("startTime"))
+        return self._clock().timestamp() if reported is None else reported
+
+    def _exceed_deadline(self, pod: Object, directory: PodDirectory) -> None:
+        """Of a pod without a supervisor, for example because it waits for a volume."""
+        reason, message = "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+        now = container_status.timestamp(time.time_ns())
+        state = container_status.without_supervisor(directory.state or empty_state(pod), container_status.NEVER, now)
+        directory.write_state({**state, "reason": reason, "message": message})
+        self._recorder.record(pod, "Normal", reason, message)
 
     # Starting
 
@@ -315,6 +365,7 @@ class PodWorkers:
         if waiting := await asyncio.to_thread(set_up_pod, directory, config):  # waits for the disk
             self._record_waiting(pod, waiting)
             return waiting
+        self._generations[pod["metadata"]["uid"]] = pod["metadata"].get("generation", 0)
         self._start_supervisor(pod["metadata"]["uid"], directory)
         self._record_once(pod, config.warnings)
         self._warn_about_disk(pod)
@@ -336,6 +387,7 @@ class PodWorkers:
             provisioned=self._node.provisioned,
             user=os.getuid(),
             allocatable=self._node.machine.allocatable,
+            started_at=self._started_at(pod),
             service_variables=self._node.service_variables | self._network.service_variables(pod),
             cgroups=self._node.cgroups,
             names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
@@ -378,6 +430,10 @@ class PodWorkers:
             if self._reported.first(pod["metadata"]["uid"], warning):
                 self._recorder.record(pod, "Warning", warning.reason, warning.message)
 
+    def _record_about(self, pod: Object, path: str, reason: str, message: str, *, type_: str = "Normal") -> None:
+        """An event about a container."""
+        self._recorder.record({**object_reference(pod), "fieldPath": path}, type_, reason, message)
+
     # Status and deletion
 
     async def _update_status(
@@ -407,8 +463,8 @@ class PodWorkers:
         except (NotFound, Conflict):
             return pod  # deleted, or replaced by another pod of the same name, as the watch will show
         self.store.remember(pod)
-        for kind, reason, message in transitions(before, status):
-            self._recorder.record(pod, kind, reason, message)
+        for event in transitions(pod, before, status):
+            self._record_about(pod, event.field_path, event.reason, event.message, type_=event.type)
         if _is_finished(pod):
             self._network.finish_pod(uid)
         return pod
@@ -433,6 +489,8 @@ class PodWorkers:
         self._waiting_for_names.discard(uid)
         self._reported.forget(uid)
         self.volumes.forget(uid)
+        self._events.forget(uid)
+        self._generations.pop(uid, None)
         if directory.owner is not None:
             self._on_retired(await asyncio.to_thread(directory.retire))
         elif directory.path.exists():

@@ -15,6 +15,7 @@ from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pod_fields import NodeFields, service_account_of
 from trainwright.cluster.node.pods.environment import expand, make_environment
+from trainwright.cluster.node.pods.lifecycle_config import lifecycle_settings, termination_mount
 from trainwright.cluster.node.pods.limits import container_limits, memory_limit
 from trainwright.cluster.node.pods.omp_threads import cpu_of, omp_threads, processes_per_pod
 from trainwright.cluster.node.pods.security_context import (
@@ -66,6 +67,8 @@ class PodContext:
     """The variables by which programs find Services; those of the API server among them."""
     cgroups: Mapping[str, str] = field(default_factory=dict)
     """The node's directory of each cgroup controller; empty if limits cannot be enforced."""
+    started_at: float = 0.0
+    """When the node accepted the pod, in seconds since the epoch: activeDeadlineSeconds begin then."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Name -> address of other pods, at `plain`, where the pod has no /etc/hosts of its own."""
     gpus: Mapping[str, tuple[Gpu, ...]] | None = None
@@ -130,7 +133,10 @@ def generate_runtime_config(
             try:
                 security = container_security(pod, spec, f"spec.{kind}[{index}]", node_user(context))
                 not_honoured += security.not_honoured
-                builder = _ContainerConfigBuilder(pod, spec, context, objects, volumes, security.config)
+                sidecar = kind == "initContainers" and spec.get("restartPolicy") == container_status.ALWAYS
+                builder = _ContainerConfigBuilder(
+                    pod, spec, context, objects, volumes, security.config, sidecar=sidecar
+                )
                 configs.append(builder.build())
                 warnings += builder.warnings
             except PodConfigError as error:
@@ -163,6 +169,7 @@ def generate_runtime_config(
             "memoryLimit": memory_limit(pod),
             "hidden": list(context.hidden),
             "cgroups": _cgroups(context, pod, containers),
+            "deadlineAt": deadline_at(pod, context.started_at),
             **containers,
         },
         volumes=tuple(volumes.values()),
@@ -201,6 +208,21 @@ def volume_directory(context: PodContext) -> str:
     return posixpath.join(context.directory, "volumes")
 
 
+def deadline_at(pod: Object, started_at: float) -> float | None:
+    """When activeDeadlineSeconds end, in seconds since the epoch."""
+    seconds = pod["spec"].get("activeDeadlineSeconds")
+    return None if seconds is None else started_at + float(seconds)
+
+
+def with_changes(config: dict[str, Any], pod: Object, *, deadline: float | None) -> dict[str, Any]:
+    """The config of a running pod with those fields of its spec that may change."""
+    changed = {**config, "deadlineAt": deadline}
+    for kind in ("initContainers", "containers"):
+        images = {spec["name"]: spec.get("image") or "" for spec in pod["spec"].get(kind) or []}
+        changed[kind] = [{**one, "image": images.get(one["name"], one.get("image"))} for one in config[kind]]
+    return changed
+
+
 def _controller(pod: Object) -> dict[str, str] | None:
     """The owner that controls the pod, such as a job: what the pod leaves on the node is kept as long as it exists."""
     for owner in pod["metadata"].get("ownerReferences") or ():
@@ -223,12 +245,15 @@ class _ContainerConfigBuilder:
         objects: ReferencedObjects,
         volumes: Mapping[str, Volume],
         security: dict[str, Any],
+        *,
+        sidecar: bool,
     ) -> None:
         self._pod = pod
         self._spec = spec
         self._context = context
         self._objects = objects
         self._volumes = volumes
+        self._sidecar = sidecar
         self._annotations = pod["metadata"].get("annotations") or {}
         self._overlay = context.level == OVERLAY
         self._security: dict[str, Any] = security
@@ -239,6 +264,10 @@ class _ContainerConfigBuilder:
 
     def build(self) -> dict[str, Any]:
         # Values of variables may contain mount paths, and subPathExpr may contain variables: paths come first.
+        message = termination_mount(self._spec, self._context.directory)
+        if not self._overlay:
+            self._host_paths[message["target"]] = message["source"]
+            self._replaced.add(message["target"])
         for mount in self._spec.get("volumeMounts") or []:
             if not self._overlay and not mount.get("subPathExpr"):
                 self._host_paths[mount["mountPath"].rstrip("/")] = self._source(mount, {})
@@ -251,6 +280,8 @@ class _ContainerConfigBuilder:
             adapt=self._adapt_value,
         )
         mounts = [self._mount(mount, variables) for mount in self._spec.get("volumeMounts") or []]
+        if self._overlay and all(mount["target"] != message["target"] for mount in mounts):
+            mounts.append(message)
         arguments = [*self._spec["command"], *(self._spec.get("args") or [])]
         argv = [self._adapt_path(expand(argument, variables)) for argument in arguments]
         shared = self._annotations.get(DIRECTORY)
@@ -268,6 +299,14 @@ class _ContainerConfigBuilder:
             **{field: True for field in ("stdin", "stdinOnce", "tty") if self._spec.get(field)},
             "gpus": [gpu.uuid for gpu in self._gpus],
             "devices": sorted({node for gpu in self._gpus for node in gpu.nodes}),
+            **lifecycle_settings(
+                self._spec,
+                address=self._context.address,
+                directory=self._context.directory,
+                sidecar=self._sidecar,
+                variables=variables,
+                adapt=self._adapt_path,
+            ),
         }
 
     def _base_environment(self, argv: list[str], variables: Mapping[str, str]) -> dict[str, str]:
@@ -390,16 +429,13 @@ class _ContainerConfigBuilder:
 def _unsupported_containers(pod: Object) -> list[WaitingReason]:
     waiting = []
     for kind in ("initContainers", "containers"):
-        for index, spec in enumerate(pod["spec"].get(kind) or []):
+        for spec in pod["spec"].get(kind) or []:
             if not spec.get("command"):
                 message = (
                     f"this node has no image {spec.get('image') or '(none)'} that could define the command: add "
                     f"`command:` to container {spec['name']}"
                 )
                 waiting.append(WaitingReason(reason="ImageHasNoCommand", message=message, container=spec["name"]))
-            if kind == "initContainers" and spec.get("restartPolicy"):
-                message = f"spec.initContainers[{index}].restartPolicy: this node has no sidecar containers"
-                waiting.append(WaitingReason(reason="UnsupportedField", message=message, container=spec["name"]))
     return waiting
 
 

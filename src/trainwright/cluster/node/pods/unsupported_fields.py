@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
+from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.sandbox import OVERLAY
 from trainwright.objects import Object
 
 _POD_FIELDS = frozenset(
     {
         "containers", "initContainers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "nodeName",
-        "hostname", "subdomain", "hostAliases", "hostNetwork", "shareProcessNamespace",
+        "hostname", "subdomain", "hostAliases", "hostNetwork", "shareProcessNamespace", "activeDeadlineSeconds",
+        "readinessGates",
         # for the scheduler, admission and image pulls, not for the node
         "nodeSelector", "affinity", "tolerations", "topologySpreadConstraints", "schedulingGates", "schedulerName",
         "priority", "priorityClassName", "preemptionPolicy", "serviceAccountName", "serviceAccount",
@@ -22,13 +24,12 @@ _POD_FIELDS = frozenset(
 _CONTAINER_FIELDS = frozenset(
     {
         "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "ports",
-        "securityContext", "stdin", "stdinOnce", "tty",
+        "securityContext", "stdin", "stdinOnce", "tty", "startupProbe", "readinessProbe", "livenessProbe", "lifecycle",
+        "terminationMessagePath", "terminationMessagePolicy",
     }
 )  # fmt: skip
 _HARMLESS: dict[str, Any] = {
     "dnsPolicy": {"ClusterFirst", "Default", "ClusterFirstWithHostNet"},
-    "terminationMessagePath": {"/dev/termination-log"},
-    "terminationMessagePolicy": {"File"},
 }
 _SCHEDULED_ONLY = frozenset({"cpu", "memory", "ephemeral-storage"})
 
@@ -45,7 +46,10 @@ def _unknown_fields(spec: Object, level: str) -> Iterator[str]:
     for kind in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(kind) or []):
             path = f"spec.{kind}[{index}]"
-            yield from (f"{path}.{name}" for name in _unknown(container, _CONTAINER_FIELDS | {"resources"}))
+            known = _CONTAINER_FIELDS | {"resources"}
+            if kind == "initContainers" and container.get("restartPolicy") == container_status.ALWAYS:
+                known |= {"restartPolicy"}
+            yield from (f"{path}.{name}" for name in _unknown(container, known))
             resources = container.get("resources") or {}
             for group in ("limits", "requests"):
                 unknown = set(resources.get(group) or {}) - _SCHEDULED_ONLY - {GPU_RESOURCE}

@@ -9,6 +9,9 @@ TYPE_CHECKING = False  # importing typing takes four milliseconds at the start o
 if TYPE_CHECKING:
     from typing import Any
 
+    from trainwright.cluster.node.supervisor.probes import ContainerProbes
+    from trainwright.cluster.node.supervisor.termination import Termination
+
 
 class Container:
     def __init__(self, spec: dict[str, Any], status: container_status.ContainerStatus, *, init: bool) -> None:
@@ -27,6 +30,7 @@ class Container:
         """The other end of the container's terminal, if it has one."""
         self.attached = False
         """True once a session was attached to this run."""
+        self.log_path = ""
         self.scratch: str | None = None
         self.cgroups: list[str] = []
         self.started = 0.0
@@ -34,6 +38,16 @@ class Container:
         self.backoff: float | None = None
         self.start_at: float | None = 0.0
         """In monotonic seconds; None if no start is due."""
+        self.exited: float | None = None
+        """When the run before the current one ended, in monotonic seconds."""
+        self.sidecar = bool(spec.get("sidecar"))
+        self.probes: ContainerProbes | None = None
+        """While it runs and has probes."""
+        self.starting = False
+        """While its postStart hook runs."""
+        self.termination: Termination | None = None
+        """While it is stopped by the supervisor."""
+        self.restarts_after_termination = False
 
     @property
     def name(self) -> str:

@@ -18,7 +18,8 @@ else:
     ContainerState = ContainerStatus = PodState = dict
 """ContainerState is the API's. A ContainerStatus has `name`, `restarts`, `state` and `last` as ContainerState, `runs`,
 the ends of its runs, `disrupted`, whether the last run ended with the node, and `disruptions`, how many restarts
-followed such an end. PodState is the content of state.json."""
+followed such an end. Those with probes have `started` and `ready`, and `sidecar` marks init containers with the restart
+policy Always. PodState is the content of state.json."""
 
 MAX_RUNS = 200
 """Runs of a container that are recorded; a crash loop does not fill the disk."""
@@ -65,9 +66,18 @@ def terminated(
     return {"terminated": state}
 
 
-def new_status(name: str, *, initialized: bool) -> ContainerStatus:
+def new_status(name: str, *, initialized: bool, sidecar: bool = False) -> ContainerStatus:
     state = waiting(CONTAINER_CREATING if initialized else POD_INITIALIZING)
-    return {"name": name, "restarts": 0, "state": state, "last": {}, "runs": []}
+    status: ContainerStatus = {"name": name, "restarts": 0, "state": state, "last": {}, "runs": []}
+    return {**status, "sidecar": True} if sidecar else status
+
+
+def is_started(status: ContainerStatus) -> bool:
+    return "running" in status["state"] and bool(status.get("started", True))
+
+
+def is_ready(status: ContainerStatus) -> bool:
+    return "running" in status["state"] and bool(status.get("ready", True))
 
 
 def next_run(status: ContainerStatus) -> ContainerStatus:
@@ -103,8 +113,10 @@ def decode_wait_status(status: int) -> tuple[int, int]:
     return (128 + signal, signal) if signal else (status >> 8, 0)
 
 
-def should_restart(policy: str, exit_code: int, *, init: bool) -> bool:
-    """Init containers run until they succeed once."""
+def should_restart(policy: str, exit_code: int, *, init: bool, sidecar: bool = False) -> bool:
+    """Init containers run until they succeed once, sidecars as long as the pod."""
+    if sidecar:
+        return True
     if init:
         return exit_code != 0 and policy != NEVER
     return policy == ALWAYS or (policy == ON_FAILURE and exit_code != 0)
@@ -123,13 +135,23 @@ def exit_code(status: ContainerStatus) -> int | None:
     return None if found is None else int(found["exitCode"])
 
 
-def is_initialized(inits: list[ContainerStatus]) -> bool:
-    return all(exit_code(status) == 0 for status in inits)
+def is_initialized(inits: list[ContainerStatus], mains: list[ContainerStatus]) -> bool:
+    """Sidecars have started; if one restarts later, the pod stays initialized."""
+    begun = any(_has_begun(status) for status in mains)
+    return all(begun or is_started(status) if status.get("sidecar") else exit_code(status) == 0 for status in inits)
+
+
+def _has_begun(status: ContainerStatus) -> bool:
+    """True if the container has run since the pod was initialized."""
+    reason = status["state"].get("waiting", {}).get("reason")
+    return reason is None or (reason == CRASH_LOOP_BACK_OFF and bool(status["last"]))
 
 
 def is_finished(policy: str, inits: list[ContainerStatus], mains: list[ContainerStatus]) -> bool:
-    """True if no container of the pod will run again."""
+    """True if no container of the pod will run again, except sidecars, which end with the others."""
     for status in inits:
+        if status.get("sidecar"):
+            continue
         code = exit_code(status)
         if code is None:
             return False
@@ -168,7 +190,7 @@ def without_supervisor(state: PodState, policy: str, now: str, *, shutdown: bool
     restart = policy != NEVER and not is_finished(policy, inits, mains)
     if not restart:
         mains = [terminated_with_pod(status, now) for status in mains]
-        if any(status.get("disrupted") for status in [*inits, *mains]):
+        if any(status.get("disrupted") for status in [*inits, *mains] if not status.get("sidecar")):
             state = {**state, "reason": NODE_SHUTDOWN, "message": NODE_SHUTDOWN_MESSAGE}
     return {**state, "initContainers": inits, "containers": mains, "finished": not restart}
 
@@ -195,6 +217,13 @@ def reset_for_restart(status: ContainerStatus, *, init: bool, policy: str) -> Co
     if code is None or (not init and not should_restart(policy, code, init=False)):
         return status
     return {**status, "last": status["state"], "state": waiting(CONTAINER_CREATING if init else POD_INITIALIZING)}
+
+
+def duration(seconds: float) -> str:
+    """As Go prints durations: `10s`, `1m20s`, `5m0s`."""
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + f"{rest:g}s"
 
 
 def timestamp(nanoseconds: int) -> str:

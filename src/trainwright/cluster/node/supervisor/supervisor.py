@@ -19,6 +19,7 @@ import time
 
 from trainwright.cluster.node.supervisor import (
     cgroups,
+    container_files,
     container_start,
     container_status,
     ports,
@@ -28,7 +29,6 @@ from trainwright.cluster.node.supervisor import (
 )
 from trainwright.cluster.node.supervisor.container import Container
 from trainwright.cluster.node.supervisor.container_exec import ContainerExec
-from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, remove_old_logs
 from trainwright.cluster.node.supervisor.files import (
     DISK_FULL,
     DISK_FULL_NOTE,
@@ -38,7 +38,6 @@ from trainwright.cluster.node.supervisor.files import (
     own_identity,
     read_json,
     remove_file,
-    remove_tree,
     write_json,
 )
 from trainwright.cluster.node.supervisor.pacing import OutputPacer
@@ -50,17 +49,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from trainwright.cluster.node.supervisor.exec_sessions import ExecSessions
+    from trainwright.cluster.node.supervisor.pod_lifecycle import PodLifecycle
 
 EXIT_ALREADY_SUPERVISED = 75
 """Exit status if another supervisor of the same pod is running."""
 
-_SIGNALS = {signal.SIGTERM, signal.SIGCHLD}
+_SIGNALS = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}
 _RETRY_SECONDS = 0.1
 _DISK_FULL_SECONDS = 1.0
 """Between two attempts to start a container on a full disk."""
 _DISK_FULL_REPORT_SECONDS = 10.0
-_KEPT_SCRATCHES = 3
-"""Of how many runs of a container the private files are kept."""
+_DEADLINE = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 
 def main(arguments: list[str]) -> None:
@@ -106,8 +105,8 @@ def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
         Supervisor(directory, pod, is_pid_1=True).run()
         os._exit(0)
     while True:
-        if signal.sigwait(_SIGNALS) == signal.SIGTERM:
-            processes.kill(child, signal.SIGTERM)
+        if (number := signal.sigwait(_SIGNALS)) != signal.SIGCHLD:
+            processes.kill(child, number)
         elif os.waitpid(child, os.WNOHANG)[0]:
             return
 
@@ -125,9 +124,12 @@ class Supervisor:
         self._all = self._inits + self._mains
         self._exec = ContainerExec(pod)
         self._reason = self._message = ""
-        self._kill_at: float | None = None
+        self._lifecycle: PodLifecycle | None = None
+        self._initialized = False
         self._reserved_ports: dict[int, Any] = {}
         self._finished = False
+        self._completed = False
+        """True when no container will run again, except sidecars."""
         self._stopping = False
         self._shutdown = False
         self._changed = False
@@ -147,7 +149,10 @@ class Supervisor:
         specs = self._pod[field]
         if last is None:
             first = init or not self._pod["initContainers"]
-            statuses = [container_status.new_status(spec["name"], initialized=first) for spec in specs]
+            statuses = [
+                container_status.new_status(spec["name"], initialized=first, sidecar=bool(spec.get("sidecar")))
+                for spec in specs
+            ]
         else:
             statuses = [
                 container_status.reset_for_restart(status, init=init, policy=self._policy) for status in last[field]
@@ -173,6 +178,8 @@ class Supervisor:
         while True:
             self._flush_output()
             self._sync()
+            if self._lifecycle is not None and self._lifecycle.write_events() and not self._changed:
+                self._retry_at = time.monotonic()  # notifies the agent
             if self._changed or self._retry_at is not None:
                 self._publish_status()
             if self._finished and not self._changed:
@@ -198,22 +205,26 @@ class Supervisor:
 
     def _sync(self) -> None:
         now = time.monotonic()
+        if self._lifecycle is not None:
+            self._lifecycle.tick(now, stopping=self._stopping)
         if self._stopping:
-            if self._kill_at is not None and now >= self._kill_at:
-                self._kill_at = None
-                for container in self._all:
-                    if container.process:
-                        processes.kill(container.process, signal.SIGKILL)
             if not any(container.process for container in self._all):
                 self._finish()
             return
+        if (deadline := self._deadline()) is not None and now >= deadline:
+            self._get_lifecycle().record("Normal", *_DEADLINE)
+            self._reason, self._message = _DEADLINE
+            self._stop(float(self._pod["grace"]))
+            return
         statuses = [[container.status for container in group] for group in (self._inits, self._mains)]
         if container_status.is_finished(self._policy, *statuses):
-            self._finish()
+            self._completed = True
+            if any(container.process for container in self._all):
+                self._stop(float(self._pod["grace"]))  # sidecars
+            else:
+                self._finish()
             return
-        current = next((container for container in self._inits if container.exit_code != 0), None)
-        if current is not None:
-            self._start_if_due(current, now)
+        if not self._initialize(now):
             return
         if self._pod["listenPorts"] and self._first_start_is_due(now):
             conflicts = [conflict for port in self._pod["listenPorts"] if (conflict := self._reserve(port))]
@@ -222,6 +233,26 @@ class Supervisor:
                 return
         for container in self._mains:
             self._start_if_due(container, now)
+            if container.starting:
+                return
+
+    def _initialize(self, now: float) -> bool:
+        """Starts the init containers that are due; True when all have succeeded and all sidecars have started."""
+        for container in self._inits:
+            if container.sidecar:
+                self._start_if_due(container, now)
+                if not self._initialized and not container_status.is_started(container.status):
+                    return False
+            elif not self._initialized and container.exit_code != 0:
+                self._start_if_due(container, now)
+                return False
+        self._initialized = True
+        return True
+
+    def _deadline(self) -> float | None:
+        """When activeDeadlineSeconds end, in monotonic seconds."""
+        at = self._pod.get("deadlineAt")
+        return None if at is None else time.monotonic() + float(at) - time.time()
 
     def _reserve(self, port: int) -> str | None:
         """Reserves the port for the rest of the pod's life; returns why that is impossible."""
@@ -248,7 +279,11 @@ class Supervisor:
 
     def _timeout(self) -> float | None:
         """Milliseconds until the next timer."""
-        timers = [self._retry_at, self._kill_at if self._stopping else self._next_start(), self._next_flush()]
+        timers = [self._retry_at, self._next_flush()]
+        if not self._stopping:
+            timers += [self._next_start(), self._deadline()]
+        if self._lifecycle is not None:
+            timers.append(self._lifecycle.next_at(stopping=self._stopping))
         pending = [timer for timer in timers if timer is not None]
         return max(0.0, min(pending) - time.monotonic()) * 1000 + 1 if pending else None
 
@@ -276,14 +311,13 @@ class Supervisor:
     def _finish(self) -> None:
         processes.kill_descendants(is_pid_1=self._is_pid_1)
         cgroups.remove(self._pod)
-        for container in () if self._shutdown else self._mains:
-            if self._reason:
-                container.status = {
-                    **container.status,
-                    "state": container_status.waiting(self._reason, self._message),
-                }
-            elif self._stopping:
+        for container in () if self._shutdown else self._all:
+            stopped = self._stopping and not self._completed
+            if container.status["last"] if container.init else stopped:
                 container.status = container_status.terminated_with_pod(container.status, _now())
+            elif self._reason and not container.init:
+                state = container_status.waiting(self._reason, self._message)
+                container.status = {**container.status, "state": state}
         self._finished = self._changed = True
 
     # Starting a container
@@ -291,7 +325,7 @@ class Supervisor:
     def _start(self, container: Container) -> None:
         status = container_status.next_run(container.status)
         try:
-            self._create_files(container, int(status["restarts"]))
+            container_files.create_files(self._directory, self._pod, container, int(status["restarts"]))
         except OSError as error:
             if error.errno not in DISK_FULL:
                 raise
@@ -304,6 +338,7 @@ class Supervisor:
             container.cgroups = cgroups.container_directories(self._pod["cgroups"], name)
         streams = container_start.ProgramStreams(container, self._pacer)
         container.started, container.started_at = time.monotonic(), _now()
+        container.starting = "postStart" in container.spec.get("hooks", ())
         # Blocked until the child has reset the handlers: it would swallow a signal for the program.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         container.process = os.fork()
@@ -314,22 +349,6 @@ class Supervisor:
         for descriptor in (*(pipe.reader for pipe in container.pipes), container.start_pipe):
             assert descriptor is not None  # noqa: S101 - opened just now
             self._poll.register(descriptor, select.POLLIN)
-
-    def _create_files(self, container: Container, run: int) -> None:
-        """The log, and the directory for files outside of volumes. Can be repeated after an error."""
-        logs = os.path.join(self._directory, "logs", container.name)
-        os.makedirs(logs, exist_ok=True)
-        remove_old_logs(logs, run)
-        container.scratch = os.path.join(self._directory, "scratch", f"{container.name}-{run}")
-        if self._pod["sandbox"] == sandbox.OVERLAY:
-            if os.path.exists(container.scratch):  # of a start that was interrupted
-                sandbox.unmount_memory(container.scratch)
-                remove_tree(container.scratch)
-            sandbox.make_scratch(container.scratch, memory_limit=self._pod.get("memoryLimit"))
-            # A container that restarts without end must not fill the disk.
-            remove_tree(os.path.join(self._directory, "scratch", f"{container.name}-{run - _KEPT_SCRATCHES}"))
-        limit = int(self._pod.get("logLimit", MAX_LOG_BYTES))  # pods of an earlier version have none
-        container.log = LogFile(os.path.join(logs, f"{run}.log"), limit=limit)
 
     # Signals, output and exits
 
@@ -347,6 +366,8 @@ class Supervisor:
     def _on_signals(self, numbers: bytes) -> None:
         # Also when a container has ended: it may have lost a peer that is stopped with the cluster.
         self._check_stop_request(signalled=signal.SIGTERM in numbers)
+        if signal.SIGHUP in numbers:
+            self._reload()
         while True:
             try:
                 process, status = os.waitpid(-1, os.WNOHANG)
@@ -355,6 +376,8 @@ class Supervisor:
             if process == 0:
                 return
             self._exec.reaped(process, status)
+            if self._lifecycle is not None:
+                self._lifecycle.reaped(process, status)
             for container in self._all:
                 if container.process == process:
                     self._on_exit(container, status)
@@ -367,17 +390,56 @@ class Supervisor:
         if not signalled and not stop:
             return
         self._shutdown = self._shutdown or "shutdown" in stop
-        kill_at = time.monotonic() + float(stop.get("grace", self._pod["grace"]))
-        self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
-        if self._stopping:
-            return
+        self._stop(float(stop.get("grace", self._pod["grace"])), announce=False)
+
+    def _stop(self, grace: float, *, announce: bool = True) -> None:
+        """Terminates the containers that run; the pod finishes when they have ended. Can be repeated with a shorter
+        grace period. `announce`: the agent does not know about it, and records the events of this supervisor."""
         self._stopping = True
         for container in self._all:
             container.start_at = None
             if container.process:
-                processes.kill(container.process, signal.SIGTERM)
+                message = f"Stopping container {container.name}" if announce else None
+                self._get_lifecycle().terminate(container, grace, message)
+        self._sync()
+
+    def _reload(self) -> None:
+        """The agent has written pod.json again: the deadline or the image of containers has changed."""
+        self._pod = read_json(os.path.join(self._directory, "pod.json"))
+        for container, spec in zip(self._all, [*self._pod["initContainers"], *self._pod["containers"]], strict=True):
+            changed, container.spec = container.spec.get("image") != spec.get("image"), spec
+            if changed and container.process and not self._stopping and (container.sidecar or not container.init):
+                container.restarts_after_termination, container.backoff = True, None
+                subject = f"Init container {container.name}" if container.init else f"Container {container.name}"
+                end = "" if container.init else ", will be restarted"
+                lifecycle = self._get_lifecycle()
+                lifecycle.terminate(container, float(self._pod["grace"]), f"{subject} definition changed{end}")
+
+    def _get_lifecycle(self) -> PodLifecycle:
+        if self._lifecycle is None:
+            from trainwright.cluster.node.supervisor.pod_lifecycle import PodLifecycle  # not needed to start a pod
+
+            self._lifecycle = PodLifecycle(
+                self._directory,
+                self._pod,
+                self._inits,
+                self._mains,
+                poll=self._poll,
+                execs=self._exec,
+                proc=self._proc,
+                on_change=self._on_probe_result,
+            )
+        return self._lifecycle
+
+    def _on_probe_result(self, container: Container) -> None:
+        if container.probes is not None:
+            probes = container.probes
+            container.status = {**container.status, "started": probes.is_started, "ready": probes.is_ready}
+            self._changed = True
 
     def _on_output(self, descriptor: int) -> None:
+        if self._lifecycle is not None and self._lifecycle.on_output(descriptor):
+            return
         for container in self._all:
             if descriptor == container.start_pipe:
                 self._on_start_report(container)
@@ -395,11 +457,21 @@ class Supervisor:
         if self._read_start_report(container):
             return
         self._close_start_pipe(container)
-        if not container.start_report.partition(b"\n")[2]:
-            self._listen_for_sessions()  # before the agent knows that the container runs
-            state = container_status.running(container.started_at)
-            container.status = {**container.status, "state": state, "process": container.host_process}
-            self._changed = True
+        if container.start_report.partition(b"\n")[2]:
+            return
+        self._listen_for_sessions()  # before the agent knows that the container runs
+        if container.starting:
+            self._get_lifecycle().begin(container, on_started=lambda: self._on_started(container))
+        else:
+            self._on_started(container)
+
+    def _on_started(self, container: Container) -> None:
+        state = container_status.running(container.started_at)
+        container.status = {**container.status, "state": state, "process": container.host_process}
+        if container.spec.get("probes"):
+            self._get_lifecycle().begin_probes(container)
+            self._on_probe_result(container)
+        self._changed = True
 
     def _read_start_report(self, container: Container) -> bool:
         """False at its end."""
@@ -420,6 +492,9 @@ class Supervisor:
         finished_at = _now()  # before anything that takes time: it shows which of several pods failed first
         process, container.process = container.process, None
         assert process is not None  # noqa: S101 - the caller found it by this process
+        container.starting = False
+        if self._lifecycle is not None:
+            self._lifecycle.ended(container)
         if not any(other.process for other in self._all):
             processes.kill_descendants(is_pid_1=self._is_pid_1)
             self._exec.all_killed()
@@ -439,7 +514,7 @@ class Supervisor:
             exit_code=code,
             signal=number,
             reason=reason,
-            message=error,
+            message=self._termination_message(container, error, failed=code != 0),
             started_at=container.started_at,
             finished_at=finished_at,
         )
@@ -450,8 +525,10 @@ class Supervisor:
         else:
             container.status = container_status.with_finished_run(container.status, state)
         self._changed = True
-        if not self._stopping and container_status.should_restart(self._policy, code, init=container.init):
-            self._schedule_restart(container, state)
+        killed, container.restarts_after_termination = container.restarts_after_termination, False
+        restarts = container_status.should_restart(self._policy, code, init=container.init, sidecar=container.sidecar)
+        if not self._stopping and (killed or restarts):
+            self._schedule_restart(container, state, killed=killed)
 
     def _ran_out_of_memory(self, container: Container, number: int) -> bool:
         """By its own limit, or together with the machine."""
@@ -459,15 +536,34 @@ class Supervisor:
             return True
         return number == signal.SIGKILL and processes.was_oom_killed(container.host_process)
 
-    def _schedule_restart(self, container: Container, last: container_status.ContainerState) -> None:
-        ran = time.monotonic() - container.started
-        container.backoff = container_status.next_backoff(container.backoff, ran=ran, backoff=self._pod["backoff"])
-        container.start_at = time.monotonic() + container.backoff
-        if container.backoff == 0:
+    def _termination_message(self, container: Container, error: str, *, failed: bool) -> str:
+        settings = container.spec.get("terminationMessage")
+        if settings is None:
+            return error
+        from trainwright.cluster.node.supervisor.termination_message import read_message  # not needed before
+
+        policy, log = settings["policy"], container.log_path
+        message = read_message(settings["file"], policy=policy, failed=failed and not error, log=log)
+        return ": ".join(filter(None, (error, message)))
+
+    def _schedule_restart(self, container: Container, last: container_status.ContainerState, *, killed: bool) -> None:
+        """`killed`: by the supervisor, to restart it. As for the kubelet, back-off then begins with the end of the run
+        before."""
+        now = time.monotonic()
+        since, container.exited = container.exited if killed else now, now
+        container.backoff = container_status.next_backoff(
+            container.backoff, ran=now - container.started, backoff=self._pod["backoff"]
+        )
+        container.start_at = now if since is None else max(now, since + container.backoff)
+        if container.start_at > now:
+            pod = f"{self._pod['name']}_{self._pod['namespace']}({self._pod['uid']})"
+            delay = container_status.duration(container.backoff)
+            message = f"back-off {delay} restarting failed container={container.name} pod={pod}"
+            state = container_status.waiting(container_status.CRASH_LOOP_BACK_OFF, message)
+        elif killed:  # restarts regardless of the restart policy
+            state = container_status.waiting(container_status.CONTAINER_CREATING)
+        else:
             return
-        pod = f"{self._pod['name']}_{self._pod['namespace']}"
-        message = f"back-off {container.backoff:g}s restarting failed container={container.name} pod={pod}"
-        state = container_status.waiting(container_status.CRASH_LOOP_BACK_OFF, message)
         container.status = {**container.status, "last": last, "state": state}
 
     def _collect_output(self, container: Container) -> None:
@@ -552,8 +648,8 @@ class Supervisor:
         state = {
             "sandbox": self._pod["sandbox"],
             "finished": self._finished and not self._shutdown,
-            "reason": self._reason,
-            "message": self._message,
+            "reason": self._reason if self._finished else "",
+            "message": self._message if self._finished else "",
             "initContainers": [container.status for container in self._inits],
             "containers": [container.status for container in self._mains],
         }

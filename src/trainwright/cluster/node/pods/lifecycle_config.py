@@ -1,0 +1,116 @@
+"""Probes, lifecycle hooks and termination message of a container as its supervisor carries them out. Pure."""
+
+import posixpath
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainwright.cluster.node.pods.environment import expand
+from trainwright.cluster.node.supervisor.probe_state import LIVENESS, READINESS, STARTUP
+from trainwright.objects import Object
+
+_PROBES = {STARTUP: "startupProbe", LIVENESS: "livenessProbe", READINESS: "readinessProbe"}
+_PROBE_AGENT, _HOOK_AGENT = "kube-probe/1.35", "kube-lifecycle/1.35"
+
+
+def lifecycle_settings(
+    spec: Object,
+    *,
+    address: str,
+    directory: str,
+    sidecar: bool,
+    variables: Mapping[str, str],
+    adapt: Callable[[str], str],
+) -> dict[str, Any]:
+    """Only what the container has. `directory` is the pod's; `adapt` replaces paths in commands where nothing can be
+    mounted."""
+    settings: dict[str, Any] = {
+        "image": spec.get("image") or "",
+        "terminationMessage": {
+            "file": termination_file(spec, directory),
+            "policy": spec.get("terminationMessagePolicy") or "File",
+        },
+    }
+    if sidecar:
+        settings["sidecar"] = True
+    probes = {
+        kind: _probe(spec[field], spec, address, variables, adapt) for kind, field in _PROBES.items() if spec.get(field)
+    }
+    if probes:
+        settings["probes"] = probes
+    lifecycle = spec.get("lifecycle") or {}
+    hooks = {
+        name: _handler(lifecycle[name], spec, address, _HOOK_AGENT, adapt)
+        for name in ("postStart", "preStop")
+        if lifecycle.get(name)
+    }
+    if hooks:
+        settings["hooks"] = hooks
+    return settings
+
+
+def termination_file(spec: Object, directory: str) -> str:
+    """Where the container's termination message is on the host."""
+    return posixpath.join(directory, "termination", str(spec["name"]))
+
+
+def termination_mount(spec: Object, directory: str) -> dict[str, Any]:
+    target = posixpath.normpath(posixpath.join("/", spec.get("terminationMessagePath") or "/dev/termination-log"))
+    return {"source": termination_file(spec, directory), "target": target, "readOnly": False}
+
+
+def _probe(
+    probe: Object, spec: Object, address: str, variables: Mapping[str, str], adapt: Callable[[str], str]
+) -> dict[str, Any]:
+    settings = {
+        "handler": _handler(probe, spec, address, _PROBE_AGENT, lambda text: adapt(expand(text, variables))),
+        "delay": probe.get("initialDelaySeconds") or 0,
+        "period": probe.get("periodSeconds") or 10,
+        "timeout": probe.get("timeoutSeconds") or 1,
+        "success": probe.get("successThreshold") or 1,
+        "failure": probe.get("failureThreshold") or 3,
+    }
+    grace = probe.get("terminationGracePeriodSeconds")
+    return settings if grace is None else {**settings, "grace": grace}
+
+
+def _handler(handler: Object, spec: Object, address: str, agent: str, adapt: Callable[[str], str]) -> dict[str, Any]:
+    if action := handler.get("exec"):
+        return {"exec": [adapt(word) for word in action.get("command") or []]}
+    if action := handler.get("sleep"):
+        return {"sleep": action.get("seconds") or 0}
+    for name in ("httpGet", "tcpSocket", "grpc"):
+        if (action := handler.get(name)) is not None:
+            port = _port(action.get("port"), spec)
+            if isinstance(port, str):
+                return {"error": port}
+            return _network_handler(name, action, action.get("host") or address, port, agent)
+    return {"error": "missing probe handler"}
+
+
+def _network_handler(name: str, action: Object, host: str, port: int, agent: str) -> dict[str, Any]:
+    if name == "tcpSocket":
+        return {"tcp": {"host": host, "port": port}}
+    if name == "grpc":
+        return {"grpc": {"host": host, "port": port, "service": action.get("service") or ""}}
+    path = action.get("path") or "/"
+    return {
+        "http": {
+            "scheme": (action.get("scheme") or "HTTP").lower(),
+            "host": host,
+            "port": port,
+            "path": path if path.startswith("/") else f"/{path}",
+            "headers": [[header["name"], header.get("value") or ""] for header in action.get("httpHeaders") or []],
+            "userAgent": agent,
+        }
+    }
+
+
+def _port(port: Any, spec: Object) -> int | str:
+    """The number, or the error."""
+    if isinstance(port, str) and not port.isdecimal():
+        for declared in spec.get("ports") or []:
+            if declared.get("name") == port:
+                return int(declared["containerPort"])
+        return f'strconv.Atoi: parsing "{port}": invalid syntax'
+    number = int(port or 0)
+    return number if 0 < number < 65536 else f"invalid port number: {number}"

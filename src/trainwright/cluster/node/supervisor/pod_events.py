@@ -1,0 +1,54 @@
+"""Events that a supervisor observes and the agent records: `events.json` in the pod's directory has the last ones.
+
+Each has a number, so that the agent records it once, also if it was not running when it happened. Standard library
+only.
+"""
+
+from __future__ import annotations
+
+import os
+
+from trainwright.cluster.node.supervisor.files import DISK_FULL, read_json, write_json
+
+TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_EVENTS = 50
+"""More happen only while no agent runs."""
+
+_MAX_MESSAGE = 1024
+
+
+class EventLog:
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, "events.json")
+        self._events: list[dict[str, Any]] = read_events(directory)
+        self._written = True
+
+    def add(self, kind: str, reason: str, message: str, *, at: str, container: str = "", init: bool = False) -> None:
+        """`kind` is Normal or Warning. An event about the whole pod names no container."""
+        number = self._events[-1]["number"] + 1 if self._events else 1
+        event = {"number": number, "type": kind, "reason": reason, "message": message[:_MAX_MESSAGE], "at": at}
+        self._events = [*self._events, {**event, "container": container, "init": init}][-MAX_EVENTS:]
+        self._written = False
+
+    def write(self) -> bool:
+        """True if there was something to write. Events that do not fit on the disk are written with the next one."""
+        if self._written:
+            return False
+        self._written = True
+        try:
+            write_json(self._path, {"events": self._events}, durable=False)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+        return True
+
+
+def read_events(directory: str) -> list[dict[str, Any]]:
+    try:
+        found = read_json(os.path.join(directory, "events.json"), default={"events": []})
+    except ValueError:  # truncated by a power failure
+        return []
+    return list(found["events"])
