@@ -166,17 +166,21 @@ class NodeNamespace:
     async def exec(self, name: str, *command: str, container: str | None = None, **options: Any) -> ExecResult:
         return await self.client.exec(name, command, namespace=self.name, container=container, **options)
 
-    async def kubectl(self, *arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
-        """Exit code, output and errors."""
-        process = await asyncio.create_subprocess_exec(
+    async def start_kubectl(self, *arguments: str, stdin: bool = False) -> asyncio.subprocess.Process:
+        """For commands that run until they are stopped."""
+        return await asyncio.create_subprocess_exec(
             binaries() / "kubectl",
             f"--kubeconfig={self._running.kubeconfig}",
             f"--namespace={self.name}",
             *arguments,
-            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
+
+    async def kubectl(self, *arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
+        """Exit code, output and errors."""
+        process = await self.start_kubectl(*arguments, stdin=stdin is not None)
         async with asyncio.timeout(self._running.patience):
             out, err = await process.communicate(stdin)
         assert process.returncode is not None
