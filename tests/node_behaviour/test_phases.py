@@ -154,6 +154,7 @@ async def test_containers_of_a_pod_share_their_network(node: NodeNamespace) -> N
     assert await node.output("p") == "hello\n"
 
 
+@pytest.mark.only("overlay", "kubelet")
 async def test_a_working_directory_that_does_not_exist_is_created(node: NodeNamespace) -> None:
     await node.pod("p", container("pwd", workingDir="/opt/no/such/directory"))
     assert await node.output("p") == "/opt/no/such/directory\n"

@@ -27,6 +27,7 @@ async def test_the_container_overrides_the_pod(node: NodeNamespace) -> None:
 
 
 @as_root
+@pytest.mark.only("overlay", "kubelet")
 async def test_a_volume_belongs_to_the_group_of_the_pod(node: NodeNamespace) -> None:
     mounts = [{"name": "v", "mountPath": "/v"}]
     main = container("touch /v/x; stat -c %g /v /v/x", volumeMounts=mounts)

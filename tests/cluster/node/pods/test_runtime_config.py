@@ -447,6 +447,17 @@ def test_at_plain_values_have_addresses_and_host_paths() -> None:
     assert "MountPathNotHonoured" not in warnings(subject, PLAIN)
 
 
+def test_at_plain_the_pod_knows_its_own_name() -> None:
+    """Not its address: the name of a pod is one of those that values refer to."""
+    env = [
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "ADDRESS", "value": "$(POD_NAME)"},
+    ]
+    made = pod(container(env=env))
+    values = main(made, replace(PLAIN, names={made["metadata"]["name"]: "127.64.0.9"}))["env"]
+    assert (values["POD_NAME"], values["ADDRESS"]) == (made["metadata"]["name"], "127.64.0.9")
+
+
 def test_at_plain_a_mount_path_that_no_value_names_is_a_warning() -> None:
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "same", "hostPath": {"path": "/srv/x"}}]
     mounts = [{"name": "v", "mountPath": "/mnt/model"}, {"name": "same", "mountPath": "/srv/x"}]

@@ -37,7 +37,8 @@ def make_environment(
 ) -> dict[str, str]:
     """The variables of `env` and `envFrom`; raises PodConfigError.
 
-    They may refer to those of `services`. `adapt` changes each value before later variables refer to it.
+    They may refer to those of `services`. `adapt` changes each value before later variables refer to it, but not facts
+    about the pod itself: its name is no address.
     """
     variables: dict[str, str] = {}
     for source in container.get("envFrom") or []:
@@ -46,9 +47,13 @@ def make_environment(
     for variable in container.get("env") or []:
         value = _value(variable, container=container, pod=pod, objects=objects, node=node)
         if value is not None:
-            known = {**services, **variables}
-            variables[variable["name"]] = adapt(expand(value, known) if "valueFrom" not in variable else value)
+            value = value if variable.get("valueFrom") else expand(value, {**services, **variables})
+            variables[variable["name"]] = value if _is_about_the_pod(variable) else adapt(value)
     return variables
+
+
+def _is_about_the_pod(variable: Object) -> bool:
+    return not {"fieldRef", "resourceFieldRef"}.isdisjoint(variable.get("valueFrom") or {})
 
 
 def _value(
