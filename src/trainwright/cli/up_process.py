@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -54,6 +54,7 @@ class UpOptions:
     port: int | None
     python: PodsPython
     sandbox: str | None
+    nfs_mappings: Mapping[str, str] | None = None
 
 
 async def run_cluster(
@@ -76,6 +77,7 @@ async def run_cluster(
         python=options.python.path,
         mirror_logs={f"{NAMESPACE}/{NAME}": operator_log},
         local_services={(NAMESPACE, names.service): local_webhooks(KINDS)},
+        nfs_mappings=options.nfs_mappings,
     )
     await cluster.start()
     try:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import secrets
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -52,6 +53,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     python_origin: str = ""
     """Why this is the Python of pods, for users."""
     kubeconfig: str
+    nfs_mappings: dict[str, str] = {}
+    """Directories in place of NFS exports (`SERVER:/PATH`)."""
 
     @property
     def process(self) -> ProcessIdentity:
@@ -204,6 +207,16 @@ class DataDir:
 
     def remember_port(self, port: RememberedPort) -> None:
         write_atomically(self.path / "port", f"{port.number}{' asked for' if port.requested else ''}\n".encode())
+
+    def nfs_mappings(self) -> dict[str, str]:
+        """Directories in place of NFS exports (`SERVER:/PATH`), as remembered."""
+        try:
+            return msgspec.json.decode(_read_text(self.path / "nfs-mappings.json") or "{}", type=dict[str, str])
+        except msgspec.MsgspecError:
+            return {}
+
+    def remember_nfs_mappings(self, mappings: Mapping[str, str]) -> None:
+        write_atomically(self.path / "nfs-mappings.json", msgspec.json.encode(dict(mappings)) + b"\n")
 
     def write_record(self, record: ClusterRecord) -> None:
         write_atomically(self.path / "cluster.json", msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")

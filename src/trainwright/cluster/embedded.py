@@ -64,6 +64,7 @@ def new_cluster(
     python: Path | None = None,
     mirror_logs: "Mapping[str, LogReader] | None" = None,
     local_services: "Mapping[tuple[str, str], LocalService] | None" = None,
+    nfs_mappings: Mapping[str, str] | None = None,
 ) -> "EmbeddedCluster":
     """A cluster that has not been started yet, for the event loop of this process.
 
@@ -79,6 +80,7 @@ def new_cluster(
         python=python,
         mirror_logs=mirror_logs,
         local_services=local_services,
+        nfs_mappings=nfs_mappings,
     )
 
 

@@ -100,7 +100,8 @@ class EmbeddedCluster:
     """`config` is valid from `await start()` to `await stop()`. Pods keep running after the stop.
 
     `port` defaults to that of the last start, else to DEFAULT_PORT, else to a free one nearby; `sandbox` to the
-    strongest level that works. `python` is for pods whose job names none.
+    strongest level that works. `python` is for pods whose job names none; `nfs_mappings` are directories in place of
+    NFS exports (`SERVER:/PATH`), by default those of the last start.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class EmbeddedCluster:
         with_node: bool = True,
         mirror_logs: Mapping[str, LogReader] | None = None,
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
+        nfs_mappings: Mapping[str, str] | None = None,
     ) -> None:
         self._data = DataDir(directory.absolute())
         self._port = port
@@ -121,6 +123,7 @@ class EmbeddedCluster:
         self._with_node = with_node
         self._mirror_logs = mirror_logs or {}
         self._local_services = local_services
+        self._nfs_mappings = nfs_mappings
         self._components = ComponentManager()
         self._exit_stack = AsyncExitStack()
         self._lock: DataDirLock | None = None
@@ -177,6 +180,7 @@ class EmbeddedCluster:
             python=str(self._python),
             python_origin=python_origin,
             kubeconfig=str(kubeconfig),
+            nfs_mappings=dict(self._data.nfs_mappings()),
         )
         self._data.write_record(record)
         self._exit_stack.callback(self._data.remove_record, record)
@@ -289,6 +293,12 @@ class EmbeddedCluster:
         )
         self._components.start("services", lambda: ServiceProxy(client, recorder, connections).run())
 
+    def _remembered_nfs_mappings(self) -> Mapping[str, str]:
+        """Those of this start or, if it has none, of the last one that had."""
+        if self._nfs_mappings is not None:
+            self._data.remember_nfs_mappings(self._nfs_mappings)
+        return self._data.nfs_mappings()
+
     async def _start_node(self, client: Client) -> None:
         started = datetime.now(UTC).replace(microsecond=0)  # heartbeats have whole seconds
         try:
@@ -302,6 +312,7 @@ class EmbeddedCluster:
                 python=self._python,
                 hidden=[self._data.path],
                 provisioned=self._data.volumes,
+                nfs_mappings=self._remembered_nfs_mappings(),
             )
         except SandboxError as error:
             raise ClusterError(str(error)) from error

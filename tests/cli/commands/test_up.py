@@ -3,10 +3,11 @@
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from trainwright.cli.commands.up import UpFlags, banner, differences, stopped_message, user_kubeconfig
+from trainwright.cli.commands.up import UpFlags, banner, differences, nfs_mapping, stopped_message, user_kubeconfig
 from trainwright.cli.main import cli
 from trainwright.cluster.datadir import ClusterRecord, DataDir
 
@@ -19,13 +20,19 @@ RECORD = ClusterRecord(
     sandbox="overlay",
     python="/env/bin/python",
     kubeconfig="/home/me/.kube/config",
+    nfs_mappings={"nas:/y": "/srv"},
 )
 
 
 def flags(
-    *, kubeconfig: Path | None = None, port: int | None = None, python: Path | None = None, sandbox: str | None = None
+    *,
+    kubeconfig: Path | None = None,
+    port: int | None = None,
+    python: Path | None = None,
+    sandbox: str | None = None,
+    map_nfs: tuple[tuple[str, str], ...] = (),
 ) -> UpFlags:
-    return UpFlags(kubeconfig, port, python, sandbox)
+    return UpFlags(kubeconfig, port, python, sandbox, map_nfs)
 
 
 def test_without_flags_there_are_no_differences() -> None:
@@ -44,12 +51,20 @@ def test_the_same_settings_are_no_differences() -> None:
     [
         (flags(port=1234), "--port 26443, not 1234"),
         (flags(sandbox="plain"), "--sandbox overlay, not plain"),
+        (flags(map_nfs=(("nas:/x", "/srv"),)), "--map-nfs nas:/y=/srv, not nas:/x=/srv"),
         (flags(python=Path("/usr/bin/python3")), "--python /env/bin/python, not /usr/bin/python3"),
         (flags(kubeconfig=Path("/tmp/config")), "--kubeconfig /home/me/.kube/config, not /tmp/config"),
     ],
 )
 def test_other_settings_are_named(given: UpFlags, difference: str) -> None:
     assert differences(RECORD, given) == [difference]
+
+
+def test_an_nfs_mapping_names_an_export_and_an_existing_directory(tmp_path: Path) -> None:
+    assert nfs_mapping(f"nas:/exports/={tmp_path}") == ("nas:/exports", str(tmp_path))
+    for text in ("nas", "nas:/exports", "nas:exports=/tmp", f":/x={tmp_path}", "nas:/exports=/no/such/directory"):
+        with pytest.raises(click.BadParameter):
+            nfs_mapping(text)
 
 
 def test_the_context_is_added_to_the_file_that_kubectl_writes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,19 @@ class UpFlags:
     port: int | None
     python: Path | None
     sandbox: str | None
+    map_nfs: tuple[tuple[str, str], ...] = ()
+    """Pairs of `SERVER:/PATH` and directory."""
+
+
+def nfs_mapping(text: str) -> tuple[str, str]:
+    """`SERVER:/PATH=DIRECTORY`."""
+    export, _, directory = text.partition("=")
+    server, _, path = export.partition(":")
+    if not server or not path.startswith("/") or not directory:
+        raise click.BadParameter(f"{text!r}: write SERVER:/PATH=DIRECTORY")
+    if not Path(directory).is_dir():
+        raise click.BadParameter(f"{directory} is not a directory on this machine")
+    return f"{server}:{os.path.normpath(path)}", str(Path(directory).absolute())
 
 
 @click.command(name="up")
@@ -57,6 +70,14 @@ class UpFlags:
     type=click.Choice(["overlay", "plain"]),
     help="How pods are isolated from the files of this machine (default: the strongest level that works).",
 )
+@click.option(
+    "--map-nfs",
+    type=nfs_mapping,
+    multiple=True,
+    metavar="SERVER:/PATH=DIR",
+    help="A directory of this machine in place of an NFS export, for volumes of pods (can be repeated; default: those "
+    "of the last start).",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log at debug level.")
 def command(
     detach: bool,
@@ -65,6 +86,7 @@ def command(
     port: int | None,
     python: Path | None,
     sandbox: str | None,
+    map_nfs: tuple[tuple[str, str], ...],
     verbose: bool,
 ) -> None:
     """Start the embedded cluster.
@@ -76,7 +98,7 @@ def command(
     from the given flags.
     """
     require_linux()
-    data, flags = data_dir_at(data_dir), UpFlags(kubeconfig, port, python, sandbox)
+    data, flags = data_dir_at(data_dir), UpFlags(kubeconfig, port, python, sandbox, map_nfs)
     if detach:
         _start_detached(data, flags, verbose=verbose)
     else:
@@ -107,7 +129,12 @@ def differences(record: ClusterRecord, flags: UpFlags) -> list[str]:
         ("--python", record.python, str(flags.python) if flags.python else None),
         ("--kubeconfig", record.kubeconfig, str(flags.kubeconfig.absolute()) if flags.kubeconfig else None),
     ]
+    pairs.append(("--map-nfs", _nfs_text(record.nfs_mappings), _nfs_text(dict(flags.map_nfs)) or None))
     return [f"{flag} {actual}, not {given}" for flag, actual, given in pairs if given is not None and given != actual]
+
+
+def _nfs_text(mappings: Mapping[str, str]) -> str:
+    return " ".join(f"{export}={directory}" for export, directory in sorted(mappings.items()))
 
 
 def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]:
@@ -152,6 +179,7 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
         port=flags.port,
         python=default_python(flags.python),
         sandbox=flags.sandbox,
+        nfs_mappings=dict(flags.map_nfs) or None,
     )
 
     def on_note(note: str) -> None:
@@ -233,6 +261,7 @@ def _foreground_command(data: DataDir, flags: UpFlags, *, verbose: bool) -> list
     words += ["--port", str(flags.port)] if flags.port else []
     words += ["--python", str(flags.python)] if flags.python else []
     words += ["--sandbox", flags.sandbox] if flags.sandbox else []
+    words += [word for export, directory in flags.map_nfs for word in ("--map-nfs", f"{export}={directory}")]
     return [*words, "--verbose"] if verbose else words
 
 

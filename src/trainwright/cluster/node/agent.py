@@ -10,9 +10,10 @@ import hashlib
 import logging
 import os
 import pwd
+import shutil
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,7 +34,8 @@ from trainwright.cluster.node.retention import Retention
 from trainwright.cluster.node.supervisor.cgroups import find_directories
 from trainwright.cluster.node.supervisor.files import CGROUPS_FILE, DISK_FULL_NOTE, write_json
 from trainwright.cluster.node.supervisor.sandbox import PLAIN
-from trainwright.cluster.node.supervisor.sandbox_detection import SandboxError, detect_sandbox
+from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox, SandboxError, detect_sandbox
+from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable
 from trainwright.kube.controller.controller import Controller
@@ -74,6 +76,7 @@ class NodeAgent:
         supervisor_python: Path | None = None,
         hidden: Iterable[Path] = (),
         provisioned: Path | None = None,
+        nfs_mappings: Mapping[str, str] | None = None,
     ) -> None:
         self._client = client
         self._directory = directory
@@ -96,6 +99,7 @@ class NodeAgent:
             home=str(home),
             shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
             service_variables=services,
+            nfs=_nfs_support(detected, nfs_mappings or {}),
             cgroups=cgroup_directories,
             limits_reason=limits_reason,
             provisioned=str(provisioned) if provisioned is not None else None,
@@ -301,6 +305,13 @@ class NodeAgent:
             await update()
         except (ApiError, Unreachable) as error:
             log.warning("failed to update the %s: %s", what, error)
+
+
+def _nfs_support(sandbox: Sandbox, mappings: Mapping[str, str]) -> NfsSupport:
+    if os.getuid() != 0 or sandbox.level == PLAIN or sandbox.user_namespace:
+        return NfsSupport(mappings=mappings)
+    program = shutil.which("mount.nfs", path="/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")
+    return NfsSupport(mappings=mappings, program=program, reason="mount.nfs is not installed (nfs-common, nfs-utils)")
 
 
 def _hash(directory: Path) -> str:

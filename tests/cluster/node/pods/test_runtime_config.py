@@ -355,11 +355,11 @@ def test_volumes_of_every_supported_kind() -> None:
     ("volume", "reason", "message"),
     [
         ({"ephemeral": {"volumeClaimTemplate": {}}}, "UnsupportedVolume",
-         ("spec.volumes[0].ephemeral: this node supports emptyDir, hostPath, persistentVolumeClaim, configMap, secret, "
-         "downwardAPI, projected")),
+         ("spec.volumes[0].ephemeral: this node supports emptyDir, hostPath, persistentVolumeClaim, nfs, configMap, "
+          "secret, downwardAPI, projected")),
         ({"image": {"reference": "models:1"}}, "UnsupportedVolume",
-         ("spec.volumes[0].image: this node supports emptyDir, hostPath, persistentVolumeClaim, configMap, secret, "
-         "downwardAPI, projected")),
+         ("spec.volumes[0].image: this node supports emptyDir, hostPath, persistentVolumeClaim, nfs, configMap, "
+          "secret, downwardAPI, projected")),
         ({"projected": {"sources": [{"clusterTrustBundle": {"name": "b", "path": "b"}}]}}, "UnsupportedVolume",
          ('volume "v": projected.sources[0].clusterTrustBundle: this node supports configMap, secret, downwardAPI, '
          "serviceAccountToken")),
@@ -374,7 +374,10 @@ def test_volumes_of_every_supported_kind() -> None:
         ({"persistentVolumeClaim": {"claimName": "open"}}, "FailedMount",
          'persistentvolumeclaim "open" is not bound yet: its events say what it waits for'),
         ({"persistentVolumeClaim": {"claimName": "nfs"}}, "UnsupportedVolume",
-         'persistentvolume "nfs" of claim "nfs": spec.nfs: this node mounts hostPath and local'),
+         ('volume "v": this node cannot mount s:/: only root can mount it. Have it mounted on this machine, and start '
+          "the cluster with `trainwright up --map-nfs s:/=DIRECTORY`")),
+        ({"persistentVolumeClaim": {"claimName": "csi"}}, "UnsupportedVolume",
+         'volume "v": persistentvolume "csi" of claim "csi": spec.csi: this node mounts hostPath, local and nfs'),
     ],
 )  # fmt: skip
 def test_a_missing_or_unsupported_volume_is_named(volume: Object, reason: str, message: str) -> None:
@@ -384,8 +387,12 @@ def test_a_missing_or_unsupported_volume_is_named(volume: Object, reason: str, m
         "claims": {
             "open": {"spec": {}, "status": {"phase": "Pending"}},
             "nfs": {"spec": {"volumeName": "nfs"}, "status": {"phase": "Bound"}},
+            "csi": {"spec": {"volumeName": "csi"}, "status": {"phase": "Bound"}},
         },
-        "volumes": {"nfs": {"spec": {"capacity": {}, "nfs": {"server": "s", "path": "/"}}}},
+        "volumes": {
+            "nfs": {"spec": {"capacity": {}, "nfs": {"server": "s", "path": "/"}}},
+            "csi": {"spec": {"capacity": {}, "csi": {"driver": "d"}}},
+        },
     }
     assert waiting_reasons(pod(volumes=[{"name": "v", **volume}]), **sources) == (
         WaitingReason(reason=reason, message=message),

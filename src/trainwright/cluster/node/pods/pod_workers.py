@@ -52,6 +52,7 @@ from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.processes import kill_orphans
 from trainwright.cluster.node.supervisor.sandbox import PLAIN
 from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
+from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.kube.controller.deduplicator import Deduplicator
@@ -89,6 +90,7 @@ class NodeConfig:
     hidden: tuple[str, ...]
     provisioned: str | None = None
     service_variables: dict[str, str] = field(default_factory=dict)
+    nfs: NfsSupport = field(default_factory=NfsSupport)
     cgroups: Mapping[str, str] = field(default_factory=dict)
     limits_reason: str = ""
     """Why limits cannot be enforced."""
@@ -255,9 +257,12 @@ class PodWorkers:
         directory = self._directory_of(uid)
         cgroups.remove(directory.runtime_config or {})  # of a supervisor that was killed; others have removed them
         if not directory.had_supervisor:
-            text = f"the supervisor ended: {directory.supervisor_error}"
+            error = directory.supervisor_error
+            warning = PodWarning("FailedCreatePodSandBox", f"the supervisor ended: {error}")
+            if error.startswith("MountVolume."):
+                warning = PodWarning("FailedMount", error)
             for pod in self.store.by_index("uid", uid):
-                self._record_once(pod, [PodWarning("FailedCreatePodSandBox", text)])
+                self._record_once(pod, [warning])
         finished = bool((directory.state or {}).get("finished"))
         # A supervisor that failed immediately would fail again: wait before starting the next one.
         delay = 0.0 if finished else _RETRY_SECONDS - (time.monotonic() - supervisor.since)
@@ -389,6 +394,7 @@ class PodWorkers:
             allocatable=self._node.machine.allocatable,
             started_at=self._started_at(pod),
             service_variables=self._node.service_variables | self._network.service_variables(pod),
+            nfs=self._node.nfs,
             cgroups=self._node.cgroups,
             names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
             gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,

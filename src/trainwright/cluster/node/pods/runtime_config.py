@@ -29,8 +29,9 @@ from trainwright.cluster.node.referenced_objects import PodConfigError, Referenc
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES
 from trainwright.cluster.node.supervisor.sandbox import OVERLAY, PRIVATE_DIRECTORIES
-from trainwright.cluster.node.volumes.files import FileContext, UnsupportedVolumeError
-from trainwright.cluster.node.volumes.sources import Volume, is_provisioned, plan_volumes
+from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
+from trainwright.cluster.node.volumes.nfs import NfsSupport
+from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, is_provisioned, plan_volumes
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LISTEN_PORTS, LOG_MAX_SIZE, PYTHON, REPLICAS
 from trainwright.objects.quantities import parse_quantity
@@ -65,6 +66,7 @@ class PodContext:
     allocatable: Mapping[str, Fraction] = field(default_factory=dict)
     service_variables: Mapping[str, str] = field(default_factory=dict)
     """The variables by which programs find Services; those of the API server among them."""
+    nfs: NfsSupport = field(default_factory=NfsSupport)
     cgroups: Mapping[str, str] = field(default_factory=dict)
     """The node's directory of each cgroup controller; empty if limits cannot be enforced."""
     started_at: float = 0.0
@@ -110,8 +112,10 @@ def generate_runtime_config(
 ) -> RuntimeConfig | tuple[WaitingReason, ...]:
     try:
         owner, group = file_owner(pod, node_user(context))
-        files = FileContext(pod=pod, objects=objects, node=node_fields(context), owner=owner, group=group)
-        volumes = plan_volumes(files, directory=volume_directory(context))
+        of_volumes = VolumeContext(
+            pod=pod, objects=objects, node=node_fields(context), owner=owner, group=group, nfs=context.nfs
+        )
+        volumes = plan_volumes(of_volumes, directory=volume_directory(context))
     except PodConfigError as error:
         return (WaitingReason(reason="FailedMount", message=str(error)),)
     except UnsupportedVolumeError as error:
@@ -166,6 +170,8 @@ def generate_runtime_config(
             "backoff": container_status.BACKOFF,
             "logLimit": log_limit,
             "memoryVolumes": [{"path": volume.path, "size": volume.size, "group": volume.group} for volume in memory],
+            "nfsProgram": context.nfs.program,
+            "nfsVolumes": _nfs_volumes(volumes),
             "memoryLimit": memory_limit(pod),
             "hidden": list(context.hidden),
             "cgroups": _cgroups(context, pod, containers),
@@ -198,6 +204,14 @@ def _cgroups(context: PodContext, pod: Object, containers: Mapping[str, list[dic
     limited = any(container["limits"] for group in containers.values() for container in group)
     uid = pod["metadata"]["uid"]
     return {controller: f"{path}/pod{uid}" for controller, path in context.cgroups.items()} if limited else {}
+
+
+def _nfs_volumes(volumes: Mapping[str, Volume]) -> list[dict[str, str]]:
+    return [
+        {"name": volume.name, "path": volume.path, "source": volume.nfs.source, "options": volume.nfs.options}
+        for volume in volumes.values()
+        if volume.nfs is not None
+    ]
 
 
 def node_user(context: PodContext) -> NodeUser:

@@ -22,8 +22,8 @@ from trainwright.cluster.node.referenced_objects import (
     token_source,
 )
 from trainwright.cluster.node.volumes.atomic_writer import read_file, write_files
-from trainwright.cluster.node.volumes.files import FILE_VOLUMES, FileContext
-from trainwright.cluster.node.volumes.sources import Volume, mount_failure, plan_volumes
+from trainwright.cluster.node.volumes.files import FILE_VOLUMES
+from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, mount_failure, plan_volumes
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.controller.reflector import Reflector
@@ -112,7 +112,7 @@ class VolumeManager:
             return Refresh(_RETRY_SECONDS, str(error))
         self._fingerprints[uid] = fingerprint
         try:
-            context = FileContext(pod=pod, objects=objects, node=node, owner=owner[0], group=owner[1])
+            context = VolumeContext(pod=pod, objects=objects, node=node, owner=owner[0], group=owner[1])
             volumes = plan_volumes(context, directory=str(directory), kinds=FILE_VOLUMES)
         except PodConfigError as error:
             return Refresh(self._due_in(uid), str(error))

@@ -102,6 +102,8 @@ def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
         sandbox.die_with_parent(signal.SIGKILL)
         if not pod["ownUsers"]:
             privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
+        if pod.get("nfsVolumes"):
+            _mount_nfs(directory, pod)
         Supervisor(directory, pod, is_pid_1=True).run()
         os._exit(0)
     while True:
@@ -109,6 +111,16 @@ def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
             processes.kill(child, number)
         elif os.waitpid(child, os.WNOHANG)[0]:
             return
+
+
+def _mount_nfs(directory: str, pod: dict[str, Any]) -> None:
+    from trainwright.cluster.node.supervisor.nfs import mount_all  # few pods have any
+
+    if failure := mount_all(pod["nfsProgram"], pod["nfsVolumes"]):
+        os.unlink(os.path.join(directory, "supervisor.json"))  # nothing has started: the agent tries again
+        sys.stderr.write(f"{failure}\n")
+        sys.stderr.flush()
+        os._exit(1)
 
 
 class Supervisor:

@@ -42,6 +42,8 @@ def _set_up(volume: Volume) -> str | None:
         write_files(path, volume.files, group=volume.group)
         return None
     path.mkdir(parents=True, exist_ok=True)
+    if volume.nfs is not None:
+        return None
     if volume.group is not None:
         os.chown(path, -1, volume.group)
     # An emptyDir is for every user of the pod; the pod's directory above it is private.

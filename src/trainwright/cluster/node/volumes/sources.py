@@ -5,7 +5,7 @@ A volume type is one function in the table at the end; `setup` creates the volum
 
 import posixpath
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
 
@@ -17,6 +17,7 @@ from trainwright.cluster.node.volumes.files import (
     UnsupportedVolumeError,
     files_of_volume,
 )
+from trainwright.cluster.node.volumes.nfs import NfsMount, NfsSupport, mapped_directory, nfs_mount
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_quantity
 
@@ -36,9 +37,18 @@ class Volume:
     read_only: bool = False
     group: int | None = None
     """The group that owns it (fsGroup)."""
+    nfs: NfsMount | None = None
+    """What the supervisor mounts there."""
 
 
-def plan_volumes(context: FileContext, *, directory: str, kinds: Collection[str] | None = None) -> dict[str, Volume]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeContext(FileContext):
+    """What a volume depends on."""
+
+    nfs: NfsSupport = field(default_factory=NfsSupport)
+
+
+def plan_volumes(context: VolumeContext, *, directory: str, kinds: Collection[str] | None = None) -> dict[str, Volume]:
     """The volumes of the pod by name, or those of some kinds; raises PodConfigError or UnsupportedVolumeError.
 
     `directory` is for volumes that end with the pod.
@@ -54,7 +64,10 @@ def plan_volumes(context: FileContext, *, directory: str, kinds: Collection[str]
         if source is None:
             supported = ", ".join(_SOURCES)
             raise UnsupportedVolumeError(f"spec.volumes[{index}].{kind}: this node supports {supported}")
-        volumes[name] = source(name, spec.get(kind) or {}, posixpath.join(directory, name), context)
+        try:
+            volumes[name] = source(name, spec.get(kind) or {}, posixpath.join(directory, name), context)
+        except UnsupportedVolumeError as error:
+            raise UnsupportedVolumeError(f'volume "{name}": {error}') from error
     return volumes
 
 
@@ -68,19 +81,19 @@ def mount_failure(volume: str, error: object) -> str:
     return f'MountVolume.SetUp failed for volume "{volume}" : {error}'
 
 
-def _empty_dir(name: str, spec: Object, path: str, context: FileContext) -> Volume:
+def _empty_dir(name: str, spec: Object, path: str, context: VolumeContext) -> Volume:
     limit = spec.get("sizeLimit")
     size = ceil(parse_quantity(limit)) if limit else None
     in_memory = spec.get("medium") == "Memory"
     return Volume(name=name, path=path, memory=in_memory, size=size, group=context.group)
 
 
-def _host_path(name: str, spec: Object, _: str, __: FileContext) -> Volume:
-    path = _absolute(spec["path"], f'volume "{name}": hostPath.path')
+def _host_path(name: str, spec: Object, _: str, __: VolumeContext) -> Volume:
+    path = _absolute(spec["path"], "hostPath.path")
     return Volume(name=name, path=path, host_path_type=spec.get("type") or "")
 
 
-def _claim(name: str, spec: Object, _: str, context: FileContext) -> Volume:
+def _claim(name: str, spec: Object, path: str, context: VolumeContext) -> Volume:
     objects = context.objects
     claim_name = spec["claimName"]
     claim = objects.claims.get(claim_name)
@@ -96,28 +109,45 @@ def _claim(name: str, spec: Object, _: str, context: FileContext) -> Volume:
         )
     read_only = bool(spec.get("readOnly"))
     if host_path := volume["spec"].get("hostPath"):
-        path = _absolute(host_path["path"], f'persistentvolume "{volume_name}": spec.hostPath.path')
+        directory = _absolute(host_path["path"], f'persistentvolume "{volume_name}": spec.hostPath.path')
         # Created if missing: the user of a claim cannot create directories on the node.
         return Volume(
-            name=name, path=path, host_path_type=host_path.get("type") or "DirectoryOrCreate", read_only=read_only
+            name=name, path=directory, host_path_type=host_path.get("type") or "DirectoryOrCreate", read_only=read_only
         )
     if local := volume["spec"].get("local"):
-        path = _absolute(local["path"], f'persistentvolume "{volume_name}": spec.local.path')
-        return Volume(name=name, path=path, host_path_type="Directory", read_only=read_only)
+        directory = _absolute(local["path"], f'persistentvolume "{volume_name}": spec.local.path')
+        return Volume(name=name, path=directory, host_path_type="Directory", read_only=read_only)
+    if nfs := volume["spec"].get("nfs"):
+        options = volume["spec"].get("mountOptions") or []
+        return _nfs_volume(name, nfs, path, context, options=options, read_only=read_only)
     source = next((kind for kind in volume["spec"] if kind in _REMOTE_VOLUMES), "its source")
     raise UnsupportedVolumeError(
-        f'persistentvolume "{volume_name}" of claim "{claim_name}": spec.{source}: this node mounts hostPath and local'
+        f'persistentvolume "{volume_name}" of claim "{claim_name}": spec.{source}: this node mounts hostPath, local '
+        "and nfs"
     )
 
 
-def _files(kind: str, name: str, spec: Object, path: str, context: FileContext) -> Volume:
+def _nfs(name: str, spec: Object, path: str, context: VolumeContext) -> Volume:
+    return _nfs_volume(name, spec, path, context, options=[], read_only=False)
+
+
+def _nfs_volume(
+    name: str, spec: Object, path: str, context: VolumeContext, *, options: list[str], read_only: bool
+) -> Volume:
+    server, exported = str(spec["server"]), _absolute(spec["path"], "nfs.path")
+    read_only = read_only or bool(spec.get("readOnly"))
+    if (directory := mapped_directory(server, exported, context.nfs.mappings)) is not None:
+        return Volume(name=name, path=directory, host_path_type="Directory", read_only=read_only)
+    mount = nfs_mount(server, exported, options, context.nfs)
+    return Volume(name=name, path=path, nfs=mount, read_only=read_only)
+
+
+def _files(kind: str, name: str, spec: Object, path: str, context: VolumeContext) -> Volume:
     try:
         files = files_of_volume(kind, spec, context)
         return Volume(name=name, path=path, files=files, read_only=True, group=context.group)
     except PodConfigError as error:
         raise PodConfigError(mount_failure(name, error)) from error
-    except UnsupportedVolumeError as error:
-        raise UnsupportedVolumeError(f'volume "{name}": {error}') from error
 
 
 def _absolute(path: str, where: str) -> str:
@@ -126,13 +156,14 @@ def _absolute(path: str, where: str) -> str:
     return posixpath.normpath(path)
 
 
-_SOURCES: dict[str, Callable[[str, Object, str, FileContext], Volume]] = {
+_SOURCES: dict[str, Callable[[str, Object, str, VolumeContext], Volume]] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
     "persistentVolumeClaim": _claim,
+    "nfs": _nfs,
     **{kind: partial(_files, kind) for kind in FILE_VOLUMES},
 }
 _REMOTE_VOLUMES = frozenset(
-    {"nfs", "csi", "iscsi", "fc", "rbd", "cephfs", "glusterfs", "azureFile", "azureDisk", "gcePersistentDisk",
+    {"csi", "iscsi", "fc", "rbd", "cephfs", "glusterfs", "azureFile", "azureDisk", "gcePersistentDisk",
      "awsElasticBlockStore", "vsphereVolume", "portworxVolume", "scaleIO", "storageos", "cinder", "flexVolume"}
 )  # fmt: skip
