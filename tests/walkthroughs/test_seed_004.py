@@ -138,6 +138,10 @@ def test_a_pod_whose_image_defines_the_program_says_what_is_missing(tmp_path: Pa
         ) in answer.out
         pods = commands.kubectl("get", "pods", "-n", NAMESPACE, "--no-headers").splitlines()
         assert [line.split()[:3] for line in pods] == [
-            [f"distributed-training-{rank}", "0/1", "ImageHasNoCommand"] for rank in ("ps-0", "worker-0", "worker-1")
+            *(
+                [f"distributed-training-{rank}", "0/1", "ImageHasNoCommand"]
+                for rank in ("ps-0", "worker-0", "worker-1")
+            ),
+            [operator, "1/1", "Running"],
         ]
         trainwright("down", "--data-dir", str(up.data.path), environment=up.environment)

@@ -27,7 +27,7 @@ from trainwright.cluster.embedded import (
     tune_garbage_collector,
 )
 from trainwright.engine import Settings
-from trainwright.engine.settings import EMBEDDED
+from trainwright.engine.settings import EMBEDDED, Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, merge_into_kubeconfig
 from trainwright.objects.paths import value_at
@@ -55,6 +55,7 @@ class UpOptions:
     python: PodsPython
     sandbox: str | None
     nfs_mappings: Mapping[str, str] | None = None
+    gang_scheduler: str | None = None
 
 
 async def run_cluster(
@@ -78,6 +79,7 @@ async def run_cluster(
         mirror_logs={f"{NAMESPACE}/{NAME}": operator_log},
         local_services={(NAMESPACE, names.service): local_webhooks(KINDS)},
         nfs_mappings=options.nfs_mappings,
+        gang_scheduler=options.gang_scheduler,
     )
     await cluster.start()
     try:
@@ -86,7 +88,7 @@ async def run_cluster(
             await register_webhooks(client, KINDS.values(), NAMESPACE, names)
             async with (
                 _shown_operator(client, cluster.node_name, operator_log),
-                _running_operator(client, operator_settings(cluster.sandbox), options),
+                _running_operator(client, operator_settings(cluster.sandbox, options.gang_scheduler), options),
             ):
                 for note in (*cluster.notes, *add_context(cluster.config, options)):
                     on_note(note)
@@ -102,9 +104,10 @@ async def run_cluster(
     raise CommandError(f"data directory {options.data.path} was removed: stopped the cluster and killed {killed} pods")
 
 
-def operator_settings(sandbox: str) -> Settings:
+def operator_settings(sandbox: str, gang_scheduler: str | None = None) -> Settings:
     """At `plain` no DNS name resolves in pods, so no init container waits for one: the node replaces names in env."""
-    return EMBEDDED if sandbox != "plain" else replace(EMBEDDED, init_container=None)
+    settings = EMBEDDED if sandbox != "plain" else replace(EMBEDDED, init_container=None)
+    return replace(settings, gang=Gang(gang_scheduler)) if gang_scheduler else settings
 
 
 def add_context(config: ClusterConfig, options: UpOptions) -> list[str]:

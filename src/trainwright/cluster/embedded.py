@@ -65,6 +65,7 @@ def new_cluster(
     mirror_logs: "Mapping[str, LogReader] | None" = None,
     local_services: "Mapping[tuple[str, str], LocalService] | None" = None,
     nfs_mappings: Mapping[str, str] | None = None,
+    gang_scheduler: str | None = None,
 ) -> "EmbeddedCluster":
     """A cluster that has not been started yet, for the event loop of this process.
 
@@ -81,6 +82,7 @@ def new_cluster(
         mirror_logs=mirror_logs,
         local_services=local_services,
         nfs_mappings=nfs_mappings,
+        gang_scheduler=gang_scheduler,
     )
 
 

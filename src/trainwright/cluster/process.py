@@ -23,6 +23,7 @@ from trainwright.cluster.apiserver.writes.service_allocator import KUBERNETES_AD
 from trainwright.cluster.components import ComponentManager
 from trainwright.cluster.controllers.clusterrole_aggregation import ClusterRoleAggregation
 from trainwright.cluster.controllers.endpoints_controller import EndpointsController
+from trainwright.cluster.controllers.gangs import GangScheduler, pod_group_crd
 from trainwright.cluster.controllers.garbage_collector import GarbageCollector
 from trainwright.cluster.controllers.kubernetes_service import KubernetesService
 from trainwright.cluster.controllers.namespace_controller import NamespaceController
@@ -60,6 +61,7 @@ from trainwright.objects.pods import MIRROR
 from trainwright.objects.priorities import system_priority_classes
 from trainwright.objects.resources import (
     CONFIG_MAPS,
+    CUSTOM_RESOURCE_DEFINITIONS,
     NAMESPACES,
     NODES,
     PRIORITY_CLASSES,
@@ -115,6 +117,7 @@ class EmbeddedCluster:
         mirror_logs: Mapping[str, LogReader] | None = None,
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
         nfs_mappings: Mapping[str, str] | None = None,
+        gang_scheduler: str | None = None,
     ) -> None:
         self._data = DataDir(directory.absolute())
         self._port = port
@@ -124,6 +127,7 @@ class EmbeddedCluster:
         self._mirror_logs = mirror_logs or {}
         self._local_services = local_services
         self._nfs_mappings = nfs_mappings
+        self._gang = GangScheduler(gang_scheduler) if gang_scheduler else None
         self._components = ComponentManager()
         self._exit_stack = AsyncExitStack()
         self._lock: DataDirLock | None = None
@@ -219,6 +223,8 @@ class EmbeddedCluster:
         self._config = ClusterConfig(server=url, ca_data=authority, token=token, context=CONTEXT)
         merge_into_kubeconfig(self._data.kubeconfig, name=CONTEXT, server=url, ca_data=authority, token=token)
         client = await self._exit_stack.enter_async_context(Client(self._config, user_agent="trainwright-cluster"))
+        if self._gang is not None:
+            await _create_if_missing(client, CUSTOM_RESOURCE_DEFINITIONS, pod_group_crd(self._gang))
         self._start_controllers(client, authority)
         self._start_network(client, port)
         try:
@@ -271,7 +277,7 @@ class EmbeddedCluster:
             self._exit_stack.push_async_callback(recorder.close)
         self._exit_stack.push_async_callback(self._components.stop)
         # A restarted component is a new object with new stores.
-        self._components.start("scheduling", lambda: Scheduler(client, scheduler_events).run())
+        self._components.start("scheduling", lambda: Scheduler(client, scheduler_events, gang=self._gang).run())
         self._components.start(
             "volumes", lambda: PersistentVolumeController(client, volume_events, self._data.volumes).run()
         )

@@ -33,6 +33,7 @@ class UpFlags:
     sandbox: str | None
     map_nfs: tuple[tuple[str, str], ...] = ()
     """Pairs of `SERVER:/PATH` and directory."""
+    gang_scheduler: str | None = None
 
 
 def nfs_mapping(text: str) -> tuple[str, str]:
@@ -78,6 +79,11 @@ def nfs_mapping(text: str) -> tuple[str, str]:
     help="A directory of this machine in place of an NFS export, for volumes of pods (can be repeated; default: those "
     "of the last start).",
 )
+@click.option(
+    "--gang-scheduler-name",
+    metavar="NAME",
+    help="Start all pods of a job or none: volcano, or any name for the PodGroups of the coscheduling plugin.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log at debug level.")
 def command(
     detach: bool,
@@ -87,6 +93,7 @@ def command(
     python: Path | None,
     sandbox: str | None,
     map_nfs: tuple[tuple[str, str], ...],
+    gang_scheduler_name: str | None,
     verbose: bool,
 ) -> None:
     """Start the embedded cluster.
@@ -98,7 +105,8 @@ def command(
     from the given flags.
     """
     require_linux()
-    data, flags = data_dir_at(data_dir), UpFlags(kubeconfig, port, python, sandbox, map_nfs)
+    data = data_dir_at(data_dir)
+    flags = UpFlags(kubeconfig, port, python, sandbox, map_nfs, gang_scheduler_name)
     if detach:
         _start_detached(data, flags, verbose=verbose)
     else:
@@ -180,6 +188,7 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
         python=default_python(flags.python),
         sandbox=flags.sandbox,
         nfs_mappings=dict(flags.map_nfs) or None,
+        gang_scheduler=flags.gang_scheduler,
     )
 
     def on_note(note: str) -> None:
@@ -262,6 +271,7 @@ def _foreground_command(data: DataDir, flags: UpFlags, *, verbose: bool) -> list
     words += ["--python", str(flags.python)] if flags.python else []
     words += ["--sandbox", flags.sandbox] if flags.sandbox else []
     words += [word for export, directory in flags.map_nfs for word in ("--map-nfs", f"{export}={directory}")]
+    words += ["--gang-scheduler-name", flags.gang_scheduler] if flags.gang_scheduler else []
     return [*words, "--verbose"] if verbose else words
 
 

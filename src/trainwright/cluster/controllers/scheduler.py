@@ -3,8 +3,10 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from trainwright.cluster.controllers.gangs import GangScheduler, Members, PodGroup, group_status, schedule_gang
 from trainwright.cluster.controllers.scheduler_filters import (
     SCHEDULING_GATED,
     Bind,
@@ -29,7 +31,7 @@ from trainwright.objects.times import format_time
 
 log = logging.getLogger(__name__)
 
-_BY_NODE, _BY_NAMESPACE = "node", "namespace"
+_BY_NODE, _BY_NAMESPACE, _BY_GROUP = "node", "namespace", "group"
 _WITHOUT_NODE = ""
 _REPORT_DELAY = 1.0
 """Seconds before a pending pod is reported: objects that it needs, such as a claim, may be created right after it."""
@@ -39,12 +41,21 @@ class Scheduler:
     """`recorder` has the component `default-scheduler`, which kubectl shows with its events."""
 
     def __init__(
-        self, client: Client, recorder: EventRecorder, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        *,
+        gang: GangScheduler | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._recorder = recorder
+        self._gang = gang
         self._now = now
-        self._pods = Store[SchedulablePod](metadata=lambda pod: pod.metadata, indexes={_BY_NODE: _node_of})
+        self._pods = Store[SchedulablePod](
+            metadata=lambda pod: pod.metadata, indexes={_BY_NODE: _node_of, _BY_GROUP: self._group_index}
+        )
+        self._groups = Store[PodGroup](metadata=lambda group: group.metadata)
         self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
         self._claims = Store[Claim](
             metadata=lambda claim: claim.metadata, indexes={_BY_NAMESPACE: lambda claim: (claim.metadata.namespace,)}
@@ -62,6 +73,11 @@ class Scheduler:
                 Reflector(client, PODS, self._pods, convert=SchedulablePod, on_change=self._pod_changed),
                 Reflector(client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed),
                 Reflector(client, claims, self._claims, convert=Claim, on_change=self._claim_changed),
+                *(
+                    [Reflector(client, gang.resource, self._groups, convert=PodGroup, on_change=self._group_changed)]
+                    if gang is not None
+                    else []
+                ),
             ],
             retry_log_level=logging.DEBUG,
         )
@@ -76,6 +92,8 @@ class Scheduler:
         key = _key(pod)
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid or not after.is_pending):
             self._pending_since.pop(before.metadata.uid, None)
+        if self._gang is not None and (group := self._gang.group_of(pod)) is not None:
+            self._enqueue_group(group)
         if after is not None and after.is_pending:
             self._controller.queue.add(key)
         elif after is not None and after.spec.node_name and not after.finished:
@@ -88,6 +106,24 @@ class Scheduler:
         # Heartbeats change a node every few seconds; only fields that the filters use matter.
         if before is None or after is None or _relevant_fields(before) != _relevant_fields(after):
             self._enqueue_pending()
+            for group in self._groups.all():
+                self._enqueue_group(group.metadata.namespaced_name)
+
+    def _group_changed(self, before: PodGroup | None, after: PodGroup | None) -> None:
+        if after is not None and (before is None or before.spec != after.spec):
+            self._enqueue_group(after.metadata.namespaced_name)
+
+    def _enqueue_group(self, group: str) -> None:
+        """The group, for its status, and its pending pods: each new member may complete it."""
+        if self._gang is not None and self._groups.get(group) is not None:
+            self._controller.queue.add(ObjectKey(self._gang.resource.kind, *group.split("/", 1)))
+        for pod in self._pods.by_index(_BY_GROUP, group):
+            if pod.is_pending:
+                self._controller.queue.add(_key(pod))
+
+    def _group_index(self, pod: SchedulablePod) -> tuple[str, ...]:
+        group = self._gang.group_of(pod) if self._gang is not None else None
+        return () if group is None else (group,)
 
     def _claim_changed(self, before: Claim | None, after: Claim | None) -> None:
         if before is None or after is None or before.status != after.status:
@@ -99,18 +135,80 @@ class Scheduler:
                 self._controller.queue.add(_key(pod))
 
     async def _schedule(self, key: ObjectKey) -> RequeueAfter | None:
+        if self._gang is not None and key.kind == self._gang.resource.kind:
+            await self._write_group_status(self._gang, key.namespaced_name)
+            return None
         pod = self._pods.get(key.namespaced_name)
         if pod is None or not pod.is_pending or key in self._usage:
             return None
+        if self._gang is not None and (group := self._groups.get(self._gang.group_of(pod) or "")) is not None:
+            return await self._schedule_member(self._gang, group, pod)
         decision = schedule(
             pod, nodes=self._nodes.all(), used=self._usage.totals, claims=self._claims_in(pod.metadata.namespace)
         )
         if isinstance(decision, Bind):
             await self._bind(pod, decision)
-        elif (delay := self._report_delay(pod, decision)) > 0:
-            return RequeueAfter(delay)
         else:
-            await self._report(pod, decision)
+            return await self._report_later(pod, decision)
+        return None
+
+    async def _schedule_member(self, gang: GangScheduler, group: PodGroup, pod: SchedulablePod) -> RequeueAfter | None:
+        """Binds the pod together with the others of its group, or none of them."""
+        members = self._members(group)
+        decisions = schedule_gang(
+            gang,
+            group,
+            members,
+            nodes=self._nodes.all(),
+            used=self._usage.totals,
+            claims=self._claims_in(pod.metadata.namespace),
+        )
+        bound = {
+            one.metadata.name: (one, decision)
+            for one in members.pending
+            if isinstance(decision := decisions.get(one.metadata.name), Bind)
+        }
+        for one, decision in bound.values():  # all at once, before any request: other gangs see them as placed
+            self._usage.add(_key(one), decision.node, one)
+        await asyncio.gather(
+            *(self._bind(one, _without_unknown_scheduler(decision)) for one, decision in bound.values())
+        )
+        if bound:
+            self._enqueue_group(group.metadata.namespaced_name)
+        refused = decisions.get(pod.metadata.name)
+        return await self._report_later(pod, refused) if isinstance(refused, Unschedulable) else None
+
+    def _members(self, group: PodGroup) -> Members:
+        pods = self._pods.by_index(_BY_GROUP, group.metadata.namespaced_name)
+        placed = [
+            pod for pod in pods if pod.status.phase != "Failed" and (pod.spec.node_name or _key(pod) in self._usage)
+        ]
+        names = {pod.metadata.name for pod in placed}
+        pending = [pod for pod in pods if pod.is_pending and pod.metadata.name not in names]
+        return Members(sorted(pending, key=lambda pod: pod.metadata.name), len(placed))
+
+    async def _write_group_status(self, gang: GangScheduler, name: str) -> None:
+        group = self._groups.get(name)
+        if group is None or group.metadata.terminating:
+            return
+        pods = self._pods.by_index(_BY_GROUP, name)
+        running = sum(pod.status.phase == "Running" for pod in pods)
+        status = group_status(gang, group, self._members(group), running, self._nodes.all())
+        if {key: group.status.get(key) for key in ("phase", "running")} == {"running": None, **status}:
+            return
+        metadata = group.metadata
+        patch: Object = {"status": {"running": None, **status}}
+        try:
+            await self._client.patch(
+                gang.resource, metadata.name, patch, namespace=metadata.namespace, subresource="status"
+            )
+        except NotFound:
+            return
+
+    async def _report_later(self, pod: SchedulablePod, decision: Unschedulable) -> RequeueAfter | None:
+        if (delay := self._report_delay(pod, decision)) > 0:
+            return RequeueAfter(delay)
+        await self._report(pod, decision)
         return None
 
     def _report_delay(self, pod: SchedulablePod, decision: Unschedulable) -> float:
@@ -171,6 +269,11 @@ class Scheduler:
             return
         if decision.reason != SCHEDULING_GATED:  # upstream records no event either
             self._recorder.record(_reference(pod), "Warning", "FailedScheduling", decision.text)
+
+
+def _without_unknown_scheduler(decision: Bind) -> Bind:
+    """The gang scheduler does run on this cluster."""
+    return replace(decision, warnings=tuple(one for one in decision.warnings if one.reason != "UnknownScheduler"))
 
 
 def _node_of(pod: SchedulablePod) -> tuple[str]:

@@ -1,0 +1,236 @@
+"""Gang scheduling: all pods of a PodGroup start, or none.
+
+PodGroups are those of volcano, or those of the coscheduling plugin under any other scheduler name, and so are the
+messages. Decisions are pure functions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import msgspec
+
+from trainwright.cluster.controllers.scheduler_filters import (
+    SHARED_RESOURCES,
+    Amounts,
+    Bind,
+    Claim,
+    SchedulableNode,
+    SchedulablePod,
+    Unschedulable,
+    pod_usage,
+    schedule,
+)
+from trainwright.objects import Object
+from trainwright.objects.metadata import ObjectMeta, View
+from trainwright.objects.quantities import QuantityError, add_amounts, parse_amounts
+from trainwright.objects.resources import Resource
+
+_GROUP_OF_VOLCANO = "scheduling.k8s.io/group-name"
+_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+
+
+@dataclass(frozen=True, slots=True)
+class GangScheduler:
+    """`volcano`, in any letter case, has its own PodGroups; all others use those of the scheduler plugins."""
+
+    name: str
+
+    @property
+    def is_volcano(self) -> bool:
+        return self.name.lower() == "volcano"
+
+    @property
+    def scheduler(self) -> str:
+        """The schedulerName of its pods."""
+        return "volcano" if self.is_volcano else self.name
+
+    @property
+    def resource(self) -> Resource:
+        group, version = (
+            ("scheduling.volcano.sh", "v1beta1") if self.is_volcano else ("scheduling.x-k8s.io", "v1alpha1")
+        )
+        return Resource(group, version, "podgroups", "PodGroup")
+
+    def group_of(self, pod: SchedulablePod) -> str | None:
+        """The NAMESPACE/NAME of the pod's group; None if another scheduler places the pod, or without a group."""
+        metadata = pod.metadata
+        if pod.spec.scheduler_name != self.scheduler:
+            return None
+        name = metadata.annotations.get(_GROUP_OF_VOLCANO) if self.is_volcano else metadata.labels.get(_GROUP_LABEL)
+        return f"{metadata.namespace}/{name}" if name else None
+
+
+class PodGroupSpec(View, frozen=True):
+    min_member: int = 0
+    min_resources: dict[str, object] = msgspec.field(default_factory=dict)
+
+
+class PodGroup(View, frozen=True):
+    metadata: ObjectMeta
+    spec: PodGroupSpec = PodGroupSpec()
+    status: dict[str, object] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The pods of a group. `placed` have a node or get one; those that failed do not count."""
+
+    pending: Sequence[SchedulablePod]
+    placed: int
+
+    @property
+    def total(self) -> int:
+        return len(self.pending) + self.placed
+
+
+def schedule_gang(
+    gang: GangScheduler,
+    group: PodGroup,
+    members: Members,
+    *,
+    nodes: Sequence[SchedulableNode],
+    used: Mapping[str, Amounts],
+    claims: Mapping[str, Claim],
+) -> dict[str, Bind] | dict[str, Unschedulable]:
+    """By the name of each pending pod: its node, or why the group has to wait."""
+    least = group.spec.min_member
+    totals = {node: dict(amounts) for node, amounts in used.items()}
+    bindings: dict[str, Bind] = {}
+    problems: dict[str, Unschedulable] = {}
+    for pod in members.pending:
+        decision = schedule(pod, nodes=nodes, used=totals, claims=claims)
+        if isinstance(decision, Bind):
+            bindings[pod.metadata.name] = decision
+            totals[decision.node] = add_amounts([totals.get(decision.node, {}), pod_usage(pod)])
+        else:
+            problems[pod.metadata.name] = decision
+    if members.placed + len(bindings) >= least:
+        return bindings
+    return {pod.metadata.name: _waiting(gang, group, members, len(bindings), problems, pod) for pod in members.pending}
+
+
+def _waiting(
+    gang: GangScheduler,
+    group: PodGroup,
+    members: Members,
+    placeable: int,
+    problems: Mapping[str, Unschedulable],
+    pod: SchedulablePod,
+) -> Unschedulable:
+    least, pending = group.spec.min_member, len(members.pending)
+    first = problems.get(pod.metadata.name) or next(iter(problems.values()), None)
+    if gang.is_volcano:
+        states = {"Unschedulable": pending - placeable, "Schedulable": placeable}
+        counted = ", ".join(f"{count} {name}" for name, count in states.items() if count)
+        text = f"pod group is not ready, {pending} Pending, {least} minAvailable; Pending: {counted}"
+        message = f"{pending}/{members.total} tasks in gang unschedulable: {text}"
+    elif members.total < least:
+        message = (
+            f"pre-filter pod {pod.metadata.name} cannot find enough sibling pods, current pods number: "
+            f"{members.total}, minMember of group: {least}"
+        )
+    else:
+        name = next(iter(problems), pod.metadata.name)
+        message = (
+            f"PodGroup {group.metadata.namespaced_name} gets rejected due to Pod({name}) is unschedulable even after "
+            "PostFilter"
+        )
+    return Unschedulable("Unschedulable", message, first.text if first is not None else "")
+
+
+def group_status(
+    gang: GangScheduler, group: PodGroup, members: Members, running: int, nodes: Sequence[SchedulableNode]
+) -> Object:
+    """The fields of the group's status that depend on its pods."""
+    is_placed = members.placed >= group.spec.min_member and members.placed > 0
+    if gang.is_volcano:
+        waiting = "Inqueue" if _can_ever_fit(group, nodes) else "Pending"
+        return {"phase": "Running" if is_placed else waiting, **({"running": running} if running else {})}
+    phase = "Running" if is_placed and running >= group.spec.min_member else "Scheduled" if is_placed else "Scheduling"
+    if not members.total:
+        phase = "Pending"
+    return {"phase": phase, **({"running": running} if running else {})}
+
+
+def _can_ever_fit(group: PodGroup, nodes: Sequence[SchedulableNode]) -> bool:
+    """Whether the nodes have the group's minResources at all; the processors and the memory can be shared."""
+    try:
+        wanted = parse_amounts(group.spec.min_resources)
+    except QuantityError:
+        return True
+    have = add_amounts(parse_amounts(node.status.allocatable) for node in nodes)
+    return all(amount <= have.get(name, Fraction(0)) for name, amount in wanted.items() if name not in SHARED_RESOURCES)
+
+
+def pod_group_crd(gang: GangScheduler) -> Object:
+    """The CustomResourceDefinition, with the names and columns of the scheduler's own."""
+    resource = gang.resource
+    shorts = ["pg", "podgroup-v1beta1"] if gang.is_volcano else ["pg", "pgs"]
+    counts = {"type": "integer", "format": "int32"}
+    spec = {
+        "type": "object",
+        "properties": {
+            "minMember": counts,
+            "minResources": {
+                "type": "object",
+                "additionalProperties": {
+                    "x-kubernetes-int-or-string": True,
+                    "anyOf": [{"type": "integer"}, {"type": "string"}],
+                },
+            },
+        },
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": resource.qualified_plural,
+            "annotations": {
+                "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
+            },
+        },
+        "spec": {
+            "group": resource.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": "PodGroup",
+                "listKind": "PodGroupList",
+                "plural": "podgroups",
+                "singular": "podgroup",
+                "shortNames": shorts,
+            },
+            "versions": [
+                {
+                    "name": resource.version,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}},
+                    "additionalPrinterColumns": _columns(volcano=gang.is_volcano),
+                }
+            ],
+        },
+    }
+
+
+def _columns(*, volcano: bool) -> list[Object]:
+    members, running = ".spec.minMember", ".status.running"
+    if volcano:
+        return [
+            {"name": "STATUS", "type": "string", "jsonPath": ".status.phase"},
+            {"name": "minMember", "type": "integer", "jsonPath": members},
+            {"name": "RUNNINGS", "type": "integer", "jsonPath": running},
+            {"name": "AGE", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+            {"name": "QUEUE", "type": "string", "jsonPath": ".spec.queue", "priority": 1},
+        ]
+    return [
+        {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
+        {"name": "MinMember", "type": "integer", "jsonPath": members},
+        {"name": "Running", "type": "integer", "jsonPath": running},
+        {"name": "Succeeded", "type": "integer", "jsonPath": ".status.succeeded"},
+        {"name": "Failed", "type": "integer", "jsonPath": ".status.failed"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]

@@ -1,0 +1,29 @@
+"""`up --gang-scheduler-name`: jobs start as a whole."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster.embedded_cluster import up_command
+from tests.support.commands.kubectl import Commands
+from tests.support.objects.shell_jobs import shell_job
+
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+
+
+@pytest.mark.parametrize(
+    ("name", "group"), [("volcano", "scheduling.volcano.sh"), ("my-scheduler", "scheduling.x-k8s.io")]
+)
+def test_job_runs_in_a_pod_group(name: str, group: str, tmp_path: Path, kubectl_binary: Path) -> None:
+    with up_command(tmp_path, "--gang-scheduler-name", name) as up:
+        commands = Commands(up, kubectl_binary)
+        job = shell_job("pair", "sleep 2", "sleep 2", workers=1)
+        commands.kubectl("apply", "-f", "-", stdin=json.dumps(job))
+        found = commands.get(f"podgroups.{group}", "pair")
+        assert found["spec"]["minMember"] == 2
+        commands.kubectl("wait", "--for=condition=Succeeded", "pytorchjob/pair", "--timeout=60s")
+        (pod, *_) = commands.get("pods")["items"]
+        assert pod["spec"]["schedulerName"] == name
+        events = commands.get("events")["items"]
+        assert "UnknownScheduler" not in {event["reason"] for event in events}
