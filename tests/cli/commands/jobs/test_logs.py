@@ -53,6 +53,15 @@ def test_lines_of_all_ranks_are_merged_in_their_order(embedded_namespace: Cluste
     assert "did you mean worker-0?" in cluster.fail("logs", "digits", "--rank", "wroker-0")
 
 
+def test_of_nested_progress_bars_the_last_state_is_a_line(embedded_namespace: Cluster) -> None:
+    cluster = embedded_namespace
+    bar = "\\rVal:  %s%%%%|#  | 1/2 [00:00<00:00]\\033[A\\n"
+    cluster.create(shell_job("digits", f"printf '{bar % 10}{bar % 50}'; echo done"))
+    finish(cluster, "digits")
+    assert cluster.succeed("logs", "digits") == "[master-0] done\n"
+    assert cluster.succeed("logs", "digits", "--rank", "0").count("Val:") == 2, "one rank is printed unchanged"
+
+
 @pytest.mark.parametrize("flags", [(), ("--rank", "0")])
 def test_characters_that_the_terminal_lacks_are_replaced(embedded_namespace: Cluster, flags: tuple[str, ...]) -> None:
     cluster = embedded_namespace

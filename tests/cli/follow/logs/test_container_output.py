@@ -53,6 +53,16 @@ def test_nested_bars_are_one_live_line() -> None:
     assert rest == ["Epochs: 100%|###| 2/2"]
 
 
+def test_the_bars_of_validation_that_lightning_draws_below_that_of_the_epoch_are_one_line() -> None:
+    output = ContainerOutput()
+    empty = "\rValidation: |          | 0/? [00:00<?, ?it/s]\x1b[A"
+    lines = feed(output, f"{empty}\n", f"{empty}\n", "\rValidation DataLoader 0:  50%|##   | 1/2 [00:00<00:00]\x1b[A\n")
+    assert lines == []
+    assert feed(output, "\rValidation DataLoader 0: 100%|#####| 2/2 [00:00<00:00]\n") == [
+        "Validation DataLoader 0: 100%|#####| 2/2 [00:00<00:00]"
+    ]
+
+
 def test_at_the_end_of_the_run_the_unfinished_line_is_shown() -> None:
     output = ContainerOutput()
     feed(output, "\r 10%|#    |", "\r 20%|##   |")

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NoReturn
 
@@ -11,6 +11,7 @@ import click
 from trainwright.cli.console import Console, visible
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import duration
+from trainwright.cli.follow.logs.container_output import ContainerOutput
 from trainwright.cli.jobs.arguments import job_argument
 from trainwright.cli.jobs.failure import diagnose_job, diagnosis_lines, evidence_lines, recorded_failure
 from trainwright.cli.jobs.logs import Line, LoggedRun, LogRange, current_runs, logged_runs, read_logs
@@ -103,7 +104,7 @@ class _Printer:
         self._labels = {name: (name.ljust(width), number) for number, name in enumerate(names)}
 
     def print(self, lines: Iterable[Line]) -> None:
-        for line in lines:
+        for line in lines if not self._labels else _without_frames(lines):
             text = line.text
             if self._timestamps:
                 # A progress bar returns to the beginning of its line, where the time is.
@@ -122,6 +123,19 @@ class _Printer:
 
     def _name(self, run: LoggedRun) -> str:
         return f"[{run.rank}/{run.container}]" if self._several_containers else f"[{run.rank}]"
+
+
+def _without_frames(lines: Iterable[Line]) -> Iterator[Line]:
+    """Of nested progress bars only the last state: a terminal would have shown them one over the other."""
+    outputs: dict[tuple[str, str, int], ContainerOutput] = {}
+    last: dict[tuple[str, str, int], Line] = {}
+    for line in lines:
+        key = line.run.pod.uid, line.run.container, line.run.number
+        last[key] = line
+        if outputs.setdefault(key, ContainerOutput()).add("", line.text, partial=False) is not None:
+            yield line
+    for key, output in outputs.items():
+        yield from (last[key]._replace(text=text) for text in output.end())
 
 
 def _print_failure(session: Session, job: FoundJob, pods: Sequence[RankPod]) -> None:

@@ -8,7 +8,7 @@ import re
 from trainwright.cli.console import visible
 
 _CURSOR_UP = re.compile(r"\x1b\[\d{0,4}[AF]")
-_UNFINISHED_BAR = re.compile(r"(?<!\d)(?:\d|\d\d)%\||\b\d{1,15}it \[")
+_UNFINISHED_BAR = re.compile(r"(?<!\d)(?:\d|\d\d)%\||\b\d{1,15}it \[|\|\s{0,99}\d{1,15}/\? \[")
 _MAX_OPEN = 256 * 1024
 """Characters of an unfinished line that are kept; a longer one is shown in pieces."""
 
