@@ -181,6 +181,13 @@ def test_an_image_that_is_not_here_is_no_warning_but_one_calm_line() -> None:
     assert state.new_notes() == []
 
 
+def test_a_restart_of_all_ranks_is_told_in_short() -> None:
+    state = new_state()
+    text = "job digits is restarting all its replicas because digits-worker-1 failed."
+    state.add_warning(warning(JOB_UID, reason="PyTorchJobRestarting", message=text), 0.0)
+    assert state.new_warnings(0.0) == ["digits: worker-1 failed, so all ranks start again"]
+
+
 def test_job_events_that_repeat_pod_events_are_not_shown() -> None:
     state = new_state()
     state.update_pod(PodBuilder("Master", 0).raw())

@@ -21,6 +21,7 @@ _WAITING_SECONDS = 1.0
 """Its events usually say the same: they are awaited so long."""
 _EXIT_EVENT = re.compile(r"Error pod \S+ container \S+ exitCode: ")
 """Upstream's event about a container that has failed."""
+_GROUP_RESTART = re.compile(r"job (?P<job>\S+) is restarting all its replicas because (?P<pod>\S+) (?P<outcome>.+)\.")
 _DIAGNOSED = "FailureDiagnosed"
 """The operator's event about the failure of a job."""
 
@@ -67,7 +68,7 @@ class JobWarnings:
             if warning.reason in _HARMLESS_REASONS:
                 self._notes.append(plain_text(warning.message).partition(". ")[0])
             else:
-                fresh.append(f"{names[warning.uid]}: {warning.reason}: {plain_text(warning.message)}")
+                fresh.append(f"{names[warning.uid]}: {_text(warning)}")
         return fresh
 
     def new_notes(self) -> list[str]:
@@ -94,3 +95,11 @@ class JobWarnings:
         """True if the message was shown, also as part of another: a job's `Error pod … waiting message: X` quotes X."""
         new = warning.message or warning.reason
         return any(new == old or new.endswith(f": {old}") or old.endswith(f": {new}") for old in self._shown)
+
+
+def _text(warning: _Warning) -> str:
+    """The event's reason and message; about a restart of all ranks in the words of `run`."""
+    if restart := _GROUP_RESTART.fullmatch(warning.message):
+        rank = restart["pod"].removeprefix(f"{restart['job']}-")
+        return f"{rank} {plain_text(restart['outcome'])}, so all ranks start again"
+    return f"{warning.reason}: {plain_text(warning.message)}"
