@@ -42,6 +42,10 @@ def test_a_run_is_kept_with_its_metrics(tmp_path: Path) -> None:
     assert metrics_text(run.metrics) == "accuracy=0.9800 loss=nan"
 
 
+def test_the_well_known_metrics_come_first() -> None:
+    assert metrics_text({"rmse": 1.0, "loss": 0.5, "accuracy": 0.9}) == "accuracy=0.9000 loss=0.5000 rmse=1.0000"
+
+
 def test_the_record_with_more_metrics_stays(tmp_path: Path) -> None:
     file = tmp_path / "history.jsonl"
     append(file, run_of(job(), state="Failed", metrics={"loss": 2.0}, cause="no memory", now=NOW))

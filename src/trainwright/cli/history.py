@@ -8,7 +8,7 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from trainwright.objects import Object
 from trainwright.objects.paths import value_at
 from trainwright.objects.times import format_time
 
+_FIRST_METRICS = tuple(f"{part}{name}" for part in ("", "val_", "test_", "eval_") for name in ("accuracy", "loss"))
 _MAX_BYTES = 2**20
 _KEPT_RUNS = 1000
 """How many runs are kept when the file has become larger than _MAX_BYTES."""
@@ -107,7 +108,13 @@ def read_history(file: Path) -> list[RunRecord]:
 
 def metrics_text(metrics: Mapping[str, float | None]) -> str:
     """`accuracy=0.9832 loss=0.0177`"""
-    return " ".join(f"{name}={metric_text(value)}" for name, value in metrics.items())
+    return " ".join(f"{name}={metric_text(metrics[name])}" for name in in_order(metrics))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """The names of metrics, the well-known ones first, then those that the program chose itself."""
+    given = list(names)
+    return [name for name in _FIRST_METRICS if name in given] + [name for name in given if name not in _FIRST_METRICS]
 
 
 def metric_text(value: float | None) -> str:

@@ -16,7 +16,7 @@ from trainwright.cli.follow.private_files import format_size
 from trainwright.cli.jobs.references import FoundJob, list_jobs
 from trainwright.cli.jobs.session import Session
 from trainwright.cli.jobs.summary import age, duration, finished_state, job_state, ranks
-from trainwright.cli.jobs.tables import table_lines, terminal_width
+from trainwright.cli.jobs.tables import hanging, table_lines, terminal_width
 from trainwright.cli.machine import free_disk, free_memory
 from trainwright.cli.targets import NotRunningError, TargetOptions, data_dir_at, find_target
 from trainwright.cluster.embedded import ClusterRecord, DataDir, PodProcess, disk_warning, pod_records, processes_of
@@ -31,7 +31,7 @@ from trainwright.objects.resources import NODES, PODS, Resource
 
 NOT_RUNNING = 3
 _SAMPLE_SECONDS = 0.2
-_INDENT = "    "
+_INDENT, _COLUMN = "    ", 11
 _FINISHED_JOBS = 5
 """How many finished jobs are listed, the latest ones."""
 
@@ -124,11 +124,13 @@ def _row(job: FoundJob, used: Usage | None, now: datetime) -> list[str]:
 
 def _details(record: ClusterRecord, data: DataDir, nodes: list[Object]) -> list[str]:
     warning = disk_warning(data)
+    width = terminal_width()
+    sandbox = hanging(sandbox_text(record.sandbox, nodes), indent=_COLUMN, width=width)
     return [
         f"  version  {record.version}, pid {record.pid}",
-        f"  sandbox  {sandbox_text(record.sandbox, nodes)}",
+        f"  sandbox  {sandbox}",
         f"  python   {record.python}{f' ({record.python_origin})' if record.python_origin else ''}",
-        f"  data     {data.path} ({free_disk(data.path)})",
+        f"  data     {hanging(f'{data.path} ({free_disk(data.path)})', indent=_COLUMN, width=width)}",
         *([f"  disk     {warning}"] if warning else []),
     ]
 

@@ -7,14 +7,13 @@ from itertools import pairwise
 
 from trainwright.cli.console import cells
 from trainwright.cli.follow.job_state import JobState
-from trainwright.cli.history import metric_text
+from trainwright.cli.history import in_order, metric_text
 from trainwright.insight.progress import Progress
 from trainwright.objects.times import human_duration
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FULL, _HALF, _EMPTY = "━", "╸", " "
 _MIN_BAR, _MAX_BAR = 8, 30
-_FIRST_METRICS = tuple(f"{part}{name}" for part in ("", "val_", "test_", "eval_") for name in ("accuracy", "loss"))
 _HIDDEN_METRICS = frozenset({"lr", "perplexity"})
 _SHOWN_METRICS = 4
 _NOTABLE_SILENCE = 10.0
@@ -82,8 +81,8 @@ def bar(fraction: float, width: int) -> str:
 
 def shown_metrics(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
     """The well-known metrics first, then those that the program named itself."""
-    others = (name for name in metrics if name not in _HIDDEN_METRICS and name not in _FIRST_METRICS)
-    return [(name, metrics[name]) for name in (*_FIRST_METRICS, *others) if name in metrics][:_SHOWN_METRICS]
+    shown = in_order(name for name in metrics if name not in _HIDDEN_METRICS)
+    return [(name, metrics[name]) for name in shown][:_SHOWN_METRICS]
 
 
 def seconds(value: float) -> str:

@@ -219,7 +219,7 @@ def _next(
     name = job.name
     commands = []
     if diagnosis and diagnosis.rank:
-        commands.append((f"logs {name} --rank {diagnosis.rank}", "the whole log of the rank that failed first"))
+        commands.append((f"logs {name} --rank {diagnosis.rank}", f"the whole log of {diagnosis.rank}"))
     else:
         commands.append((f"logs {name}" if state else f"logs -f {name}", "the logs of all ranks"))
     if _has_files(pods):
