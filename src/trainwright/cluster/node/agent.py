@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trainwright.cluster.node.descriptors import raise_limit
 from trainwright.cluster.node.disk import read_disk
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.network.service_variables import api_server_variables
@@ -82,6 +83,7 @@ class NodeAgent:
         self._directory = directory
         self._name = name
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        open_files = raise_limit()
         home = Path(_home())
         supervisor_interpreter = str(supervisor_python or sys.executable)
         detected = detect_sandbox(str(directory.absolute()), forced=sandbox, python=supervisor_interpreter)
@@ -96,6 +98,7 @@ class NodeAgent:
             python=str(python or sys.executable),
             supervisor_python=supervisor_interpreter,
             machine=read_machine(directory),
+            open_files=open_files,
             home=str(home),
             shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
             service_variables=services,

@@ -9,6 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from trainwright import __version__
+from trainwright.cluster.node.descriptors import most_pods
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
 from trainwright.cluster.node.devices.nvidia import Gpu, read_gpus
 from trainwright.cluster.node.disk import Disk, how_to_free
@@ -22,7 +23,6 @@ LEASE_NAMESPACE = "kube-node-lease"
 HOST_ADDRESS = "127.0.0.1"
 LEASE_SECONDS = 40
 
-_MAX_PODS = 1000
 _HEALTHY = {
     "MemoryPressure": ("False", "KubeletHasSufficientMemory", "the node does not monitor its memory"),
     "PIDPressure": ("False", "KubeletHasSufficientPID", "the node does not monitor its process ids"),
@@ -36,6 +36,7 @@ class Machine:
     cpus: int
     memory: int
     disk: int
+    pods: int
     boot_id: str
     machine_id: str
     kernel: str
@@ -60,6 +61,7 @@ def read_machine(directory: Path) -> Machine:
         cpus=len(os.sched_getaffinity(0)),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         disk=disk.f_blocks * disk.f_frsize,
+        pods=most_pods(),
         boot_id=_read("/proc/sys/kernel/random/boot_id"),
         machine_id=_read("/etc/machine-id"),
         kernel=platform.release(),
@@ -100,7 +102,7 @@ def node_status(
         "cpu": str(machine.cpus),
         "memory": f"{machine.memory // 1024}Ki",
         "ephemeral-storage": f"{machine.disk // 1024}Ki",
-        "pods": str(_MAX_PODS),
+        "pods": str(machine.pods),
         **({GPU_RESOURCE: str(len(machine.gpus))} if machine.gpus else {}),
     }
     old = {condition["type"]: condition for condition in before.get("conditions") or []}

@@ -88,6 +88,8 @@ class NodeConfig:
     home: str
     shared_home: str | None
     hidden: tuple[str, ...]
+    open_files: int
+    """The limit of pods."""
     provisioned: str | None = None
     service_variables: dict[str, str] = field(default_factory=dict)
     nfs: NfsSupport = field(default_factory=NfsSupport)
@@ -389,6 +391,7 @@ class PodWorkers:
             home=self._node.home,
             shared_home=self._node.shared_home,
             hidden=self._node.hidden,
+            open_files=self._node.open_files,
             provisioned=self._node.provisioned,
             user=os.getuid(),
             allocatable=self._node.machine.allocatable,

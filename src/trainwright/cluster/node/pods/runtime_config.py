@@ -57,6 +57,8 @@ class PodContext:
     """The value of HOME."""
     shared_home: str | None = None
     """The home directory that pods share with this machine; None if there is none to share."""
+    open_files: int | None = None
+    """The soft limit of open files with which the cluster was started."""
     hidden: tuple[str, ...] = ()
     """Directories of this machine that pods see empty, by their real paths."""
     provisioned: str | None = None
@@ -174,6 +176,7 @@ def generate_runtime_config(
             "nfsVolumes": _nfs_volumes(volumes),
             "memoryLimit": memory_limit(pod),
             "hidden": list(context.hidden),
+            "openFiles": context.open_files,
             "cgroups": _cgroups(context, pod, containers),
             "deadlineAt": deadline_at(pod, context.started_at),
             **containers,

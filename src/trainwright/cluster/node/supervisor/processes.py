@@ -109,6 +109,16 @@ def was_oom_killed(pid: int) -> bool:
         os.close(log)
 
 
+def limit_open_files(limit: int | None) -> None:
+    """Lowers the soft limit of this process and its later children; None changes nothing."""
+    if limit is not None:
+        import resource  # imported here: other users of this module do not need it
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if limit != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or limit < soft):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
 def execute(argv: list[str], env: dict[str, str]) -> None:
     """Replaces this process by a program. The error says which program and why."""
     try:

@@ -76,6 +76,7 @@ def main(arguments: list[str]) -> None:
     except BlockingIOError:
         sys.exit(EXIT_ALREADY_SUPERVISED)
     write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # meaningless after a reboot
+    processes.limit_open_files(pod.get("openFiles"))
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if pod["sandbox"] == sandbox.PLAIN:
         sandbox.become_subreaper()
