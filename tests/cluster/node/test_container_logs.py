@@ -78,6 +78,29 @@ async def test_options_choose_what_is_read(container: Container) -> None:
     assert await read(container, tail_lines=1, timestamps=True) == "2026-11-15T04:05:05.000000000Z text 5\n"
 
 
+@pytest.mark.parametrize(
+    ("options", "lines"),
+    [({"tail_lines": 100_000}, 100_000), ({"since": datetime(2027, 1, 1, tzinfo=UTC)}, 0)],
+)
+async def test_other_tasks_run_while_a_long_log_is_searched(
+    container: Container, options: dict[str, Any], lines: int
+) -> None:
+    container.set_state(ENDED)
+    container.write(*[line(1, "x")] * 100_500)
+    loop, turns = asyncio.get_running_loop(), []
+
+    async def other_task() -> None:
+        while True:
+            turns.append(loop.time())
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other_task())
+    output = await read(container, **options)
+    task.cancel()
+    assert output.count("\n") == lines
+    assert len(turns) > 50
+
+
 async def test_following_reads_until_the_container_has_ended(container: Container) -> None:
     container.set_state(RUNNING)
     container.write(line(1, "one"))

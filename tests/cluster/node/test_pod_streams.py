@@ -238,6 +238,7 @@ async def test_container_with_a_terminal(ground: Any) -> None:
         reading = asyncio.create_task(collect(session))
         async with asyncio.timeout(15):
             session.resize(80, 25)
+            await eventually(lambda: asyncio.to_thread(pod.output), lambda lines: "xterm" in lines)
             await session.write(b"yes\n")
             output, _ = await reading
         session.close()

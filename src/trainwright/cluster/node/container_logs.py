@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trainwright.cluster.node.file_events import Changes, FileEvents
 from trainwright.cluster.node.log_files import (
     LogFiles,
     container_status,
@@ -21,8 +23,6 @@ from trainwright.objects.logs import LogOptions, LogUnavailable
 _MAX_HELD_BYTES = 64 * 1024
 _BAR_SECONDS = 2.0
 """Between two lines with the current state of a progress bar in a followed log."""
-_FOLLOW_SECONDS = 0.05
-"""Between two reads of a followed file."""
 
 
 class ContainerLogs:
@@ -30,6 +30,7 @@ class ContainerLogs:
 
     def __init__(self, directory: Path) -> None:
         self._node = directory
+        self._events = FileEvents()
 
     def read(self, pod: Object, container: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Raises LogUnavailable before it returns, never while the log is read."""
@@ -39,7 +40,14 @@ class ContainerLogs:
         if not files.exists:
             name = pod["metadata"]["name"]
             raise LogUnavailable(f'the log of container "{container}" in pod "{name}" does not exist')
-        return _pieces(files, options, ended=lambda: run_has_ended(find_pod(self._node, uid), container, run))
+        directory = find_pod(self._node, uid)
+        watched = (directory, directory / "logs" / container) if options.follow else ()
+        return _pieces(
+            files,
+            options,
+            ended=lambda: run_has_ended(find_pod(self._node, uid), container, run),
+            watching=self._events.watching(*watched),
+        )
 
 
 @dataclass
@@ -103,36 +111,41 @@ def _current_bar(text: bytes) -> bytes:
     return next((part for part in reversed(text.split(b"\r")) if part), b"")
 
 
-async def _pieces(files: LogFiles, options: LogOptions, *, ended: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+async def _pieces(
+    files: LogFiles, options: LogOptions, *, ended: Callable[[], bool], watching: AbstractContextManager[Changes]
+) -> AsyncGenerator[bytes, None]:
     left = options.limit_bytes
     decoder = LogDecoder(timestamps=options.timestamps, since=options.since, live=options.follow)
     try:
-        if options.tail_lines is not None:
-            files.skip_to_last_lines(options.tail_lines)
-        while left is None or left > 0:
-            # The order matters: a container's last output is in the log before its end is recorded.
-            last = not options.follow or ended()
-            for piece in _decoded(files, decoder, last=last):
-                part = piece if left is None else piece[:left]
-                yield part
-                if left is not None:
-                    left -= len(part)
-                    if left <= 0:
-                        return
-                await asyncio.sleep(0)  # lets other tasks run: a log may be gigabytes long
-            if last:
-                return
-            await asyncio.sleep(_FOLLOW_SECONDS)
+        for _ in files.skip_to_last_lines(options.tail_lines) if options.tail_lines is not None else ():
+            await asyncio.sleep(0)  # lets other tasks run, here and below: a log may be gigabytes long
+        with watching as changes:
+            while left is None or left > 0:
+                changes.clear()
+                # The order matters: a container's last output is in the log before its end is recorded.
+                last = not options.follow or ended()
+                for piece in _decoded(files, decoder, last=last):
+                    part = piece if left is None else piece[:left]
+                    if part:
+                        yield part
+                    if left is not None:
+                        left -= len(part)
+                        if left <= 0:
+                            return
+                    await asyncio.sleep(0)
+                if last:
+                    return
+                await changes.wait()
     finally:
         files.close()
 
 
 def _decoded(files: LogFiles, decoder: LogDecoder, *, last: bool) -> Iterator[bytes]:
+    """Some pieces may be empty."""
     for records in files.read():
-        if piece := decoder.feed(records):
-            yield piece
-    if last and (piece := decoder.finish()):
-        yield piece
+        yield decoder.feed(records)
+    if last:
+        yield decoder.finish()
 
 
 def _run_number(directory: Path, pod: Object, container: str, options: LogOptions) -> int:

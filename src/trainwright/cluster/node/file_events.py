@@ -12,8 +12,34 @@ _IN_MODIFY, _IN_MOVED_TO, _IN_CREATE, _IN_MOVE_SELF = 0x2, 0x80, 0x100, 0x800
 _MASK = _IN_MODIFY | _IN_MOVED_TO | _IN_CREATE | _IN_MOVE_SELF
 _IN_NONBLOCK, _IN_CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC
 _BUFFER = 64 * 1024
+_POLL_SECONDS = 0.05
+_GATHER_SECONDS = 0.02
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Changes:
+    """An idle file is seen to change at once; of one that changes all the time many changes are seen together."""
+
+    def __init__(self, event: asyncio.Event, *, polled: bool) -> None:
+        self._event = event
+        self._polled = polled
+        self._last = 0.0
+
+    def clear(self) -> None:
+        """To be called before the files are read."""
+        self._event.clear()
+
+    async def wait(self) -> None:
+        """Returns when a file may have changed since `clear`."""
+        if self._polled:
+            await asyncio.sleep(_POLL_SECONDS)
+            return
+        await self._event.wait()
+        loop = asyncio.get_running_loop()
+        if (pause := self._last + _GATHER_SECONDS - loop.time()) > 0:
+            await asyncio.sleep(pause)
+        self._last = loop.time()
 
 
 class FileEvents:
@@ -25,15 +51,15 @@ class FileEvents:
         """Watch descriptor -> events to set."""
 
     @contextmanager
-    def watching(self, *directories: Path) -> Iterator[asyncio.Event | None]:
-        """The event is set whenever a file in one of the directories changes; None if the kernel refuses a watch."""
+    def watching(self, *directories: Path) -> Iterator[Changes]:
+        """The changes of files in the directories, during a block. If the kernel refuses a watch they are polled."""
         event = asyncio.Event()
         watches = [self._add(directory) for directory in directories]
         added = [watch for watch in watches if watch is not None]
         for watch in added:
             self._waiting.setdefault(watch, set()).add(event)
         try:
-            yield event if len(added) == len(directories) else None
+            yield Changes(event, polled=len(added) < len(directories))
         finally:
             for watch in added:
                 self._release(watch, event)

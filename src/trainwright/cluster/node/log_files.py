@@ -17,6 +17,9 @@ from trainwright.cluster.node.supervisor.files import read_json
 _BLOCK = 64 * 1024
 """Longer than any record."""
 
+_STEP_RECORDS = 2000
+"""A step takes a millisecond."""
+
 _RECORD = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (stdout|stderr) ([PF]) ([^\n]*)\n")
 
 
@@ -118,8 +121,9 @@ class LogFiles:
                 file.gap = ""
             left = max(0, left - length)
 
-    def skip_to_last_lines(self, lines: int) -> None:
-        """Continues at the last `lines` lines of the container, before the first `read`.
+    def skip_to_last_lines(self, lines: int) -> Iterator[None]:
+        """Continues at the last `lines` lines of the container, before the first `read`. To be iterated to its end: the
+        caller can do something else after every step.
 
         Searched from the end, because logs are long and tails are short. A line that the container has not ended
         counts. Of a line during which another stream ended lines, only the rest may be read.
@@ -127,7 +131,9 @@ class LogFiles:
         self._open_newer()
         streams: set[bytes] = set()
         for number, file in reversed(list(enumerate(self._files))):
-            for end, record in _records_backwards(file):
+            for count, (end, record) in enumerate(_records_backwards(file)):
+                if count % _STEP_RECORDS == 0:
+                    yield
                 _, stream, tag = (*record.split(b" ", 3), b"", b"")[:3]
                 if tag == b"F" or stream not in streams:  # the end of a line, or of what there is of it
                     if lines <= 0:

@@ -28,8 +28,6 @@ from trainwright.objects.pod_streams import StreamOptions, StreamUnavailable
 
 _MAX_MESSAGE_BYTES = 64 * 1024
 _EXIT_KILLED = 137
-_POLL_SECONDS = 0.05
-"""Between two reads of the log if the kernel refuses to watch it."""
 
 
 class NodeStreams:
@@ -218,10 +216,9 @@ class _FollowedLog:
 
     async def follow(self) -> AsyncGenerator[Output, None]:
         directory = find_pod(self._node, self._uid)
-        with self._events.watching(directory, directory / "logs" / self._container) as changed:
+        with self._events.watching(directory, directory / "logs" / self._container) as changes:
             while True:
-                if changed is not None:
-                    changed.clear()
+                changes.clear()
                 # The order matters: a container's last output is in the log before its end is recorded.
                 last = run_has_ended(find_pod(self._node, self._uid), self._container, self._run)
                 for records in self._files.read():
@@ -229,10 +226,7 @@ class _FollowedLog:
                         yield output
                 if last:
                     return
-                if changed is not None:
-                    await changed.wait()
-                else:
-                    await asyncio.sleep(_POLL_SECONDS)
+                await changes.wait()
 
     def close(self) -> None:
         self._files.close()
