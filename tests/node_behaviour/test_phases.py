@@ -160,7 +160,6 @@ async def test_a_working_directory_that_does_not_exist_is_created(node: NodeName
     assert await node.output("p") == "/opt/no/such/directory\n"
 
 
-@pytest.mark.todo
 async def test_the_status_of_a_container_names_its_volumes(node: NodeNamespace) -> None:
     mounts = [{"name": "v", "mountPath": "/v"}, {"name": "c", "mountPath": "/c", "readOnly": True}]
     volumes = [{"name": "v", "emptyDir": {}}, {"name": "c", "emptyDir": {}}]
@@ -172,7 +171,6 @@ async def test_the_status_of_a_container_names_its_volumes(node: NodeNamespace) 
     ]
 
 
-@pytest.mark.todo
 async def test_the_status_names_the_generation_that_it_is_about(node: NodeNamespace) -> None:
     created = await node.pod("p", container("sleep 600"))
     pod = await node.until_phase("p", "Running")

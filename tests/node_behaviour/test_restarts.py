@@ -43,7 +43,6 @@ async def test_only_the_container_that_ended_is_restarted(node: NodeNamespace) -
     assert "running" in container_status(pod, "other")["state"]
 
 
-@pytest.mark.todo
 async def test_a_container_that_fails_again_and_again_waits(node: NodeNamespace) -> None:
     created = await node.pod("p", container("exit 1"), restartPolicy="OnFailure")
     waiting = await node.until_container("p", "waiting", reason="CrashLoopBackOff")
@@ -54,7 +53,6 @@ async def test_a_container_that_fails_again_and_again_waits(node: NodeNamespace)
     assert condition(pod, "Ready")["reason"] == "ContainersNotReady"
 
 
-@pytest.mark.todo
 async def test_a_restarted_container_has_another_id(node: NodeNamespace) -> None:
     script = f"{COUNT}; [ $runs -eq 1 ] && exit 3; sleep 600"
     await node.pod("p", container(script, volumeMounts=MOUNT), volumes=MEMORY, restartPolicy="OnFailure")
@@ -65,7 +63,6 @@ async def test_a_restarted_container_has_another_id(node: NodeNamespace) -> None
     assert last["containerID"] != status["containerID"]
 
 
-@pytest.mark.todo
 async def test_a_container_that_has_ended_has_the_id_of_its_last_run(node: NodeNamespace) -> None:
     await node.pod("p", container("exit 0"))
     status = container_status(await node.until_phase("p", "Succeeded"))
@@ -126,7 +123,6 @@ async def test_a_successful_init_container_is_not_run_again_with_its_pod(node: N
     assert (await node.output("p")).strip() == "1"
 
 
-@pytest.mark.todo
 async def test_statuses_are_in_the_order_of_names(node: NodeNamespace) -> None:
     """Of init containers in that of the spec."""
     inits = [container("exit 0", name=name) for name in ("z", "y")]

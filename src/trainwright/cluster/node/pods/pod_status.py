@@ -41,8 +41,8 @@ def pod_status(
         "hostIPs": [{"ip": host_address}],
         "podIP": address,
         "podIPs": [{"ip": address}],
-        "startTime": reported.get("startTime") or format_time(now),
-        "containerStatuses": _render_statuses(pod, "containers", mains),
+        "startTime": reported.get("startTime") or format_time(_start_time([*inits, *mains], now)),
+        "containerStatuses": sorted(_render_statuses(pod, "containers", mains), key=lambda one: str(one["name"])),
     }
     if inits:
         status["initContainerStatuses"] = _render_statuses(pod, "initContainers", inits)
@@ -162,8 +162,14 @@ def _container_statuses(
     return inits, mains
 
 
+def _start_time(statuses: Sequence[ContainerStatus], now: datetime) -> datetime:
+    """Not after the start of a container: the first status of a pod may be that of its end."""
+    states = [state for status in statuses for state in (*status["state"].values(), *status["last"].values())]
+    return min([now, *(parse_time(state["startedAt"]) for state in states if state.get("startedAt"))])
+
+
 def _render_statuses(pod: Object, kind: str, statuses: Sequence[ContainerStatus]) -> list[Object]:
-    images = {spec["name"]: spec.get("image", "") for spec in pod["spec"].get(kind) or []}
+    specs = {spec["name"]: spec for spec in pod["spec"].get(kind) or []}
     rendered = []
     for status in statuses:
         state = status["state"]
@@ -171,31 +177,41 @@ def _render_statuses(pod: Object, kind: str, statuses: Sequence[ContainerStatus]
         has_run = is_running or "terminated" in state or bool(status["last"])
         one_time = kind == "initContainers" and not status.get("sidecar")
         ready = container_status.exit_code(status) == 0 if one_time else container_status.is_ready(status)
-        container_id = (
-            f"trainwright://{pod['metadata']['uid']}/{status['name']}/{status['restarts']}" if has_run else ""
-        )
+        container_id = f"trainwright://{pod['metadata']['uid']}/{status['name']}/{status['restarts']}"
+        last_id = f"{container_id.rpartition('/')[0]}/{status['restarts'] - ('waiting' not in state)}"
+        spec = specs.get(status["name"], {})
+        mounts = [_mount_status(mount) for mount in spec.get("volumeMounts") or []]
         rendered.append(
             {
                 "name": status["name"],
-                "state": _in_seconds(state),
-                "lastState": _in_seconds(status["last"]),
+                "state": _render_state(state, container_id),
+                "lastState": _render_state(status["last"], last_id),
                 "ready": ready,
                 "started": container_status.is_started(status),
                 "restartCount": status["restarts"],
-                "image": images.get(status["name"], ""),
+                "image": spec.get("image", ""),
                 "imageID": "",
-                **({"containerID": container_id} if container_id else {}),
+                **({"containerID": container_id} if has_run else {}),
+                **({"volumeMounts": mounts} if mounts else {}),
             }
         )
     return rendered
 
 
-def _in_seconds(state: ContainerState) -> ContainerState:
+def _mount_status(mount: Object) -> Object:
+    read_only = {"readOnly": True, "recursiveReadOnly": "Disabled"} if mount.get("readOnly") else {}
+    return {"name": mount["name"], "mountPath": mount["mountPath"], **read_only}
+
+
+def _render_state(state: ContainerState, container_id: str) -> ContainerState:
     """Times of the API have no fractions of a second."""
-    return {
+    rendered = {
         kind: {key: format_time(parse_time(value)) if key in _TIMES else value for key, value in fields.items()}
         for kind, fields in state.items()
     }
+    if "terminated" in rendered:
+        rendered["terminated"]["containerID"] = container_id
+    return rendered
 
 
 def _conditions(
