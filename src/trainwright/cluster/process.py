@@ -31,6 +31,7 @@ from trainwright.cluster.controllers.persistentvolume_controller import (
     PersistentVolumeController,
     default_storage_class,
 )
+from trainwright.cluster.controllers.quota_controller import QuotaController
 from trainwright.cluster.controllers.root_ca_publisher import RootCaPublisher, root_ca_bundle
 from trainwright.cluster.controllers.scheduler import Scheduler
 from trainwright.cluster.controllers.serviceaccount_controller import ServiceAccountController, default_account
@@ -286,6 +287,7 @@ class EmbeddedCluster:
         self._components.start("namespaces", lambda: NamespaceController(client).run())
         self._components.start("aggregated roles", lambda: ClusterRoleAggregation(client).run())
         self._components.start("service accounts", lambda: ServiceAccountController(client).run())
+        self._components.start("quotas", lambda: QuotaController(client).run())
         self._components.start("root CA", lambda: RootCaPublisher(client, authority).run())
 
     def _start_network(self, client: Client, port: int) -> None:

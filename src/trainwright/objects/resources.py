@@ -105,6 +105,7 @@ BUILT_IN = (
     CLUSTER_ROLE_BINDINGS,
     STORAGE_CLASSES,
     PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
 """The built-in resources that this project uses; everything else is a custom resource."""

@@ -39,6 +39,7 @@ from trainwright.cluster.apiserver.writes.deletion import DeleteOptions, deleted
 from trainwright.cluster.apiserver.writes.managed_fields import FieldManager
 from trainwright.cluster.apiserver.writes.metadata import generated_name
 from trainwright.cluster.apiserver.writes.patch import patched_object
+from trainwright.cluster.apiserver.writes.quota_admission import QuotaLocks
 from trainwright.cluster.apiserver.writes.server_side_apply import apply_object
 from trainwright.cluster.apiserver.writes.service_allocator import ServiceAllocator
 from trainwright.cluster.apiserver.writes.subresources import bound_pod, scale_of, with_scale
@@ -81,6 +82,7 @@ class ResourceHandlers:
         self._access = access
         self._webhooks = webhooks
         self._services = ServiceAllocator(store)
+        self._quotas = QuotaLocks(store)
 
     async def complete_services(self) -> None:
         await self._services.complete_stored()
@@ -411,7 +413,8 @@ class ResourceHandlers:
             result = try_update(current)
             obj = result.last if isinstance(result, Removed) else result
             return Stored((info.scope, info.name), current.version if current else 0, encode(obj), obj)
-        change = await self._store.guaranteed_update(kind.key, info.scope, info.name, try_update)
+        async with self._quotas.hold(info.scope):
+            change = await self._store.guaranteed_update(kind.key, info.scope, info.name, try_update)
         if change is None:
             return _existing(info, self._store.get(kind.key, info.scope, info.name))
         if change.removed and kind.custom:

@@ -153,6 +153,14 @@ def builtin_types() -> list[ResourceType]:
             returns_deleted_object=True,
         ),
         _row(
+            resources.RESOURCE_QUOTAS,
+            "quota",
+            columns=printer_columns.RESOURCE_QUOTA,
+            strategy=strategies.RESOURCE_QUOTA,
+            subresources=("status",),
+            returns_deleted_object=True,
+        ),
+        _row(
             resources.SECRETS,
             columns=printer_columns.SECRET,
             strategy=strategies.SECRET,

@@ -48,6 +48,26 @@ SECRET = (NAME, Column("Type", _at("type")), Column("Data", _size("data"), "stri
 WEBHOOK_CONFIGURATION = (NAME, Column("Webhooks", _size("webhooks"), "integer"), AGE)
 LEASE = (NAME, Column("Holder", _at("spec", "holderIdentity", default="")), AGE)
 NAMESPACE = (NAME, Column("Status", _at("status", "phase")), AGE)
+
+
+def _quota_amounts(*, limits: bool) -> Callable[[Object, datetime], str]:
+    def cell(quota: Object, _now: datetime) -> str:
+        hard, used = (value_at(quota, "status", name, default={}) for name in ("hard", "used"))
+        return ", ".join(
+            f"{name}: {used.get(name, '0')}/{hard[name]}"
+            for name in sorted(hard)
+            if name.startswith("limits.") is limits
+        )
+
+    return cell
+
+
+RESOURCE_QUOTA = (
+    NAME,
+    Column("Request", _quota_amounts(limits=False)),
+    Column("Limit", _quota_amounts(limits=True)),
+    AGE,
+)
 PRIORITY_CLASS = (
     NAME,
     Column("Value", _at("value", default=0), type="integer"),

@@ -6,6 +6,7 @@ import re
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
+from trainwright.objects.quantities import parse_quantity
 
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
@@ -204,3 +205,23 @@ def _validate_storage_class(storage_class: Object) -> list[FieldError]:
 
 
 STORAGE_CLASS = Strategy(set_defaults=_default_storage_class, validate=_validate_storage_class)
+
+
+def _prepare_new_quota(quota: Object) -> None:
+    quota["status"] = {}
+
+
+def _validate_quota(quota: Object) -> list[FieldError]:
+    hard = (quota.get("spec") or {}).get("hard") or {}
+    return [
+        invalid(f"spec.hard[{name}]", value, "must be greater than or equal to 0")
+        for name, value in hard.items()
+        if parse_quantity(value) < 0
+    ]
+
+
+def _default_quota(quota: Object) -> None:
+    quota.setdefault("spec", {})
+
+
+RESOURCE_QUOTA = Strategy(set_defaults=_default_quota, prepare_for_create=_prepare_new_quota, validate=_validate_quota)

@@ -1,10 +1,11 @@
-"""Admission of creates and deletes: the plugins NamespaceLifecycle and Priority, and CRDs that are being deleted."""
+"""Admission of creates and deletes: the plugins NamespaceLifecycle, Priority and ResourceQuota, and deleted CRDs."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.priority_admission import admit_priority_class, set_priority
+from trainwright.cluster.apiserver.writes.quota_admission import admit_quota
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, PRIORITY_CLASSES
 
@@ -36,6 +37,8 @@ def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, obj: Ob
         set_priority(store, obj)
     elif kind.resource == PRIORITY_CLASSES:
         admit_priority_class(store, obj)
+    if kind.resource.namespaced:
+        admit_quota(store, kind, namespace, obj)
 
 
 def admit_delete(kind: ResourceType, name: str) -> None:
