@@ -10,6 +10,7 @@ from trainwright.cli.commands.status import (
     failed_checks,
     gpu_lines,
     job_lines,
+    limits_not_enforced,
     node_state,
     sandbox_text,
     used_seconds,
@@ -53,6 +54,14 @@ def test_the_reason_of_a_weak_sandbox_is_shown() -> None:
     node = {"status": {"conditions": [{"type": "Ready", "status": "True", "message": message}]}}
     assert sandbox_text("plain", [node]).endswith("overlay does not work here: in a user namespace: not permitted")
     assert sandbox_text("overlay", []).startswith("overlay: ")
+
+
+def test_limits_that_are_not_enforced_are_shown() -> None:
+    def node(status: str) -> Object:
+        condition = {"type": "LimitsEnforced", "status": status, "message": "not enforced: no groups"}
+        return {"status": {"conditions": [condition]}}
+
+    assert limits_not_enforced([node("False"), node("True"), {}]) == ["not enforced: no groups"]
 
 
 def test_gpus_are_counted_by_the_pods_that_have_them() -> None:

@@ -129,6 +129,7 @@ def _details(record: ClusterRecord, data: DataDir, nodes: list[Object]) -> list[
     return [
         f"  version  {record.version}, pid {record.pid}",
         f"  sandbox  {sandbox}",
+        *(f"  limits   {hanging(text, indent=_COLUMN, width=width)}" for text in limits_not_enforced(nodes)),
         f"  python   {record.python}{f' ({record.python_origin})' if record.python_origin else ''}",
         f"  data     {hanging(f'{data.path} ({free_disk(data.path)})', indent=_COLUMN, width=width)}",
         *([f"  disk     {warning}"] if warning else []),
@@ -139,6 +140,12 @@ _SANDBOXES = {
     "overlay": "overlay: every pod sees the files of this machine with a private layer over them",
     "plain": "plain: pods are ordinary processes without a file system of their own",
 }
+
+
+def limits_not_enforced(nodes: list[Object]) -> list[str]:
+    """Why limits of cpu and memory have no effect; nothing if they have."""
+    found = (find_condition(node.get("status") or {}, "LimitsEnforced") or {} for node in nodes)
+    return [str(condition.get("message")) for condition in found if condition.get("status") == "False"]
 
 
 def sandbox_text(level: str, nodes: list[Object]) -> str:

@@ -179,3 +179,16 @@ def test_the_pods_of_an_earlier_version_start_too(overlay: Any) -> None:
 def test_a_container_has_only_the_devices_that_it_was_given(overlay: Any, devices: list[str], found: str) -> None:
     script = "test -e /dev/kmsg && echo there || echo not"
     assert output(overlay, script, fields={"devices": devices}) == found
+
+
+def test_a_mount_point_is_not_made_on_the_host_through_a_link_in_a_volume(overlay: Any) -> None:
+    """While volumes are mounted, the host's root is still there, below a name that no link can know."""
+    data, other, outside = overlay.shared / "data", overlay.shared / "other", overlay.shared / "outside"
+    for path in (data, other, outside):
+        path.mkdir()
+        overlay.user.own(path)
+    (data / "link").symlink_to(f"/.host{outside}")
+    mounts = [volume(data, "/v"), volume(other, "/v/link/made")]
+    with overlay.run(container("true", security=RESTRICTED, mounts=mounts)) as pod:
+        pod.wait()
+    assert not list(outside.iterdir())

@@ -4,6 +4,8 @@
 devices and shared memory of the pod's own. `plain`: no isolation, orphaned processes are reaped. Standard library only.
 """
 
+from __future__ import annotations
+
 import errno
 import os
 import stat
@@ -30,6 +32,10 @@ from trainwright.cluster.node.supervisor.mounts import (
 )
 from trainwright.cluster.node.supervisor.safe_paths import open_beneath
 
+TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 OVERLAY = "overlay"
 PLAIN = "plain"
 LEVELS = (OVERLAY, PLAIN)
@@ -46,7 +52,6 @@ _CLONE_NEWPID = 0x20000000
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
-_OLD_ROOT = "/.host"
 _NOT_OVERLAID = ("proc", "sys", "dev", "tmp", "lost+found")
 _PSEUDO_FILE_SYSTEMS = frozenset({"proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "autofs", "mqueue"})
 _COVER = "mode=755,size=64k,nr_inodes=64"
@@ -161,8 +166,9 @@ def enter_container(
         devices=devices or [],
         privileged=privileged,
     )
-    os.mkdir(root + _OLD_ROOT)
-    pivot_root(root, root + _OLD_ROOT)
+    old_root = f"/.host-{os.urandom(8).hex()}"  # a link in a volume, where mount points are made, cannot name it
+    os.mkdir(root + old_root)
+    pivot_root(root, root + old_root)
     layers.root = ""
     real = {target: os.path.realpath(target) for target in sources}
     covered = covered_paths(hidden, [(real[target], source) for target, source in sources.items()])
@@ -190,13 +196,20 @@ def enter_container(
         os.makedirs(working_directory)
     for place in covers:  # last, because mount points may have been created in them
         restrict(place, RDONLY, recursive=False)
-    os.chdir("/")
-    unmount(_OLD_ROOT)
-    os.rmdir(_OLD_ROOT)
+    _leave_host(old_root, opened.values())
     if read_only_root:
         shared = [target for target, one in by_target.items() if "volume" not in one]
         for place in (*layers.targets, *shared, "/tmp", "/"):  # noqa: S108
             restrict(place, RDONLY, recursive=False)
+
+
+def _leave_host(old_root: str, opened: Iterable[int]) -> None:
+    """Closes the ways back: the host's root, and descriptors from which one could walk up to it."""
+    os.chdir("/")
+    for descriptor in opened:
+        os.close(descriptor)
+    unmount(old_root)
+    os.rmdir(old_root)
 
 
 def _open_source(source: dict[str, object], hidden: list[str]) -> int:
