@@ -43,6 +43,7 @@ _MESSAGES: dict[str, Fields] = {
     "LocalSubjectAccessReview": {1: _METADATA, 2: ("spec", "SubjectAccessReviewSpec")},
     "TokenReview": {1: _METADATA, 2: ("spec", "TokenReviewSpec")},
     "TokenRequest": {1: _METADATA, 2: ("spec", "TokenRequestSpec")},
+    "Service": {1: _METADATA, 2: ("spec", "ServiceSpec")},
     "Deployment": {1: _METADATA, 2: ("spec", "DeploymentSpec")},
     "Job": {1: _METADATA, 2: ("spec", "JobSpec")},
     "ResourceQuota": {1: _METADATA, 2: ("spec", "ResourceQuotaSpec")},
@@ -68,6 +69,23 @@ _MESSAGES: dict[str, Fields] = {
         8: ("ttlSecondsAfterFinished", "integer"),
         9: ("completionMode", "text"),
         10: ("suspend", "boolean"),
+    },
+    "ServiceSpec": {
+        1: ("ports", "list of ServicePort"),
+        2: ("selector", "map of text"),
+        3: ("clusterIP", "text"),
+        4: ("type", "text"),
+        5: ("externalIPs", "list of text"),
+        7: ("sessionAffinity", "text"),
+        10: ("externalName", "text"),
+        18: ("clusterIPs", "list of text"),
+    },
+    "ServicePort": {
+        1: ("name", "text"),
+        2: ("protocol", "text"),
+        3: ("port", "integer"),
+        4: ("targetPort", "IntOrString"),
+        5: ("nodePort", "positive integer"),
     },
     "ResourceQuotaSpec": {1: ("hard", "map of Quantity"), 2: ("scopes", "list of text")},
     "PodTemplateSpec": {1: _METADATA, 2: ("spec", "PodSpec")},
@@ -204,6 +222,9 @@ def _value(value: Any, kind: str) -> Any:
             return bool(value)
         case "Quantity":
             return dict(_fields(value)).get(1, b"0").decode()
+        case "IntOrString":
+            content = dict(_fields(value))
+            return content.get(3, b"").decode() if content.get(1) else content.get(2, 0)
         case "integer" | "positive integer":
             return value - (1 << 64) if value >> 63 else value
     return _message(value, kind)
