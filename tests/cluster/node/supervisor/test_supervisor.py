@@ -16,8 +16,8 @@ from tests.support.cluster.supervised_pods import SupervisedPod, container, proc
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.supervisor import container_status
 from trainwright.cluster.node.supervisor.files import read_json, write_json
+from trainwright.cluster.node.supervisor.pod_process import EXIT_ALREADY_SUPERVISED
 from trainwright.cluster.node.supervisor.ports import reserve_port
-from trainwright.cluster.node.supervisor.supervisor import EXIT_ALREADY_SUPERVISED
 
 
 def until_gone(marker: str) -> None:

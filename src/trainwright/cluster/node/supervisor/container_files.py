@@ -7,8 +7,9 @@ Standard library only.
 from __future__ import annotations
 
 import os
+import time
 
-from trainwright.cluster.node.supervisor import sandbox
+from trainwright.cluster.node.supervisor import container_status, sandbox
 from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES, LogFile, remove_old_logs
 from trainwright.cluster.node.supervisor.files import remove_tree
 
@@ -41,3 +42,49 @@ def create_files(directory: str, pod: dict[str, Any], container: Container, run:
     limit = int(pod.get("logLimit", MAX_LOG_BYTES))  # pods of an earlier version have none
     container.log_path = os.path.join(logs, f"{run}.log")
     container.log = LogFile(container.log_path, limit=limit)
+
+
+def next_flush(containers: list[Container]) -> float | None:
+    """When `flush_output` is due, in monotonic seconds."""
+    pipes = [pipe for container in containers for pipe in container.pipes]
+    return min((pipe.flush_at for pipe in pipes if pipe.flush_at is not None), default=None)
+
+
+def flush_output(containers: list[Container]) -> None:
+    """Writes lines that a program has not ended for a while."""
+    now = time.monotonic()
+    for container in containers:
+        for pipe in container.pipes:
+            if pipe.flush_at is not None and now >= pipe.flush_at:
+                pipe.flush(container_status.timestamp(time.time_ns()))
+
+
+def close_files(pod: dict[str, Any], container: Container) -> None:
+    """When the container has ended: copies the rest of its output and keeps its private files."""
+    for descriptor in (container.stdin, container.terminal):
+        if descriptor is not None:
+            os.close(descriptor)
+    container.stdin = container.terminal = None
+    for pipe in container.pipes:
+        pipe.close(container_status.timestamp(time.time_ns()))
+    container.pipes = []
+    if container.log is not None:
+        container.log.close()
+        container.log = None
+    if container.scratch is not None and pod["sandbox"] == sandbox.OVERLAY:
+        from trainwright.cluster.node.supervisor.private_files import keep_private_files  # not needed before
+
+        keep_private_files(container.scratch)
+        container.scratch = None
+
+
+def termination_message(container: Container, error: str, *, failed: bool) -> str:
+    """`error` is why its program could not be executed, else empty."""
+    settings = container.spec.get("terminationMessage")
+    if settings is None:
+        return error
+    from trainwright.cluster.node.supervisor.termination_message import read_message  # not needed before
+
+    policy = settings["policy"]
+    message = read_message(settings["file"], policy=policy, failed=failed and not error, log=container.log_path)
+    return ": ".join(filter(None, (error, message)))

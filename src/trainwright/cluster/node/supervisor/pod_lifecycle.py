@@ -131,6 +131,17 @@ class PodLifecycle:
         hook = container.spec.get("hooks", {}).get("preStop")
         container.termination = Termination(now, grace, hook=hook is not None)
 
+    def apply_changes(self, pod: dict[str, Any], specs: list[dict[str, Any]], *, stopping: bool) -> None:
+        """The pod's config has changed: containers with another image restart."""
+        self._pod = pod
+        for container, spec in zip([*self._inits, *self._mains], specs, strict=True):
+            changed, container.spec = container.spec.get("image") != spec.get("image"), spec
+            if changed and container.process and not stopping and (container.sidecar or not container.init):
+                container.restarts_after_termination, container.backoff = True, None
+                subject = f"Init container {container.name}" if container.init else f"Container {container.name}"
+                end = "" if container.init else ", will be restarted"
+                self.terminate(container, float(pod["grace"]), f"{subject} definition changed{end}")
+
     def record(self, kind: str, reason: str, message: str, container: Container | None = None) -> None:
         if self._events is None:
             from trainwright.cluster.node.supervisor.pod_events import EventLog  # most pods have none
@@ -150,11 +161,15 @@ class PodLifecycle:
             return
         restarts = self._pod["restartPolicy"] != container_status.NEVER
         container.restarts_after_termination = restarts or container.sidecar
+        grace = container.spec["probes"][failed].get("grace")
         if container.init:
             message = f"Init container {container.name} failed {failed} probe"
-        else:
-            message = f"Container {container.name} failed {failed} probe{', will be restarted' if restarts else ''}"
-        grace = container.spec["probes"][failed].get("grace")
+        elif restarts:
+            message = f"Container {container.name} failed {failed} probe, will be restarted"
+        elif any(other.process for other in self._mains if other is not container):
+            message = f"Container {container.name} failed {failed} probe"
+        else:  # nothing is left to run: the kubelet stops the pod as a whole
+            message, grace = f"Stopping container {container.name}", None
         self.terminate(container, float(self._pod["grace"] if grace is None else grace), message)
 
     def _continue_termination(self, container: Container, now: float, *, its_turn: bool) -> None:

@@ -108,3 +108,23 @@ def _read(path: str) -> str:
             return file.read()
     except OSError:
         return ""
+
+
+class PodPorts:
+    """The ports on which the programs of one pod will listen."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self._numbers = numbers
+        self._reserved: dict[int, object] = {}
+
+    def conflicts(self) -> list[str]:
+        """Reserves the ports for the rest of the pod's life; returns why that is impossible."""
+        return [conflict for number in self._numbers if (conflict := self._reserve(number))]
+
+    def _reserve(self, number: int) -> str | None:
+        if number not in self._reserved:
+            reservation = reserve_port(number)
+            if reservation is None:
+                return f"port {number} is taken by another pod on this machine"
+            self._reserved[number] = reservation
+        return port_conflict(number)

@@ -6,6 +6,6 @@ import sys
 if __name__ == "__main__":
     sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), "../../../..")))
 
-    from trainwright.cluster.node.supervisor.supervisor import main
+    from trainwright.cluster.node.supervisor.pod_process import main
 
     main(sys.argv[1:])

@@ -9,12 +9,9 @@ every pod has such a process, and its start-up is part of the pod's.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import select
 import signal
-import sys
 import time
 
 from trainwright.cluster.node.supervisor import (
@@ -23,7 +20,6 @@ from trainwright.cluster.node.supervisor import (
     container_start,
     container_status,
     ports,
-    privileges,
     processes,
     sandbox,
 )
@@ -31,16 +27,13 @@ from trainwright.cluster.node.supervisor.container import Container
 from trainwright.cluster.node.supervisor.container_exec import ContainerExec
 from trainwright.cluster.node.supervisor.files import (
     DISK_FULL,
-    DISK_FULL_NOTE,
     SESSION_SOCKET,
     listen_for_sessions,
-    notify_agent,
-    own_identity,
     read_json,
     remove_file,
-    write_json,
 )
 from trainwright.cluster.node.supervisor.pacing import OutputPacer
+from trainwright.cluster.node.supervisor.state_file import StateFile
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -51,77 +44,10 @@ if TYPE_CHECKING:
     from trainwright.cluster.node.supervisor.exec_sessions import ExecSessions
     from trainwright.cluster.node.supervisor.pod_lifecycle import PodLifecycle
 
-EXIT_ALREADY_SUPERVISED = 75
-"""Exit status if another supervisor of the same pod is running."""
-
-_SIGNALS = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}
-_RETRY_SECONDS = 0.1
+SIGNALS = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}
 _DISK_FULL_SECONDS = 1.0
 """Between two attempts to start a container on a full disk."""
-_DISK_FULL_REPORT_SECONDS = 10.0
 _DEADLINE = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-
-
-def main(arguments: list[str]) -> None:
-    if arguments[0] == "--detect-sandbox":
-        from trainwright.cluster.node.supervisor import sandbox_detection  # pods do not need it
-
-        sys.stdout.write(json.dumps(sandbox_detection.try_overlay(arguments[1])))
-        return
-    directory = os.path.abspath(arguments[0])
-    pod = read_json(os.path.join(directory, "pod.json"))
-    lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this process and pid 1 of the pod have ended
-    except BlockingIOError:
-        sys.exit(EXIT_ALREADY_SUPERVISED)
-    write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # meaningless after a reboot
-    processes.limit_open_files(pod.get("openFiles"))
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    if pod["sandbox"] == sandbox.PLAIN:
-        sandbox.become_subreaper()
-        Supervisor(directory, pod, is_pid_1=False).run()
-        return
-    try:
-        sandbox.enter_pod(
-            directory,
-            hostname=pod["hostname"],
-            user_namespace=pod["ownUsers"],
-            memory_volumes=pod["memoryVolumes"],
-            memory_limit=pod.get("memoryLimit"),
-        )
-    except OSError as error:
-        Supervisor(directory, pod, is_pid_1=False).fail("SandboxFailed", error.strerror or str(error))
-        return
-    _wait_for_pid_1(directory, pod)
-
-
-def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
-    """Forks pid 1 of the pod and stays outside its pid namespace, where the agent can signal it; pid 1 dies with it."""
-    child = os.fork()
-    if child == 0:
-        sandbox.die_with_parent(signal.SIGKILL)
-        if not pod["ownUsers"]:
-            privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
-        if pod.get("nfsVolumes"):
-            _mount_nfs(directory, pod)
-        Supervisor(directory, pod, is_pid_1=True).run()
-        os._exit(0)
-    while True:
-        if (number := signal.sigwait(_SIGNALS)) != signal.SIGCHLD:
-            processes.kill(child, number)
-        elif os.waitpid(child, os.WNOHANG)[0]:
-            return
-
-
-def _mount_nfs(directory: str, pod: dict[str, Any]) -> None:
-    from trainwright.cluster.node.supervisor.nfs import mount_all  # few pods have any
-
-    if failure := mount_all(pod["nfsProgram"], pod["nfsVolumes"]):
-        os.unlink(os.path.join(directory, "supervisor.json"))  # nothing has started: the agent tries again
-        sys.stderr.write(f"{failure}\n")
-        sys.stderr.flush()
-        os._exit(1)
 
 
 class Supervisor:
@@ -139,16 +65,13 @@ class Supervisor:
         self._reason = self._message = ""
         self._lifecycle: PodLifecycle | None = None
         self._initialized = False
-        self._reserved_ports: dict[int, Any] = {}
+        self._ports = ports.PodPorts(pod["listenPorts"])
         self._finished = False
         self._completed = False
         """True when no container will run again, except sidecars."""
         self._stopping = False
         self._shutdown = False
-        self._changed = False
-        self._retry_at: float | None = None
-        """When to repeat a failed write or notification, in monotonic seconds."""
-        self._disk_full_reported_at: float | None = None
+        self._state_file = StateFile(directory, str(pod["uid"]))
         self._proc: str | None = "/proc"
         self._listener: socket.socket | None = None
         self._sessions: ExecSessions | None = None
@@ -189,13 +112,12 @@ class Supervisor:
         wakeup = self._install_signal_handlers()
         self._check_stop_request()
         while True:
-            self._flush_output()
+            container_files.flush_output(self._all)
             self._sync()
-            if self._lifecycle is not None and self._lifecycle.write_events() and not self._changed:
-                self._retry_at = time.monotonic()  # notifies the agent
-            if self._changed or self._retry_at is not None:
-                self._publish_status()
-            if self._finished and not self._changed:
+            if self._lifecycle is not None and self._lifecycle.write_events():
+                self._state_file.notify_soon()
+            self._state_file.publish(self._state)
+            if self._finished and not self._state_file.changed:
                 if self._shutdown and os.path.exists(self._stop_file):
                     os.unlink(self._stop_file)
                 return
@@ -212,7 +134,7 @@ class Supervisor:
         """Ends the pod before a container has started."""
         self._reason, self._message = reason, message
         self._finish()
-        self._publish_status()
+        self._state_file.publish(self._state)
 
     # From status to actions
 
@@ -239,11 +161,9 @@ class Supervisor:
             return
         if not self._initialize(now):
             return
-        if self._pod["listenPorts"] and self._first_start_is_due(now):
-            conflicts = [conflict for port in self._pod["listenPorts"] if (conflict := self._reserve(port))]
-            if conflicts:
-                self.fail("PortTaken", "; ".join(conflicts))
-                return
+        if self._pod["listenPorts"] and self._first_start_is_due(now) and (conflicts := self._ports.conflicts()):
+            self.fail("PortTaken", "; ".join(conflicts))
+            return
         for container in self._mains:
             self._start_if_due(container, now)
             if container.starting:
@@ -267,15 +187,6 @@ class Supervisor:
         at = self._pod.get("deadlineAt")
         return None if at is None else time.monotonic() + float(at) - time.time()
 
-    def _reserve(self, port: int) -> str | None:
-        """Reserves the port for the rest of the pod's life; returns why that is impossible."""
-        if port not in self._reserved_ports:
-            reservation = ports.reserve_port(port)
-            if reservation is None:
-                return f"port {port} is taken by another pod on this machine"
-            self._reserved_ports[port] = reservation
-        return ports.port_conflict(port)
-
     def _first_start_is_due(self, now: float) -> bool:
         """True if a container is due while none runs. A port that is in use then belongs to another process.
 
@@ -292,7 +203,7 @@ class Supervisor:
 
     def _timeout(self) -> float | None:
         """Milliseconds until the next timer."""
-        timers = [self._retry_at, self._next_flush()]
+        timers = [self._state_file.retry_at, container_files.next_flush(self._all)]
         if not self._stopping:
             timers += [self._next_start(), self._deadline()]
         if self._lifecycle is not None:
@@ -303,23 +214,10 @@ class Supervisor:
     def _next_start(self) -> float | None:
         return min((container.start_at for container in self._all if container.start_at), default=None)
 
-    def _next_flush(self) -> float | None:
-        return min(
-            (pipe.flush_at for container in self._all for pipe in container.pipes if pipe.flush_at is not None),
-            default=None,
-        )
-
     def _let_output_gather(self) -> None:
         """Waits a moment before the next read of a program that prints many lines; signals end it."""
         if pause := self._pacer.pause(time.monotonic()):
             self._signal_poll.poll(pause * 1000)
-
-    def _flush_output(self) -> None:
-        now = time.monotonic()
-        for container in self._all:
-            for pipe in container.pipes:
-                if pipe.flush_at is not None and now >= pipe.flush_at:
-                    pipe.flush(_now())
 
     def _finish(self) -> None:
         processes.kill_descendants(is_pid_1=self._is_pid_1)
@@ -331,7 +229,7 @@ class Supervisor:
             elif self._reason and not container.init:
                 state = container_status.waiting(self._reason, self._message)
                 container.status = {**container.status, "state": state}
-        self._finished = self._changed = True
+        self._finished = self._state_file.changed = True
 
     # Starting a container
 
@@ -343,7 +241,7 @@ class Supervisor:
             if error.errno not in DISK_FULL:
                 raise
             container.start_at = time.monotonic() + _DISK_FULL_SECONDS
-            self._report_full_disk()
+            self._state_file.report_full_disk()
             return
         container.status = status
         if self._pod.get("cgroups") and container.spec.get("limits"):
@@ -353,11 +251,11 @@ class Supervisor:
         container.started, container.started_at = time.monotonic(), _now()
         container.starting = "postStart" in container.spec.get("hooks", ())
         # Blocked until the child has reset the handlers: it would swallow a signal for the program.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         container.process = os.fork()
         if container.process == 0:
             container_start.execute(container, streams, directory=self._directory, pod=self._pod)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         streams.close()
         for descriptor in (*(pipe.reader for pipe in container.pipes), container.start_pipe):
             assert descriptor is not None  # noqa: S101 - opened just now
@@ -369,9 +267,9 @@ class Supervisor:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in _SIGNALS:
+        for number in SIGNALS:
             signal.signal(number, lambda *_: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         self._poll.register(reader, select.POLLIN)
         self._signal_poll.register(reader, select.POLLIN)
         return reader
@@ -419,14 +317,8 @@ class Supervisor:
     def _reload(self) -> None:
         """The agent has written pod.json again: the deadline or the image of containers has changed."""
         self._pod = read_json(os.path.join(self._directory, "pod.json"))
-        for container, spec in zip(self._all, [*self._pod["initContainers"], *self._pod["containers"]], strict=True):
-            changed, container.spec = container.spec.get("image") != spec.get("image"), spec
-            if changed and container.process and not self._stopping and (container.sidecar or not container.init):
-                container.restarts_after_termination, container.backoff = True, None
-                subject = f"Init container {container.name}" if container.init else f"Container {container.name}"
-                end = "" if container.init else ", will be restarted"
-                lifecycle = self._get_lifecycle()
-                lifecycle.terminate(container, float(self._pod["grace"]), f"{subject} definition changed{end}")
+        specs = [*self._pod["initContainers"], *self._pod["containers"]]
+        self._get_lifecycle().apply_changes(self._pod, specs, stopping=self._stopping)
 
     def _get_lifecycle(self) -> PodLifecycle:
         if self._lifecycle is None:
@@ -448,7 +340,7 @@ class Supervisor:
         if container.probes is not None:
             probes = container.probes
             container.status = {**container.status, "started": probes.is_started, "ready": probes.is_ready}
-            self._changed = True
+            self._state_file.changed = True
 
     def _on_output(self, descriptor: int) -> None:
         if self._lifecycle is not None and self._lifecycle.on_output(descriptor):
@@ -462,7 +354,7 @@ class Supervisor:
                     if not pipe.copy(_now(), time.monotonic()):
                         self._poll.unregister(descriptor)
                     if pipe.drops_output:
-                        self._report_full_disk()
+                        self._state_file.report_full_disk()
                     return
 
     def _on_start_report(self, container: Container) -> None:
@@ -484,7 +376,7 @@ class Supervisor:
         if container.spec.get("probes"):
             self._get_lifecycle().begin_probes(container)
             self._on_probe_result(container)
-        self._changed = True
+        self._state_file.changed = True
 
     def _read_start_report(self, container: Container) -> bool:
         """False at its end."""
@@ -527,7 +419,7 @@ class Supervisor:
             exit_code=code,
             signal=number,
             reason=reason,
-            message=self._termination_message(container, error, failed=code != 0),
+            message=container_files.termination_message(container, error, failed=code != 0),
             started_at=container.started_at,
             finished_at=finished_at,
         )
@@ -537,7 +429,7 @@ class Supervisor:
             )
         else:
             container.status = container_status.with_finished_run(container.status, state)
-        self._changed = True
+        self._state_file.changed = True
         killed, container.restarts_after_termination = container.restarts_after_termination, False
         restarts = container_status.should_restart(self._policy, code, init=container.init, sidecar=container.sidecar)
         if not self._stopping and (killed or restarts):
@@ -548,16 +440,6 @@ class Supervisor:
         if cgroups.oom_kills(container.cgroups):
             return True
         return number == signal.SIGKILL and processes.was_oom_killed(container.host_process)
-
-    def _termination_message(self, container: Container, error: str, *, failed: bool) -> str:
-        settings = container.spec.get("terminationMessage")
-        if settings is None:
-            return error
-        from trainwright.cluster.node.supervisor.termination_message import read_message  # not needed before
-
-        policy, log = settings["policy"], container.log_path
-        message = read_message(settings["file"], policy=policy, failed=failed and not error, log=log)
-        return ": ".join(filter(None, (error, message)))
 
     def _schedule_restart(self, container: Container, last: container_status.ContainerState, *, killed: bool) -> None:
         """`killed`: by the supervisor, to restart it. As for the kubelet, back-off then begins with the end of the run
@@ -583,25 +465,12 @@ class Supervisor:
         while container.start_pipe is not None and self._read_start_report(container):
             pass
         self._close_start_pipe(container)
-        for descriptor in (container.stdin, container.terminal):
-            if descriptor is not None:
-                os.close(descriptor)
-        container.stdin = container.terminal = None
         for pipe in container.pipes:
             try:
                 self._poll.unregister(pipe.reader)
             except KeyError:
                 pass  # closed before the process ended
-            pipe.close(_now())
-        container.pipes = []
-        if container.log is not None:
-            container.log.close()
-            container.log = None
-        if container.scratch is not None and self._pod["sandbox"] == sandbox.OVERLAY:
-            from trainwright.cluster.node.supervisor.private_files import keep_private_files  # not needed before
-
-            keep_private_files(container.scratch)
-            container.scratch = None
+        container_files.close_files(self._pod, container)
 
     # Sessions
 
@@ -628,37 +497,8 @@ class Supervisor:
         del self._watched[descriptor]
         self._poll.unregister(descriptor)
 
-    # Status
-
-    def _publish_status(self) -> None:
-        """Writes state.json and notifies the agent; tries again if the disk is full or the agent busy."""
-        now = time.monotonic()
-        if self._retry_at is not None and now < self._retry_at:
-            return
-        if self._changed:
-            try:
-                self._write_state()
-            except OSError as error:
-                if error.errno not in DISK_FULL:
-                    raise
-                self._retry_at = now + _RETRY_SECONDS
-                self._report_full_disk()
-                return
-        self._changed = False
-        self._retry_at = None if self._notify_agent() else now + _RETRY_SECONDS
-
-    def _report_full_disk(self) -> None:
-        """Tells the agent, which records an event; nothing can be written here."""
-        now = time.monotonic()
-        last = self._disk_full_reported_at
-        if (last is None or now >= last + _DISK_FULL_REPORT_SECONDS) and self._notify_agent(f" {DISK_FULL_NOTE}"):
-            self._disk_full_reported_at = now
-
-    def _notify_agent(self, note: str = "") -> bool:
-        return notify_agent(os.path.dirname(os.path.dirname(self._directory)), f"{self._pod['uid']}{note}")
-
-    def _write_state(self) -> None:
-        state = {
+    def _state(self) -> dict[str, Any]:
+        return {
             "sandbox": self._pod["sandbox"],
             "finished": self._finished and not self._shutdown,
             "reason": self._reason if self._finished else "",
@@ -666,7 +506,6 @@ class Supervisor:
             "initContainers": [container.status for container in self._inits],
             "containers": [container.status for container in self._mains],
         }
-        write_json(os.path.join(self._directory, "state.json"), state)
 
 
 def _now() -> str:

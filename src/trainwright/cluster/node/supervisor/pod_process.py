@@ -1,0 +1,85 @@
+"""The process of a pod from its start: takes the pod's lock, enters its namespaces, and becomes its supervisor.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+
+from trainwright.cluster.node.supervisor import privileges, processes, sandbox
+from trainwright.cluster.node.supervisor.files import own_identity, read_json, write_json
+from trainwright.cluster.node.supervisor.supervisor import SIGNALS, Supervisor
+
+TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
+if TYPE_CHECKING:
+    from typing import Any
+
+EXIT_ALREADY_SUPERVISED = 75
+"""Exit status if another supervisor of the same pod is running."""
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[0] == "--detect-sandbox":
+        from trainwright.cluster.node.supervisor import sandbox_detection  # pods do not need it
+
+        sys.stdout.write(json.dumps(sandbox_detection.try_overlay(arguments[1])))
+        return
+    directory = os.path.abspath(arguments[0])
+    pod = read_json(os.path.join(directory, "pod.json"))
+    lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this process and pid 1 of the pod have ended
+    except BlockingIOError:
+        sys.exit(EXIT_ALREADY_SUPERVISED)
+    write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # meaningless after a reboot
+    processes.limit_open_files(pod.get("openFiles"))
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    if pod["sandbox"] == sandbox.PLAIN:
+        sandbox.become_subreaper()
+        Supervisor(directory, pod, is_pid_1=False).run()
+        return
+    try:
+        sandbox.enter_pod(
+            directory,
+            hostname=pod["hostname"],
+            user_namespace=pod["ownUsers"],
+            memory_volumes=pod["memoryVolumes"],
+            memory_limit=pod.get("memoryLimit"),
+        )
+    except OSError as error:
+        Supervisor(directory, pod, is_pid_1=False).fail("SandboxFailed", error.strerror or str(error))
+        return
+    _wait_for_pid_1(directory, pod)
+
+
+def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
+    """Forks pid 1 of the pod and stays outside its pid namespace, where the agent can signal it; pid 1 dies with it."""
+    child = os.fork()
+    if child == 0:
+        sandbox.die_with_parent(signal.SIGKILL)
+        if not pod["ownUsers"]:
+            privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
+        if pod.get("nfsVolumes"):
+            _mount_nfs(directory, pod)
+        Supervisor(directory, pod, is_pid_1=True).run()
+        os._exit(0)
+    while True:
+        if (number := signal.sigwait(SIGNALS)) != signal.SIGCHLD:
+            processes.kill(child, number)
+        elif os.waitpid(child, os.WNOHANG)[0]:
+            return
+
+
+def _mount_nfs(directory: str, pod: dict[str, Any]) -> None:
+    from trainwright.cluster.node.supervisor.nfs import mount_all  # few pods have any
+
+    if failure := mount_all(pod["nfsProgram"], pod["nfsVolumes"]):
+        os.unlink(os.path.join(directory, "supervisor.json"))  # nothing has started: the agent tries again
+        sys.stderr.write(f"{failure}\n")
+        sys.stderr.flush()
+        os._exit(1)
