@@ -121,7 +121,7 @@ class NodeAgent:
         """Runs until it is cancelled or stopped."""
         self._running = asyncio.current_task()
         network = PodNetwork(self._config.directory, machine_hosts=_machine_hosts)
-        recorder = EventRecorder(self._client, "trainwright-node", self._name)
+        recorder = EventRecorder(self._client, "kubelet", self._name)  # the name that users of events look for
         retention = Retention(self._client, self._config.directory)
         pod_workers = PodWorkers(self._client, self._config, network, recorder, on_retired=retention.add)
         pod_workers.restore()
