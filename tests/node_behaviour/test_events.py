@@ -41,7 +41,6 @@ async def test_a_program_that_cannot_start_is_an_event(node: NodeNamespace) -> N
     assert event["message"].startswith("Error: ")
 
 
-@pytest.mark.differs("Events about containers come from the `kubelet`")
 async def test_events_about_containers_come_from_the_kubelet(node: NodeNamespace) -> None:
     await node.pod("p", container("exit 0"))
     assert (await node.until_event("p", "Started"))["source"]["component"] == "kubelet"
