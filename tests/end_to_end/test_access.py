@@ -75,3 +75,37 @@ def test_token_in_a_secret_ends_with_its_account(commands: Commands) -> None:
     kubectl("delete", "serviceaccount", "robot")
     kubectl("wait", "--for=delete", "secret/robot-token", "--timeout=20s")
     assert "You must be logged in to the server" in refused("--token", token, "get", "pods")
+
+
+ASK_THE_API = """
+import os, ssl, urllib.error, urllib.request
+account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+token, namespace = (open(account + name).read() for name in ("token", "namespace"))
+host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+request = urllib.request.Request(f"https://{host}:{port}/api/v1/namespaces/{namespace}/pods")
+request.add_header("Authorization", f"Bearer {token}")
+try:
+    print(urllib.request.urlopen(request, context=ssl.create_default_context(cafile=account + "ca.crt")).status)
+except urllib.error.HTTPError as error:
+    print(error.code, error.read().decode())
+"""
+
+
+def test_pod_reaches_the_api_as_its_account(commands: Commands) -> None:
+    kubectl = commands.kubectl
+    spec = {
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "image": "i", "command": ["python3", "-c", ASK_THE_API]}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asks"}, "spec": spec}
+    kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/asks", "--timeout=60s")
+    answer = kubectl("logs", "asks")
+    assert answer.startswith("403 ")
+    assert 'User \\"system:serviceaccount:default:default\\" cannot list resource \\"pods\\"' in answer
+
+    kubectl("create", "rolebinding", "all-view", "--clusterrole=view", "--serviceaccount=default:default")
+    pod["metadata"] = {"name": "asks-again"}
+    kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/asks-again", "--timeout=60s")
+    assert kubectl("logs", "asks-again") == "200\n"

@@ -217,6 +217,7 @@ class EmbeddedCluster:
                 load_service_account_key=lambda: pki.service_account_key(self._data.service_account_key),
                 authority=authority,
                 local_services=self._local_services,
+                admits_accounts=True,
             )
 
         port = await self._listen(new_server)

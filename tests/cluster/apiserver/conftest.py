@@ -25,10 +25,12 @@ async def api(real_server: tuple[ClusterConfig, str] | None) -> AsyncIterator[Ra
     """A client of the embedded server, then of the real one."""
     async with AsyncExitStack() as stack:
         if real_server is None:
-            embedded = await stack.enter_async_context(running_embedded())
+            embedded = await stack.enter_async_context(running_embedded(admits_accounts=True))
             config, namespace = embedded.config, "default"
         else:
             config, namespace = real_server
         api = await stack.enter_async_context(raw_api(config, namespace))
+        if real_server is None:  # as `real_namespace` does on the real server
+            await api.post(api.path("serviceaccounts"), {"metadata": {"name": "default"}})
         async with asyncio.timeout(18):
             yield api

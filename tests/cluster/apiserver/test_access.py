@@ -535,3 +535,73 @@ class TestReviews:
         status = (await user(api).post(path, {"spec": {"namespace": api.namespace}})).body["status"]
         assert {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]} in status["resourceRules"]
         assert any("/healthz" in rule["nonResourceURLs"] for rule in status["nonResourceRules"])
+
+
+class TestServiceAccountAdmission:
+    """Every pod runs as an account that exists, and gets its token as a volume."""
+
+    MOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+    async def pod(self, api: RawApi, name: str = "p", **spec: Any) -> Reply:
+        body = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+        return await api.post(api.path("pods"), body)
+
+    async def test_pod_gets_the_default_account_and_its_token(self, api: RawApi) -> None:
+        reply = await self.pod(api, initContainers=[{"name": "init", "image": "i"}])
+        assert reply.code == 201, reply.body
+        spec = reply.body["spec"]
+        assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("default", "default")
+        [volume] = spec["volumes"]
+        assert volume["name"].startswith("kube-api-access-")
+        assert volume["projected"] == {
+            "defaultMode": 420,
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [
+                    {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+            ],
+        }  # fmt: skip
+        mount = {"name": volume["name"], "readOnly": True, "mountPath": self.MOUNT}
+        assert [one["volumeMounts"] for one in (*spec["initContainers"], *spec["containers"])] == [[mount], [mount]]
+        owned = reply.metadata["managedFields"][0]["fieldsV1"]["f:spec"]
+        assert not {"f:volumes", "f:serviceAccountName"} & owned.keys()
+
+    async def test_missing_account_is_refused(self, api: RawApi) -> None:
+        reply = await self.pod(api, serviceAccountName="nobody")
+        missing = f'error looking up service account {api.namespace}/nobody: serviceaccount "nobody" not found'
+        assert (reply.code, reply.message) == (403, f'pods "p" is forbidden: {missing}')
+
+    async def test_apply_is_admitted_too(self, api: RawApi) -> None:
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+        body |= {"spec": {"serviceAccountName": "nobody", "containers": [{"name": "c", "image": "i"}]}}
+        path = api.path("pods", "p") + "?fieldManager=m"
+        assert (await api.patch(path, body, APPLY)).code == 403
+        del body["spec"]["serviceAccountName"]  # type: ignore[attr-defined]
+        reply = await api.patch(path, body, APPLY)
+        assert reply.body["spec"]["volumes"][0]["name"].startswith("kube-api-access-")
+
+    async def test_pod_and_account_can_refuse_the_token(self, api: RawApi) -> None:
+        account = {"metadata": {"name": "quiet"}, "automountServiceAccountToken": False}
+        account["imagePullSecrets"] = [{"name": "registry"}]
+        assert (await api.post(api.path("serviceaccounts"), account)).code == 201
+
+        async def quiet(name: str, **spec: Any) -> dict[str, Any]:
+            reply = await self.pod(api, name, serviceAccountName="quiet", **spec)
+            found: dict[str, Any] = reply.body["spec"]
+            return found
+
+        await eventually(lambda: self.pod(api, "probe", serviceAccountName="quiet"), lambda one: one.code != 403)
+        spec = await quiet("a")
+        assert "volumes" not in spec
+        assert spec["imagePullSecrets"] == [{"name": "registry"}]
+        assert "volumes" in await quiet("b", automountServiceAccountToken=True)
+        spec = (await self.pod(api, "c", automountServiceAccountToken=False)).body["spec"]
+        assert "volumes" not in spec
+
+    async def test_own_mount_at_the_path_is_kept(self, api: RawApi) -> None:
+        own = {"name": "mine", "mountPath": self.MOUNT}
+        containers = [{"name": "c", "image": "i", "volumeMounts": [own]}]
+        spec = (await self.pod(api, volumes=[{"name": "mine", "emptyDir": {}}], containers=containers)).body["spec"]
+        assert [one["name"] for one in spec["volumes"]] == ["mine"]
+        assert spec["containers"][0]["volumeMounts"] == [own]

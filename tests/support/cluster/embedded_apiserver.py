@@ -52,12 +52,13 @@ class Embedded:
 
 
 @asynccontextmanager
-async def running_embedded(path: Path | None = None) -> AsyncIterator[Embedded]:
-    """Serves a store at `path`, or in memory, until the block ends."""
+async def running_embedded(path: Path | None = None, *, admits_accounts: bool = False) -> AsyncIterator[Embedded]:
+    """Serves a store at `path`, or in memory, until the block ends. Without controllers there are no service accounts,
+    so pods need none unless `admits_accounts` says so."""
     store = ObjectStore(path)
     logs = RecordedLogs()
     context, ca_data = tls_for_loopback()
-    server = ApiServer(store=store, token=TOKEN, tls=context, logs=logs)
+    server = ApiServer(store=store, token=TOKEN, tls=context, logs=logs, admits_accounts=admits_accounts)
     port = await server.start()
     config = ClusterConfig(server=f"https://127.0.0.1:{port}", ca_data=ca_data, token=TOKEN)
     try:

@@ -6,38 +6,39 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.metadata import generated_name
 from trainwright.objects import Object
-from trainwright.objects.resources import PODS, SERVICE_ACCOUNTS, Resource
-
-MOUNTS_TOKENS = False
-"""Whether pods get the volume `kube-api-access-…`; the node must support projected volumes with tokens."""
+from trainwright.objects.pods import MIRROR
+from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
 
 _DEFAULT = "default"
 _VOLUME_PREFIX = "kube-api-access-"
 _MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-_MIRROR = "kubernetes.io/config.mirror"
-_DEFAULT_ACCOUNT_TRIES, _TRY_SECONDS = 40, 0.05
-"""The controller creates the account `default` shortly after its namespace."""
+_DEFAULT_ACCOUNT_TRIES, _TRY_SECONDS = 50, 0.02
 
 _SERVICE_ACCOUNT = Resource("", "v1", "serviceaccount", "ServiceAccount")
 
 
-async def admit_pod(store: ObjectStore, pod: Object, namespace: str) -> None:
-    """Completes a new pod in place; raises 403 if its account does not exist."""
-    spec = pod.get("spec")
-    if not isinstance(spec, dict):
-        return  # validation refuses it
-    name = pod["metadata"].get("name", "")
-    if _MIRROR in (pod["metadata"].get("annotations") or {}):
-        if spec.get("serviceAccountName"):
-            raise errors.forbidden(PODS, name, "a mirror pod may not reference service accounts")
+async def wait_for_default_account(store: ObjectStore, namespace: str) -> None:
+    """Returns when the namespace has its account `default`, or a moment later: the controller creates it."""
+    for _ in range(_DEFAULT_ACCOUNT_TRIES):
+        missing = store.get(SERVICE_ACCOUNTS.qualified_plural, namespace, _DEFAULT) is None
+        if not missing or not _is_active(store, namespace):
+            return
+        await asyncio.sleep(_TRY_SECONDS)
+
+
+def admit_pod(store: ObjectStore, pod: Object, namespace: str) -> None:
+    """Completes a new, valid pod in place; raises 403 if its account does not exist."""
+    if MIRROR in (pod["metadata"].get("annotations") or {}) or not _is_active(store, namespace):
         return
-    wanted = spec.get("serviceAccountName") or spec.get("serviceAccount") or _DEFAULT
-    account = await _find(store, namespace, wanted)
-    if account is None:
+    spec = pod["spec"]
+    wanted = spec["serviceAccountName"]
+    stored = store.get(SERVICE_ACCOUNTS.qualified_plural, namespace, wanted)
+    if stored is None:
         missing = errors.not_found(_SERVICE_ACCOUNT, wanted).message
-        raise errors.forbidden(PODS, name, f"error looking up service account {namespace}/{wanted}: {missing}")
-    spec["serviceAccountName"] = spec["serviceAccount"] = wanted
-    if MOUNTS_TOKENS and _mounts_token(account, spec):
+        why = f"error looking up service account {namespace}/{wanted}: {missing}"
+        raise errors.forbidden(PODS, pod["metadata"]["name"], why)
+    account = stored.obj
+    if _mounts_token(account, spec):
         mount_token(spec)
     if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
         spec["imagePullSecrets"] = [{"name": one.get("name", "")} for one in account["imagePullSecrets"]]
@@ -58,6 +59,12 @@ def mount_token(spec: Object) -> None:
         spec["volumes"] = [*volumes, {"name": volume, "projected": _token_sources()}]
 
 
+def _is_active(store: ObjectStore, namespace: str) -> bool:
+    """The plugin NamespaceLifecycle refuses pods in a missing or terminating namespace."""
+    found = store.get(NAMESPACES.qualified_plural, "", namespace)
+    return found is not None and "deletionTimestamp" not in found.obj["metadata"]
+
+
 def _token_sources() -> Object:
     namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
     return {
@@ -76,15 +83,3 @@ def _mounts_token(account: Object, spec: Object) -> bool:
         if (wanted := owner.get("automountServiceAccountToken")) is not None:
             return bool(wanted)
     return True
-
-
-async def _find(store: ObjectStore, namespace: str, name: str) -> Object | None:
-    for attempt in range(_DEFAULT_ACCOUNT_TRIES):
-        stored = store.get(SERVICE_ACCOUNTS.qualified_plural, namespace, name)
-        if stored is not None:
-            return stored.obj
-        if name != _DEFAULT or store.get("namespaces", "", namespace) is None:
-            return None
-        if attempt < _DEFAULT_ACCOUNT_TRIES - 1:
-            await asyncio.sleep(_TRY_SECONDS)
-    return None

@@ -9,6 +9,7 @@ from dataclasses import replace
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
 from trainwright.cluster.apiserver.access.escalation import check_escalation
+from trainwright.cluster.apiserver.admission.service_account import admit_pod, wait_for_default_account
 from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
 from trainwright.cluster.apiserver.admission.webhooks import CREATE, DELETE, UPDATE, Operation
 from trainwright.cluster.apiserver.http.bodies import (
@@ -49,6 +50,7 @@ from trainwright.objects.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     ENDPOINTS,
     NAMESPACES,
+    PODS,
     ROLES,
     SECRETS,
     SERVICES,
@@ -75,8 +77,16 @@ class ResourceHandlers:
     """Handles requests for objects and collections. All state is in the store."""
 
     def __init__(
-        self, store: ObjectStore, registry: Registry, access: AccessControl, webhooks: WebhookAdmission
+        self,
+        store: ObjectStore,
+        registry: Registry,
+        access: AccessControl,
+        webhooks: WebhookAdmission,
+        *,
+        admits_accounts: bool,
     ) -> None:
+        """With `admits_accounts` a pod needs a service account that exists, and gets its token as a volume."""
+        self._admits_accounts = admits_accounts
         self._store = store
         self._registry = registry
         self._access = access
@@ -120,8 +130,8 @@ class ResourceHandlers:
             if not prefix or self._store.get(info.kind.key, info.scope, name) is None:
                 break
 
-        if info.kind.resource == SECRETS:
-            self._access.tokens.fill_secret(obj, self._access.authority)
+        await self._wait_for_account(info)
+        self._complete(info, obj)
         await self._validate(replace(request, info=replace(info, name=name)), obj, None)
 
         def try_update(current: Stored | None) -> Object:
@@ -175,6 +185,7 @@ class ResourceHandlers:
         manager = replace(request.field_manager, operation="Apply")
         force = request.query.get("force", "") == "true"
         created = False
+        await self._wait_for_account(info)
 
         def propose(current: Stored | None) -> DecodedObject:
             old = None if current is None else in_version(kind, current.obj)
@@ -188,6 +199,7 @@ class ResourceHandlers:
             if current is None:
                 self._access.authorizer.check(request.user, request.attributes("create"))
                 created_object = _new_object(request, decoded, manager)
+                self._complete(info, created_object)
                 admit_create(self._store, kind, info.scope, created_object)
                 return created_object
             return _removed_if_finalized(updated_object(kind, decoded, current.obj, manager, patch=True))
@@ -393,6 +405,17 @@ class ResourceHandlers:
     async def _validate(self, request: ApiRequest, new: Object, old: Object | None) -> None:
         operation = _operation(request, CREATE if old is None else UPDATE)
         await self._webhooks.validate(operation, new, old, request.warnings)
+
+    async def _wait_for_account(self, info: RequestInfo) -> None:
+        if info.kind.resource == PODS and self._admits_accounts:
+            await wait_for_default_account(self._store, info.scope)
+
+    def _complete(self, info: RequestInfo, obj: Object) -> None:
+        """Adds to a new object what its service account decides. The client's managed fields do not include it."""
+        if info.kind.resource == SECRETS:
+            self._access.tokens.fill_secret(obj, self._access.authority)
+        elif info.kind.resource == PODS and self._admits_accounts:
+            admit_pod(self._store, obj, info.scope)
 
     def _check_escalation(self, request: ApiRequest, new: Object, old: Object | None) -> None:
         """Nobody writes a role or binding that gives more than the writer has."""

@@ -94,6 +94,8 @@ class Routes:
         unhealthy_components: Callable[[], Iterable[str]] = tuple,
         streams: PodStreams | None = None,
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
+        *,
+        admits_accounts: bool = False,
     ) -> None:
         self._store = store
         self._access = access
@@ -103,7 +105,9 @@ class Routes:
         self._unhealthy_components = unhealthy_components
         self._registry = Registry()
         self._webhooks = WebhookAdmission(store, WebhookClient(store, local_services), self._versions_of)
-        self._handlers = ResourceHandlers(store, self._registry, access, self._webhooks)
+        self._handlers = ResourceHandlers(
+            store, self._registry, access, self._webhooks, admits_accounts=admits_accounts
+        )
         self._openapi = OpenApi(self._registry)
         self._watches: set[Watch] = set()
         for stored in store.list(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural):

@@ -43,7 +43,8 @@ class ApiServer:
 
     `token` is that of the cluster's administrator. `load_service_account_key` returns the key (PEM) of service account
     tokens; `authority` is the CA certificate (PEM) that clients trust. Webhooks of `local_services`, by namespace and
-    name of a Service, are called in this process.
+    name of a Service, are called in this process. With `admits_accounts` new pods need a service account that exists
+    and get its token as a volume; controllers must create accounts and the ConfigMap kube-root-ca.crt.
     """
 
     def __init__(
@@ -59,10 +60,20 @@ class ApiServer:
         load_service_account_key: Callable[[], bytes] = new_key_pem,
         authority: bytes = b"",
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
+        admits_accounts: bool = False,
     ) -> None:
         self._clock = clock
         self._access = AccessControl(store, token, load_key=load_service_account_key, authority=authority)
-        self._routes = Routes(store, logs, clock, self._access, unhealthy_components, streams, local_services)
+        self._routes = Routes(
+            store,
+            logs,
+            clock,
+            self._access,
+            unhealthy_components,
+            streams,
+            local_services,
+            admits_accounts=admits_accounts,
+        )
         self._http = HttpServer(self._handle, tls=tls, cancel_handlers=True)
         self._stopping = False
         self._writing: set[asyncio.Task[Response]] = set()

@@ -34,7 +34,6 @@ _MUTABLE_ONLY = (
 
 def _set_defaults(pod: Object) -> None:
     spec = pod.setdefault("spec", {})
-    spec["serviceAccountName"] = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
     for _, container in _containers(spec):
@@ -105,6 +104,9 @@ def _pull_policy(image: str) -> str:
 
 
 def _prepare_for_create(pod: Object) -> None:
+    spec = pod["spec"]
+    spec.setdefault("serviceAccountName", "default")
+    spec.setdefault("serviceAccount", spec["serviceAccountName"])
     pod["status"] = {"phase": "Pending", "qosClass": _qos_class(pod["spec"])}
 
 
