@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.insight.progress import Progress, Reading, advance, planned_epochs, read_line
+from trainwright.insight.progress import Progress, Reading, advance, epochs_in_source, planned_epochs, read_line
 
 
 @pytest.mark.parametrize(
@@ -158,6 +158,24 @@ def test_the_number_of_epochs_is_that_of_the_line_also_if_they_are_counted_from_
     progress = after("Epoch 0/3", "Epoch 1/3", "Epoch 2/3", "step 100/100")
     assert (progress.epoch, progress.epochs, progress.fraction) == (3, 3, 1.0)
     assert after("Epoch 0/2", "Epoch 1/2", "Epoch 2/2").epochs == 3
+
+
+def test_a_program_that_trains_longer_than_planned_has_an_unknown_number_of_epochs() -> None:
+    progress = after("epoch 3 loss 0.5", "step 50/100", start=Progress(epochs=2))
+    assert (progress.epochs, progress.fraction, progress.is_of_epoch) == (None, 0.5, True)
+
+
+@pytest.mark.parametrize(
+    ("source", "epochs"),
+    [
+        ("trainer = L.Trainer(max_epochs=3, devices=1)  # max_epochs=100 takes an hour", 3),
+        ("Trainer(max_epochs=args.epochs)", None),
+        ("Trainer(max_epochs=3 if quick else 9)\nTrainer(max_epochs=9)", None),
+        ("", None),
+    ],
+)
+def test_the_number_of_epochs_of_lightning_is_read_from_the_program(source: str, epochs: int | None) -> None:
+    assert epochs_in_source(source) == epochs
 
 
 TRAINING = "Epoch 0:  50%|█████     | 50/100 [00:01<00:01, 50.00it/s, v_num=0, train_loss=0.5]"

@@ -131,10 +131,10 @@ def advance(progress: Progress, reading: Reading, at: float) -> Progress:
 
 def _epochs(progress: Progress, reading: Reading, shift: int) -> int | None:
     """The number of epochs. Programs that count from zero print it, as in 0/10, or the last number, as in 0/9."""
-    known, found = progress.epochs, reading.epochs
+    known, found, epoch = progress.epochs, reading.epochs, (reading.epoch or 0) + shift
     if found is None or found + shift == known:
-        return known
-    return max(found, (reading.epoch or 0) + shift)
+        return known if known and epoch <= known else None  # it trains for longer than was planned
+    return max(found, epoch)
 
 
 def _is_other_bar(progress: Progress, reading: Reading) -> bool:
@@ -151,6 +151,15 @@ def planned_epochs(arguments: Iterable[str]) -> int | None:
     if match := _PLANNED.search(" ".join(arguments)):
         return int(match["epochs"])
     return None
+
+
+def epochs_in_source(source: str) -> int | None:
+    """The number of epochs that a program gives to Lightning's Trainer, whose bar does not show it: `max_epochs=8`.
+
+    None if the program computes it, or has several.
+    """
+    found = {int(match["epochs"]) for match in _MAX_EPOCHS.finditer(_COMMENT.sub("", source))}
+    return found.pop() if len(found) == 1 else None
 
 
 _MARKS = 32
@@ -205,6 +214,8 @@ _PLANNED = re.compile(
     r"(?:^|\s)--(?:\w{1,40}\.)?(?:num[-_](?:train[-_])?|max[-_]|n[-_]|total[-_])?epochs[= ]"
     r"(?P<epochs>[0-9]{1,9})(?:\s|$)"
 )
+_MAX_EPOCHS = re.compile(r"\bmax_epochs\s{0,3}=\s{0,3}(?P<epochs>[0-9]{1,9})\b")
+_COMMENT = re.compile(r"#.*")
 _EPOCHS_NAME = re.compile(r"\W{0,9}epochs?\W{0,9}")
 _OTHER_WORK = frozenset({
     "sanity", "val", "valid", "validation", "validating", "eval", "evaluation", "evaluating", "test", "testing",

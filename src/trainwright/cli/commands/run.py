@@ -136,12 +136,11 @@ def command(
         if not jobs:
             return
         # Imported here, while the pods are starting.
-        from trainwright.api.job import read_job
-        from trainwright.cli.follow.job_state import JobState
+        from trainwright.cli.follow.followed_job import state_of
         from trainwright.cli.follow.report import follow_and_report
         from trainwright.cli.follow.suggestions import Suggestions
 
-        states = [JobState(read_job(job), job["metadata"]["uid"], python=target.python) for job in jobs]
+        states = [state_of(job, target) for job in jobs]
         if not follow:
             # With --follow the same warnings arrive as events of the jobs.
             for warning in (text for item in items if item.job for text in item.job.warnings):

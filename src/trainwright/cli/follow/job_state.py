@@ -74,7 +74,8 @@ class JobState:
         self.stopping = False
         """True if it was stopped while it was followed: it has ended once its pods have."""
         self.labels = [f"{role.label}-{index}" for role in job.kind.roles for index in range(_count(job, role.name))]
-        self.progress = Progress(epochs=planned_epochs(_command(job)))
+        self.command = tuple(_command(job))
+        self.progress = Progress(epochs=planned_epochs(self.command))
         self.losses = LossCurve()
         self.outputs: dict[str, RankOutput] = {}
         self._progress_order: tuple[int, int] | None = None

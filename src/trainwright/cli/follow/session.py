@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from trainwright.api.job import read_job
 from trainwright.cli.console import Console
 from trainwright.cli.follow.follower import Ending, follow
 from trainwright.cli.follow.interrupts import Interrupts
@@ -18,12 +17,6 @@ from trainwright.cli.follow.suggestions import Suggestions
 from trainwright.cli.targets import Target, embedded_cluster
 from trainwright.cluster.embedded import DataDir
 from trainwright.kube.client.async_client import Client
-from trainwright.objects import Object
-
-
-def state_of(job: Object, target: Target) -> JobState:
-    """The state of a job as the cluster has it, before anything is known of its pods."""
-    return JobState(read_job(job), job["metadata"]["uid"], python=target.python)
 
 
 def follow_jobs(

@@ -1,0 +1,28 @@
+"""The state with which following a job begins: without anything that is slow to import."""
+
+from pathlib import Path
+
+from trainwright.api.job import read_job
+from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.targets import Target
+from trainwright.insight.progress import Progress, epochs_in_source
+from trainwright.objects import Object
+from trainwright.objects.node_annotations import DIRECTORY
+
+
+def state_of(job: Object, target: Target) -> JobState:
+    """The state of a job as the cluster has it, before anything is known of its pods."""
+    state = JobState(read_job(job), job["metadata"]["uid"], python=target.python)
+    if target.embedded and state.progress.epochs is None:
+        state.progress = Progress(epochs=_epochs_in_program(state))
+    return state
+
+
+def _epochs_in_program(state: JobState) -> int | None:
+    """Read from the program on this machine that the job runs, if there is one."""
+    directory = (state.object["metadata"].get("annotations") or {}).get(DIRECTORY) or "/"
+    programs = [Path(directory, word) for word in state.command if word.endswith(".py")]
+    try:
+        return epochs_in_source(programs[0].read_text(errors="replace")) if programs else None
+    except OSError:
+        return None
