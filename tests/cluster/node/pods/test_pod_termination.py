@@ -1,10 +1,17 @@
 """Pods that are stopped with their cluster end by their grace periods, together, and those that do not are killed."""
 
+import json
+import os
 import time
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.support.cluster.supervised_pods import SupervisedPod, container
 from trainwright.cluster.node.pods.pod_termination import StoppingPods
+from trainwright.cluster.node.supervisor import cgroups
+from trainwright.cluster.node.supervisor.files import CGROUPS_FILE
 
 
 def started(pod: SupervisedPod) -> bool:
@@ -53,3 +60,14 @@ def test_without_running_pods_there_is_nothing_to_wait_for(ground: Any) -> None:
     stopping.stop()
     assert stopping.total == 0
     assert stopping.wait(10)
+
+
+def test_the_control_groups_of_the_node_are_removed_with_its_pods(tmp_path: Path) -> None:
+    directories, reason = cgroups.find_directories(f"trainwright-test-{os.getpid()}-down")
+    if not directories:
+        pytest.skip(f"no control groups here: {reason}")
+    for path in directories.values():
+        (Path(path) / "pod" / "main-0").mkdir(parents=True, exist_ok=True)  # left by a supervisor that was killed
+    (tmp_path / CGROUPS_FILE).write_text(json.dumps({"cgroups": directories}))
+    StoppingPods(tmp_path).kill()
+    assert not any(Path(path).exists() for path in directories.values())

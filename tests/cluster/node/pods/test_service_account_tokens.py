@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.pods.service_account_tokens import parse_token, read_token, token_request
-from trainwright.cluster.node.referenced_objects import TokenSource
+from tests.support.cluster.embedded_apiserver import running_embedded
+from trainwright.cluster.node.pods.service_account_tokens import (
+    ServiceAccountTokens,
+    parse_token,
+    read_token,
+    token_request,
+)
+from trainwright.cluster.node.referenced_objects import PodConfigError, TokenSource
+from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
+from trainwright.objects.resources import PODS, SERVICE_ACCOUNTS
 from trainwright.objects.times import format_time
 
 NOW = datetime(2026, 11, 16, 2, tzinfo=UTC)
@@ -69,3 +77,62 @@ def test_a_token_that_cannot_be_read_is_requested_anew(text: str) -> None:
 @given(st.text(max_size=40))
 def test_no_text_is_an_error(text: str) -> None:
     assert parse_token(text) is None or "." in text
+
+
+# On an API server
+
+
+async def test_a_token_is_kept_until_it_is_due_and_then_renewed() -> None:
+    now = datetime.now(UTC)
+    source = TokenSource("", 600)
+    async with running_embedded() as embedded, Client(embedded.config) as client:
+        pod = await _pod(client)
+        tokens = ServiceAccountTokens(client, clock=lambda: now)
+        first = await tokens.get(pod, source)
+        assert await tokens.get(pod, source) == first
+        due = tokens.next_renewal(pod["metadata"]["uid"])
+        assert due is not None
+        assert 470 < (due - now).total_seconds() < 490
+
+        now += timedelta(seconds=500)
+        second = await tokens.get(pod, source)
+        assert second != first
+
+        tokens.forget(pod["metadata"]["uid"])
+        assert tokens.next_renewal(pod["metadata"]["uid"]) is None
+
+
+async def test_a_token_that_cannot_be_renewed_is_used_until_it_expires() -> None:
+    now = datetime.now(UTC)
+    source = TokenSource("", 600)
+    async with running_embedded() as embedded, Client(embedded.config) as client:
+        pod = await _pod(client)
+        tokens = ServiceAccountTokens(client, clock=lambda: now)
+        first = await tokens.get(pod, source)
+        await client.delete(SERVICE_ACCOUNTS, "trainer", namespace="default")
+        now += timedelta(seconds=500)
+        assert await tokens.get(pod, source) == first
+
+        now += timedelta(seconds=200)
+        with pytest.raises(PodConfigError, match='failed to fetch token: serviceaccounts "trainer" not found'):
+            await tokens.get(pod, source)
+
+
+async def test_a_token_of_an_earlier_agent_is_taken_over() -> None:
+    now = datetime.now(UTC)
+    source = TokenSource("", 600)
+    async with running_embedded() as embedded, Client(embedded.config) as client:
+        pod = await _pod(client)
+        first = await ServiceAccountTokens(client, clock=lambda: now).get(pod, source)
+        tokens = ServiceAccountTokens(client, clock=lambda: now)
+        tokens.adopt(pod, source, first)
+        assert await tokens.get(pod, source) == first
+
+
+async def _pod(client: Client) -> Object:
+    metadata = {"name": "trainer", "namespace": "default"}
+    await client.create(SERVICE_ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    spec = {"serviceAccountName": "trainer", "containers": [{"name": "main", "image": "i"}]}
+    return await client.create(
+        PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default"}, "spec": spec}
+    )
