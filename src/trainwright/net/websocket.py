@@ -1,4 +1,4 @@
-"""Binary WebSockets of our servers."""
+"""WebSockets of our servers; messages are bytes."""
 
 import asyncio
 from collections.abc import Collection
@@ -63,6 +63,8 @@ class AcceptedWebSocket:
 
     async def receive(self) -> bytes | None:
         message = await self.response.receive()
+        if message.type is WSMsgType.TEXT:  # the Python client sends text as such
+            return str(message.data).encode()
         return bytes(message.data) if message.type is WSMsgType.BINARY else None
 
     async def send(self, message: bytes) -> None:
