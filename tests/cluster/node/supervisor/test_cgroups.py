@@ -64,7 +64,7 @@ def test_a_container_beyond_its_memory_limit_is_killed_and_nothing_remains(
     with root_overlay.run(container(script, limits=limits), cgroups=pod_directories) as pod:
         state = pod.wait()
     assert state["containers"][0]["state"]["terminated"]["reason"] == "OOMKilled"
-    assert not any(Path(path).exists() for path in pod_directories.values())
+    assert not any(Path(path).exists() for path in directories.values())
 
 
 def test_processes_beyond_the_limit_cannot_be_started(root_overlay: Any, directories: dict[str, str]) -> None:

@@ -257,7 +257,7 @@ class PodWorkers:
         asyncio.get_running_loop().remove_reader(supervisor.descriptor)
         supervisor.reap()
         directory = self._directory_of(uid)
-        cgroups.remove(directory.runtime_config or {})  # of a supervisor that was killed; others have removed them
+        cgroups.remove_pod(directory.runtime_config or {})  # of a supervisor that was killed; others have removed them
         if not directory.had_supervisor:
             error = directory.supervisor_error
             warning = PodWarning("FailedCreatePodSandBox", f"the supervisor ended: {error}")
@@ -491,7 +491,7 @@ class PodWorkers:
             if supervisor.grace_period != 0:
                 directory.stop(supervisor, 0)
             return
-        cgroups.remove(directory.runtime_config or {})
+        cgroups.remove_pod(directory.runtime_config or {})
         self._network.remove_pod(uid)
         self._gpus.release(uid)
         self._first_seen.pop(uid, None)

@@ -13,6 +13,7 @@ PERIOD = 100_000
 """Of the CPU quota, in microseconds."""
 
 _ROOT = "/sys/fs/cgroup"
+_ATTEMPTS = 5
 _FILE_SYSTEMS = {"cgroup", "cgroup2"}
 
 Directories = dict[str, str]
@@ -23,7 +24,10 @@ Limits = dict[str, int]
 
 
 def find_directories(name: str) -> tuple[Directories, str]:
-    """Makes the directory `name` for the limits of a node; or none, and why not."""
+    """Where the directory `name` can be made for the limits of a node; or none, and why not.
+
+    It is made with the first container that has limits, and removed with the last pod.
+    """
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
             mounts = file.read().splitlines()
@@ -33,10 +37,14 @@ def find_directories(name: str) -> tuple[Directories, str]:
         return {}, f"{error.filename}: {error.strerror}"
     candidates = own_directories(mounts, own)
     if set(CONTROLLERS[:2]) <= candidates.keys() - {""}:
-        return _make_version_1(candidates, name)
-    if "" in candidates:
-        return _make_version_2(candidates[""], name)
-    return {}, "no cgroup controllers for memory and cpu are mounted"
+        found, reason = _try_version_1(candidates, name)
+    elif "" in candidates:
+        found, reason = _try_version_2(candidates[""], name)
+    else:
+        return {}, "no cgroup controllers for memory and cpu are mounted"
+    for path in found.values():
+        _try_rmdir(path)
+    return found, reason
 
 
 def own_directories(mounts: list[str], own: list[str]) -> Directories:
@@ -64,7 +72,7 @@ def own_directories(mounts: list[str], own: list[str]) -> Directories:
     return found
 
 
-def _make_version_1(candidates: Directories, name: str) -> tuple[Directories, str]:
+def _try_version_1(candidates: Directories, name: str) -> tuple[Directories, str]:
     made: Directories = {}
     for controller in CONTROLLERS:
         if controller not in candidates:
@@ -73,13 +81,14 @@ def _make_version_1(candidates: Directories, name: str) -> tuple[Directories, st
         try:
             os.makedirs(directory, exist_ok=True)
         except OSError as error:
-            remove({"cgroups": made})
+            for path in made.values():
+                _try_rmdir(path)
             return {}, f"{directory}: {error.strerror}"
         made[controller] = directory
     return made, ""
 
 
-def _make_version_2(own: str, name: str) -> tuple[Directories, str]:
+def _try_version_2(own: str, name: str) -> tuple[Directories, str]:
     """In the nearest directory whose children have the controllers. Processes may be in no directory that has them."""
     reason, above = "", own
     while above.startswith(_ROOT):
@@ -111,13 +120,25 @@ def enter(paths: list[str], limits: Limits) -> None:
     """Makes the directories of a container, sets its limits, and moves the calling process there, with its later
     children."""
     for path in paths:
-        os.makedirs(path, exist_ok=True)
-        if _is_version_2(path):
-            _enable_controllers(os.path.dirname(path))
+        _make(path)
         for name, value in _settings(path, limits).items():
             if os.path.exists(f"{path}/{name}"):
                 _write(f"{path}/{name}", value)
         _write(f"{path}/cgroup.procs", "0")
+
+
+def _make(path: str) -> None:
+    for attempt in range(_ATTEMPTS):
+        try:
+            os.makedirs(path, exist_ok=True)
+            if _is_version_2(path):
+                pod = os.path.dirname(path)
+                _enable_controllers(os.path.dirname(pod))
+                _enable_controllers(pod)
+            return
+        except FileNotFoundError:  # the last other pod has just removed the node's directory
+            if attempt == _ATTEMPTS - 1:
+                raise
 
 
 def _settings(path: str, limits: Limits) -> dict[str, str]:
@@ -166,6 +187,22 @@ def remove(config: dict[str, object], *, seconds: float = 0.0) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def remove_pod(config: dict[str, object]) -> bool:
+    """Removes the directories of a pod, and those of the node if it was the last one."""
+    removed = remove(config)
+    directories = config.get("cgroups")
+    for directory in directories.values() if isinstance(directories, dict) else ():
+        _try_rmdir(os.path.dirname(directory))
+    return removed
+
+
+def _try_rmdir(path: str) -> None:
+    try:
+        os.rmdir(path)
+    except OSError:
+        pass  # it does not exist, or is in use
 
 
 def remove_directories(paths: list[str]) -> bool:

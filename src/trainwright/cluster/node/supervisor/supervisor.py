@@ -221,7 +221,7 @@ class Supervisor:
 
     def _finish(self) -> None:
         processes.kill_descendants(is_pid_1=self._is_pid_1)
-        cgroups.remove(self._pod)
+        cgroups.remove_pod(self._pod)
         for container in () if self._shutdown else self._all:
             stopped = self._stopping and not self._completed
             if container.status["last"] if container.init else stopped:
