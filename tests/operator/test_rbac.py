@@ -1,4 +1,4 @@
-"""The RBAC rules on the real API server: the operator runs jobs with exactly them, and with upstream's ClusterRole."""
+"""The RBAC rules on real API servers: the operator runs jobs with exactly them, and with upstream's ClusterRole."""
 
 import asyncio
 import subprocess
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.controlplane import free_ports
+from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.fake_kubelet import FakeKubelet, running_kubelet
 from tests.support.cluster.podgroups import serve_pod_groups
 from tests.support.cluster.service_accounts import account, rule
@@ -100,27 +101,40 @@ def test_the_page_shows_the_rules() -> None:
     assert printed in page, "run: .venv/bin/python tools/operator_rbac.py --write"
 
 
-@pytest.mark.apiserver
+@pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.apiserver)])
+async def either_cluster(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Client, str]]:
+    """A client of the embedded server, then of the real one, each with a namespace."""
+    if request.param == "real":
+        plane, namespace = request.getfixturevalue("control_plane"), request.getfixturevalue("real_namespace")
+        async with Client(plane.config) as client:
+            yield client, namespace
+        return
+    async with running_embedded() as embedded, Client(embedded.config) as client:
+        await install_crds(client, KINDS.values())
+        yield client, "default"
+
+
 @pytest.mark.timeout(60)
 async def test_jobs_run_with_the_rules_for_jobs_alone(
-    client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture
+    either_cluster: tuple[Client, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = await granted(client, real_namespace, job_rules(KINDS.values()))
+    client, namespace = either_cluster
+    config = await granted(client, namespace, job_rules(KINDS.values()))
 
-    async with operating(client, config, OperatorOptions(namespace=real_namespace)) as kubelet:
+    async with operating(client, config, OperatorOptions(namespace=namespace)) as kubelet:
         for kind in KINDS.values():
-            job = pair(kind.framework, kind, policy="OnFailure").metadata(namespace=real_namespace)
+            job = pair(kind.framework, kind, policy="OnFailure").metadata(namespace=namespace)
             await submit(client, job.run_policy(cleanPodPolicy="All", ttlSecondsAfterFinished=1))
         for kind in KINDS.values():
-            await wait_for(client, real_namespace, kind, "Running")
+            await wait_for(client, namespace, kind, "Running")
             await kubelet.finish(pair_pods(kind.framework, kind)[1], exit_code=1)
-            await wait_for(client, real_namespace, kind, "Restarting")
-            await wait_for(client, real_namespace, kind, "Running")
-            await finish_all(client, kubelet, real_namespace, kind)
+            await wait_for(client, namespace, kind, "Restarting")
+            await wait_for(client, namespace, kind, "Running")
+            await finish_all(client, kubelet, namespace, kind)
         deleted = {f"Deleted job: {kind.framework}" for kind in KINDS.values()}
-        await eventually(lambda: messages(client, real_namespace), lambda seen: deleted <= seen)
+        await eventually(lambda: messages(client, namespace), lambda seen: deleted <= seen)
 
-    seen = await messages(client, real_namespace)
+    seen = await messages(client, namespace)
     assert {f"Deleted pod: {pair_pods(kind.framework, kind)[1]}" for kind in KINDS.values()} <= seen
     assert "not allowed to list nodes: pods on lost nodes are not replaced" in caplog.text
     assert "forbidden" not in caplog.text

@@ -206,6 +206,14 @@ class TestRoles:
         refused = await robot.get(api.path("secrets"))
         assert f'User "system:serviceaccount:{api.namespace}:robot" cannot list' in refused.message
 
+    async def test_exec_by_websocket_needs_create(self, api: RawApi) -> None:
+        await grant(api, {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get"]})
+        spec = {"containers": [{"name": "c", "image": "i"}]}
+        assert (await api.post(api.path("pods"), {"metadata": {"name": "p"}, "spec": spec})).code == 201
+        refused = await user(api).get(api.path("pods", "p", "exec") + "?command=true&stdout=true")
+        assert refused.code == 403
+        assert refused.message.startswith('pods "p" is forbidden: ')  # the real server does not say why
+
     async def test_deleted_binding_takes_permissions_away(self, api: RawApi) -> None:
         await grant(api, READ_PODS)
         assert (await api.delete(ROLE_BINDINGS.path(api.namespace, "bound-ann"))).code == 200

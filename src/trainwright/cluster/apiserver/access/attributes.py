@@ -7,6 +7,7 @@ from trainwright.objects.names import path_segment_problem
 from trainwright.objects.selectors import SelectorError, parse_field_selector
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_POD_SESSIONS = {"exec", "attach", "portforward"}
 _NAMESPACE_SUBRESOURCES = {"status", "finalize"}
 
 
@@ -25,6 +26,11 @@ class Attributes:
     @property
     def is_resource_request(self) -> bool:
         return not self.path
+
+    @property
+    def opens_pod_session(self) -> bool:
+        """Whether it is kubectl's exec, attach or port-forward."""
+        return (self.group, self.resource) == ("", "pods") and self.subresource in _POD_SESSIONS
 
     @property
     def combined_resource(self) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from aiohttp import web
@@ -140,7 +141,10 @@ class ApiServer:
         user = self._access.authenticator.user_of(list(request.headers.items()), certificate, self._clock())
         if user.name != ANONYMOUS:
             self._http.authenticated(request)
-        self._access.authorizer.check(user, request_attributes(request.method, request.path, request.query))
+        wanted = request_attributes(request.method, request.path, request.query)
+        self._access.authorizer.check(user, wanted)
+        if wanted.opens_pod_session and wanted.verb == "get":  # a WebSocket begins with a GET
+            self._access.authorizer.check(user, replace(wanted, verb="create"))
         return user
 
     async def _route(
