@@ -272,7 +272,7 @@ class EmbeddedCluster:
         return bound
 
     def _start_controllers(self, client: Client, authority: bytes) -> None:
-        scheduler_events = EventRecorder(client, "default-scheduler")
+        scheduler_events = EventRecorder(client, "default-scheduler", delay=0.25)  # pods start meanwhile
         volume_events = EventRecorder(client, "persistentvolume-controller")
         workload_events = EventRecorder(client, "controllermanager")
         for recorder in (scheduler_events, volume_events, workload_events):

@@ -66,6 +66,20 @@ async def test_a_thousand_pods_cost_a_dozen_writes() -> None:
 
 
 @pytest.mark.looptime
+async def test_a_new_event_waits_for_the_delay_and_not_when_the_recorder_is_closed() -> None:
+    server = EventServer()
+    recorder = EventRecorder(server, "c", delay=0.5)
+    recorder.record(JOB, "Normal", "Created", "first")
+    await asyncio.sleep(0.4)
+    assert server.writes == []
+    await asyncio.sleep(0.2)
+    recorder.record(JOB, "Normal", "Created", "second")
+    await recorder.close()
+    ((first, _, _), (second, _, _)) = server.writes
+    assert 0.5 <= first < 0.6 <= second < 0.7
+
+
+@pytest.mark.looptime
 async def test_count_is_written_at_once_and_then_every_few_seconds() -> None:
     server = EventServer()
     recorder = EventRecorder(server, "c")

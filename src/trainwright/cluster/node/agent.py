@@ -121,7 +121,8 @@ class NodeAgent:
         """Runs until it is cancelled or stopped."""
         self._running = asyncio.current_task()
         network = PodNetwork(self._config.directory, machine_hosts=_machine_hosts)
-        recorder = EventRecorder(self._client, "kubelet", self._name)  # the name that users of events look for
+        # The name is that which users of events look for. A pod has three events at its start: they come after it.
+        recorder = EventRecorder(self._client, "kubelet", self._name, delay=0.25)
         retention = Retention(self._client, self._config.directory)
         pod_workers = PodWorkers(self._client, self._config, network, recorder, on_retired=retention.add)
         pod_workers.restore()

@@ -38,6 +38,7 @@ class EventRecorder:
     """`component` is the reporting controller unless `record` names another, `instance` the host that it runs on. Needs
     a running event loop when it records.
 
+    `delay` is how many seconds a new Event waits, so that writing it does not compete with the work that it is about.
     `capacity` bounds the Events that wait to be written; further ones are dropped. The log names the first of them, and
     their number once half of the waiting ones have been written, or on close.
     """
@@ -50,11 +51,13 @@ class EventRecorder:
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         capacity: int = 10_000,
+        delay: float = 0.0,
     ) -> None:
         self._client = client
         self._component, self._instance = component, instance
         self._clock = clock
         self._capacity = capacity
+        self._delay = delay
         self._correlator = EventCorrelator()
         self._waiting: dict[str, dict[EventSeries, None]] = {}
         self._outstanding = 0
@@ -96,6 +99,7 @@ class EventRecorder:
                 self._drop(occurrence)
                 return
             series = self._correlator.start(occurrence)
+            series.not_before = asyncio.get_running_loop().time() + self._delay if self._delay else 0.0
         self._schedule(series)
 
     async def close(self, timeout: float = 5.0) -> None:
