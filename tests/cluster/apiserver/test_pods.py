@@ -122,6 +122,49 @@ class TestPods:
             unsupported, 'Unsupported value: "foo": supported values: "Always", "OnFailure", "Never"',
         )  # fmt: skip
 
+    async def test_probes_and_hooks_have_defaults(self, api: RawApi) -> None:
+        fields: dict[str, Any] = {
+            "readinessProbe": {"httpGet": {"port": 80}},
+            "livenessProbe": {"grpc": {"port": 80}, "periodSeconds": 0},
+            "lifecycle": {"preStop": {"httpGet": {"port": "web", "scheme": "HTTPS"}}},
+        }
+        (main,) = (await api.post(api.path("pods"), pod(**fields))).body["spec"]["containers"]
+        times = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+        assert main["readinessProbe"] == {"httpGet": {"port": 80, "path": "/", "scheme": "HTTP"}, **times}
+        assert main["livenessProbe"] == {"grpc": {"port": 80, "service": ""}, **times}
+        assert main["lifecycle"] == {"preStop": {"httpGet": {"port": "web", "path": "/", "scheme": "HTTPS"}}}
+
+    async def test_invalid_probes_and_hooks_are_refused(self, api: RawApi) -> None:
+        fields: dict[str, Any] = {
+            "readinessProbe": {"tcpSocket": {"port": 0}, "terminationGracePeriodSeconds": 5},
+            "livenessProbe": {"exec": {}, "successThreshold": 2, "timeoutSeconds": -1},
+            "startupProbe": {"httpGet": {"port": 80, "scheme": "FTP"}, "exec": {"command": ["true"]}},
+            "lifecycle": {"postStart": {}, "preStop": {"sleep": {"seconds": 31}}},
+        }
+        setup = {"name": "setup", "image": "a", "startupProbe": {"tcpSocket": {"port": 80}}}
+        reply = await api.post(api.path("pods"), pod(spec={"initContainers": [setup]}, **fields))
+        assert reply.code == 422
+        found = [(cause["field"], cause["message"]) for cause in reply.body["details"]["causes"]]
+        main = "spec.containers[0]"
+        without = "Forbidden: may not be set for init containers without restartPolicy=Always"
+        sleep = "Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)"
+        assert sorted(found) == sorted(
+            [
+                ("spec.initContainers[0].startupProbe", without),
+                (f"{main}.lifecycle.postStart", "Required value: must specify a handler type"),
+                (f"{main}.lifecycle.preStop.sleep", sleep),
+                (f"{main}.livenessProbe.exec.command", "Required value"),
+                (f"{main}.livenessProbe.timeoutSeconds", "Invalid value: -1: must be greater than or equal to 0"),
+                (f"{main}.livenessProbe.successThreshold", "Invalid value: 2: must be 1"),
+                (f"{main}.readinessProbe.tcpSocket.port", "Invalid value: 0: must be between 1 and 65535, inclusive"),
+                (
+                    f"{main}.readinessProbe.terminationGracePeriodSeconds",
+                    "Invalid value: 5: must not be set for readinessProbes",
+                ),
+                (f"{main}.startupProbe.httpGet", "Forbidden: may not specify more than 1 handler type"),
+            ]
+        )
+
     async def test_names_are_unique(self, api: RawApi) -> None:
         twice = [{"name": "x", "image": "a"}, {"name": "x", "image": "b"}]
         reply = await api.post(api.path("pods"), pod(spec={"containers": twice}))

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from trainwright.cluster.apiserver.resources.probes import probe_errors, set_probe_defaults
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.objects import Object
 from trainwright.objects.field_errors import (
@@ -70,15 +71,7 @@ def _default_container(container: Object) -> None:
         port.setdefault("protocol", "TCP")
     for variable in container.get("env") or ():
         _default_field_ref(variable.get("valueFrom") or {})
-    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
-        if settings := container.get(probe):
-            for name, value in (
-                ("timeoutSeconds", 1),
-                ("periodSeconds", 10),
-                ("successThreshold", 1),
-                ("failureThreshold", 3),
-            ):
-                settings.setdefault(name, value)
+    set_probe_defaults(container)
 
 
 def _default_volume(volume: Object) -> None:
@@ -149,6 +142,9 @@ def pod_spec_errors(spec: Object) -> list[FieldError]:
     names: set[str] = set()
     for path, container in _containers(spec):
         found += _container_errors(container, path, names)
+        one_time = path.startswith("spec.initContainers") and container.get("restartPolicy") != "Always"
+        grace = spec.get("terminationGracePeriodSeconds")
+        found += probe_errors(container, path, one_time=one_time, grace=grace)
         found += _mount_errors(container, path, {volume.get("name") for volume in spec.get("volumes") or ()})
     if spec["restartPolicy"] not in _RESTART_POLICIES:
         found.append(not_supported("spec.restartPolicy", spec["restartPolicy"], _RESTART_POLICIES))

@@ -50,6 +50,8 @@ def _unknown_fields(spec: Object, level: str) -> Iterator[str]:
             if kind == "initContainers" and container.get("restartPolicy") == container_status.ALWAYS:
                 known |= {"restartPolicy"}
             yield from (f"{path}.{name}" for name in _unknown(container, known))
+            if (container.get("lifecycle") or {}).get("stopSignal"):
+                yield f"{path}.lifecycle.stopSignal"
             resources = container.get("resources") or {}
             for group in ("limits", "requests"):
                 unknown = set(resources.get(group) or {}) - _SCHEDULED_ONLY - {GPU_RESOURCE}
