@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from trainwright.cli.errors import CommandError
+from trainwright.cli.flags import data_dir_flag
 from trainwright.cli.targets import TargetOptions, data_dir_at, find_target
 from trainwright.cluster.datadir import ClusterRecord, DataDir, this_process
 from trainwright.kube.client.kubeconfig import merge_into_kubeconfig
@@ -49,6 +52,33 @@ def test_the_embedded_cluster_is_the_default() -> None:
     target = find_target(TargetOptions(), {})
     assert target.embedded
     assert target.line == f"→ embedded cluster at {SERVER} (namespace default)"
+
+
+def test_a_name_selects_another_embedded_cluster() -> None:
+    data = DataDir.of_cluster("dev")
+    running_cluster(data, "https://127.0.0.1:1234")
+    by_flag = CliRunner().invoke(_show_data_dir, ["--cluster", "dev"])
+    assert by_flag.output == f"{data.path}\n"
+    target = find_target(TargetOptions(data_dir=data.path), {})
+    assert target.flags == " --cluster dev"
+    by_context = find_target(TargetOptions(kubeconfig=data.kubeconfig, context="trainwright"), {})
+    assert by_context.embedded
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["--cluster", "Dev"], "write small letters"), (["--cluster", "a", "--data-dir", "b"], "cannot be combined")],
+)
+def test_a_name_that_cannot_be_used_is_refused(words: list[str], message: str) -> None:
+    result = CliRunner().invoke(_show_data_dir, words)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+@click.command
+@data_dir_flag
+def _show_data_dir(data_dir: Path | None) -> None:
+    click.echo(data_dir)
 
 
 def test_a_data_directory_selects_another_embedded_cluster(tmp_path: Path) -> None:

@@ -31,15 +31,37 @@ def target_flags(command: F) -> F:
 
 
 def data_dir_flag(command: F) -> F:
-    return click.option(
+    """--data-dir, and --cluster NAME, which stands for a directory: both set `data_dir`."""
+    command = click.option(
         "--data-dir",
         type=click.Path(path_type=Path, file_okay=False),
+        is_eager=True,  # known when --cluster is read
         help="The embedded cluster's directory (default: $XDG_DATA_HOME/trainwright or ~/.local/share/trainwright).",
     )(command)
+    return click.option(
+        "--cluster",
+        metavar="NAME",
+        expose_value=False,
+        callback=_select_cluster,
+        help="The embedded cluster of this name, its context is trainwright-NAME (default: the one without a name).",
+    )(command)
+
+
+def _select_cluster(ctx: click.Context, parameter: click.Parameter, name: str | None) -> None:
+    if name is None:
+        return
+    if ctx.params.get("data_dir") is not None:
+        raise click.BadParameter("cannot be combined with --data-dir", ctx, parameter)
+    if not _CLUSTER_NAME.fullmatch(name):
+        raise click.BadParameter(f"{name!r}: write small letters, digits and dashes, such as dev-1", ctx, parameter)
+    from trainwright.cluster.embedded import DataDir
+
+    ctx.params["data_dir"] = DataDir.of_cluster(name).path
 
 
 # Values
 
+_CLUSTER_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
 _DURATION = re.compile(rf"(?:(?P<h>{_NUMBER})h)?(?:(?P<m>{_NUMBER})m)?(?:(?P<s>{_NUMBER})s)?(?:(?P<ms>{_NUMBER})ms)?")
 

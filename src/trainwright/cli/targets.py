@@ -64,11 +64,18 @@ def data_dir_at(path: Path | None) -> DataDir:
     return DataDir(path.absolute()) if path else DataDir.default()
 
 
+def cluster_flag(data: DataDir) -> str:
+    """The flag that selects the embedded cluster of this directory; empty for the default one."""
+    if data == DataDir.default():
+        return ""
+    return f" --cluster {data.cluster_name}" if data.cluster_name else f" --data-dir {data.path}"
+
+
 def find_target(options: TargetOptions, environment: Mapping[str, str] = os.environ) -> Target:
     """The selected cluster and its credentials; NotRunningError if the embedded cluster is selected but not running."""
     if options.data_dir and (options.context or options.kubeconfig):
         raise CommandError(
-            "--data-dir cannot be combined with --context or --kubeconfig: they select different clusters"
+            "--cluster and --data-dir cannot be combined with --context or --kubeconfig: they select different clusters"
         )
     context = options.context or (None if options.data_dir else environment.get("TRAINWRIGHT_CONTEXT"))
     if context or options.kubeconfig:
@@ -77,7 +84,7 @@ def find_target(options: TargetOptions, environment: Mapping[str, str] = os.envi
 
 
 def embedded_cluster(data_dir: DataDir) -> Target:
-    flags = "" if data_dir == DataDir.default() else f" --data-dir {data_dir.path}"
+    flags = cluster_flag(data_dir)
     running = data_dir.running()
     if running is None:
         raise NotRunningError(
@@ -98,12 +105,12 @@ def _named_cluster(kubeconfig: Path | None, context: str | None) -> Target:
     except ConfigError as error:
         raise CommandError(str(error)) from error
     flags = f" --kubeconfig {kubeconfig} --context {config.context}" if kubeconfig else f" --context {config.context}"
-    # The context that `up` has written into the user's kubeconfig is the embedded cluster too.
-    data = DataDir.default()
-    running = data.running()
-    if running is None or running.server != config.server:
-        return Target(config, embedded=False, kubectl=f"kubectl{flags}", flags=flags)
-    return _embedded(config, running, kubectl=f"kubectl{flags}", flags=flags, data=data)
+    # A context that `up` has written into the user's kubeconfig is an embedded cluster too.
+    for data in DataDir.all_named():
+        running = data.running()
+        if running is not None and running.server == config.server:
+            return _embedded(config, running, kubectl=f"kubectl{flags}", flags=flags, data=data)
+    return Target(config, embedded=False, kubectl=f"kubectl{flags}", flags=flags)
 
 
 def _embedded(config: ClusterConfig, running: ClusterRecord, *, kubectl: str, flags: str, data: DataDir) -> Target:

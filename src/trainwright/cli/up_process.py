@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.api.kinds import KINDS
+from trainwright.cli.cluster_log import rotate_for_ever
+from trainwright.cli.contexts import add_context
 from trainwright.cli.errors import CommandError
 from trainwright.cli.logging import console_formatter
 from trainwright.cli.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorPod, create_operator_objects
@@ -29,7 +31,7 @@ from trainwright.cluster.embedded import (
 from trainwright.engine import Settings
 from trainwright.engine.settings import EMBEDDED, Gang
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError, merge_into_kubeconfig
+from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
 from trainwright.objects.paths import value_at
 from trainwright.objects.pods import MIRROR
 from trainwright.objects.resources import PODS
@@ -56,6 +58,8 @@ class UpOptions:
     sandbox: str | None
     nfs_mappings: Mapping[str, str] | None = None
     gang_scheduler: str | None = None
+    ephemeral: bool = False
+    """Deletes the data when it stops."""
 
 
 async def run_cluster(
@@ -90,12 +94,18 @@ async def run_cluster(
                 _shown_operator(client, cluster.node_name, operator_log),
                 _running_operator(client, operator_settings(cluster.sandbox, options.gang_scheduler), options),
             ):
-                for note in (*cluster.notes, *add_context(cluster.config, options)):
+                context, notes = _add_context(cluster.config, options)
+                for note in (*cluster.notes, *notes):
                     on_note(note)
-                record = cluster.announce(options.kubeconfig, python_origin=options.python.origin)
+                record = cluster.announce(
+                    options.kubeconfig,
+                    context=context,
+                    python_origin=options.python.origin,
+                    ephemeral=options.ephemeral,
+                )
                 tune_garbage_collector()
                 on_ready(record)
-                await _wait_for_first(stop.wait(), cluster.data_dir_removed())
+                await _wait_for_first(stop.wait(), cluster.data_dir_removed(), rotate_for_ever(options.data.log))
             if stop.is_set():
                 return await _running_pods(client)
     finally:
@@ -110,22 +120,19 @@ def operator_settings(sandbox: str, gang_scheduler: str | None = None) -> Settin
     return replace(settings, gang=Gang(gang_scheduler)) if gang_scheduler else settings
 
 
-def add_context(config: ClusterConfig, options: UpOptions) -> list[str]:
-    """Adds the context to the user's kubeconfig; returns notes about a failure that does not prevent the start."""
+def _add_context(config: ClusterConfig, options: UpOptions) -> tuple[str, list[str]]:
+    """Adds the context to the user's kubeconfig; returns its name, and notes for the user."""
     try:
-        merge_into_kubeconfig(
-            options.kubeconfig,
-            name=CONTEXT,
-            server=config.server,
-            ca_data=config.ca_data or b"",
-            token=config.token or "",
-        )
+        name = add_context(options.kubeconfig, config, options.data)
     except (ConfigError, OSError) as error:
         if options.kubeconfig_required:
             raise ConfigError(f"failed to add the context to {options.kubeconfig}: {error}") from error
         own = options.data.kubeconfig
-        return [f"failed to add the context to {options.kubeconfig}: {error}; use `kubectl --kubeconfig {own}`"]
-    return []
+        note = f"failed to add the context to {options.kubeconfig}: {error}; use `kubectl --kubeconfig {own}`"
+        return CONTEXT, [note]
+    if name == CONTEXT or options.data.cluster_name:
+        return name, []
+    return name, [f"context {CONTEXT} in {options.kubeconfig} belongs to another cluster: this one is {name}"]
 
 
 @asynccontextmanager

@@ -20,7 +20,8 @@ FORMAT = 1
 """The format that this version writes; it changes when older versions could no longer read the directory."""
 
 CONTEXT = "trainwright"
-"""The name of the cluster's context, in its own kubeconfig and in the user's."""
+"""The name of the cluster's context in its own kubeconfig."""
+_NAMED = "trainwright-"
 
 
 class ClusterError(Exception):
@@ -35,7 +36,7 @@ class AlreadyRunningError(DataDirError):
     def __init__(self, path: Path, pid: int | None) -> None:
         super().__init__(
             f"already running (pid {pid or 'unknown'}), data directory {path}; "
-            "`trainwright status` shows it, another cluster needs --data-dir and --port"
+            "`trainwright status` shows it, another cluster needs --cluster NAME"
         )
         self.pid = pid
 
@@ -55,6 +56,10 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     kubeconfig: str
     nfs_mappings: dict[str, str] = {}
     """Directories in place of NFS exports (`SERVER:/PATH`)."""
+    context: str = CONTEXT
+    """In the user's kubeconfig."""
+    ephemeral: bool = False
+    """Its data is deleted when it stops."""
 
     @property
     def process(self) -> ProcessIdentity:
@@ -80,6 +85,24 @@ class DataDir:
         configured = Path((os.environ if environment is None else environment).get("XDG_DATA_HOME", ""))
         base = configured if configured.is_absolute() else Path.home() / ".local" / "share"
         return cls(base / "trainwright")
+
+    @classmethod
+    def of_cluster(cls, name: str) -> Self:
+        """That of the cluster `--cluster NAME`, beside the default one."""
+        return cls(cls.default().path.with_name(_NAMED + name))
+
+    @classmethod
+    def all_named(cls) -> list[Self]:
+        """The default one and those of named clusters that exist."""
+        default = cls.default()
+        named = sorted(path for path in default.path.parent.glob(f"{_NAMED}*") if (path / "format").exists())
+        return [default, *(cls(path) for path in named)]
+
+    @property
+    def cluster_name(self) -> str:
+        """The NAME of `--cluster NAME`; empty for the default directory and those of --data-dir."""
+        is_named = self.path.parent == self.default().path.parent and self.path.name.startswith(_NAMED)
+        return self.path.name.removeprefix(_NAMED) if is_named else ""
 
     @property
     def store(self) -> Path:
@@ -108,6 +131,18 @@ class DataDir:
     @property
     def log(self) -> Path:
         return self.path / "cluster.log"
+
+    @property
+    def is_ephemeral(self) -> bool:
+        """True if its cluster was to delete it; a process that was killed could not."""
+        return self._ephemeral.exists()
+
+    def mark_ephemeral(self) -> None:
+        self._ephemeral.touch()
+
+    @property
+    def _ephemeral(self) -> Path:
+        return self.path / "ephemeral"
 
     def create(self) -> None:
         """Creates the directory, or checks that this version can use it."""
@@ -223,7 +258,8 @@ class DataDir:
 
     def remove_record(self, record: ClusterRecord) -> None:
         """Removes this record; the record of a later process stays."""
-        if self.running() in {None, record}:
+        running = self.running()
+        if running is None or running == record:
             (self.path / "cluster.json").unlink(missing_ok=True)
 
     def running(self) -> ClusterRecord | None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTEXT",
+    "STOP_SECONDS",
     "ClusterError",
     "ClusterRecord",
     "ContainerRun",
@@ -53,7 +54,7 @@ __all__ = [
     "whole_lines",
 ]
 
-_STOP_SECONDS = 20.0
+STOP_SECONDS = 20.0
 
 
 def new_cluster(
@@ -96,7 +97,7 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
-def stop_cluster(data: DataDir) -> bool:
+def stop_cluster(data: DataDir, *, seconds: float = STOP_SECONDS) -> bool:
     """Stops the process that runs the cluster, and waits for its end; False if there is none.
 
     A process that is still starting, or whose record was lost, is found by its lock.
@@ -111,11 +112,11 @@ def stop_cluster(data: DataDir) -> bool:
         return True
     except PermissionError as error:
         raise ClusterError(f"pid {process.pid} belongs to another user: stop it as that user") from error
-    deadline = time.monotonic() + _STOP_SECONDS
+    deadline = time.monotonic() + seconds
     while process.alive:
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"the cluster (pid {process.pid}) did not stop within {_STOP_SECONDS:.0f} s: see {data.log}, "
+                f"the cluster (pid {process.pid}) did not stop within {seconds:.0f} s: see {data.log}, "
                 f"or end it with `kill -9 {process.pid}`; acknowledged writes are not lost"
             )
         time.sleep(0.02)

@@ -172,7 +172,9 @@ class EmbeddedCluster:
         """Stops everything in the reverse order of its start. Can be repeated."""
         await self._exit_stack.aclose()
 
-    def announce(self, kubeconfig: Path, *, python_origin: str = "") -> ClusterRecord:
+    def announce(
+        self, kubeconfig: Path, *, context: str = CONTEXT, python_origin: str = "", ephemeral: bool = False
+    ) -> ClusterRecord:
         """Writes the record by which commands find this cluster; `kubeconfig` is the user's file with its context."""
         me = this_process()
         record = ClusterRecord(
@@ -186,6 +188,8 @@ class EmbeddedCluster:
             python_origin=python_origin,
             kubeconfig=str(kubeconfig),
             nfs_mappings=dict(self._data.nfs_mappings()),
+            context=context,
+            ephemeral=ephemeral,
         )
         self._data.write_record(record)
         self._exit_stack.callback(self._data.remove_record, record)

@@ -44,8 +44,8 @@ def user(tmp_path: Path) -> Iterator[User]:
 
 
 @contextlib.contextmanager
-def running(user: User) -> Iterator[UpCommand]:
-    with up_command(user.data.path.parent) as up:
+def running(user: User, *flags: str) -> Iterator[UpCommand]:
+    with up_command(user.data.path.parent, *flags) as up:
         yield up
 
 
@@ -81,7 +81,7 @@ def test_a_second_up_is_refused_unless_detached_with_the_same_settings(user: Use
         second = user.call("up")
         assert second.code == 1
         assert second.err.startswith(f"Error: already up at {up.record.server} (pid {up.record.pid}")
-        assert "--data-dir" in second.err
+        assert "start another one with --cluster NAME" in second.err
         detached = user.call("up", "--detach")
         assert detached.code == 0, detached.all
         assert detached.out.startswith(f"already up at {up.record.server}")
@@ -216,13 +216,13 @@ def test_a_cluster_whose_data_directory_is_removed_stops_with_its_pods(user: Use
 def test_a_cluster_that_lost_its_record_is_stopped_before_its_directory_is_deleted(user: User) -> None:
     with running(user) as up:
         (user.data.path / "cluster.json").unlink()
-        down = user.call("down", "--purge", "--yes")
+        down = user.call("down", "--delete", "--yes")
         assert down.code == 0, down.all
         assert down.out == f"Stopped the cluster; no pods were running\nDeleted {user.data.path}\n"
         assert up.process.wait(timeout=10) == 0
 
 
-def test_a_detached_cluster_starts_stops_and_is_purged(user: User) -> None:
+def test_a_detached_cluster_starts_stops_and_is_deleted(user: User) -> None:
     started = user.call("up", "--detach")
     assert started.code == 0, started.all
     record = user.data.running()
@@ -235,11 +235,11 @@ def test_a_detached_cluster_starts_stops_and_is_purged(user: User) -> None:
     assert user.data.running() is None
     assert user.data.store.exists()
 
-    unconfirmed = user.call("down", "--purge")
+    unconfirmed = user.call("down", "--delete")
     assert unconfirmed.code == 1
     assert "confirm it with --yes" in unconfirmed.err
-    purged = user.call("down", "--purge", "--yes")
-    assert purged.code == 0, purged.all
+    deleted = user.call("down", "--delete", "--yes")
+    assert deleted.code == 0, deleted.all
     assert not user.data.path.exists()
     assert yaml.safe_load(user.kubeconfig.read_text())["contexts"] == []
 
@@ -252,21 +252,59 @@ def test_of_two_starts_at_the_same_time_one_starts_and_both_succeed(user: User) 
     assert sum("already up at " in answer.out for answer in answers) == 1
 
 
-def test_purge_kills_pods_and_deletes_their_files(user: User, tmp_path: Path) -> None:
+def test_down_removes_its_context_and_up_adds_it_again(user: User) -> None:
+    def contexts() -> list[str]:
+        return [context["name"] for context in yaml.safe_load(user.kubeconfig.read_text())["contexts"]]
+
+    for _ in range(2):
+        assert user.call("up", "--detach").code == 0
+        assert contexts() == ["trainwright"]
+        assert user.call("down").code == 0
+        assert contexts() == []
+
+
+def test_an_ephemeral_cluster_leaves_nothing(user: User, tmp_path: Path) -> None:
+    program = ["sleep", f"6{os.getpid()}"]
+    started = user.call("up", "--detach", "--ephemeral")
+    assert started.code == 0, started.all
+    assert f"{user.data.path}, deleted when the cluster stops" in started.out
+    user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
+    _wait_until(lambda: _runs(program))
+    down = user.call("down")
+    assert down.out == f"Stopped the cluster; deleted {user.data.path}\n", down.all
+    assert not user.data.path.exists()
+    assert not _runs(program)
+    assert yaml.safe_load(user.kubeconfig.read_text())["contexts"] == []
+
+
+def test_an_ephemeral_cluster_that_was_killed_leaves_nothing_to_the_next_one(user: User, tmp_path: Path) -> None:
+    with running(user, "--ephemeral") as up:
+        user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", "sleep 600 & wait")))
+        up.process.kill()
+        up.process.wait()
+    with running(user):
+        assert "jobs     none" in user.call("status").out
+        user.call("down")
+    kept = user.call("up", "--ephemeral")
+    assert kept.code == 1
+    assert f"and {user.data.path} has data: choose another cluster with --cluster NAME" in kept.err
+
+
+def test_delete_kills_pods_and_deletes_their_files(user: User, tmp_path: Path) -> None:
     program = ["sleep", f"7{os.getpid()}"]
     with running(user):
         user.call("run", "--no-follow", write_manifest(tmp_path, shell_job("long", " ".join(program) + " & wait")))
         _wait_until(lambda: _runs(program))
-        purged = user.call("down", "--purge", "--yes")
-    assert purged.code == 0, purged.all
+        deleted = user.call("down", "--delete", "--yes")
+    assert deleted.code == 0, deleted.all
     assert not user.data.path.exists()
     assert not _runs(program)
 
 
-def test_purge_refuses_a_directory_that_is_not_a_data_directory(user: User) -> None:
+def test_delete_refuses_a_directory_that_is_not_a_data_directory(user: User) -> None:
     user.data.path.mkdir()
     (user.data.path / "thesis.tex").write_text("precious")
-    answer = user.call("down", "--purge", "--yes")
+    answer = user.call("down", "--delete", "--yes")
     assert answer.code == 1
     assert "is not a data directory of trainwright: nothing was deleted" in answer.err
     assert (user.data.path / "thesis.tex").exists()

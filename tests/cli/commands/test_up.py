@@ -7,7 +7,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from trainwright.cli.commands.up import UpFlags, banner, differences, nfs_mapping, stopped_message, user_kubeconfig
+from trainwright.cli.commands.up import UpFlags, banner, differences, nfs_mapping, stopped_message
+from trainwright.cli.contexts import user_kubeconfig
 from trainwright.cli.main import cli
 from trainwright.cluster.datadir import ClusterRecord, DataDir
 

@@ -13,14 +13,14 @@ import click
 from trainwright import __version__
 from trainwright.cli.commands.jobs.stack import find_py_spy
 from trainwright.cli.commands.status import failed_checks, sandbox_text
-from trainwright.cli.commands.up import user_kubeconfig
 from trainwright.cli.console import Console
+from trainwright.cli.contexts import user_kubeconfig
 from trainwright.cli.flags import data_dir_flag
 from trainwright.cli.jobs.tables import hanging, terminal_width
 from trainwright.cli.machine import free_disk, free_memory, has_gpu, is_disk_low, memory, open_file_limit
 from trainwright.cli.pods_python import BY_FLAG, callers_python, default_python, install_command
 from trainwright.cli.targets import data_dir_at, embedded_cluster
-from trainwright.cluster.embedded import CONTEXT, ClusterRecord, DataDir, try_sandbox
+from trainwright.cluster.embedded import ClusterRecord, DataDir, try_sandbox
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.kubeconfig import ConfigError, load_kubeconfig
 from trainwright.kube.client.requests import raw_request
@@ -198,16 +198,16 @@ def _check_port(data: DataDir) -> Iterator[Finding]:
 def _check_context(record: ClusterRecord) -> Iterator[Finding]:
     path = user_kubeconfig(None)
     try:
-        found = load_kubeconfig(path, context=CONTEXT)
+        found = load_kubeconfig(path, context=record.context)
     except (ConfigError, OSError):
         advice = "commands of trainwright do not need it; `trainwright up` adds it"
-        yield Finding("context", f"{path} has no context {CONTEXT}", "note", advice)
+        yield Finding("context", f"{path} has no context {record.context}", "note", advice)
         return
     if found.server != record.server:
         advice = f"it belongs to another cluster: kubectl --kubeconfig {record.kubeconfig}"
-        yield Finding("context", f"context {CONTEXT} of {path} is {found.server}", "note", advice)
+        yield Finding("context", f"context {record.context} of {path} is {found.server}", "note", advice)
     else:
-        yield Finding("context", f"context {CONTEXT} in {path}")
+        yield Finding("context", f"context {record.context} in {path}")
 
 
 def check_tools(data: DataDir) -> Iterator[Finding]:

@@ -26,6 +26,7 @@ from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition, is_condition_true
 from trainwright.objects.paths import value_at
+from trainwright.objects.pods import MIRROR
 from trainwright.objects.quantities import parse_quantity
 from trainwright.objects.resources import NODES, PODS, Resource
 
@@ -54,7 +55,7 @@ def command(context: str | None, kubeconfig: Path | None, data_dir: Path | None)
         failed = failed_checks(client.send(raw_request("GET", "/readyz", params={"verbose": "true"})).body)
         nodes = _list(client, NODES)
         jobs = list_jobs(Session(target, client), all_namespaces=True)
-        pods = _list(client, PODS)
+        pods = [pod for pod in _list(client, PODS) if value_at(pod, "metadata", "annotations", MIRROR) is None]
     usage = _usage(data, jobs) if record else {}
     lines = [
         f"{target.name} is up",

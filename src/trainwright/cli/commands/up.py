@@ -13,11 +13,12 @@ import click
 
 from trainwright import __version__
 from trainwright.cli.console import Console
+from trainwright.cli.contexts import remove_context, user_kubeconfig
 from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import data_dir_flag, python_path
 from trainwright.cli.pods_python import default_python
-from trainwright.cli.targets import data_dir_at
-from trainwright.cluster.embedded import CONTEXT, ClusterError, ClusterRecord, DataDir
+from trainwright.cli.targets import cluster_flag, data_dir_at
+from trainwright.cluster.embedded import ClusterError, ClusterRecord, DataDir, delete_data
 
 _READY_SECONDS = 60.0
 _SHOWN_LOG_LINES = 15
@@ -34,6 +35,7 @@ class UpFlags:
     map_nfs: tuple[tuple[str, str], ...] = ()
     """Pairs of `SERVER:/PATH` and directory."""
     gang_scheduler: str | None = None
+    ephemeral: bool = False
 
 
 def nfs_mapping(text: str) -> tuple[str, str]:
@@ -84,6 +86,7 @@ def nfs_mapping(text: str) -> tuple[str, str]:
     metavar="NAME",
     help="Start all pods of a job or none: volcano, or any name for the PodGroups of the coscheduling plugin.",
 )
+@click.option("--ephemeral", is_flag=True, help="End the pods and delete the data when the cluster stops.")
 @click.option("-v", "--verbose", is_flag=True, help="Log at debug level.")
 def command(
     detach: bool,
@@ -94,6 +97,7 @@ def command(
     sandbox: str | None,
     map_nfs: tuple[tuple[str, str], ...],
     gang_scheduler_name: str | None,
+    ephemeral: bool,
     verbose: bool,
 ) -> None:
     """Start the embedded cluster.
@@ -106,7 +110,7 @@ def command(
     """
     require_linux()
     data = data_dir_at(data_dir)
-    flags = UpFlags(kubeconfig, port, python, sandbox, map_nfs, gang_scheduler_name)
+    flags = UpFlags(kubeconfig, port, python, sandbox, map_nfs, gang_scheduler_name, ephemeral)
     if detach:
         _start_detached(data, flags, verbose=verbose)
     else:
@@ -121,14 +125,6 @@ def require_linux() -> None:
         )
 
 
-def user_kubeconfig(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
-    """The file that kubectl would write to."""
-    if given:
-        return given.absolute()
-    listed = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
-    return Path(listed[0]).absolute() if listed else Path.home() / ".kube" / "config"
-
-
 def differences(record: ClusterRecord, flags: UpFlags) -> list[str]:
     """The settings of a running cluster that differ from the given flags."""
     pairs = [
@@ -136,6 +132,7 @@ def differences(record: ClusterRecord, flags: UpFlags) -> list[str]:
         ("--sandbox", record.sandbox, flags.sandbox),
         ("--python", record.python, str(flags.python) if flags.python else None),
         ("--kubeconfig", record.kubeconfig, str(flags.kubeconfig.absolute()) if flags.kubeconfig else None),
+        ("--ephemeral", record.ephemeral, flags.ephemeral or None),
     ]
     pairs.append(("--map-nfs", _nfs_text(record.nfs_mappings), _nfs_text(dict(flags.map_nfs)) or None))
     return [f"{flag} {actual}, not {given}" for flag, actual, given in pairs if given is not None and given != actual]
@@ -147,17 +144,38 @@ def _nfs_text(mappings: Mapping[str, str]) -> str:
 
 def banner(record: ClusterRecord, data: DataDir, *, detached: bool) -> list[str]:
     """The address and settings of a cluster that has started, and the next commands."""
-    flag = "" if data == DataDir.default() else f" --data-dir {data.path}"
+    flag = cluster_flag(data)
     return [
         f"trainwright {record.version} is up at {record.server}",
-        f"  context  {CONTEXT}, in {record.kubeconfig}",
+        f"  context  {record.context}, in {record.kubeconfig}",
         f"  sandbox  {record.sandbox}",
         f"  python   {record.python} ({record.python_origin}; default for pods)",
-        f"  data     {data.path}",
+        f"  data     {data.path}{', deleted when the cluster stops' if record.ephemeral else ''}",
         f"Run:   trainwright run{flag} train.py, or job.yaml",
-        f"List:  trainwright ps{flag}, or kubectl --context {CONTEXT} get pytorchjobs,pods",
+        f"List:  trainwright ps{flag}, or kubectl --context {record.context} get pytorchjobs,pods",
         f"Stop:  trainwright down{flag}" if detached else "Stop:  Ctrl-C; pods keep running",
     ]
+
+
+def _prepare(data: DataDir, flags: UpFlags) -> None:
+    """Creates the data directory. What an ephemeral cluster left there because it was killed is deleted."""
+    from trainwright.cli.ending_pods import end_pods
+
+    has_data = data.store.exists() and data.owner() is None
+    try:
+        if has_data and data.is_ephemeral:
+            end_pods(data, now=True)
+            delete_data(data)
+        elif has_data and flags.ephemeral:
+            raise CommandError(
+                f"--ephemeral deletes the data of the cluster when it stops, and {data.path} has data: choose another "
+                "cluster with --cluster NAME, or delete the data with `trainwright down --delete`"
+            )
+        data.create()
+        if flags.ephemeral:
+            data.mark_ephemeral()
+    except ClusterError as error:
+        raise CommandError(str(error)) from error
 
 
 # In the foreground
@@ -168,11 +186,13 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
     if running:
         raise CommandError(
             f"already up at {running.server} (pid {running.pid}, data directory {data.path}): stop it with "
-            "`trainwright down`, or start another one with --data-dir and --port"
+            f"`trainwright down{cluster_flag(data)}`, or start another one with --cluster NAME"
         )
+    _prepare(data, flags)
     import asyncio
     import logging
 
+    from trainwright.cli.ending_pods import end_pods
     from trainwright.cli.logging import LogFormat, start_logging
     from trainwright.cli.up_process import UpOptions, run_cluster
     from trainwright.kube.client.kubeconfig import ConfigError
@@ -189,6 +209,7 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
         sandbox=flags.sandbox,
         nfs_mappings=dict(flags.map_nfs) or None,
         gang_scheduler=flags.gang_scheduler,
+        ephemeral=flags.ephemeral,
     )
 
     def on_note(note: str) -> None:
@@ -202,7 +223,13 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
         running_pods = asyncio.run(run_cluster(options, on_note=on_note, on_ready=on_ready))
     except (ClusterError, ConfigError) as error:
         raise CommandError(str(error)) from error
-    console.print(stopped_message(running_pods))
+    if flags.ephemeral:
+        end_pods(data)
+        remove_context(user_kubeconfig(flags.kubeconfig), data)
+        delete_data(data)
+        console.print(f"Stopped; deleted {data.path}")
+    else:
+        console.print(stopped_message(running_pods))
 
 
 def stopped_message(pods: int) -> str:
@@ -231,10 +258,7 @@ def _start_detached(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
 
 def start_detached(data: DataDir, flags: UpFlags, *, verbose: bool = False) -> tuple[ClusterRecord, list[str] | None]:
     """The record of the new cluster and the notes of its start; no notes if another `up` was faster."""
-    try:
-        data.create()
-    except ClusterError as error:
-        raise CommandError(str(error)) from error
+    _prepare(data, flags)
     log_offset = data.log.stat().st_size if data.log.exists() else 0
     with data.log.open("ab") as log:
         process = subprocess.Popen(
@@ -272,6 +296,7 @@ def _foreground_command(data: DataDir, flags: UpFlags, *, verbose: bool) -> list
     words += ["--sandbox", flags.sandbox] if flags.sandbox else []
     words += [word for export, directory in flags.map_nfs for word in ("--map-nfs", f"{export}={directory}")]
     words += ["--gang-scheduler-name", flags.gang_scheduler] if flags.gang_scheduler else []
+    words += ["--ephemeral"] if flags.ephemeral else []
     return [*words, "--verbose"] if verbose else words
 
 

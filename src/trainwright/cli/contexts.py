@@ -1,0 +1,81 @@
+"""The context of an embedded cluster in the user's kubeconfig, for kubectl and other tools."""
+
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from trainwright.cluster.embedded import CONTEXT, DataDir
+from trainwright.kube.client.kubeconfig import (
+    ClusterConfig,
+    ConfigError,
+    load_kubeconfig,
+    merge_into_kubeconfig,
+    remove_from_kubeconfig,
+)
+
+_CONNECT_SECONDS = 0.5
+
+
+def user_kubeconfig(given: Path | None, environment: Mapping[str, str] = os.environ) -> Path:
+    """The file that kubectl would write to."""
+    if given:
+        return given.absolute()
+    listed = [part for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
+    return Path(listed[0]).absolute() if listed else Path.home() / ".kube" / "config"
+
+
+def add_context(kubeconfig: Path, config: ClusterConfig, data: DataDir) -> str:
+    """Adds or updates the context of the cluster; returns its name. Raises ConfigError or OSError."""
+    name = context_name(kubeconfig, config, data)
+    merge_into_kubeconfig(
+        kubeconfig, name=name, server=config.server, ca_data=config.ca_data or b"", token=config.token or ""
+    )
+    return name
+
+
+def context_name(kubeconfig: Path, config: ClusterConfig, data: DataDir) -> str:
+    """`trainwright`, or `trainwright-NAME` of a named cluster. A context of another cluster is not replaced: then the
+    name of the data directory is added."""
+    name, other_name = _names(data)
+    other = _find(kubeconfig, name)
+    return name if other is None or other.token == config.token or not _is_in_use(other, data) else other_name
+
+
+def remove_context(kubeconfig: Path, data: DataDir) -> None:
+    """Removes the context of this cluster, if it is there: kubectl would only say that the connection is refused."""
+    own = _find(data.kubeconfig, CONTEXT)
+    for name in _names(data):
+        found = _find(kubeconfig, name)
+        if own is not None and found is not None and found.token == own.token:
+            with contextlib.suppress(ConfigError, OSError):
+                remove_from_kubeconfig(kubeconfig, name=name)
+
+
+def _names(data: DataDir) -> tuple[str, str]:
+    """The name of the context, and another one in case that it is taken."""
+    name = f"{CONTEXT}-{data.cluster_name}" if data.cluster_name else CONTEXT
+    return name, f"{CONTEXT}-{re.sub(r'[^A-Za-z0-9._-]', '_', data.path.name)}"
+
+
+def _find(kubeconfig: Path, name: str) -> ClusterConfig | None:
+    try:
+        return load_kubeconfig(kubeconfig, context=name)
+    except (ConfigError, OSError):
+        return None
+
+
+def _is_in_use(config: ClusterConfig, data: DataDir) -> bool:
+    """True for the context of a cluster that answers, or that can be started again by its name."""
+    for other in DataDir.all_named():
+        if other != data and (own := _find(other.kubeconfig, CONTEXT)) is not None and own.token == config.token:
+            return True
+    address = urlsplit(config.server)
+    try:
+        with socket.create_connection((address.hostname or "", address.port or 443), timeout=_CONNECT_SECONDS):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,66 @@
+"""The contexts of embedded clusters in the user's kubeconfig: none takes that of another."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trainwright.cli.contexts import add_context, remove_context
+from trainwright.cluster.datadir import DataDir
+from trainwright.kube.client.kubeconfig import ClusterConfig, load_kubeconfig, merge_into_kubeconfig
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def listener() -> Iterator[str]:
+    """The address of a server that answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"https://127.0.0.1:{server.getsockname()[1]}"
+
+
+def cluster(data: DataDir, server: str = "https://127.0.0.1:1") -> ClusterConfig:
+    """One that has been started; nothing listens on port 1."""
+    data.create()
+    token = str(data.path)
+    merge_into_kubeconfig(data.kubeconfig, name="trainwright", server=server, ca_data=b"ca", token=token)
+    return ClusterConfig(server=server, ca_data=b"ca", token=token)
+
+
+def test_every_named_cluster_has_its_own_context(home: Path) -> None:
+    file = home / "config"
+    for name, context in (("", "trainwright"), ("dev", "trainwright-dev")):
+        data = DataDir.of_cluster(name) if name else DataDir.default()
+        assert add_context(file, cluster(data), data) == context
+        assert load_kubeconfig(file, context=context).token == str(data.path)
+        assert add_context(file, cluster(data), data) == context
+
+
+def test_the_context_of_a_stopped_cluster_that_has_a_name_is_kept(home: Path) -> None:
+    file, default, other = home / "config", DataDir.default(), DataDir(home / "my data")
+    add_context(file, cluster(default), default)
+    assert add_context(file, cluster(other), other) == "trainwright-my_data"
+    assert load_kubeconfig(file, context="trainwright").token == str(default.path)
+
+
+def test_the_context_of_a_cluster_that_answers_is_kept(home: Path, listener: str) -> None:
+    file, first, second = home / "config", DataDir(home / "a"), DataDir(home / "b")
+    add_context(file, cluster(first, listener), first)
+    assert add_context(file, cluster(second), second) == "trainwright-b"
+    remove_context(file, second)
+    assert load_kubeconfig(file, context="trainwright").token == str(first.path)
+    assert "trainwright-b" not in file.read_text()
+
+
+def test_the_context_of_a_cluster_that_is_gone_is_replaced(home: Path) -> None:
+    file, first, second = home / "config", DataDir(home / "a"), DataDir(home / "b")
+    add_context(file, cluster(first), first)
+    assert add_context(file, cluster(second), second) == "trainwright"
+    remove_context(file, first)
+    assert load_kubeconfig(file, context="trainwright").token == str(second.path)
