@@ -12,6 +12,8 @@ from trainwright.cluster.controllers.workloads.deployment_plan import REVISION, 
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition
 
+pytestmark = pytest.mark.timeout(300)
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -314,3 +316,19 @@ def pods(value: int | str, size: int, *, up: bool) -> int:
 def least_one(surge: int | str, unavailable: int | str, size: int) -> int:
     count = pods(unavailable, size, up=False)
     return count if count or pods(surge, size, up=True) else 1
+
+
+def test_scaling_to_the_size_of_the_old_replica_set_does_not_stop_the_rollout() -> None:
+    world = World(deployment(replicas=4, strategy=rolling(1, 1)))
+    world.settle()
+    world.set_image("b")
+    for size in (5, 1, 2):
+        world.step()
+        world.change(replicas=size)
+        for name in world.sets:
+            world.create_pods(name)
+    assert world.sizes() == {"a": 2, "b": 0}
+
+    world.settle()
+
+    assert world.sizes() == {"a": 0, "b": 2}

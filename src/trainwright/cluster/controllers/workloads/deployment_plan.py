@@ -260,7 +260,8 @@ class _Rollout:
         if len(active) <= 1:
             latest = active[0] if active else self._new or next(reversed(self._old), None)
             if latest is not None:
-                self._scale(latest, self._size)
+                # Upstream leaves the annotations if the size is right, and then finds a scaling without end.
+                self._scale(latest, self._size, annotate=True)
         elif self._is_saturated():
             for one in active:
                 if one is not self._new:
