@@ -413,7 +413,7 @@ def _output(evidence: Evidence) -> Explanation | None:
         advice = "check that the file is executable"
         return Explanation(Cause.COMMAND_NOT_FOUND, f"the command could not be executed: {end}", advice)
     if code == 2 and (line := _last(_USAGE_ERROR, text)):
-        return Explanation(Cause.BAD_ARGUMENT, line, "correct `args` of the container")
+        return Explanation(Cause.BAD_ARGUMENT, line, "correct the arguments of the program, in a manifest `args`")
     if _PADDLE_KILLED.search(text):
         return Explanation(Cause.KILLED, "SIGKILL ended it", _KILLED_ADVICE)
     return None

@@ -71,6 +71,12 @@ def test_at_the_end_of_the_run_the_unfinished_line_is_shown() -> None:
     assert output.end() == []
 
 
+def test_a_bar_that_the_program_has_erased_is_not_shown_at_the_end() -> None:
+    output = ContainerOutput()
+    feed(output, "\rEvaluating: 100%|#####| 10/10", "\r                             \r")
+    assert output.end() == []
+
+
 def test_a_very_long_line_is_shown_in_pieces() -> None:
     output = ContainerOutput()
     assert sum(map(len, feed(output, *["x" * 16_384] * 40, "\n"))) == 40 * 16_384

@@ -36,7 +36,7 @@ class ContainerOutput:
 
     def end(self) -> list[str]:
         """At the end of the run: its unfinished lines."""
-        left = [text for text in (self._frame, *self._open.values()) if visible(text)]
+        left = [text for text in (self._frame, *self._open.values()) if visible(text) and not _is_erased(text)]
         self._open.clear()
         self._frame = ""
         return left
@@ -70,6 +70,12 @@ class ContainerOutput:
             self._frame = line
             return True
         return False
+
+
+def _is_erased(text: str) -> bool:
+    """True if the program has overwritten its line with blanks, as tqdm does with a bar that is not to stay."""
+    parts = [part for part in text.split("\r") if part]
+    return len(parts) > 1 and not parts[-1].strip(" ")
 
 
 def _since_last_rewrite(text: str) -> str:
