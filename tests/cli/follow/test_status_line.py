@@ -54,6 +54,11 @@ def test_without_a_known_end_a_spinner_turns(progress: Progress, line: str) -> N
     assert render_status(Status(progress, 5.0, "running"), width=80, frame=1) != line
 
 
+def test_after_the_last_step_no_time_is_left_to_be_shown() -> None:
+    progress = Progress(epoch=3, epochs=3, step=30, total=30, speed=11.0)
+    assert render_status(Status(progress, 23.0), width=60).endswith("100%  epoch 3/3  step 30/30  11/s  23s")
+
+
 def test_the_bar_of_an_epoch_says_so_by_the_number_that_the_program_prints() -> None:
     progress = Progress(epoch=3, step=45, total=100, metrics={"loss": 0.5})
     assert render_status(Status(progress, 5.0), width=79).endswith(" 45% of epoch 3  step 45/100  loss 0.5000  5s")

@@ -156,4 +156,4 @@ def _time_left(progress: Progress) -> str | None:
         if not progress.epochs:
             return None
         steps += (progress.epochs - progress.epoch) * progress.total
-    return seconds(max(steps, 0) / progress.speed)
+    return seconds(steps / progress.speed) if steps > 0 else None
