@@ -138,6 +138,28 @@ class TestServerSideApply:
         gone = await api.patch(f"{target}two", two | {"spec": {}}, APPLY)
         assert gone.body["spec"]["parts"] == [{"id": "a", "count": 1}]
 
+    async def test_the_status_belongs_to_its_subresource(self, api: RawApi) -> None:
+        """Through the main endpoint it is ignored: nobody comes to own it, and it conflicts with nobody."""
+        path = await install(api, definition())
+        applied = widget("w") | {"status": {"phase": "a"}}
+        created = await api.patch(f"{path}/w?fieldManager=one", applied, APPLY)
+        assert "f:status" not in created.metadata["managedFields"][0]["fieldsV1"]
+        status = {key: applied[key] for key in ("apiVersion", "kind", "metadata")} | {"status": {"phase": "b"}}
+        written = await api.patch(f"{path}/w/status?fieldManager=two", status, APPLY)
+        assert written.body["status"]["phase"] == "b"
+        again = await api.patch(f"{path}/w?fieldManager=one", applied, APPLY)
+        assert (again.code, again.body["status"]["phase"]) == (200, "b")
+        owners = {one["manager"]: one["fieldsV1"].keys() for one in again.metadata["managedFields"]}
+        assert owners["one"] == {"f:spec"}
+        assert owners["two"] == {"f:status"}
+
+    async def test_a_status_in_a_created_object_has_no_owner(self, api: RawApi) -> None:
+        body = {"metadata": {"name": "s"}, "spec": {"clusterIP": "None"}}
+        status = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
+        created = await api.post(api.path("services"), body | {"status": status})
+        assert created.body["status"] == {"loadBalancer": {}}
+        assert [one["fieldsV1"].keys() for one in created.metadata["managedFields"]] == [{"f:spec"}]
+
 
 class TestFieldValidation:
     async def test_unknown_fields_are_pruned_with_a_warning(self, api: RawApi) -> None:

@@ -83,6 +83,8 @@ def record_update(kind: ResourceType, old: Object | None, new: Object, manager: 
     changed = {path for path, value in after.items() if path not in before or before[path] != value}
     if not kind.custom:
         changed -= _STRUCTS
+    if kind.has_status and not manager.subresource:
+        changed = {path for path in changed if path[0] != "f:status"}  # only the subresource writes the status
     removed = before.keys() - after.keys()
     if changed or removed:
         own = next((one for one in entries if one.is_of(manager)), None)

@@ -32,6 +32,7 @@ def apply_object(
     """`old` merged with `applied`, with new managedFields. Raises 409 on conflicts with other managers."""
     if (applied.get("metadata") or {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
+    applied = _without_reset_fields(kind, applied, manager.subresource)
     root, lookup = kind.schema.root, kind.schema.lookup
     applied_fields = flatten(applied, root, lookup)
     current = flatten(old, root, lookup) if old else {}
@@ -57,6 +58,13 @@ def apply_object(
         own.paths, own.time = owned, format_time(manager.now)
     write_entries(merged, [*others, own])
     return merged
+
+
+def _without_reset_fields(kind: ResourceType, applied: Object, subresource: str) -> Object:
+    """Without the fields that this endpoint does not write: their values are ignored, and nobody comes to own them."""
+    if subresource == "status":
+        return {key: value for key, value in applied.items() if key in {"apiVersion", "kind", "metadata", "status"}}
+    return {key: value for key, value in applied.items() if key != "status" or not kind.has_status}
 
 
 def _conflicting(entry: ManagedFieldsEntry, applied_fields: dict[Path, Any], current: dict[Path, Any]) -> set[Path]:
