@@ -13,6 +13,7 @@ from trainwright.cluster.apiserver.admission.service_account import admit_pod, w
 from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
 from trainwright.cluster.apiserver.admission.webhooks import CREATE, DELETE, UPDATE, Operation
 from trainwright.cluster.apiserver.http.bodies import (
+    JSON,
     Body,
     decode_apply,
     decode_body,
@@ -39,7 +40,7 @@ from trainwright.cluster.apiserver.writes.create_update import (
 from trainwright.cluster.apiserver.writes.deletion import DeleteOptions, deleted_object
 from trainwright.cluster.apiserver.writes.managed_fields import FieldManager
 from trainwright.cluster.apiserver.writes.metadata import generated_name
-from trainwright.cluster.apiserver.writes.patch import patched_object
+from trainwright.cluster.apiserver.writes.patch import APPLY, patched_object
 from trainwright.cluster.apiserver.writes.quota_admission import QuotaLocks
 from trainwright.cluster.apiserver.writes.server_side_apply import apply_object
 from trainwright.cluster.apiserver.writes.service_allocator import ServiceAllocator
@@ -106,6 +107,26 @@ class ResourceHandlers:
 
     def list(self, request: ApiRequest) -> Response:
         return list_objects(self._store, request)
+
+    async def write_view(self, request: ApiRequest, media: str = "") -> Response:
+        """POST, PUT or PATCH (of that media type) of an object whose fields differ from those of the stored one."""
+        info, kind = request.info, request.info.kind
+        conversion = kind.conversion
+        if conversion is None or media == APPLY:
+            raise errors.method_not_allowed()
+        if media:
+            current = _existing(info, self._store.get(kind.key, info.scope, info.name))
+            body = Body(patched_object(kind, in_version(kind, current.obj), decode_json(request.body, "patch"), media))
+        else:
+            body = _read_body(request)
+        decoded = _decode(request, body).obj
+        if request.method == "POST" and (found := conversion.validate_new(decoded)):
+            raise errors.invalid(kind.resource, decoded["metadata"].get("name", ""), found)
+        stored = next(one for one in self._registry.types() if one.key == kind.key and one.conversion is None)
+        converted = encode(conversion.to_storage(decoded) | {"apiVersion": stored.resource.api_version})
+        inner = replace(request, info=replace(info, kind=stored), body=converted, content_type=JSON, accept=JSON)
+        response = await (self.create(inner) if request.method == "POST" else self.update(inner))
+        return replace(response, body=encode(in_version(kind, decode_json(response.body, "Event"))))
 
     async def create(self, request: ApiRequest) -> Response:
         """POST to a collection."""

@@ -98,7 +98,7 @@ def _schema_name(kind: ResourceType) -> str:
 
 def _public(kind: ResourceType, schemas: dict[str, Schema]) -> Schema:
     if not kind.custom:
-        return _referring(definition(kind.resource.kind), schemas)
+        return _referring(kind.schema.root, schemas)
     schema = dict(kind.schema.root)
     properties = dict(schema.get("properties") or {})
     properties["metadata"] = _referring({"$ref": "ObjectMeta"}, schemas)

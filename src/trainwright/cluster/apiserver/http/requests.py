@@ -163,8 +163,14 @@ def read_selectors(query: Mapping[str, str], kind: ResourceType) -> SelectionPre
     for term in terms:
         if term.path not in known:
             raise errors.bad_request(f"field label not supported: {term.path}")
-    tests = (_field_test(term.path, term.value, equal=term.equal, absent=known[term.path]) for term in terms)
+    tests = [_field_test(term.path, term.value, equal=term.equal, absent=known[term.path]) for term in terms]
+    if (conversion := kind.conversion) is not None:
+        tests = [_of_view(test, conversion.from_storage) for test in tests]
     return SelectionPredicate(labels, tuple(tests))
+
+
+def _of_view(test: Callable[[Object], bool], view: Callable[[Object], Object]) -> Callable[[Object], bool]:
+    return lambda obj: test(view(obj))
 
 
 _FIELD_ALIASES = {"status.successful": "status.succeeded"}

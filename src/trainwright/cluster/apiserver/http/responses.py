@@ -93,13 +93,14 @@ def object_body(kind: ResourceType, stored: Stored, representation: Representati
 
 def plain_body(kind: ResourceType, stored: Stored) -> bytes:
     """The stored bytes; an object that is stored in another version gets the requested apiVersion."""
-    if kind.resource.version != kind.storage_version:
+    if kind.resource.api_version != kind.storage_api_version:
         return encode(in_version(kind, stored.obj))
     return stored.raw
 
 
 def in_version(kind: ResourceType, obj: Object) -> Object:
-    return obj | {"apiVersion": kind.resource.api_version}
+    shown = obj if kind.conversion is None else kind.conversion.from_storage(obj)
+    return shown | {"apiVersion": kind.resource.api_version}
 
 
 def list_body(

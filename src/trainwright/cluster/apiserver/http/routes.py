@@ -189,6 +189,9 @@ class Routes:
 
     async def _write(self, request: ApiRequest) -> Response:
         info = request.info
+        if info.kind.conversion is not None and request.method != "DELETE":
+            media = patch_media_type(request.content_type, info.kind) if request.method == "PATCH" else ""
+            return await self._handlers.write_view(request, media)
         match request.method, bool(info.name), info.subresource:
             case "POST", False, "":
                 return await self._handlers.create(request)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from trainwright.cluster.apiserver.resources import (
     endpoint_strategies,
+    event_view,
     job_strategy,
     printer_columns,
     rbac_strategies,
@@ -16,10 +17,11 @@ from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
 from trainwright.cluster.apiserver.resources.pod_printer_columns import POD
 from trainwright.cluster.apiserver.resources.pod_strategy import POD_STRATEGY
 from trainwright.cluster.apiserver.resources.priority_strategy import PRIORITY_CLASS
-from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType, ScalePaths, Strategy
+from trainwright.cluster.apiserver.resources.resource_type import Column, Conversion, ResourceType, ScalePaths, Strategy
 from trainwright.cluster.apiserver.resources.service_strategy import SERVICE
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
+from trainwright.cluster.apiserver.schema.structural import Schema
 from trainwright.objects import resources
 from trainwright.objects.names import (
     dns_1035_label_problem,
@@ -65,12 +67,15 @@ def _row(
     default_propagation: str | None = None,
     scale: ScalePaths | None = None,
     stored_as: Resource | None = None,
+    schema: Schema | None = None,
+    conversion: Conversion | None = None,
     warning: str = "",
 ) -> ResourceType:
     return ResourceType(
         resource=resource,
         singular=resource.kind.lower(),
-        schema=ObjectSchema(definition(resource.kind), definition, builtin=resource.kind),
+        schema=ObjectSchema(schema or definition(resource.kind), definition, builtin=resource.kind),
+        conversion=conversion,
         columns=columns,
         short_names=short_names,
         categories=categories,
@@ -280,6 +285,15 @@ def builtin_types() -> list[ResourceType]:
                 resources.MUTATING_WEBHOOK_CONFIGURATIONS,
                 resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
             )
+        ),
+        _row(
+            resources.EVENT_VIEWS,
+            "ev",
+            columns=printer_columns.EVENT,
+            selectable_fields=event_view.SELECTABLE_FIELDS,
+            stored_as=resources.EVENTS,
+            schema=event_view.view_schema(),
+            conversion=event_view.EVENT_VIEW,
         ),
         _row(resources.STORAGE_CLASSES, "sc", columns=printer_columns.STORAGE_CLASS, strategy=strategies.STORAGE_CLASS),
     ]

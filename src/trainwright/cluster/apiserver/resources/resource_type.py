@@ -56,6 +56,15 @@ class Strategy:
 
 
 @dataclass(frozen=True, slots=True)
+class Conversion:
+    """Between the objects of a resource and those of the core resource as which they are stored."""
+
+    to_storage: Callable[[Object], Object]
+    from_storage: Callable[[Object], Object]
+    validate_new: Callable[[Object], list[FieldError]]
+
+
+@dataclass(frozen=True, slots=True)
 class ScalePaths:
     """The fields that the `autoscaling/v1 Scale` of an object shows. The selector is a text, or a LabelSelector."""
 
@@ -84,6 +93,8 @@ class ResourceType:
     storage_version: str = ""
     storage_group: str | None = None
     """The group in which the objects are stored, if it is another one than the resource's."""
+    conversion: Conversion | None = None
+    """For a resource whose fields differ from those of the stored objects."""
     scale: ScalePaths | None = None
     counts_generation: bool = False
     graceful_deletion: bool = False
@@ -98,8 +109,10 @@ class ResourceType:
     @property
     def key(self) -> str:
         """The resource's name in the store. All versions of a resource share their objects."""
-        if self.storage_group is not None:
+        if self.storage_group:
             return f"{self.resource.plural}.{self.storage_group}"
+        if self.storage_group == "":
+            return self.resource.plural
         return self.resource.qualified_plural
 
     @property
