@@ -166,7 +166,7 @@ async def test_pods_events_and_logs(kubectl: Kubectl) -> None:
     previous = await kubectl("logs", "p1", "--previous", code=1)
     assert 'previous terminated container "main" in pod "p1" not found' in previous.err
     refused = await kubectl("exec", "p1", "--", "ls", code=1)
-    assert "kubectl exec is not available on the embedded cluster yet" in refused.err
+    assert "pod p1 does not have a host assigned" in refused.err
 
     assert "labeled" in (await kubectl("label", "pod", "p1", "x=y")).out
     assert "patched" in (await kubectl("patch", "pod", "p1", "-p", '{"metadata":{"annotations":{"a":"b"}}}')).out
@@ -217,7 +217,7 @@ async def test_create_and_auth_send_protobuf(kubectl: Kubectl) -> None:
     assert (await kubectl("auth", "can-i", "create", "widgets")).out == "yes\n"
     assert "kubernetes-admin" in (await kubectl("auth", "whoami")).out
     assert "[*]" in (await kubectl("auth", "can-i", "--list")).out
-    refused = await kubectl("create", "quota", "q", code=1)
+    refused = await kubectl("create", "pdb", "p", "--selector=a=b", "--min-available=1", code=1)
     assert "kubectl apply -f" in refused.err or "the server could not find the requested resource" in refused.err
 
 

@@ -6,6 +6,7 @@
 import base64
 import binascii
 import hashlib
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -40,6 +41,7 @@ class TokenSigner:
     def __init__(self, load_key: Callable[[], bytes] = new_key_pem) -> None:
         self._load_key = load_key
         self._key: _Key | None = None
+        self._loading = threading.Lock()
         self._verified: dict[str, Object] = {}
 
     def sign(self, claims: Object) -> str:
@@ -73,21 +75,25 @@ class TokenSigner:
 
     def key(self) -> _Key:
         """Loads the key, which imports `cryptography`; a thread can call it before the first token is needed."""
-        if self._key is None:
-            from cryptography.hazmat.primitives.asymmetric import ec
-            from cryptography.hazmat.primitives.serialization import (
-                Encoding,
-                PublicFormat,
-                load_pem_private_key,
-            )
+        with self._loading:
+            if self._key is None:
+                self._key = self._loaded_key()
+            return self._key
 
-            private = load_pem_private_key(self._load_key(), password=None)
-            if not isinstance(private, ec.EllipticCurvePrivateKey):
-                raise ValueError("the key of service account tokens is not an elliptic curve key")
-            public = private.public_key()
-            der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-            self._key = _Key(private, public, _base64(hashlib.sha256(der).digest()).decode())
-        return self._key
+    def _loaded_key(self) -> _Key:
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.serialization import (
+            Encoding,
+            PublicFormat,
+            load_pem_private_key,
+        )
+
+        private = load_pem_private_key(self._load_key(), password=None)
+        if not isinstance(private, ec.EllipticCurvePrivateKey):
+            raise ValueError("the key of service account tokens is not an elliptic curve key")
+        public = private.public_key()
+        der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        return _Key(private, public, _base64(hashlib.sha256(der).digest()).decode())
 
     def _verify(self, token: str) -> Object:
         from cryptography.exceptions import InvalidSignature

@@ -64,6 +64,7 @@ class ApiServer:
         admits_accounts: bool = False,
     ) -> None:
         self._clock = clock
+        self._admits_accounts = admits_accounts
         self._access = AccessControl(store, token, load_key=load_service_account_key, authority=authority)
         self._routes = Routes(
             store,
@@ -87,6 +88,8 @@ class ApiServer:
         await self._routes.prepare()
         bound = await self._http.start(host, port)
         self._event_expiry = asyncio.create_task(self._routes.expire_events_for_ever())
+        if self._admits_accounts:  # the first pod needs a token, and loading the key takes a tenth of a second
+            asyncio.get_running_loop().run_in_executor(None, self._access.signer.key)
         return bound
 
     async def stop(self) -> None:
