@@ -1,5 +1,6 @@
 """Files of volumes are replaced all at once, and nothing outside of the volume is touched."""
 
+import os
 import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,8 +102,31 @@ def test_a_link_in_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) 
 
 def test_the_content_of_a_file_can_be_read(tmp_path: Path) -> None:
     write_files(tmp_path, text(deep__token="x"))
-    assert read_file(tmp_path, "deep/token") == b"x"
-    assert read_file(tmp_path, "absent") is None
+    assert read_file(tmp_path, "deep/token", limit=10) == b"x"
+    assert read_file(tmp_path, "deep/token", limit=0) is None
+    assert read_file(tmp_path, "absent", limit=10) is None
+
+
+@pytest.mark.parametrize("kind", ["huge", "pipe", "device", "directory", "other"])
+def test_whatever_a_program_puts_in_place_of_a_file_is_replaced(tmp_path: Path, kind: str) -> None:
+    """Only at `plain` it can."""
+    write_files(tmp_path, text(a="1"))
+    path = tmp_path / "..data" / "a"
+    path.unlink()
+    if kind == "huge":
+        with path.open("wb") as file:
+            file.truncate(1 << 40)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.write_text("2")
+    assert read_file(tmp_path, "a", limit=0) is None
+    assert write_files(tmp_path, text(a="1"))
+    assert seen(tmp_path) == {"a": b"1"}
 
 
 NAMES = st.sampled_from(["a", "b", "d/a", "d/b", "e/f/g"])

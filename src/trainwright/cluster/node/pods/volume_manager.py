@@ -40,6 +40,7 @@ from trainwright.objects.resources import (
 
 ROOT_CA = "kube-root-ca.crt"
 _RETRY_SECONDS = 10.0
+_LONGEST_TOKEN = 65_536
 _WATCHED = (CONFIG_MAPS, SECRETS)
 
 
@@ -152,7 +153,7 @@ class VolumeManager:
         for volume in pod["spec"].get("volumes") or []:
             for source in (volume.get("projected") or {}).get("sources") or []:
                 if token := source.get("serviceAccountToken"):
-                    text = read_file(directory / volume["name"], token["path"])
+                    text = read_file(directory / volume["name"], token["path"], limit=_LONGEST_TOKEN)
                     self._tokens.adopt(pod, token_source(token), (text or b"").decode(errors="replace"))
 
     # Reading

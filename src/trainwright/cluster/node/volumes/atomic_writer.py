@@ -51,12 +51,28 @@ def write_files(volume: Path, files: Files, *, group: int | None = None) -> bool
     return True
 
 
-def read_file(volume: Path, name: str) -> bytes | None:
-    """The present content of a file of the volume; None if there is none."""
+def read_file(volume: Path, name: str, *, limit: int) -> bytes | None:
+    """The present content of a file of the volume; None if there is none, or if it is bigger than `limit`."""
+    found = _read(volume / _DATA / name, limit)
+    return None if found is None else found[0]
+
+
+def _read(path: Path, limit: int) -> tuple[bytes, int] | None:
+    """Content and mode of a regular file of limited size. At `plain` a program can put anything in its place: a link, a
+    pipe without a writer, a file of any size."""
     try:
-        return (volume / _DATA / name).read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > limit:
+            return None
+        return os.read(descriptor, limit + 1), stat.S_IMODE(status.st_mode)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def _current(volume: Path) -> str | None:
@@ -69,14 +85,7 @@ def _holds(directory: Path, files: Files) -> bool:
     found = {str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir()}
     if found != set(files):
         return False
-    try:
-        return all(
-            (directory / name).read_bytes() == file.content
-            and stat.S_IMODE((directory / name).stat().st_mode) == file.mode
-            for name, file in files.items()
-        )
-    except OSError:
-        return False
+    return all(_read(directory / name, len(file.content)) == (file.content, file.mode) for name, file in files.items())
 
 
 def _links_are_right(volume: Path, files: Files) -> bool:
