@@ -188,3 +188,14 @@ async def test_the_service_kubernetes_comes_back(embedded: Arena) -> None:
     await eventually(back, bool, seconds=10)
     after = await client.get(SERVICES, "kubernetes", namespace="default")
     assert after["spec"] == before["spec"]
+
+
+async def test_endpoints_that_were_written_while_their_service_was_deleted_are_deleted(embedded: Arena) -> None:
+    labels = {"labels": {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}}
+    await create(embedded, ENDPOINTS, "late", metadata=labels)
+    await create(embedded, ENDPOINTS, "manual")
+
+    async def names() -> list[str]:
+        return [one["metadata"]["name"] for one in (await embedded.client.list(ENDPOINTS, namespace="default")).items]
+
+    assert "manual" in await eventually(names, lambda found: "late" not in found)

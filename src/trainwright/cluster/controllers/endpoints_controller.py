@@ -5,8 +5,10 @@ On a real cluster these are three controllers: endpoint, endpointslice and endpo
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from trainwright.cluster.controllers.endpoints import (
+    ENDPOINTS_MANAGED_BY,
     MANAGED_BY,
     MIRROR_CONTROLLER,
     SERVICE_NAME,
@@ -84,7 +86,11 @@ class EndpointsController:
             self._labels.discard(before.metadata.namespaced_name)
 
     def _endpoints_changed(self, before: Object | None, after: Object | None) -> None:
-        self._enqueue(namespaced_name(after or before or {}))
+        key = namespaced_name(after or before or {})
+        if self._services.get(key) is None and after is not None:
+            self._controller.queue.add_after(key, _HEADLESS_BATCH_SECONDS)
+        else:
+            self._enqueue(key)
 
     def _slice_changed(self, before: Object | None, after: Object | None) -> None:
         for one in (before, after):
@@ -99,8 +105,11 @@ class EndpointsController:
 
     async def _reconcile(self, key: str) -> None:
         service = self._services.get(key)
-        if service is None or service["spec"].get("type") == "ExternalName":
-            return  # the garbage collector deletes the slices, the API server the Endpoints
+        if service is None:
+            await self._delete_orphan(key)
+            return
+        if service["spec"].get("type") == "ExternalName":
+            return
         existing = self._slices.by_index("service", key)
         owned = {name: [one for one in existing if _manager(one) == name] for name in _CONTROLLERS}
         selector = service["spec"].get("selector")
@@ -113,6 +122,16 @@ class EndpointsController:
             plan = plan_mirrored_slices(self._endpoints.get(key), owned[MIRROR_CONTROLLER])
             plan.delete += owned[SLICE_CONTROLLER]
             await self._write_slices(plan)
+
+    async def _delete_orphan(self, key: str) -> None:
+        """The API server deletes Endpoints with their Service, and the garbage collector the slices. What remains was
+        written by this controller while the Service was deleted."""
+        endpoints = self._endpoints.get(key)
+        if endpoints is None or ENDPOINTS_MANAGED_BY not in (endpoints["metadata"].get("labels") or {}):
+            return
+        metadata = endpoints["metadata"]
+        with suppress(NotFound, Conflict):
+            await self._client.delete(ENDPOINTS, metadata["name"], namespace=metadata["namespace"], uid=metadata["uid"])
 
     def _selected(self, namespace: str, selector: dict[str, str]) -> list[EndpointPod]:
         found = (self._pods.get(key) for key in self._labels.selected(namespace, selector))

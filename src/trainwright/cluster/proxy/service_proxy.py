@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 SERVICE_NAME = "kubernetes.io/service-name"
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.05, 3.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 10.0
 """Seconds between looking whether a pod listens."""
 _TAKEN_SECONDS = 5.0
 """Until a port that another process has is tried again."""
