@@ -35,7 +35,7 @@ _MOVE_CHECKS = 10
 _SYNC_SECONDS = 5.0
 _FAILED_POD_SECONDS = 2.0
 _FIRST_FAILURE_SECONDS = 5.0
-_OTHER_PODS_SECONDS = {"Succeeded": 1.0, "Failed": 5.0}
+_OTHER_PODS_SECONDS = {"Succeeded": 3.0, "Failed": 5.0}
 """How long the ends of a job's other ranks are awaited. After a failure they may have to notice it first."""
 _SILENT_END_SECONDS = 60.0
 """How long the end of a pod that is being terminated is awaited while it prints nothing."""
