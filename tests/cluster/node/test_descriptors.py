@@ -17,7 +17,7 @@ print(raise_limit(), resource.getrlimit(resource.RLIMIT_NOFILE)[0], most_pods(),
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "pods"), [(1024, 16384, 1000), (1024, 1024, 256), (256, 1256, 333), (64, 64, 1)]
+    ("soft", "hard", "pods"), [(1024, 16384, 1000), (1024, 1024, 170), (256, 1256, 248), (64, 64, 1)]
 )
 def test_limit_is_raised_and_capacity_follows(soft: int, hard: int, pods: int) -> None:
     program = PROGRAM.format(soft=soft, hard=hard)

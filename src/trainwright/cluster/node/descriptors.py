@@ -11,8 +11,8 @@ _MOST = 1 << 20
 _MAX_PODS = 1000
 _PER_POD = 3
 """A descriptor of its supervisor, and those of a followed log or a session."""
-_RESERVED = 256
-"""For the store, the API's connections and forwarded Services."""
+_RESERVED = 512
+"""For the store, the connections of controllers and clients, and forwarded Services."""
 
 
 @cache
