@@ -81,7 +81,7 @@ async def test_idle_connection_is_closed() -> None:
 
 
 async def test_oldest_unauthenticated_connection_makes_room_for_a_new_one() -> None:
-    async with serving(Limits(unauthenticated=2)) as port, Connection(port) as known:
+    async with serving(Limits(unauthenticated=2, eviction_seconds=0)) as port, Connection(port) as known:
         assert await known.ask(b"known") == b"HTTP/1.1 200 OK"
         async with Connection(port) as first, Connection(port) as second, Connection(port) as third:
             for client in (second, third):
@@ -91,7 +91,7 @@ async def test_oldest_unauthenticated_connection_makes_room_for_a_new_one() -> N
 
 
 async def test_silent_handshakes_do_not_keep_others_out() -> None:
-    async with serving(Limits(unauthenticated=3), tls=True) as port:
+    async with serving(Limits(unauthenticated=3, eviction_seconds=0.05), tls=True) as port:
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         connector = aiohttp.TCPConnector(ssl=False)
         async with aiohttp.ClientSession(connector=connector) as session, asyncio.timeout(5):
@@ -99,6 +99,18 @@ async def test_silent_handshakes_do_not_keep_others_out() -> None:
             assert response.status == 200
         for connection in silent:
             connection.close()
+
+
+async def test_burst_of_clients_is_served() -> None:
+    async with serving(Limits(unauthenticated=5), tls=True) as port:
+
+        async def ask() -> int:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
+                response = await session.get(f"https://127.0.0.1:{port}/known")
+                return response.status
+
+        async with asyncio.timeout(15):
+            assert set(await asyncio.gather(*(ask() for _ in range(30)))) == {200}
 
 
 async def test_connections_wait_while_there_are_too_many() -> None:

@@ -1,8 +1,8 @@
 """The HTTP edge of all our servers: listening, TLS, limits on connections, keep-alive and a graceful stop.
 
 Handlers are aiohttp's; `websocket` upgrades connections. A client that has not authenticated costs little: its
-handshake and its first request have a deadline, and only so many of such connections are open. The oldest of them is
-closed for a new one, so that no crowd of idle clients keeps others out.
+handshake and its first request have a deadline, and only so many of such connections are open. When there are more, new
+ones wait a moment, then the oldest is closed: no crowd of idle clients keeps others out, and a burst is served.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _BACKLOG = 512
 _BODY_SECONDS = 60.0
+_CROWDED_SECONDS = 0.05
 _NO_DESCRIPTORS_SECONDS = 1.0
 """Until the next attempt to accept a connection if the process has no descriptor left."""
 
@@ -31,6 +32,8 @@ class Limits:
     connections: int = 4096
     unauthenticated: int = 256
     """Connections without an authenticated request; of servers that authenticate nobody: all connections."""
+    eviction_seconds: float = 1.0
+    """How old such a connection has to be to be closed for a new one."""
     request_seconds: float = 10.0
     """For the TLS handshake, and then for the first request to arrive."""
     keepalive_seconds: float = 90.0
@@ -55,8 +58,8 @@ class HttpServer:
         self._cancel_handlers = cancel_handlers
         self._server: _ConnectionTracker | None = None
         self._listeners: list[socket.socket] = []
-        self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
-        """In the order of their start."""
+        self._handshakes: dict[asyncio.Task[None], tuple[socket.socket, float]] = {}
+        """With the time of their start, the oldest first."""
 
     async def start(self, host: str | None, port: int) -> int:
         """Listens on a host, None for all addresses of the machine, and returns the port; 0 chooses a free one."""
@@ -73,7 +76,8 @@ class HttpServer:
     def stop_listening(self) -> None:
         """Accepts what is waiting and closes the listeners."""
         for listener in self._listeners:
-            self._accept(listener)
+            while self._accept(listener):
+                pass
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
         self._listeners = []
@@ -100,28 +104,42 @@ class HttpServer:
             loop.remove_reader(listener)
         loop.call_later(seconds, self._resume)
 
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> bool:
+        """Accepts one connection; False if none is waiting or none can be accepted."""
         assert self._server is not None  # noqa: S101 - set before the first listener
-        for _ in range(_BACKLOG):
-            if len(self._handshakes) + self._server.count >= self._limits.connections:
-                self._pause(_NO_DESCRIPTORS_SECONDS)
-                return
-            try:
-                connection, _ = listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
-                    raise
-                logger.error("cannot accept a connection: %s", error.strerror)
-                self._pause(_NO_DESCRIPTORS_SECONDS)
-                return
-            connection.setblocking(False)
-            if len(self._handshakes) >= self._limits.unauthenticated:
-                next(iter(self._handshakes)).cancel()
-            task = asyncio.create_task(self._handshake(connection))
-            self._handshakes[task] = connection
-            task.add_done_callback(self._handshake_done)
+        if len(self._handshakes) + self._server.count >= self._limits.connections:
+            self._pause(_NO_DESCRIPTORS_SECONDS)
+            return False
+        if not self._make_room():
+            self._pause(_CROWDED_SECONDS)
+            return False
+        try:
+            connection, _ = listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return False
+        except OSError as error:
+            if error.errno not in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
+                raise
+            logger.error("cannot accept a connection: %s", error.strerror)
+            self._pause(_NO_DESCRIPTORS_SECONDS)
+            return False
+        connection.setblocking(False)
+        task = asyncio.create_task(self._handshake(connection))
+        self._handshakes[task] = (connection, asyncio.get_running_loop().time())
+        task.add_done_callback(self._handshake_done)
+        return True
+
+    def _make_room(self) -> bool:
+        """Closes the oldest connection without authentication if there are too many; False if all are young."""
+        assert self._server is not None  # noqa: S101 - set before the first listener
+        if len(self._handshakes) + self._server.unauthenticated_count < self._limits.unauthenticated:
+            return True
+        limit = asyncio.get_running_loop().time() - self._limits.eviction_seconds
+        for task, (_, started) in self._handshakes.items():
+            if started <= limit and task.cancel():
+                return True
+            break
+        return self._server.close_oldest(before=limit)
 
     async def _handshake(self, connection: socket.socket) -> None:
         assert self._server is not None  # noqa: S101 - set before the first listener
@@ -134,7 +152,7 @@ class HttpServer:
             connection.close()
 
     def _handshake_done(self, task: "asyncio.Task[None]") -> None:
-        connection = self._handshakes.pop(task)
+        connection, _ = self._handshakes.pop(task)
         if task.cancelled():
             connection.close()
         elif (error := task.exception()) is not None:
@@ -162,12 +180,14 @@ class _ConnectionTracker(web.Server):
     def count(self) -> int:
         return len(self._connections)
 
+    @property
+    def unauthenticated_count(self) -> int:
+        return len(self._unauthenticated)
+
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         loop = asyncio.get_running_loop()
         self._unauthenticated[handler] = loop.call_later(self._limits.request_seconds, transport.abort)
-        if len(self._unauthenticated) > self._limits.unauthenticated:
-            self._close_oldest()
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         self.authenticated(handler)
@@ -193,12 +213,16 @@ class _ConnectionTracker(web.Server):
             deadline.cancel()
         return await self._actual_handler(request)
 
-    def _close_oldest(self) -> None:
-        oldest = next(iter(self._unauthenticated))
-        transport = self._connections.get(oldest)
+    def close_oldest(self, *, before: float) -> bool:
+        """Closes the oldest connection without authentication; False if it was made later."""
+        oldest, deadline = next(iter(self._unauthenticated.items()), (None, None))
+        if deadline is None or deadline.when() - self._limits.request_seconds > before:
+            return False
+        transport = self._connections.get(oldest) if oldest is not None else None
         self.authenticated(oldest)
         if transport is not None:
             transport.abort()
+        return True
 
 
 class BodyTooLargeError(Exception):
