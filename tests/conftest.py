@@ -37,8 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--node",
         action="append",
-        choices=["overlay", "plain", "kubelet"],
-        help="where tests/node_behaviour runs, overlay by default; can be repeated (kubelet: see make test-node)",
+        choices=["overlay", "ordinary", "plain", "kubelet"],
+        help="where tests/node_behaviour runs, overlay by default (ordinary: as an unprivileged user); can be repeated",
     )
 
 

@@ -1,5 +1,6 @@
 """Every case runs on the nodes that `--node` names; see README.md."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -8,12 +9,12 @@ import pytest
 
 from tests.support.differential.explanations import rows_of_the_page
 from tests.support.node.cases import Case, CaseRunner
-from tests.support.node.embedded_node import embedded_node
+from tests.support.node.embedded_node import ORDINARY, embedded_node
 from tests.support.node.namespace import KUBELET, RunningNode
 
 _PARALLEL = 8
 _EMBEDDED = ("overlay", "plain")
-_KUBELET_SECONDS = 180
+_SECONDS, _KUBELET_SECONDS = 60, 180
 _CASES = pytest.StashKey[dict[str, list[Case]]]()
 
 
@@ -29,17 +30,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (level := _level(item)) is None:
             continue
         item.add_marker(pytest.mark.xdist_group(f"node {level}"))  # all files share one cluster
-        if level == KUBELET:
-            item.add_marker(pytest.mark.timeout(_KUBELET_SECONDS))
+        sandbox = "overlay" if level == ORDINARY else level
+        item.add_marker(pytest.mark.timeout(_KUBELET_SECONDS if level == KUBELET else _SECONDS))
+        if item.get_closest_marker("as_root") and (level == ORDINARY or os.getuid() != 0):
+            item.add_marker(pytest.mark.skip(reason="only root can do it"))
         for mark in item.iter_markers("only"):
-            if level not in mark.args:
+            if sandbox not in mark.args:
                 item.add_marker(pytest.mark.skip(reason=f"only for {', '.join(mark.args)}"))
         if level != KUBELET and item.get_closest_marker("todo"):
             item.add_marker(pytest.mark.xfail(reason="not yet", raises=(AssertionError, KeyError)))
         for mark in item.iter_markers("differs"):
             (row,) = mark.args
             assert any(cell.startswith(row) for cell in rows_of_the_page()), f"docs/compatibility.md has no row: {row}"
-            if level in mark.kwargs.get("at", _EMBEDDED):
+            if sandbox in mark.kwargs.get("at", _EMBEDDED):
                 item.add_marker(pytest.mark.xfail(reason=f"documented: {row}", raises=AssertionError))
 
 

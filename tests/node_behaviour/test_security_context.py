@@ -1,13 +1,12 @@
 """securityContext, what a container can reach, and the limits of its resources."""
 
-import os
 from typing import Any
 
 import pytest
 
 from tests.support.node.namespace import NodeNamespace, container, python, terminated
 
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="an ordinary user cannot change the user of its processes")
+as_root = pytest.mark.as_root  # an ordinary user cannot change the user of its processes
 
 
 @as_root

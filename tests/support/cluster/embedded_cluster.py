@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +69,10 @@ def up_command(
     *arguments: str,
     environment: Mapping[str, str] | None = None,
     python: Path = Path(sys.executable),
+    prefix: Sequence[str] = (),
 ) -> Iterator[UpCommand]:
     """`python -m trainwright up` as a child process, ready when entered. Can be entered again for the same directory.
+    `prefix` are words before it that make it another user's.
 
     Its pods are killed at the end, unless the test has stopped the cluster itself.
     """
@@ -82,7 +84,7 @@ def up_command(
         "PATH": f"{python.parent}:{os.environ['PATH']}",  # so that pods have the packages of the tests
         **(environment or {}),
     }
-    command = [str(python), "-m", "trainwright", "up", "--data-dir", str(data.path), *arguments]
+    command = [*prefix, str(python), "-m", "trainwright", "up", "--data-dir", str(data.path), *arguments]
     log = directory / "up.log"
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -51,6 +51,8 @@ class CaseRunner:
     def __enter__(self) -> Self:
         self._thread.start()
         self._started.wait()
+        if self._ended.done():
+            self._ended.result()
         return self
 
     def __exit__(
@@ -83,9 +85,9 @@ class CaseRunner:
 
     async def _run_all(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        self._started.set()
         slots = asyncio.Semaphore(self._parallel)
         async with self._cluster as running:
+            self._started.set()
             tasks = [asyncio.create_task(self._run_case(case, running, slots)) for case in self._cases]
             await self._stop.wait()
             for task in tasks:  # of cases that pytest no longer asks for

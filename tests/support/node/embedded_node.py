@@ -1,27 +1,44 @@
 """The embedded cluster as the node under test, by `trainwright up`."""
 
 import asyncio
+import sysconfig
+import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from tests.support.cluster.embedded_cluster import up_command
-from tests.support.cluster.supervised_pods import processes_with
+from tests.support.cluster.supervised_pods import User, processes_with, users
 from tests.support.node.namespace import RunningNode
 from trainwright.kube.client.async_client import Client
 
+ORDINARY = "ordinary"
+"""Overlay of an unprivileged user."""
 _PATIENCE = 15.0
+_ROOT = Path(__file__).parents[3]
 
 
 @asynccontextmanager
 async def embedded_node(level: str, directory: Path) -> AsyncIterator[RunningNode]:
-    started = up_command(directory, "--sandbox", level)
-    up = await asyncio.to_thread(started.__enter__)
-    try:
+    with ExitStack() as stack:
+        user = users()[-1] if level == ORDINARY else User("the user of the tests")
+        if user.prefix:  # directories of pytest are closed to others
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainwright-ordinary-")))
+            directory.chmod(0o755)
         (shared := directory / "shared").mkdir()
+        shared.chmod(0o777)
+        user.own(directory)
+        packages = f"{_ROOT / 'src'}:{sysconfig.get_path('purelib')}"  # another Python than that of the tests has none
+        started = up_command(
+            directory,
+            *("--sandbox", "overlay" if level == ORDINARY else level, "--python", user.python),
+            python=Path(user.python),
+            prefix=user.prefix,
+            environment={"PYTHONPATH": packages} if user.prefix else None,
+        )
+        up = await asyncio.to_thread(started.__enter__)
+        stack.callback(started.__exit__, None, None, None)
         async with Client(up.config) as client:
             named = partial(processes_with, str(up.data.path))  # the cluster, and the supervisors of its pods
             yield RunningNode(level, client, up.data.kubeconfig, shared, _PATIENCE, named)
-    finally:
-        await asyncio.to_thread(started.__exit__, None, None, None)
