@@ -28,7 +28,7 @@ test-all: kubernetes ## Run all tests with forty times as many generated example
 
 test-node: setup kubernetes ## Run tests/node_behaviour on a real kubelet and on the embedded node; needs root and Debian's containerd (ARGS=... for pytest)
 	@tools/build-node >/dev/null
-	@.venv/bin/pytest tests/node_behaviour --node=kubelet --node=overlay --node=ordinary --node=plain $(ARGS)
+	@.venv/bin/pytest tests/node_behaviour --node=kubelet --node=overlay --node=plain $(ARGS)
 
 coverage: setup ## Fail unless the tests cover every branch of api and engine
 	@.venv/bin/pytest -q tests/api tests/engine --cov=trainwright.api --cov=trainwright.engine --cov-branch \

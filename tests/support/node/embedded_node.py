@@ -1,6 +1,7 @@
 """The embedded cluster as the node under test, by `trainwright up`."""
 
 import asyncio
+import shutil
 import sysconfig
 import tempfile
 from collections.abc import AsyncIterator
@@ -29,11 +30,14 @@ async def embedded_node(level: str, directory: Path) -> AsyncIterator[RunningNod
         (shared := directory / "shared").mkdir()
         shared.chmod(0o777)
         user.own(directory)
+        python = user.python
+        if user.prefix:  # that of the tests may be in root's home
+            python = shutil.which("python3", path="/usr/local/bin:/usr/bin") or python
         packages = f"{_ROOT / 'src'}:{sysconfig.get_path('purelib')}"  # another Python than that of the tests has none
         started = up_command(
             directory,
-            *("--sandbox", "overlay" if level == ORDINARY else level, "--python", user.python),
-            python=Path(user.python),
+            *("--sandbox", "overlay" if level == ORDINARY else level, "--python", python),
+            python=Path(python),
             prefix=user.prefix,
             environment={"PYTHONPATH": packages} if user.prefix else None,
         )
