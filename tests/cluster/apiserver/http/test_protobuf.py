@@ -44,3 +44,15 @@ def test_random_bytes_are_a_bad_request(data: bytes, enveloped: bool) -> None:
     except StatusError as failure:
         kind = failure.code
     assert kind in {"Secret", 400, 415}
+
+
+def test_delete_options_are_decoded() -> None:
+    raw = b"\x08\x05" + field(2, field(1, b"some-uid")) + field(4, b"Background") + field(5, b"All")
+    assert decode_envelope(envelope(b"DeleteOptions", raw)) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 5,
+        "preconditions": {"uid": "some-uid"},
+        "propagationPolicy": "Background",
+        "dryRun": ["All"],
+    }

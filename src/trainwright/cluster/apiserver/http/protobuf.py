@@ -54,6 +54,14 @@ _MESSAGES: dict[str, Fields] = {
         4: ("description", "text"),
         5: ("preemptionPolicy", "text"),
     },
+    "DeleteOptions": {
+        1: ("gracePeriodSeconds", "integer"),
+        2: ("preconditions", "Preconditions"),
+        3: ("orphanDependents", "boolean"),
+        4: ("propagationPolicy", "text"),
+        5: ("dryRun", "list of text"),
+    },
+    "Preconditions": _numbered("text", "uid", "resourceVersion"),
     "DeploymentSpec": {
         1: ("replicas", "integer"),
         2: ("selector", "LabelSelector"),
@@ -141,7 +149,8 @@ _MESSAGES: dict[str, Fields] = {
     },
     "BoundObjectReference": _numbered("text", "kind", "apiVersion", "name", "uid"),
 }
-_KINDS = sorted(name for name, fields in _MESSAGES.items() if fields.get(1) == _METADATA and name != "PodTemplateSpec")
+_WITH_METADATA = {name for name, fields in _MESSAGES.items() if fields.get(1) == _METADATA}
+_KINDS = sorted(_WITH_METADATA - {"PodTemplateSpec"} | {"DeleteOptions"})
 
 
 def decode_envelope(raw: bytes) -> Object:
