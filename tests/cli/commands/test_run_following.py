@@ -123,7 +123,8 @@ def test_a_container_that_waits_for_something_missing_says_so(call: Call, tmp_pa
     job = hosted(shell_job("waiting", "true"), f"{tmp_path}/missing")
     answer = call("run", "--timeout", "3s", write_manifest(tmp_path, job))
     assert answer.code == 124, answer.all
-    assert f'volume "data": hostPath {tmp_path}/missing does not exist' in answer.out
+    assert 'MountVolume.SetUp failed for volume "data"' in answer.out
+    assert f"{tmp_path}/missing" in answer.out
     assert "waiting has not started: master-0 " in answer.out
 
 
