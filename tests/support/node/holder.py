@@ -16,6 +16,7 @@ from tests.support.cluster.controlplane import Daemon
 
 _SECONDS = 20.0
 _CLONE_NEWNET = 0x40000000
+_CGROUP = "trainwright-node"
 _ENVIRONMENT = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
 # What the kubelet wants to write. They belong to no namespace, so it gets files that look like them.
 _KERNEL_SETTINGS = {
@@ -126,9 +127,14 @@ def _namespace_of(process: Path) -> str | None:
 
 
 @contextmanager
-def cgroup_of_the_node(name: str) -> Iterator[str]:
+def cgroup_of_the_node() -> Iterator[str]:
     """A cgroup in every hierarchy below which the kubelet makes those of its pods; its path from each root."""
     roots = _hierarchies()
+    for root in roots:
+        for left in root.glob(f"{_CGROUP}-*"):  # of tests that were killed
+            if not Path(f"/proc/{left.name.rpartition('-')[2]}").exists():
+                _remove_cgroup(left)
+    name = f"{_CGROUP}-{os.getpid()}"
     for root in roots:
         (group := root / name).mkdir()
         for setting in ("cpuset.cpus", "cpuset.mems"):  # of version 1: empty in a new cgroup, and then nothing can run

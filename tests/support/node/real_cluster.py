@@ -43,7 +43,7 @@ async def real_cluster(directory: Path) -> AsyncIterator[RunningNode]:
     if os.getuid() != 0:
         raise RuntimeError("a real node needs root")
     with ExitStack() as stack:
-        cgroup = stack.enter_context(cgroup_of_the_node(f"trainwright-node-{os.getpid()}"))
+        cgroup = stack.enter_context(cgroup_of_the_node())
         shared = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainwright-host-path-")))
         holder = Holder(directory, NODE_ADDRESS, SERVICES)
         stack.callback(holder.close)
