@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.support.node.namespace import NodeNamespace, container, container_status
 from trainwright.objects import Object
 
@@ -20,10 +22,11 @@ def shell(script: str) -> Object:
 
 async def test_a_post_start_hook_runs_in_the_container(node: NodeNamespace) -> None:
     script = "while test ! -e /state/hook; do sleep 0.1; done; cat /state/hook"
-    await node.pod("p", hooked(script, postStart=shell("echo from $(hostname) > /state/hook")), volumes=MEMORY)
+    await node.pod("p", hooked(script, postStart=shell("echo from $HOSTNAME > /state/hook")), volumes=MEMORY)
     assert await node.output("p") == "from p\n"
 
 
+@pytest.mark.only("overlay", "kubelet")  # exec finds no mount paths at plain
 async def test_a_container_is_not_running_before_its_post_start_hook_has_ended(node: NodeNamespace) -> None:
     await node.pod("p", hooked("sleep 600", postStart=shell("sleep 2; touch /state/done")), volumes=MEMORY)
     pod = await node.until("p", lambda pod: container_status(pod).get("state", {}).get("running"))
