@@ -102,7 +102,7 @@ async def test_the_example_is_accepted_and_gets_its_pods(
             assert created == "pytorchjob.kubeflow.org/pytorch-dist-mnist-nccl created\n"
 
             async def pods() -> list[Object]:
-                return kubectl.items("-n", real_namespace, "pods")
+                return kubectl.items("-n", real_namespace, "pods", "-l", "training.kubeflow.org/job-name")
 
             seen = await eventually(pods, lambda found: len(found) == 2)
             assert {one["metadata"]["name"] for one in seen} == {

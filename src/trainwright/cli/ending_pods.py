@@ -14,10 +14,12 @@ def end_pods(data: DataDir, *, now: bool = False) -> tuple[int, int]:
     if pods.total and not now:
         pods.stop()
         console, interrupted = Console.of(sys.stderr), False
-        if not sys.stderr.isatty():
-            console.print(f"Stopping {count_pods(pods.total)}, at most {pods.seconds:.0f}s")
+        announced = sys.stderr.isatty()  # the live line says it there
         while True:
             try:
+                if not announced:
+                    announced = True
+                    console.print(f"Stopping {count_pods(pods.total)}, at most {pods.seconds:.0f}s")
                 console.live(f"Stopping {count_pods(pods.total)}: {pods.left} left, at most {pods.seconds:.0f}s")
                 if pods.wait(_PROGRESS_SECONDS):
                     break

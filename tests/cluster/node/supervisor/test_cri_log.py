@@ -19,6 +19,7 @@ from trainwright.cluster.node.supervisor.cri_log import (
     LineFormatter,
     LogFile,
     LogPipe,
+    dropped_bytes,
     remove_old_logs,
     rotated_names,
 )
@@ -78,10 +79,12 @@ def test_a_log_keeps_its_end_in_files_of_bounded_size(writes: list[list[bytes]],
             assert log.write(b"".join(lines)) == sum(map(len, lines))
         log.close()
         found = {name: Path(name).read_bytes() for name in [path, *rotated_names(path)] if Path(name).exists()}
-        assert {str(name) for name in Path(directory).iterdir()} == set(found)
+        dropped = dropped_bytes(path)
+        assert {str(name) for name in Path(directory).iterdir()} - {f"{path}.dropped"} == set(found)
     kept = b"".join(reversed(found.values()))
     everything = b"".join(text for lines in texts for text in lines)
     assert everything.endswith(kept)
+    assert dropped == len(everything) - len(kept)
     assert all(len(part) < limit + longest and part[-1:] in (b"", b"\n") for part in found.values() if part)
     assert kept == everything or len(found) == MAX_ROTATED_FILES + 1
     assert all(limit <= len(part) for name, part in found.items() if name != path)

@@ -147,7 +147,7 @@ def test_a_log_keeps_its_end_in_a_few_files(ground: Any) -> None:
     with ground.run(container(script, mounts=mounts), restartPolicy="OnFailure", logLimit=10_000) as pod:
         pod.wait()
     files = list((pod.directory / "logs/main").iterdir())
-    names = [f"{run}.log{suffix}" for run in range(3) for suffix in ("", ".1", ".2", ".3", ".4")]
+    names = [f"{run}.log{suffix}" for run in range(3) for suffix in ("", ".1", ".2", ".3", ".4", ".dropped")]
     assert sorted(path.name for path in files) == names
     assert all(path.stat().st_size < 10_100 for path in files)
     kept = "".join((pod.directory / f"logs/main/2.log{suffix}").read_text() for suffix in (".4", ".3", ".2", ".1", ""))
