@@ -81,11 +81,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(line)
 
 
+_ROOT = Path(__file__).parents[1]
+_JOBS_ON_THIS_MACHINE = (
+    *("tests/cli/commands", "tests/cli/follow", "tests/cluster/test_", "tests/docs", "tests/end_to_end"),
+    *("tests/examples", "tests/insight/faults", "tests/walkthroughs"),
+)
+"""Their jobs would take each other's default port: they start again then, and some tests count starts."""
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a file run in one worker, because they share its fixtures, unless their group is another one."""
+    """What runs in one worker: the tests of a file, because they share its fixtures, and all jobs of this machine."""
+    of_jobs = []
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+        path = str(item.path.relative_to(_ROOT))
+        if path.startswith(_JOBS_ON_THIS_MACHINE):
+            of_jobs.append(item)
+            item.add_marker(pytest.mark.xdist_group("jobs"))
+        elif item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(path))
+    jobs = set(of_jobs)
+    items[:] = [*of_jobs, *(item for item in items if item not in jobs)]  # the longest group first
 
 
 _numbers = itertools.count(1)

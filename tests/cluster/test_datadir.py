@@ -114,7 +114,7 @@ def test_the_error_of_a_second_owner_names_the_first(data: DataDir) -> None:
         data.lock()
     assert str(refusal.value) == (
         f"already running (pid {os.getpid()}), data directory {data.path}; "
-        "`trainwright status` shows it, another cluster needs --data-dir and --port"
+        "`trainwright status` shows it, another cluster needs --cluster NAME"
     )
     lock.release()
     lock.release()  # a second time is harmless

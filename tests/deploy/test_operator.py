@@ -145,4 +145,6 @@ async def conditions(client: Client, namespace: str, kind: Kind) -> set[str]:
 
 
 async def pod_names(client: Client, namespace: str) -> list[str]:
-    return [one["metadata"]["name"] for one in (await client.list(PODS, namespace=namespace)).items]
+    """Of jobs: the pod of the operator's Deployment has no node to run on."""
+    pods = await client.list(PODS, namespace=namespace, label_selector="training.kubeflow.org/job-name")
+    return [one["metadata"]["name"] for one in pods.items]

@@ -14,7 +14,7 @@ from tests.support.node.namespace import KUBELET, RunningNode
 
 _PARALLEL = 8
 _EMBEDDED = ("overlay", "plain")
-_SECONDS, _KUBELET_SECONDS = 60, 180
+_SECONDS, _KUBELET_SECONDS = 120, 180
 _CASES = pytest.StashKey[dict[str, list[Case]]]()
 
 

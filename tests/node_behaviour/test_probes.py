@@ -142,7 +142,7 @@ async def test_an_http_probe_sends_its_headers_to_a_named_port(node: NodeNamespa
     action = {"port": "web", "path": "/204", "httpHeaders": [{"name": "X-Probe", "value": "yes"}]}
     await node.pod("p", server(18231, readinessProbe=probe(httpGet=action)))
     await node.until_ready("p")
-    assert "/204 kube-probe yes" in await node.log("p")
+    await node.until_log("p", "/204 kube-probe yes")
 
 
 async def test_an_http_status_of_400_or_more_is_a_failure(node: NodeNamespace) -> None:

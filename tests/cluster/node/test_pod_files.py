@@ -77,8 +77,7 @@ def test_a_pod_without_files_has_none(tmp_path: Path) -> None:
 
 
 def test_processes_are_listed_with_what_they_use() -> None:
-    [this, *_] = process_trees([os.getpid()])[os.getpid()]
-    assert this.pid == os.getpid()
+    [this] = [one for one in process_trees([os.getpid()])[os.getpid()] if one.pid == os.getpid()]
     assert "pytest" in " ".join(this.command)
     assert this.cpu_seconds > 0
     assert this.memory > 2**20

@@ -16,7 +16,7 @@ from trainwright.kube.client.async_client import Client
 
 ORDINARY = "ordinary"
 """Overlay of an unprivileged user."""
-_PATIENCE = 15.0
+_PATIENCE = 30.0
 _ROOT = Path(__file__).parents[3]
 
 

@@ -41,7 +41,7 @@ def pod_status(
         "hostIPs": [{"ip": host_address}],
         "podIP": address,
         "podIPs": [{"ip": address}],
-        "startTime": reported.get("startTime") or format_time(_start_time([*inits, *mains], now)),
+        "startTime": format_time(_start_time([*inits, *mains], reported.get("startTime"), now)),
         "containerStatuses": sorted(_render_statuses(pod, "containers", mains), key=lambda one: str(one["name"])),
     }
     if inits:
@@ -162,10 +162,11 @@ def _container_statuses(
     return inits, mains
 
 
-def _start_time(statuses: Sequence[ContainerStatus], now: datetime) -> datetime:
-    """Not after the start of a container: the first status of a pod may be that of its end."""
+def _start_time(statuses: Sequence[ContainerStatus], reported: str | None, now: datetime) -> datetime:
+    """Not after the start of a container, which may be before the first status of the pod is written."""
     states = [state for status in statuses for state in (*status["state"].values(), *status["last"].values())]
-    return min([now, *(parse_time(state["startedAt"]) for state in states if state.get("startedAt"))])
+    first = parse_time(reported) if reported else now
+    return min([first, *(parse_time(state["startedAt"]) for state in states if state.get("startedAt"))])
 
 
 def _render_statuses(pod: Object, kind: str, statuses: Sequence[ContainerStatus]) -> list[Object]:

@@ -234,6 +234,7 @@ class PodWorkers:
         if state is not None or not deleting:
             pod = await self._update_status(pod, state, waiting)
         if deleting and uid not in self._supervisors:
+            self._events.relay(pod, directory)  # the supervisor may have ended while the status was written
             await self._remove_object(pod)
         return outcome
 
