@@ -5,6 +5,8 @@ import itertools
 import json
 import re
 import ssl
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 
@@ -148,6 +150,8 @@ def _everything_wrong(kind: Kind, job: Object) -> None:
     _roles(kind, job)[kind.roles[0].name]["template"] = template(name=kind.container, image="")
 
 
+_WEBHOOKS_SECONDS = 15.0
+
 CHANGES: dict[str, Change] = {
     change.__name__.strip("_").replace("_", " "): change
     for change in (
@@ -208,7 +212,21 @@ UPDATES = {
 @pytest.fixture(scope="module")
 def go_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GoOperator]:
     with running_go_operator(control_plane, directory=tmp_path_factory.mktemp("go"), kinds=list(KINDS)) as operator:
+        _wait_for_webhooks(operator)
         yield operator
+
+
+def _wait_for_webhooks(operator: GoOperator) -> None:
+    """The Go operator is ready before it serves the paths of all kinds."""
+    deadline = time.monotonic() + _WEBHOOKS_SECONDS
+    for kind in KINDS.values():
+        while True:
+            try:
+                ask(operator, kind, valid(kind))
+                break
+            except urllib.error.URLError:
+                assert time.monotonic() < deadline, f"no webhook of {kind.name}"
+                time.sleep(0.05)
 
 
 @pytest.mark.apiserver
