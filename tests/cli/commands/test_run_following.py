@@ -128,6 +128,16 @@ def test_a_container_that_waits_for_something_missing_says_so(call: Call, tmp_pa
     assert "waiting has not started: master-0 " in answer.out
 
 
+def test_a_job_that_hangs_is_noticed_with_the_command_that_shows_where(call: Call, tmp_path: Path) -> None:
+    job = shell_job("hangs", "echo begun; exec sleep 600", runPolicy={"cleanPodPolicy": "Running"})
+    answer = call("run", "--timeout", "35s", write_manifest(tmp_path, job))
+    assert answer.code == 124, answer.all
+    assert re.search(
+        r"no output for 3\ds; running: master-0; to see where they are: trainwright stack hangs", answer.out
+    )
+    call("delete", "--yes", "hangs")
+
+
 def test_ctrl_c_explains_then_asks_and_stop_keeps_the_job(embedded: UpCommand, tmp_path: Path) -> None:
     script = "trap 'echo saving; touch saved; exit 0' TERM; echo begun; while true; do sleep 0.1; done"
     words = command_line(
