@@ -9,8 +9,8 @@ ARGS ?=
 BASE ?=
 CASES ?=
 ROUNDS ?=
-# Tests of one file share fixtures: they stay in one process.
-PARALLEL ?= -n auto --maxprocesses 4 --dist loadgroup
+# For a first look: -n auto --dist loadgroup. Not the default: jobs of two processes on one machine take each other's ports.
+PARALLEL ?=
 export PYTHON
 
 help:  ## Show the targets

@@ -91,17 +91,17 @@ _JOBS_ON_THIS_MACHINE = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs in one worker: the tests of a file, because they share its fixtures, and all jobs of this machine."""
-    of_jobs = []
+    """What runs in one worker: the tests of a file, because they share its fixtures, and all jobs of this machine.
+
+    Those of the node come last: they run in a thread, and Hypothesis does not like that another thread uses `random`.
+    """
     for item in items:
         path = str(item.path.relative_to(_ROOT))
         if path.startswith(_JOBS_ON_THIS_MACHINE):
-            of_jobs.append(item)
             item.add_marker(pytest.mark.xdist_group("jobs"))
         elif item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(path))
-    jobs = set(of_jobs)
-    items[:] = [*of_jobs, *(item for item in items if item not in jobs)]  # the longest group first
+    items.sort(key=lambda item: "node_behaviour" in item.path.parts)
 
 
 _numbers = itertools.count(1)
