@@ -14,6 +14,7 @@ from tests.cli.conftest import Call
 from tests.support.cluster.embedded_cluster import UpCommand
 from tests.support.commands.trainwright import trainwright
 from tests.support.objects.shell_jobs import shell_job, shell_job_of, write_manifest
+from tests.support.waiting import wait_until
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.cli.main import cli
 from trainwright.kube.client.errors import NotFound
@@ -167,6 +168,7 @@ def test_an_edited_program_is_reported_and_replaced_on_request(call: Call, proje
     assert "pytorchjob.kubeflow.org/waits is already running: following it\n" in same.out
     assert "edited" not in same.out
 
+    wait_until(lambda: "first" in call("logs", "waits").out)  # else the edited program would start
     program.write_text("print('second')\n")
     kept = call("run", "waits.py", "--no-follow", directory=project)
     assert "waits.py has been edited since the job started: to restart the job, use --replace" in kept.out

@@ -84,6 +84,9 @@ def masked(text: str, namespace: str) -> str:
     text = re.sub(r"\b(10\.96|127\.(1[6-9]|2\d|3[01]))\.\d+\.\d+\b", "ADDRESS", text)
     text = re.sub(r"\b3[0-2]\d{3}\b", "30000", text)
     text = re.sub(r'(uid|resourceVersion|creationTimestamp): "?[-\w:]+"?', r"\1: X", text)
+    text = re.sub(
+        r"^Events:.*(\n {2}.*)*", "Events", text, flags=re.MULTILINE
+    )  # those of conflicts between controllers
     # Columns are as wide as their values.
     return re.sub(r" {2,}(\d+s)?", "  ", re.sub(r"\b\d+s\b", "AGE", text))
 

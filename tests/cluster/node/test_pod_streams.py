@@ -118,7 +118,10 @@ async def test_files_that_a_command_writes_are_the_container_s(overlay: Any) -> 
 
 
 async def test_terminal_echoes_resizes_and_sends_signals(ground: Any) -> None:
-    script = "trap 'echo interrupted; exit 3' INT; test -t 0 && echo terminal; stty size; while :; do sleep 0.05; done"
+    script = (
+        "trap 'echo interrupted; sleep 0.2; exit 3' INT; test -t 0 && echo terminal; stty size; "
+        "while :; do sleep 0.05; done"
+    )
     options = StreamOptions(command=("sh", "-c", script), stdin=True, stdout=True, tty=True)
     seen = b""
     with ground.run(container(SLEEP)) as pod:
