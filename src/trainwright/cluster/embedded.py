@@ -159,7 +159,7 @@ def processes_of(records: Iterable[PodRecord]) -> dict[str, list[PodProcess]]:
 
 def try_sandbox(python: Path) -> tuple[str, str]:
     """The strongest sandbox that works on this machine, and why no stronger one does."""
-    from trainwright.cluster.node.supervisor.sandbox_detection import detect_sandbox
+    from trainwright.cluster.node.supervisor.sandbox.detection import detect_sandbox
 
     with tempfile.TemporaryDirectory(prefix="trainwright-") as directory:
         found = detect_sandbox(directory, forced=None, python=str(python))

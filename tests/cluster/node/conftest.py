@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import SupervisedPod, User, supervised, users
-from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
+from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 
 _USERS = users()
 

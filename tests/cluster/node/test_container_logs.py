@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.node.container_logs import ContainerLogs
-from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.cri_log import MAX_ROTATED_FILES, LogFile, rotated_names
+from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.containers.cri_log import MAX_ROTATED_FILES, LogFile, rotated_names
 from trainwright.cluster.node.supervisor.files import write_json
 from trainwright.objects.logs import LogOptions, LogUnavailable
 

@@ -52,7 +52,7 @@ def test_the_files_of_the_host_are_found_unless_they_were_hidden(tmp_path: Path,
 
 
 def test_a_pod_did_not_see_the_private_directories_of_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainwright.cluster.node.supervisor.sandbox.PRIVATE_DIRECTORIES", (str(tmp_path),))
+    monkeypatch.setattr("trainwright.cluster.node.supervisor.sandbox.sandbox.PRIVATE_DIRECTORIES", (str(tmp_path),))
     model = tmp_path / "model"
     model.write_text("of the host")
 

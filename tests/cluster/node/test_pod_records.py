@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog, pod_records, whole_lines
-from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.container_status import ContainerStatus
-from trainwright.cluster.node.supervisor.cri_log import LogFile
+from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.containers.container_status import ContainerStatus
+from trainwright.cluster.node.supervisor.containers.cri_log import LogFile
 from trainwright.cluster.node.supervisor.files import write_json
 
 START = 1794715506

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainwright.cluster.node.pods.pod_directory import pod_directories
 from trainwright.cluster.node.supervisor.files import read_json
-from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM, Sandbox, detect_sandbox
+from trainwright.cluster.node.supervisor.sandbox.detection import PROGRAM, Sandbox, detect_sandbox
 
 NOBODY = 65534
 AS_NOBODY = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")

@@ -32,10 +32,10 @@ from trainwright.cluster.node.node_status import (
 )
 from trainwright.cluster.node.pods.pod_workers import NodeConfig, PodWorkers
 from trainwright.cluster.node.retention import Retention
-from trainwright.cluster.node.supervisor.cgroups import find_directories
 from trainwright.cluster.node.supervisor.files import CGROUPS_FILE, DISK_FULL_NOTE, write_json
-from trainwright.cluster.node.supervisor.sandbox import PLAIN
-from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox, SandboxError, detect_sandbox
+from trainwright.cluster.node.supervisor.sandbox.cgroups import find_directories
+from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, detect_sandbox
+from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound, Unreachable

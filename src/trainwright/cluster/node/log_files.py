@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainwright.cluster.node.supervisor.cri_log import dropped_bytes, rotated_names
+from trainwright.cluster.node.supervisor.containers.cri_log import dropped_bytes, rotated_names
 from trainwright.cluster.node.supervisor.files import read_json
 
 _BLOCK = 64 * 1024

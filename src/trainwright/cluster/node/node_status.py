@@ -14,7 +14,7 @@ from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
 from trainwright.cluster.node.devices.nvidia import Gpu, read_gpus
 from trainwright.cluster.node.disk import Disk, how_to_free
 from trainwright.cluster.node.supervisor.ports import first_ephemeral_port, read_listening_ports, read_reserved_ports
-from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
+from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import LISTENING_PORTS, SANDBOX
 from trainwright.objects.times import format_micro_time, format_time

@@ -96,7 +96,7 @@ def _in_mounts(pod: _Pod, wanted: str) -> list[PodFile]:
 
 def _on_host(pod: _Pod, wanted: str) -> list[PodFile]:
     """A pod on the host's files saw what is there, except for what was hidden and what it had for itself."""
-    from trainwright.cluster.node.supervisor import sandbox  # few commands need it
+    from trainwright.cluster.node.supervisor.sandbox import sandbox  # few commands need it
 
     private = sandbox.PRIVATE_DIRECTORIES if pod.sandbox == sandbox.OVERLAY else ()
     if any(wanted == hidden or wanted.startswith(f"{hidden}/") for hidden in (*pod.hidden, *private)):

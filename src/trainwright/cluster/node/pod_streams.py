@@ -20,7 +20,7 @@ from trainwright.cluster.node.log_files import LogFiles, find_log, find_pod, run
 from trainwright.cluster.node.pipes import Pipe
 from trainwright.cluster.node.pod_ports import listening_addresses
 from trainwright.cluster.node.pod_processes import process_trees
-from trainwright.cluster.node.supervisor import terminals
+from trainwright.cluster.node.supervisor.containers import terminals
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.objects import Object

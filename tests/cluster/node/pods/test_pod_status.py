@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cluster.node.supervisor.test_container_status import POLICIES, STATE, ended
+from tests.cluster.node.supervisor.containers.test_container_status import POLICIES, STATE, ended
 from trainwright.cluster.node.pods.pod_status import phase, pod_status, same_status, transitions
 from trainwright.cluster.node.pods.runtime_config import WaitingReason
-from trainwright.cluster.node.supervisor import container_status
+from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.objects import Object
 
 NOW = datetime(2026, 11, 15, 4, 5, 6, 789, tzinfo=UTC)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.cluster.supervised_pods import SupervisedPod, container
 from trainwright.cluster.node.pods.pod_termination import StoppingPods
-from trainwright.cluster.node.supervisor import cgroups
 from trainwright.cluster.node.supervisor.files import CGROUPS_FILE
+from trainwright.cluster.node.supervisor.sandbox import cgroups
 
 
 def started(pod: SupervisedPod) -> bool:

@@ -12,7 +12,7 @@ from trainwright.cluster.node.pods.security_context import (
     pod_fields_not_honoured,
 )
 from trainwright.cluster.node.referenced_objects import PodConfigError
-from trainwright.cluster.node.supervisor.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
+from trainwright.cluster.node.supervisor.sandbox.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.objects import Object
 
 ROOT = NodeUser(level="overlay", user=0, user_namespace=False)

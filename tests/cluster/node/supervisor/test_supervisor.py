@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.cluster.supervised_pods import SupervisedPod, container, processes_with, supervised_again
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
-from trainwright.cluster.node.supervisor import container_status
+from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.cluster.node.supervisor.pod_process import EXIT_ALREADY_SUPERVISED
 from trainwright.cluster.node.supervisor.ports import reserve_port
@@ -405,7 +405,7 @@ def test_the_supervisor_needs_nothing_but_the_standard_library() -> None:
         "import sys; sys.path.append(sys.argv[1]); import trainwright.cluster.node.supervisor.supervisor; "
         "print(sorted({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names))"
     )
-    source = str(Path(container_status.__file__).parents[4])
+    source = str(Path(container_status.__file__).parents[5])
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program, source], capture_output=True, text=True, check=True
     )

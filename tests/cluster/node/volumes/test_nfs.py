@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import container
-from trainwright.cluster.node.supervisor.nfs import mount_all
+from trainwright.cluster.node.supervisor.sandbox.nfs import mount_all
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
 from trainwright.cluster.node.volumes.nfs import NfsMount, NfsSupport, mapped_directory, nfs_mount
 from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, plan_volumes

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainwright.cluster.node.pods.environment import expand
-from trainwright.cluster.node.supervisor.probe_state import LIVENESS, READINESS, STARTUP
+from trainwright.cluster.node.supervisor.lifecycle.probe_state import LIVENESS, READINESS, STARTUP
 from trainwright.objects import Object
 
 _PROBES = {STARTUP: "startupProbe", LIVENESS: "livenessProbe", READINESS: "readinessProbe"}

@@ -2,7 +2,7 @@
 
 from math import ceil
 
-from trainwright.cluster.node.supervisor.cgroups import PERIOD, Limits
+from trainwright.cluster.node.supervisor.sandbox.cgroups import PERIOD, Limits
 from trainwright.objects import Object
 from trainwright.objects.quantities import parse_amounts
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json, remove_tree, write_json
-from trainwright.cluster.node.supervisor.sandbox_detection import PROGRAM
+from trainwright.cluster.node.supervisor.sandbox.detection import PROGRAM
 from trainwright.cluster.process_identity import ProcessIdentity, identify
 
 _NEEDED_BY_PROCESSES = ("volumes", "shm", "proc", "root")

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from trainwright.cluster.node.pods.runtime_config import WaitingReason, is_host_image
-from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.container_status import ContainerState, ContainerStatus
+from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.containers.container_status import ContainerState, ContainerStatus
 from trainwright.objects import Object
 from trainwright.objects.times import format_time, parse_time
 

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import pod_directories
-from trainwright.cluster.node.supervisor import cgroups
 from trainwright.cluster.node.supervisor.files import CGROUPS_FILE, read_json
 from trainwright.cluster.node.supervisor.processes import descendants, kill, list_processes
+from trainwright.cluster.node.supervisor.sandbox import cgroups
 
 _EXIT_SECONDS = 5.0
 """For a supervisor to end after its containers."""

@@ -47,11 +47,12 @@ from trainwright.cluster.node.pods.runtime_config import (
 from trainwright.cluster.node.pods.security_context import file_owner
 from trainwright.cluster.node.pods.volume_manager import VolumeManager, object_keys
 from trainwright.cluster.node.referenced_objects import PodConfigError
-from trainwright.cluster.node.supervisor import cgroups, container_status
+from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.processes import kill_orphans
-from trainwright.cluster.node.supervisor.sandbox import PLAIN
-from trainwright.cluster.node.supervisor.sandbox_detection import Sandbox
+from trainwright.cluster.node.supervisor.sandbox import cgroups
+from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
+from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound

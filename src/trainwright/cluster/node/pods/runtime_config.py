@@ -26,9 +26,9 @@ from trainwright.cluster.node.pods.security_context import (
 )
 from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
-from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.cri_log import MAX_LOG_BYTES
-from trainwright.cluster.node.supervisor.sandbox import OVERLAY, PRIVATE_DIRECTORIES
+from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.containers.cri_log import MAX_LOG_BYTES
+from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY, PRIVATE_DIRECTORIES
 from trainwright.cluster.node.volumes.files import UnsupportedVolumeError
 from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.cluster.node.volumes.sources import Volume, VolumeContext, is_provisioned, plan_volumes

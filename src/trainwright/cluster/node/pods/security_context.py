@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainwright.cluster.node.referenced_objects import PodConfigError
-from trainwright.cluster.node.supervisor.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
-from trainwright.cluster.node.supervisor.sandbox import OVERLAY
+from trainwright.cluster.node.supervisor.sandbox.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
+from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.objects import Object
 
 _HARMLESS = {

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE
-from trainwright.cluster.node.supervisor import container_status
-from trainwright.cluster.node.supervisor.sandbox import OVERLAY
+from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.objects import Object
 
 _POD_FIELDS = frozenset(

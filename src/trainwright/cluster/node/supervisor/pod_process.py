@@ -11,8 +11,9 @@ import os
 import signal
 import sys
 
-from trainwright.cluster.node.supervisor import privileges, processes, sandbox
+from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.files import own_identity, read_json, write_json
+from trainwright.cluster.node.supervisor.sandbox import privileges, sandbox
 from trainwright.cluster.node.supervisor.supervisor import SIGNALS, Supervisor
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
@@ -25,9 +26,9 @@ EXIT_ALREADY_SUPERVISED = 75
 
 def main(arguments: list[str]) -> None:
     if arguments[0] == "--detect-sandbox":
-        from trainwright.cluster.node.supervisor import sandbox_detection  # pods do not need it
+        from trainwright.cluster.node.supervisor.sandbox import detection  # pods do not need it
 
-        sys.stdout.write(json.dumps(sandbox_detection.try_overlay(arguments[1])))
+        sys.stdout.write(json.dumps(detection.try_overlay(arguments[1])))
         return
     directory = os.path.abspath(arguments[0])
     pod = read_json(os.path.join(directory, "pod.json"))
@@ -76,7 +77,7 @@ def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
 
 
 def _mount_nfs(directory: str, pod: dict[str, Any]) -> None:
-    from trainwright.cluster.node.supervisor.nfs import mount_all  # few pods have any
+    from trainwright.cluster.node.supervisor.sandbox.nfs import mount_all  # few pods have any
 
     if failure := mount_all(pod["nfsProgram"], pod["nfsVolumes"]):
         os.unlink(os.path.join(directory, "supervisor.json"))  # nothing has started: the agent tries again

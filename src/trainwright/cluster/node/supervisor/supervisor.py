@@ -14,17 +14,11 @@ import select
 import signal
 import time
 
-from trainwright.cluster.node.supervisor import (
-    cgroups,
-    container_files,
-    container_start,
-    container_status,
-    ports,
-    processes,
-    sandbox,
-)
-from trainwright.cluster.node.supervisor.container import Container
-from trainwright.cluster.node.supervisor.container_exec import ContainerExec
+from trainwright.cluster.node.supervisor import ports, processes
+from trainwright.cluster.node.supervisor.containers import container_files, container_start, container_status
+from trainwright.cluster.node.supervisor.containers.container import Container
+from trainwright.cluster.node.supervisor.containers.container_exec import ContainerExec
+from trainwright.cluster.node.supervisor.containers.pacing import OutputPacer
 from trainwright.cluster.node.supervisor.files import (
     DISK_FULL,
     SESSION_SOCKET,
@@ -32,7 +26,7 @@ from trainwright.cluster.node.supervisor.files import (
     read_json,
     remove_file,
 )
-from trainwright.cluster.node.supervisor.pacing import OutputPacer
+from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
 from trainwright.cluster.node.supervisor.state_file import StateFile
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
@@ -41,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from trainwright.cluster.node.supervisor.exec_sessions import ExecSessions
-    from trainwright.cluster.node.supervisor.pod_lifecycle import PodLifecycle
+    from trainwright.cluster.node.supervisor.containers.exec_sessions import ExecSessions
+    from trainwright.cluster.node.supervisor.lifecycle.pod_lifecycle import PodLifecycle
 
 SIGNALS = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}
 _DISK_FULL_SECONDS = 1.0
@@ -322,7 +316,9 @@ class Supervisor:
 
     def _get_lifecycle(self) -> PodLifecycle:
         if self._lifecycle is None:
-            from trainwright.cluster.node.supervisor.pod_lifecycle import PodLifecycle  # not needed to start a pod
+            from trainwright.cluster.node.supervisor.lifecycle.pod_lifecycle import (
+                PodLifecycle,  # not needed to start a pod
+            )
 
             self._lifecycle = PodLifecycle(
                 self._directory,
@@ -481,7 +477,7 @@ class Supervisor:
 
     def _on_connection(self) -> None:
         if self._sessions is None:
-            from trainwright.cluster.node.supervisor.exec_sessions import ExecSessions  # most pods have none
+            from trainwright.cluster.node.supervisor.containers.exec_sessions import ExecSessions  # most pods have none
 
             self._sessions = ExecSessions(
                 self._all, self._exec, pid_namespace=self._is_pid_1, watch=self._watch, unwatch=self._unwatch

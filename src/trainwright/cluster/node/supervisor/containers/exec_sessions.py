@@ -1,0 +1,154 @@
+"""The sessions that the agent opens in running containers: exec and attach. Imported when the first one is opened.
+
+The agent connects to a Unix socket in the pod's directory. Its first message is a request in JSON, with the
+descriptors of an exec session's streams. The data flows between the agent and the process, not through the supervisor.
+Answers to exec: `terminal` with the descriptor of the terminal if there is one, then `exit` with the exit code, or
+`error`. Answer to attach: `tty` and `first`, with the descriptor of the container's stdin if it has one.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+
+from trainwright.cluster.node.supervisor.containers import container_status
+
+TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from trainwright.cluster.node.supervisor.containers.container import Container
+    from trainwright.cluster.node.supervisor.containers.container_exec import ContainerExec
+
+_MAX_REQUEST_BYTES = 256 * 1024
+_MAX_SESSIONS = 64
+"""Sessions of one pod at the same time."""
+
+
+class ExecSessions:
+    """`watch` calls a function whenever a descriptor is readable, `unwatch` ends that."""
+
+    def __init__(
+        self,
+        containers: list[Container],
+        container_exec: ContainerExec,
+        *,
+        pid_namespace: bool,
+        watch: Callable[[int, Callable[[], None]], None],
+        unwatch: Callable[[int], None],
+    ) -> None:
+        self._containers = containers
+        self._exec = container_exec
+        self._pid_namespace = pid_namespace
+        self._watch = watch
+        self._unwatch = unwatch
+        self._connections: set[socket.socket] = set()
+
+    def accept(self, listener: socket.socket) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return  # the agent has given up
+        if len(self._connections) >= _MAX_SESSIONS or not self._is_agent(connection):
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._connections.add(connection)
+        self._watch(connection.fileno(), lambda: self._on_request(connection))
+
+    def _is_agent(self, connection: socket.socket) -> bool:
+        """True for a process of the same user outside of the pod; a process of the pod would have a pid here."""
+        size = struct.calcsize("3i")
+        pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+        return user in (0, os.getuid()) and (pid == 0 or not self._pid_namespace)
+
+    def _on_request(self, connection: socket.socket) -> None:
+        try:
+            data, descriptors, flags, _ = socket.recv_fds(connection, _MAX_REQUEST_BYTES, 3, socket.MSG_CMSG_CLOEXEC)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors, flags = b"", [], 0
+        try:
+            request = json.loads(data) if data and not flags & socket.MSG_TRUNC else {}
+            # From here on the connection becomes readable only when the agent closes it.
+            self._watch(connection.fileno(), lambda: self._close(connection))
+            if "exec" in request:
+                self._start(connection, request["exec"], descriptors)
+            elif "attach" in request:
+                self._attach(connection, request["attach"])
+                self._close(connection)
+            else:
+                self._close(connection)
+        except (ValueError, KeyError, TypeError):
+            self._close(connection)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _start(self, connection: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
+        container = self._running(request["container"])
+        if container is None:
+            _send(connection, {"notFound": True})
+            self._close(connection)
+            return
+        tty = bool(request["tty"])
+        stdin, stdout, stderr = (-1, -1, -1) if tty else descriptors
+
+        def on_exit(status: int) -> None:
+            _send(connection, {"exit": container_status.decode_wait_status(status)[0]})
+            self._close(connection)
+
+        try:
+            self._exec.start(
+                container,
+                [str(argument) for argument in request["argv"]],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                on_exit=on_exit,
+                on_start_error=lambda text: _send(connection, {"error": text}),
+                terminal=(lambda master: _send(connection, {"terminal": True}, [master])) if tty else None,
+            )
+        except OSError as error:
+            _send(connection, {"error": error.strerror or str(error)})
+            self._close(connection)
+
+    def _attach(self, connection: socket.socket, request: dict[str, Any]) -> None:
+        container = self._running(request["container"])
+        if container is None:
+            _send(connection, {"notFound": True})
+            return
+        spec = container.spec
+        first, container.attached = not container.attached, True
+        answer = {"tty": container.terminal is not None, "first": first, "run": int(container.status["restarts"])}
+        if container.terminal is not None:
+            _send(connection, answer, [container.terminal])
+        elif container.stdin is not None and request["stdin"]:
+            _send(connection, answer, [container.stdin])
+            if spec.get("stdinOnce"):  # from now on the session has the only one: its end is the end of stdin
+                os.close(container.stdin)
+                container.stdin = None
+        else:
+            _send(connection, answer)
+
+    def _running(self, name: str) -> Container | None:
+        return next((one for one in self._containers if one.name == name and one.is_running), None)
+
+    def _close(self, connection: socket.socket) -> None:
+        if connection in self._connections:
+            self._connections.discard(connection)
+            self._unwatch(connection.fileno())
+            connection.close()
+
+
+def _send(connection: socket.socket, message: dict[str, Any], descriptors: list[int] | None = None) -> None:
+    try:
+        socket.send_fds(connection, [json.dumps(message).encode()], descriptors or [])
+    except OSError:
+        pass  # the agent has closed the session

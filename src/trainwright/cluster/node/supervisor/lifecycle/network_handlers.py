@@ -1,0 +1,173 @@
+"""The checks of probes and hooks over the network: an HTTP request, a TCP connection, a gRPC health check.
+
+They run in a process of their own, which may block; its exit status is the outcome. Texts are the kubelet's. Standard
+library only, and little of it: a pod with a probe forks every few seconds.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+
+TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
+if TYPE_CHECKING:
+    from typing import Any
+
+EXIT_SUCCESS, EXIT_FAILURE, EXIT_WARNING, EXIT_UNKNOWN = 0, 1, 2, 3
+
+OUTCOMES = {EXIT_SUCCESS: "success", EXIT_FAILURE: "failure", EXIT_WARNING: "warning", EXIT_UNKNOWN: "unknown"}
+
+_MAX_REDIRECTS = 10
+_MAX_HEAD = 64 * 1024
+_MAX_BODY = 10 * 1024
+_AWAITING_HEADERS = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+
+
+class _CheckError(Exception):
+    """Why a check failed."""
+
+
+def check(handler: dict[str, Any], seconds: float | None) -> tuple[int, str]:
+    """Exit status and text."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    try:
+        if "tcp" in handler:
+            _connect(handler["tcp"]["host"], handler["tcp"]["port"], deadline).close()
+            return EXIT_SUCCESS, ""
+        if "grpc" in handler:
+            from trainwright.cluster.node.supervisor.lifecycle import grpc_health  # few probes need it
+
+            target = handler["grpc"]
+            with _connect(target["host"], target["port"], deadline) as connection:
+                return grpc_health.check(connection, _address(target["host"], target["port"]), target["service"])
+        return _get(handler["http"], deadline)
+    except (_CheckError, OSError) as error:
+        return EXIT_FAILURE, str(error)
+
+
+def timeout_text(handler: dict[str, Any]) -> str:
+    if "tcp" in handler:
+        return f"dial tcp {_address(handler['tcp']['host'], handler['tcp']['port'])}: i/o timeout"
+    if "grpc" in handler:
+        target = handler["grpc"]
+        address = _address(target["host"], target["port"])
+        return f'timeout: failed to connect service "{address}" within 1s: context deadline exceeded'
+    return f'Get "{_url(handler["http"])}": {_AWAITING_HEADERS}'
+
+
+def _get(request: dict[str, Any], deadline: float | None) -> tuple[int, str]:
+    for _ in range(_MAX_REDIRECTS):
+        try:
+            status, headers, body = _exchange(request, deadline)
+        except (_CheckError, OSError) as error:
+            return EXIT_FAILURE, f'Get "{_url(request)}": {error}'
+        if 200 <= status < 300:
+            return EXIT_SUCCESS, body
+        if not 300 <= status < 400:
+            return EXIT_FAILURE, f"HTTP probe failed with statuscode: {status}"
+        target = _redirected(request, headers.get("location", ""))
+        if target is None:
+            return EXIT_WARNING, f"Probe terminated redirects, Response body: {body}"
+        request = target
+    return EXIT_FAILURE, f'Get "{request["path"]}": stopped after {_MAX_REDIRECTS} redirects'
+
+
+def _redirected(request: dict[str, Any], location: str) -> dict[str, Any] | None:
+    """The next request; None if the redirect leads to another host."""
+    from urllib.parse import urljoin, urlsplit  # few programs redirect
+
+    target = urlsplit(urljoin(_url(request), location))
+    if not location or target.hostname != str(request["host"]).lower():
+        return None
+    path = (target.path or "/") + (f"?{target.query}" if target.query else "")
+    port = target.port or (443 if target.scheme == "https" else 80)
+    return {**request, "scheme": target.scheme, "port": port, "path": path}
+
+
+def _exchange(request: dict[str, Any], deadline: float | None) -> tuple[int, dict[str, str], str]:
+    """Status, headers by lower-case name, and the beginning of the body."""
+    connection = _connect(request["host"], request["port"], deadline)
+    if request["scheme"] == "https":
+        connection = _wrap_tls(connection)
+    try:
+        connection.sendall(_render(request))
+        answer = b""
+        while b"\r\n\r\n" not in answer and len(answer) < _MAX_HEAD:
+            data = _receive(connection, deadline)
+            if not data:
+                break
+            answer += data
+        head, _, body = answer.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        words = first.split(" ", 2)
+        if not first:
+            raise _CheckError("EOF")
+        if not words[0].startswith("HTTP/") or len(words) < 2 or not words[1].isdecimal():
+            raise _CheckError(f'net/http: HTTP/1.x transport connection broken: malformed HTTP response "{first}"')
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        while len(body) < _MAX_BODY and (data := _receive(connection, deadline)):
+            body += data
+        return int(words[1]), headers, body[:_MAX_BODY].decode(errors="replace")
+    finally:
+        connection.close()
+
+
+def _render(request: dict[str, Any]) -> bytes:
+    given = {name.lower() for name, _ in request["headers"]}
+    lines = [f"GET {request['path']} HTTP/1.1"]
+    if "host" not in given:
+        lines.append(f"Host: {_address(request['host'], request['port'])}")
+    if "user-agent" not in given:
+        lines.append(f"User-Agent: {request['userAgent']}")
+    if "accept" not in given:
+        lines.append("Accept: */*")
+    lines += [f"{name}: {value}" for name, value in request["headers"] if value or name.lower() != "accept"]
+    return "\r\n".join([*lines, "Connection: close", "", ""]).encode()
+
+
+def _wrap_tls(connection: socket.socket) -> socket.socket:
+    import ssl  # few probes need it
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # as the kubelet: the address is the pod's
+    try:
+        return context.wrap_socket(connection)
+    except ssl.SSLError as error:
+        if error.reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST"}:
+            raise _CheckError("http: server gave HTTP response to HTTPS client") from error
+        raise _CheckError(f"remote error: tls: {error.reason}") from error
+
+
+def _connect(host: str, port: int, deadline: float | None) -> socket.socket:
+    address = _address(host, port)
+    try:
+        connection = socket.create_connection((host, port), _left(deadline))
+    except TimeoutError as error:
+        raise _CheckError(f"dial tcp {address}: i/o timeout") from error
+    except socket.gaierror as error:
+        raise _CheckError(f"dial tcp: lookup {host}: no such host") from error
+    except OSError as error:
+        raise _CheckError(f"dial tcp {address}: connect: {(error.strerror or str(error)).lower()}") from error
+    return connection
+
+
+def _receive(connection: socket.socket, deadline: float | None) -> bytes:
+    connection.settimeout(_left(deadline))
+    try:
+        return connection.recv(65536)
+    except TimeoutError as error:
+        raise _CheckError(_AWAITING_HEADERS) from error
+    except OSError as error:
+        raise _CheckError(f"read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.001, deadline - time.monotonic())
+
+
+def _url(request: dict[str, Any]) -> str:
+    return f"{request['scheme']}://{_address(request['host'], request['port'])}{request['path']}"
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

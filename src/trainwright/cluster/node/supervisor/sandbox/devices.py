@@ -1,0 +1,79 @@
+"""The /dev of a container: the devices that every container has, terminals of its own, and the devices that it was
+given. Standard library only."""
+
+import os
+
+from trainwright.cluster.node.supervisor.sandbox import mounts
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+_MASKED = (
+    "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+    "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+)  # fmt: skip
+_READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+def make_dev(dev: str, *, devices: list[str], shared_memory: str) -> None:
+    """Fills the directory `dev`; `devices` are those besides the usual ones, as paths below /dev.
+
+    All are those of the host, because only root may make others.
+    """
+    mounts.mount("tmpfs", dev, "tmpfs", mounts.NOSUID | mounts.NOEXEC, "mode=755,size=64k")
+    for path in (*_DEVICES, *devices):
+        _bind_device(path, dev + path.removeprefix("/dev"))
+    for name, target in _LINKS.items():
+        os.symlink(target, f"{dev}/{name}")
+    _make_terminals(dev)
+    _share_memory(dev, shared_memory)
+
+
+def share_host_dev(dev: str, *, shared_memory: str) -> None:
+    """For a privileged container: all devices of the host."""
+    mounts.bind("/dev", dev)
+    _share_memory(dev, shared_memory)
+
+
+def protect_kernel_files(root: str) -> None:
+    """Hides or write-protects what root could use to change the machine, as container runtimes do."""
+    for path in _MASKED:
+        place = root + path
+        if os.path.isdir(place):
+            mounts.mount("tmpfs", place, "tmpfs", mounts.RDONLY | mounts.NOSUID | mounts.NODEV, "size=4k,nr_inodes=2")
+        elif os.path.exists(place):
+            mounts.bind("/dev/null", place)
+    for path in _READ_ONLY:
+        place = root + path
+        if os.path.exists(place):
+            mounts.bind(place, place)
+            mounts.make_read_only(place)
+
+
+def _bind_device(source: str, target: str) -> None:
+    if os.path.exists(source):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        with open(target, "xb"):
+            pass
+        mounts.bind(source, target)
+
+
+def _make_terminals(dev: str) -> None:
+    os.mkdir(f"{dev}/pts")
+    flags = mounts.NOSUID | mounts.NOEXEC
+    try:
+        mounts.mount("devpts", f"{dev}/pts", "devpts", flags, "newinstance,ptmxmode=0666,mode=0620")
+    except OSError:  # in a container that forbids it
+        if not os.path.isdir("/dev/pts"):
+            return
+        mounts.bind("/dev/pts", f"{dev}/pts")
+    os.symlink("pts/ptmx", f"{dev}/ptmx")
+
+
+def _share_memory(dev: str, shared_memory: str) -> None:
+    if not os.path.isdir(f"{dev}/shm"):
+        try:
+            os.mkdir(f"{dev}/shm")
+        except OSError:
+            return  # the /dev of a host without shared memory
+    mounts.bind(shared_memory, f"{dev}/shm")
