@@ -27,7 +27,7 @@ from trainwright.cluster.apiserver.http.responses import Response, encode, in_ve
 from trainwright.cluster.apiserver.resources.crds import CLEANUP_FINALIZER, unenforced_rule_warnings
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
-from trainwright.cluster.apiserver.resources.webhook_strategies import match_condition_warnings
+from trainwright.cluster.apiserver.resources.strategies.webhook_strategies import match_condition_warnings
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored, TryUpdate
 from trainwright.cluster.apiserver.writes.admission import admit_create, admit_delete
 from trainwright.cluster.apiserver.writes.create_update import (

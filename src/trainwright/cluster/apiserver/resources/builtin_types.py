@@ -2,23 +2,22 @@
 
 from collections.abc import Callable, Mapping
 
-from trainwright.cluster.apiserver.resources import (
+from trainwright.cluster.apiserver.resources import event_view
+from trainwright.cluster.apiserver.resources.columns import printer_columns, workload_printer_columns
+from trainwright.cluster.apiserver.resources.columns.pod_printer_columns import POD
+from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
+from trainwright.cluster.apiserver.resources.resource_type import Column, Conversion, ResourceType, ScalePaths, Strategy
+from trainwright.cluster.apiserver.resources.strategies import (
+    core_strategies,
     endpoint_strategies,
-    event_view,
     job_strategy,
-    printer_columns,
     rbac_strategies,
-    strategies,
     webhook_strategies,
-    workload_printer_columns,
     workload_strategies,
 )
-from trainwright.cluster.apiserver.resources.crds import CRD_STRATEGY
-from trainwright.cluster.apiserver.resources.pod_printer_columns import POD
-from trainwright.cluster.apiserver.resources.pod_strategy import POD_STRATEGY
-from trainwright.cluster.apiserver.resources.priority_strategy import PRIORITY_CLASS
-from trainwright.cluster.apiserver.resources.resource_type import Column, Conversion, ResourceType, ScalePaths, Strategy
-from trainwright.cluster.apiserver.resources.service_strategy import SERVICE
+from trainwright.cluster.apiserver.resources.strategies.pod_strategy import POD_STRATEGY
+from trainwright.cluster.apiserver.resources.strategies.priority_strategy import PRIORITY_CLASS
+from trainwright.cluster.apiserver.resources.strategies.service_strategy import SERVICE
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.cluster.apiserver.schema.structural import Schema
@@ -97,7 +96,7 @@ def _row(
 def builtin_types() -> list[ResourceType]:
     """One row per resource, in the order of `kubectl api-resources`."""
     return [
-        _row(resources.CONFIG_MAPS, "cm", columns=printer_columns.CONFIG_MAP, strategy=strategies.CONFIG_MAP),
+        _row(resources.CONFIG_MAPS, "cm", columns=printer_columns.CONFIG_MAP, strategy=core_strategies.CONFIG_MAP),
         _row(
             resources.ENDPOINTS,
             "ep",
@@ -109,14 +108,14 @@ def builtin_types() -> list[ResourceType]:
             resources.EVENTS,
             "ev",
             columns=printer_columns.EVENT,
-            strategy=strategies.EVENT,
+            strategy=core_strategies.EVENT,
             selectable_fields=_EVENT_FIELDS,
         ),
         _row(
             resources.NAMESPACES,
             "ns",
             columns=printer_columns.NAMESPACE,
-            strategy=strategies.NAMESPACE,
+            strategy=core_strategies.NAMESPACE,
             subresources=("status", "finalize"),
             selectable_fields={"status.phase": ""},
             validate_name=dns_label_problem,
@@ -125,7 +124,7 @@ def builtin_types() -> list[ResourceType]:
             resources.NODES,
             "no",
             columns=printer_columns.NODE,
-            strategy=strategies.NODE,
+            strategy=core_strategies.NODE,
             subresources=("status",),
             selectable_fields={"spec.unschedulable": "false"},
         ),
@@ -133,7 +132,7 @@ def builtin_types() -> list[ResourceType]:
             resources.PERSISTENT_VOLUME_CLAIMS,
             "pvc",
             columns=printer_columns.PERSISTENT_VOLUME_CLAIM,
-            strategy=strategies.PERSISTENT_VOLUME_CLAIM,
+            strategy=core_strategies.PERSISTENT_VOLUME_CLAIM,
             subresources=("status",),
             returns_deleted_object=True,
         ),
@@ -141,7 +140,7 @@ def builtin_types() -> list[ResourceType]:
             resources.PERSISTENT_VOLUMES,
             "pv",
             columns=printer_columns.PERSISTENT_VOLUME,
-            strategy=strategies.PERSISTENT_VOLUME,
+            strategy=core_strategies.PERSISTENT_VOLUME,
             subresources=("status",),
             returns_deleted_object=True,
         ),
@@ -161,14 +160,14 @@ def builtin_types() -> list[ResourceType]:
             resources.RESOURCE_QUOTAS,
             "quota",
             columns=printer_columns.RESOURCE_QUOTA,
-            strategy=strategies.RESOURCE_QUOTA,
+            strategy=core_strategies.RESOURCE_QUOTA,
             subresources=("status",),
             returns_deleted_object=True,
         ),
         _row(
             resources.SECRETS,
             columns=printer_columns.SECRET,
-            strategy=strategies.SECRET,
+            strategy=core_strategies.SECRET,
             selectable_fields={"type": ""},
         ),
         _row(resources.SERVICE_ACCOUNTS, "sa", subresources=("token",), returns_deleted_object=True),
@@ -295,5 +294,10 @@ def builtin_types() -> list[ResourceType]:
             schema=event_view.view_schema(),
             conversion=event_view.EVENT_VIEW,
         ),
-        _row(resources.STORAGE_CLASSES, "sc", columns=printer_columns.STORAGE_CLASS, strategy=strategies.STORAGE_CLASS),
+        _row(
+            resources.STORAGE_CLASSES,
+            "sc",
+            columns=printer_columns.STORAGE_CLASS,
+            strategy=core_strategies.STORAGE_CLASS,
+        ),
     ]

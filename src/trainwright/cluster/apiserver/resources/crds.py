@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from trainwright.cluster.apiserver.resources.jsonpath import JsonPathError, compile_path
-from trainwright.cluster.apiserver.resources.printer_columns import custom_columns
+from trainwright.cluster.apiserver.resources.columns.jsonpath import JsonPathError, compile_path
+from trainwright.cluster.apiserver.resources.columns.printer_columns import custom_columns
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType, ScalePaths, Strategy
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema

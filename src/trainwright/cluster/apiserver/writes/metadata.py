@@ -3,8 +3,8 @@
 import secrets
 from collections.abc import Iterator
 
-from trainwright.cluster.apiserver.resources.labels import label_map_errors, qualified_name_problem
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors, qualified_name_problem
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, invalid, required, too_long
 

@@ -4,8 +4,12 @@ this cluster have them."""
 from collections.abc import Iterator
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
-from trainwright.cluster.apiserver.resources.service_addresses import ip_errors, is_address
-from trainwright.cluster.apiserver.resources.service_strategy import PORT_RANGE, PROTOCOLS, special_address_errors
+from trainwright.cluster.apiserver.resources.strategies.service_addresses import ip_errors, is_address
+from trainwright.cluster.apiserver.resources.strategies.service_strategy import (
+    PORT_RANGE,
+    PROTOCOLS,
+    special_address_errors,
+)
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, duplicate, invalid, not_supported, required, too_many
 from trainwright.objects.names import dns_label_problem, dns_subdomain_problem

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from trainwright.cluster.apiserver.resources.jsonpath import compile_path
+from trainwright.cluster.apiserver.resources.columns.jsonpath import compile_path
 from trainwright.cluster.apiserver.resources.resource_type import Column
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainwright.cluster.apiserver.resources import service_addresses as addresses
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.cluster.apiserver.resources.strategies import service_addresses as addresses
 from trainwright.objects import Object, copied
 from trainwright.objects.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from trainwright.objects.names import dns_label_problem, dns_subdomain_problem

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from trainwright.cluster.apiserver.resources.printer_columns import AGE, NAME, NONE, age
+from trainwright.cluster.apiserver.resources.columns.printer_columns import AGE, NAME, NONE, age
 from trainwright.cluster.apiserver.resources.resource_type import Column
 from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true

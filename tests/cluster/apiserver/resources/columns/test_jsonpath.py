@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainwright.cluster.apiserver.resources.jsonpath import JsonPathError, compile_path
+from trainwright.cluster.apiserver.resources.columns.jsonpath import JsonPathError, compile_path
 
 OBJ = {
     "metadata": {"labels": {"a.b/c": "dotted"}},

@@ -1,0 +1,1 @@
+"""The printer columns of the built-in kinds and of custom resources."""

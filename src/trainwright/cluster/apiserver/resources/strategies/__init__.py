@@ -1,0 +1,1 @@
+"""The strategies of the built-in kinds: defaults, validation, and which fields may change."""
