@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from trainwright.cluster.linux.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.cluster.node.pods.limits import container_limits, memory_limit
 from trainwright.cluster.node.pods.security_context import (
     NodeUser,
@@ -12,7 +13,6 @@ from trainwright.cluster.node.pods.security_context import (
     pod_fields_not_honoured,
 )
 from trainwright.cluster.node.referenced_objects import PodConfigError
-from trainwright.cluster.node.supervisor.sandbox.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.objects import Object
 
 ROOT = NodeUser(level="overlay", user=0, user_namespace=False)

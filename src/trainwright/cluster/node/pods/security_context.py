@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainwright.cluster.linux.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.cluster.node.referenced_objects import PodConfigError
-from trainwright.cluster.node.supervisor.sandbox.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY
 from trainwright.objects import Object
 

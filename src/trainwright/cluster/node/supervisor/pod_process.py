@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 
+from trainwright.cluster.linux import privileges
 from trainwright.cluster.node.supervisor import processes
 from trainwright.cluster.node.supervisor.files import own_identity, read_json, write_json
-from trainwright.cluster.node.supervisor.sandbox import privileges, sandbox
+from trainwright.cluster.node.supervisor.sandbox import sandbox
 from trainwright.cluster.node.supervisor.supervisor import SIGNALS, Supervisor
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import container
-from trainwright.cluster.node.supervisor.sandbox.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
+from trainwright.cluster.linux.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
 
 PYTHON = str(shutil.which("python3", path="/usr/local/bin:/usr/bin"))
 """That of the tests may be in /tmp, which pods do not see."""

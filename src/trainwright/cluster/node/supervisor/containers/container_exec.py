@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 
+from trainwright.cluster.linux import privileges
 from trainwright.cluster.node.supervisor import processes
-from trainwright.cluster.node.supervisor.sandbox import cgroups, privileges, sandbox
+from trainwright.cluster.node.supervisor.sandbox import cgroups, sandbox
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:

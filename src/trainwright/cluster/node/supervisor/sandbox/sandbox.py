@@ -10,8 +10,8 @@ import errno
 import os
 import stat
 
-from trainwright.cluster.node.supervisor.sandbox.devices import make_dev, protect_kernel_files, share_host_dev
-from trainwright.cluster.node.supervisor.sandbox.mounts import (
+from trainwright.cluster.linux.devices import make_dev, protect_kernel_files, share_host_dev
+from trainwright.cluster.linux.mounts import (
     NODEV,
     NOSUID,
     PRIVATE,
@@ -30,7 +30,7 @@ from trainwright.cluster.node.supervisor.sandbox.mounts import (
     restrict,
     unmount,
 )
-from trainwright.cluster.node.supervisor.sandbox.safe_paths import open_beneath
+from trainwright.cluster.linux.safe_paths import open_beneath
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:

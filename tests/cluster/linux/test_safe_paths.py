@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.supervisor.sandbox.safe_paths import open_beneath
+from trainwright.cluster.linux.safe_paths import open_beneath
 
 
 @pytest.fixture

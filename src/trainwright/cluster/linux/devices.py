@@ -3,7 +3,7 @@ given. Standard library only."""
 
 import os
 
-from trainwright.cluster.node.supervisor.sandbox import mounts
+from trainwright.cluster.linux import mounts
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}

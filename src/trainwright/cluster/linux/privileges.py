@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-from trainwright.cluster.node.supervisor.sandbox.mounts import check, libc
+from trainwright.cluster.linux.mounts import check, libc
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds
 if TYPE_CHECKING:

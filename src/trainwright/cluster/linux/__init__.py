@@ -1,0 +1,1 @@
+"""What the kernel offers for containers: mounts, devices, privileges, user namespaces. Standard library only."""
