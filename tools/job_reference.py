@@ -27,7 +27,7 @@ from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, plan
 from trainwright.objects import Object
-from trainwright.objects.pods import read_pod
+from trainwright.objects.kinds.pods import read_pod
 from trainwright.objects.times import format_time
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"

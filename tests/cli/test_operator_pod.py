@@ -15,7 +15,7 @@ from trainwright.cli.operator_pod import NAME, NAMESPACE, OperatorLog, OperatorP
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
-from trainwright.objects.logs import LogOptions
+from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 
 pytestmark = pytest.mark.timeout(60)

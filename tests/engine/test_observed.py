@@ -5,7 +5,7 @@ import pytest
 
 from tests.support.objects.jobs import PodBuilder
 from trainwright.engine import Observed, read_extra
-from trainwright.objects.nodes import Node
+from trainwright.objects.kinds.nodes import Node
 
 
 def node(ready: str) -> Node:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from trainwright.insight.pod_runs import job_failed_at, runs_of_pod
-from trainwright.objects.pods import Pod, read_pod
+from trainwright.objects.kinds.pods import Pod, read_pod
 
 PYTHON = "/opt/env/bin/python"
 

@@ -24,8 +24,8 @@ from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, View
-from trainwright.objects.pods import Pod
 from trainwright.objects.resources import CONFIG_MAPS, EVENTS, PODS
 
 pytestmark = pytest.mark.apiserver

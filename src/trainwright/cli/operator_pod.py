@@ -18,8 +18,8 @@ from trainwright.kube.controller.controller import Controller
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
-from trainwright.objects.logs import LogOptions
-from trainwright.objects.pods import MIRROR
+from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainwright.objects.times import format_micro_time, format_time
 

@@ -32,8 +32,8 @@ from trainwright.engine import Settings
 from trainwright.engine.settings import EMBEDDED, Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
+from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.paths import value_at
-from trainwright.objects.pods import MIRROR
 from trainwright.objects.resources import PODS
 from trainwright.operator import Operator, install_crds
 from trainwright.operator.options import WebhookOptions

@@ -56,10 +56,10 @@ from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects import Object
-from trainwright.objects.logs import LogOptions
+from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.kinds.pods import MIRROR
+from trainwright.objects.kinds.priorities import system_priority_classes
 from trainwright.objects.metadata import namespaced_name
-from trainwright.objects.pods import MIRROR
-from trainwright.objects.priorities import system_priority_classes
 from trainwright.objects.resources import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,

@@ -13,9 +13,9 @@ from trainwright.api.job import Job
 from trainwright.engine.framework import Framework
 from trainwright.engine.pod_outcome import PORT_TAKEN
 from trainwright.engine.ranks import Rank
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta
 from trainwright.objects.node_annotations import LISTEN_PORTS
-from trainwright.objects.pods import Pod
 
 PORTS = "trainwright.dev/ports"
 """On children: the ports with which they were created. A child is outdated if one of them has changed since."""

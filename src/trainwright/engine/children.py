@@ -9,8 +9,8 @@ from trainwright.api.labels import JOB_NAME, OPERATOR_NAME
 from trainwright.engine.labels import has_rank_labels
 from trainwright.engine.observed import Observed, ServiceView
 from trainwright.engine.ranks import Rank
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta
-from trainwright.objects.pods import Pod
 
 C = TypeVar("C", bound=Pod | ServiceView)
 

@@ -17,7 +17,7 @@ from trainwright.engine.ranks import Rank, parse_indexes
 from trainwright.engine.settings import Addressing, Settings
 from trainwright.engine.texts import Texts
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from trainwright.engine.pod_outcome import is_ready
 from trainwright.engine.ranks import Rank
 from trainwright.engine.texts import DEFAULT_TEXTS, Texts
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import CONFIG_MAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
 
 

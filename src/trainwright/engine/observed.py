@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import Node
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, View
-from trainwright.objects.nodes import Node
-from trainwright.objects.pods import Pod
 
 
 class ServiceView(View, frozen=True):

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from enum import Enum
 
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import parse_time
 
 PORT_TAKEN = "PortTaken"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainwright.insight.diagnosis import Run
+from trainwright.objects.kinds.pods import ContainerStatus, Pod, Terminated
 from trainwright.objects.node_annotations import PYTHON
-from trainwright.objects.pods import ContainerStatus, Pod, Terminated
 from trainwright.objects.times import unix_seconds
 
 

@@ -27,8 +27,8 @@ from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.nodes import Node
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.nodes import Node
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import NODES, PRIORITY_CLASSES, Resource
 from trainwright.operator.reconcile.applier import Applier
 from trainwright.operator.reconcile.caches import Caches, Jobs, PriorityClass, Views

@@ -15,7 +15,7 @@ from tests.support.cluster.supervised_pods import SupervisedPod, container, proc
 from tests.support.waiting import eventually, wait_until
 from trainwright.cluster.node.pod_streams import AttachSession, ExecSession, NodeStreams
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET
-from trainwright.objects.pod_streams import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
 
 SLEEP = "exec sleep 600"
 POD = {"metadata": {"uid": "uid", "name": "pod", "namespace": "default"}}

@@ -16,7 +16,7 @@ from tests.support.engine.planning import (
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, at
 from trainwright.engine import Delete, Patch, Settings, Transition
 from trainwright.objects import Object
-from trainwright.objects.nodes import Node
+from trainwright.objects.kinds.nodes import Node
 from trainwright.objects.resources import PODS
 from trainwright.objects.times import format_time
 

@@ -14,7 +14,7 @@ from trainwright.cluster.apiserver.http.server import ApiServer
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.logs import LogOptions, LogUnavailable
+from trainwright.objects.kinds.logs import LogOptions, LogUnavailable
 
 TOKEN = "embedded-test-token"
 

@@ -16,7 +16,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
-from trainwright.objects.logs import LogOptions
+from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.resources import EVENTS, PODS
 
 _PATIENCE = 15.0

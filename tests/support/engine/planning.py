@@ -6,7 +6,7 @@ from datetime import datetime
 from tests.support.objects.jobs import NOW, JobBuilder, PodBuilder, services
 from trainwright.engine import Observed, Plan, ServiceView, Settings, plan, read_extra
 from trainwright.objects import Object
-from trainwright.objects.nodes import Node
+from trainwright.objects.kinds.nodes import Node
 
 DNS = Settings()
 STARTED: Object = {

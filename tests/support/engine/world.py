@@ -12,9 +12,9 @@ from tests.support.objects.jobs import NOW
 from trainwright.api.job import Job, read_job
 from trainwright.engine import Create, Delete, Observed, Patch, Plan, ServiceView, Settings, plan
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import Node
+from trainwright.objects.kinds.pods import read_pod
 from trainwright.objects.node_annotations import LISTEN_PORTS
-from trainwright.objects.nodes import Node
-from trainwright.objects.pods import read_pod
 from trainwright.objects.times import format_time
 
 Shelf = dict[str, Object]

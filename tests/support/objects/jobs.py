@@ -12,7 +12,7 @@ from trainwright.api.job import Job, read_job
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.engine.observed import ServiceView
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod, read_pod
+from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.times import format_time
 
 NOW = datetime(2026, 11, 15, 4, 0, 0, tzinfo=UTC)

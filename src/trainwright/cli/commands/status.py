@@ -25,8 +25,8 @@ from trainwright.kube.client.requests import raw_request
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition, is_condition_true
+from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.paths import value_at
-from trainwright.objects.pods import MIRROR
 from trainwright.objects.quantities import parse_quantity
 from trainwright.objects.resources import NODES, PODS, Resource
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from trainwright.cluster.embedded import ContainerRun
 from trainwright.insight.diagnosis import Diagnosis, Run, diagnose
 from trainwright.insight.pod_runs import numbered_runs
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import unix_seconds
 
 _AT_ONCE_SECONDS = 20.0

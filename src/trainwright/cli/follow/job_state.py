@@ -22,9 +22,9 @@ from trainwright.insight.diagnosis import Run as DiagnosedRun
 from trainwright.insight.pod_runs import job_failed_at
 from trainwright.insight.progress import Progress, advance, planned_epochs, read_line
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import Pod, Waiting, read_pod
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.paths import value_at
-from trainwright.objects.pods import Pod, Waiting, read_pod
 from trainwright.objects.times import unix_seconds
 
 _MANY_PODS = 8

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from trainwright.cli.console import plain_text
 from trainwright.cli.follow.pod_states import NORMAL_REASONS, PERMANENT_REASONS, waiting_reason
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import Pod, Waiting
 from trainwright.objects.paths import value_at
-from trainwright.objects.pods import Pod, Waiting
 
 _TRANSIENT_REASONS = frozenset({"FailedScheduling", "Unschedulable"})
 """Reasons of warnings that are normal for a moment, while volumes are bound; they are shown only if they last."""

@@ -16,8 +16,8 @@ from trainwright.insight.diagnosis import Cause, Diagnosis
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
+from trainwright.objects.kinds.pods import Waiting
 from trainwright.objects.paths import value_at
-from trainwright.objects.pods import Waiting
 from trainwright.objects.times import format_time
 
 EXIT_CODES = {"Succeeded": 0, "Failed": 1, "Deleted": 1, "Stuck": 1, "Stopped": 130}

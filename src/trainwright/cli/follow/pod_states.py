@@ -1,6 +1,6 @@
 """The state of a pod in one word, and why its containers wait."""
 
-from trainwright.objects.pods import Pod, Waiting
+from trainwright.objects.kinds.pods import Pod, Waiting
 
 PERMANENT_REASONS = frozenset({"ImageHasNoCommand", "InvalidImageName", "UnsupportedVolume"})
 """Reasons of a waiting container that only a change of the manifest resolves."""

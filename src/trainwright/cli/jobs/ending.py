@@ -15,8 +15,8 @@ from trainwright.cli.jobs.session import Session
 from trainwright.cli.jobs.watching import watch_objects
 from trainwright.kube.client.errors import Conflict, NotFound
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.paths import value_at
-from trainwright.objects.pods import Pod, read_pod
 from trainwright.objects.resources import PODS
 from trainwright.objects.times import human_duration
 

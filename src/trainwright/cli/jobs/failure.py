@@ -13,9 +13,9 @@ from trainwright.insight.diagnosis import Diagnosis, Line, Run, diagnose
 from trainwright.insight.pod_runs import job_failed_at, runs_of_pod
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.paths import value_at
-from trainwright.objects.pods import Pod
 
 _LAST_LINES = LogRange(tail=200)
 

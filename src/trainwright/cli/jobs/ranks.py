@@ -12,7 +12,7 @@ from trainwright.cli.jobs.session import Session
 from trainwright.cli.spelling import nearest
 from trainwright.cluster.embedded import PodRecord, pod_records
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod, read_pod
+from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.resources import PODS
 from trainwright.objects.times import parse_time
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import PodCondition
 from trainwright.objects.metadata import ObjectMeta, View, controller_reference
-from trainwright.objects.pods import PodCondition
 
 SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"

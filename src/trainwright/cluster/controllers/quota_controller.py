@@ -15,9 +15,9 @@ from trainwright.kube.controller.outcome import RequeueAfter
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.kinds.quota import total_usage
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import format_quantity
-from trainwright.objects.quota import total_usage
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, RESOURCE_QUOTAS, SERVICES, Resource
 
 log = logging.getLogger(__name__)

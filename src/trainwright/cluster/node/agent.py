@@ -44,8 +44,8 @@ from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.node_annotations import LISTENING_PORTS
-from trainwright.objects.pods import MIRROR
 from trainwright.objects.resources import LEASES, NODES, PODS, SERVICES
 
 __all__ = ["NodeAgent", "SandboxError"]

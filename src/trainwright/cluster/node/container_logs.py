@@ -18,7 +18,7 @@ from trainwright.cluster.node.log_files import (
     split_records,
 )
 from trainwright.objects import Object
-from trainwright.objects.logs import LogOptions, LogUnavailable
+from trainwright.objects.kinds.logs import LogOptions, LogUnavailable
 
 _MAX_HELD_BYTES = 64 * 1024
 _BAR_SECONDS = 2.0

@@ -24,7 +24,7 @@ from trainwright.cluster.node.supervisor.containers import terminals
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.objects import Object
-from trainwright.objects.pod_streams import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
 
 _MAX_MESSAGE_BYTES = 64 * 1024
 _EXIT_KILLED = 137

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from trainwright.objects import Object
-from trainwright.objects.services import HEADLESS, is_resolvable
+from trainwright.objects.kinds.services import HEADLESS, is_resolvable
 
 NODE_ADDRESS = "127.0.0.1"
 """Where node ports are reached: all pods share the network of this machine, and other machines must not reach them."""

@@ -21,9 +21,9 @@ from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.kinds.services import HEADLESS
 from trainwright.objects.metadata import namespaced_name
 from trainwright.objects.resources import ENDPOINT_SLICES, SERVICES
-from trainwright.objects.services import HEADLESS
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from trainwright.engine.children import Classified
 from trainwright.engine.facts import Facts
 from trainwright.engine.observed import ServiceView
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, controller_reference
-from trainwright.objects.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES, Resource
 
 

@@ -13,7 +13,7 @@ from trainwright.engine.facts import Facts
 from trainwright.engine.pod_outcome import exit_code, is_disrupted
 from trainwright.engine.policies.restart_policy import is_replaceable
 from trainwright.engine.ranks import Rank
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, seconds_after
 
 _IMMEDIATE = 5

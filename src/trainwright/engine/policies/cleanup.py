@@ -5,7 +5,7 @@ from trainwright.engine.conditions import FAILED, SUCCEEDED
 from trainwright.engine.facts import Facts
 from trainwright.engine.policies import extra_objects
 from trainwright.objects.conditions import find_condition, is_condition_true
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES
 from trainwright.objects.times import seconds_after
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.facts import Facts
 from trainwright.engine.job_annotations import dead_node_seconds
-from trainwright.objects.nodes import Node
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.nodes import Node
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import PODS
 from trainwright.objects.times import format_time, parse_time, seconds_after
 

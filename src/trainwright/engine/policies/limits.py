@@ -5,7 +5,7 @@ from trainwright.engine.facts import Facts
 from trainwright.engine.policies.restart_policy import is_excused
 from trainwright.engine.policies.restarts import restart_count
 from trainwright.engine.texts import Text
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import seconds_after
 
 

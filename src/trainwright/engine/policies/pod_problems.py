@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.facts import Facts
-from trainwright.objects.pods import ContainerStatus, Pod
+from trainwright.objects.kinds.pods import ContainerStatus, Pod
 
 
 def report(facts: Facts, builder: PlanBuilder) -> None:

@@ -15,7 +15,7 @@ from trainwright.engine.ranks import Rank
 from trainwright.engine.rendering.pods import PodRenderer
 from trainwright.engine.rendering.services import render_service
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import PODS, SERVICES, Resource
 
 

@@ -3,7 +3,7 @@
 from trainwright.engine.facts import Facts
 from trainwright.engine.pod_outcome import exit_code, is_disrupted
 from trainwright.engine.ranks import Rank
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 
 _SIGNALS = 128
 """This exit code and higher ones mean that a signal ended the program. The policy ExitCode restarts such pods."""

@@ -16,7 +16,7 @@ from trainwright.engine.pod_outcome import PodOutcome, outcome_of
 from trainwright.engine.policies import backoff
 from trainwright.engine.policies.restart_policy import is_excused, is_replaceable
 from trainwright.engine.ranks import Rank
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 
 
 def forget_deleted_pods(facts: Facts, builder: PlanBuilder) -> None:

@@ -13,7 +13,7 @@ from trainwright.engine.pod_outcome import exit_code
 from trainwright.engine.policies import extra_objects
 from trainwright.engine.ranks import Rank
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time
 
 

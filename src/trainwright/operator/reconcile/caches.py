@@ -17,9 +17,9 @@ from trainwright.engine import ExtraView, Observed, ServiceView, read_extra
 from trainwright.engine.framework import ExtraResource
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.kinds.nodes import Node
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, OwnerReference, View
-from trainwright.objects.nodes import Node
-from trainwright.objects.pods import Pod
 from trainwright.objects.resources import NODES, PODS, PRIORITY_CLASSES, SERVICES, Resource
 
 _JOB = "job"

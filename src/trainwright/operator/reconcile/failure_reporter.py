@@ -22,7 +22,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, parse_time
 from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.event_buffer import EventBuffer

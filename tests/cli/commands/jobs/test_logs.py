@@ -14,7 +14,7 @@ from tests.support.objects.shell_jobs import shell_job
 from trainwright.cli.jobs.logs import LoggedRun, current_runs, logged_runs
 from trainwright.cli.jobs.ranks import RankPod
 from trainwright.cli.main import cli
-from trainwright.objects.pods import read_pod
+from trainwright.objects.kinds.pods import read_pod
 
 pytestmark = pytest.mark.timeout(60)
 

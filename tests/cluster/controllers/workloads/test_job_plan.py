@@ -13,7 +13,7 @@ from trainwright.cluster.controllers.workloads.job_plan import JobPlan, is_finis
 from trainwright.cluster.controllers.workloads.job_pods import FINALIZER, Backoff, format_indexes, read_indexes
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time
 
 pytestmark = pytest.mark.timeout(300)

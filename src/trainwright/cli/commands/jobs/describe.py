@@ -21,8 +21,8 @@ from trainwright.cluster.embedded import PodRecord
 from trainwright.insight.diagnosis import Diagnosis
 from trainwright.insight.progress import Progress
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import ContainerStatus, Pod
 from trainwright.objects.paths import value_at
-from trainwright.objects.pods import ContainerStatus, Pod
 from trainwright.objects.times import human_duration, parse_time
 
 _SHOWN_EVENTS = 10

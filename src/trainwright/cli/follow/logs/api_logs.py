@@ -12,7 +12,7 @@ from trainwright.cli.follow.job_state import JobState, Run
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
-from trainwright.objects.pods import ContainerStatus, Pod
+from trainwright.objects.kinds.pods import ContainerStatus, Pod
 from trainwright.objects.times import parse_time
 
 _PREVIOUS_RUN_SECONDS = 5.0

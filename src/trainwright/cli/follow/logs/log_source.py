@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from trainwright.cli.follow.job_state import JobState, Run
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 
 
 class LogRecord(NamedTuple):

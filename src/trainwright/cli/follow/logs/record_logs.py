@@ -12,7 +12,7 @@ from trainwright.api.labels import rank_of
 from trainwright.cli.follow.job_state import JobState, Run
 from trainwright.cli.follow.logs.log_source import LogBatch, LogRecord
 from trainwright.cluster.embedded import ContainerRun, DataDir, PodRecord, RunLog, pod_records
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 
 _SCAN_SECONDS = 0.5
 """Between two searches for new runs, if no watch reports a change."""

@@ -8,7 +8,7 @@ from trainwright.cluster.apiserver.http.pod_streams import ContainerSession
 from trainwright.kube.client import exec_protocol
 from trainwright.kube.client.exec_protocol import EndOfInput, Input, Output, Resize
 from trainwright.net.websocket import WebSocket
-from trainwright.objects.pod_streams import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
 
 PROTOCOLS = (exec_protocol.V5, exec_protocol.V4)
 """The preferred one first."""

@@ -7,7 +7,7 @@ from typing import Protocol
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.http.requests import read_flag, read_integer
 from trainwright.objects import Object
-from trainwright.objects.logs import LogOptions
+from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.times import parse_time
 
 _LONGEST_SINCE = 10**9

@@ -9,7 +9,7 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.http.requests import read_flag
 from trainwright.kube.client.exec_protocol import Output
 from trainwright.objects import Object
-from trainwright.objects.pod_streams import StreamOptions, StreamUnavailable
+from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
 
 SUBRESOURCES = frozenset({"exec", "attach", "portforward"})
 

@@ -39,7 +39,7 @@ from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Stored
 from trainwright.cluster.apiserver.writes.patch import APPLY, patch_media_type
 from trainwright.objects import Object, field_errors
-from trainwright.objects.logs import LogUnavailable
+from trainwright.objects.kinds.logs import LogUnavailable
 from trainwright.objects.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

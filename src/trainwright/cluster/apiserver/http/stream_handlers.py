@@ -19,7 +19,7 @@ from trainwright.cluster.apiserver.http.responses import UpgradeResponse
 from trainwright.kube.client import exec_protocol
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
-from trainwright.objects.pod_streams import StreamUnavailable
+from trainwright.objects.kinds.pod_streams import StreamUnavailable
 
 
 class StreamHandlers:

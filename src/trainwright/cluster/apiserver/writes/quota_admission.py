@@ -10,8 +10,8 @@ from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.objects import Object
+from trainwright.objects.kinds.quota import applies_to, missing_amounts, total_usage, usage_of
 from trainwright.objects.quantities import format_quantity, parse_amounts
-from trainwright.objects.quota import applies_to, missing_amounts, total_usage, usage_of
 from trainwright.objects.resources import PODS, RESOURCE_QUOTAS, Resource
 
 _QUOTAS = RESOURCE_QUOTAS.qualified_plural

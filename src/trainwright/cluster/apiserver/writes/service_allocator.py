@@ -17,8 +17,8 @@ from trainwright.cluster.apiserver.resources.strategies.service_addresses import
 from trainwright.cluster.apiserver.storage.store import Change, Key, ObjectStore, Removed, Stored, TryUpdate
 from trainwright.objects import Object, copied
 from trainwright.objects.field_errors import FieldError, invalid
+from trainwright.objects.kinds.services import HEADLESS
 from trainwright.objects.resources import SERVICES
-from trainwright.objects.services import HEADLESS
 
 SERVICE_NETWORK = ipaddress.ip_network("127.16.0.0/12")
 """Next to the pods' 127.64.0.0/10. It is big, because several clusters of one machine choose from it at random."""

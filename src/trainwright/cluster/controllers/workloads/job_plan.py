@@ -31,7 +31,7 @@ from trainwright.cluster.controllers.workloads.pod_control import render_pod
 from trainwright.cluster.controllers.workloads.replicaset_plan import BURST, deletion_order
 from trainwright.objects import Object, copied
 from trainwright.objects.conditions import find_condition, is_condition_true
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, parse_time
 
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"

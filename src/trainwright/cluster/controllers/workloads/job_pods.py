@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from trainwright.cluster.controllers.workloads.owned_pods import ready_condition
 from trainwright.objects import Object
-from trainwright.objects.pods import ContainerStatus, Pod
+from trainwright.objects.kinds.pods import ContainerStatus, Pod
 from trainwright.objects.times import parse_time
 
 FINALIZER = "batch.kubernetes.io/job-tracking"

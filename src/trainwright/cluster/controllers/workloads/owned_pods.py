@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod, PodCondition
+from trainwright.objects.kinds.pods import Pod, PodCondition
 from trainwright.objects.selectors import read_label_selector
 from trainwright.objects.times import parse_time
 

@@ -12,8 +12,8 @@ from trainwright.kube.client.requests import PatchKind
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object, copied
+from trainwright.objects.kinds.pods import Pod, read_pod
 from trainwright.objects.metadata import controller_reference
-from trainwright.objects.pods import Pod, read_pod
 from trainwright.objects.resources import PODS
 
 _FIRST_BATCH = 1

@@ -14,7 +14,7 @@ from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import REPLICA_SETS
 
 _MARGIN_SECONDS = 0.1

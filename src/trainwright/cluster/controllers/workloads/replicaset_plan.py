@@ -6,7 +6,7 @@ from datetime import datetime
 
 from trainwright.cluster.controllers.workloads.owned_pods import available_at, is_active, is_ready, ready_condition
 from trainwright.objects import Object
-from trainwright.objects.pods import Pod
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.times import format_time, unix_seconds
 
 BURST = 500

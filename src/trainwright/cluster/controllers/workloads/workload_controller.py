@@ -23,8 +23,8 @@ from trainwright.kube.controller.outcome import Outcome, RequeueAfter
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, OwnerReference
-from trainwright.objects.pods import Pod
 from trainwright.objects.resources import BATCH_JOBS, DEPLOYMENTS, PODS, REPLICA_SETS
 from trainwright.objects.selectors import read_label_selector
 

@@ -3,7 +3,7 @@
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported
-from trainwright.objects.priorities import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX, SYSTEM_PRIORITIES
+from trainwright.objects.kinds.priorities import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX, SYSTEM_PRIORITIES
 
 _PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
 

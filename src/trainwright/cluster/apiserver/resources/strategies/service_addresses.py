@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, duplicate, invalid, not_supported, required
-from trainwright.objects.services import HEADLESS
+from trainwright.objects.kinds.services import HEADLESS
 
 IPV4, IPV6 = "IPv4", "IPv6"
 SINGLE_STACK, PREFER_DUAL_STACK, REQUIRE_DUAL_STACK = "SingleStack", "PreferDualStack", "RequireDualStack"

@@ -9,8 +9,8 @@ from trainwright.cluster.apiserver.resources.resource_type import Strategy
 from trainwright.cluster.apiserver.resources.strategies import service_addresses as addresses
 from trainwright.objects import Object, copied
 from trainwright.objects.field_errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from trainwright.objects.kinds.services import HEADLESS
 from trainwright.objects.names import dns_label_problem, dns_subdomain_problem
-from trainwright.objects.services import HEADLESS
 
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 PORT_RANGE = "must be between 1 and 65535, inclusive"

@@ -1,6 +1,6 @@
 """The view of a pod that engine and operator use."""
 
-from trainwright.objects.pods import Pod, read_pod
+from trainwright.objects.kinds.pods import Pod, read_pod
 
 
 def test_pod_without_status_is_pending() -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from trainwright.objects.nodes import Node
+from trainwright.objects.kinds.nodes import Node
 
 CREATED = "2026-11-15T03:00:00Z"
 CHANGED = "2026-11-15T04:00:00Z"
