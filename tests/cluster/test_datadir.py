@@ -90,6 +90,12 @@ def test_a_killed_first_start_can_be_repeated(tmp_path: Path) -> None:
     assert (tmp_path / "format").read_text() == "1\n"
 
 
+def test_unfinished_files_of_a_killed_process_are_removed(data: DataDir) -> None:
+    (data.path / ".cluster.json.k3l9x_2a").write_text("half")
+    data.lock().release()
+    assert not list(data.path.glob(".*"))
+
+
 def test_a_directory_that_trainwright_did_not_write_is_refused(data: DataDir) -> None:
     (data.path / "format").write_text("ext4\n")
     with pytest.raises(DataDirError, match=r"says 'ext4', not a number: .*--data-dir"):

@@ -202,7 +202,15 @@ class DataDir:
             raise AlreadyRunningError(self.path, self._lock_pid()) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._remove_unfinished_files()
         return DataDirLock(path, descriptor)
+
+    def _remove_unfinished_files(self) -> None:
+        """Of `write_atomically` in a process that was killed; `format` is written without the lock."""
+        for directory in (self.path, self.pki):
+            for path in directory.glob(".*.????????"):
+                if not path.name.startswith(".format."):
+                    path.unlink(missing_ok=True)
 
     def owner(self) -> ProcessIdentity | None:
         """The process that has the lock now, even if it is still starting."""

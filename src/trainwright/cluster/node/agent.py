@@ -32,7 +32,7 @@ from trainwright.cluster.node.node_status import (
 )
 from trainwright.cluster.node.pods.pod_workers import NodeConfig, PodWorkers
 from trainwright.cluster.node.retention import Retention
-from trainwright.cluster.node.supervisor.files import CGROUPS_FILE, DISK_FULL_NOTE, write_json
+from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, CGROUPS_FILE, DISK_FULL_NOTE, write_json
 from trainwright.cluster.node.supervisor.sandbox.cgroups import find_directories
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, detect_sandbox
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
@@ -200,6 +200,7 @@ class NodeAgent:
                 rewrite.cancel()
             loop.remove_reader(listener)
             listener.close()
+            (self._config.directory / AGENT_SOCKET).unlink(missing_ok=True)
             pod_workers.close()
             await recorder.close()
             self._running = None
@@ -213,13 +214,13 @@ class NodeAgent:
 
     def _listen(self, pod_workers: PodWorkers) -> socket.socket:
         """Opens the socket for notifications of supervisors."""
-        path = self._config.directory / "agent.sock"
+        path = self._config.directory / AGENT_SOCKET
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         # By the directory's descriptor, because the path of a socket is limited to 107 characters.
         directory = os.open(self._config.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            listener.bind(f"/proc/self/fd/{directory}/agent.sock")
+            listener.bind(f"/proc/self/fd/{directory}/{AGENT_SOCKET}")
         finally:
             os.close(directory)
 

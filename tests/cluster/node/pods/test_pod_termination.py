@@ -46,11 +46,13 @@ def test_a_pod_that_ignores_sigterm_is_killed_after_its_grace_period(ground: Any
 def test_pods_can_be_killed_at_once(ground: Any) -> None:
     with ground.run(container("trap '' TERM; echo started; while :; do sleep 0.01; done")) as pod:
         pod.until(started)
+        (ground.node / "agent.sock").touch()  # its agent was killed too
         stopping = StoppingPods(ground.node)
         stopping.stop()
         assert stopping.kill() == 1
         assert stopping.left == 0
         assert StoppingPods(ground.node).total == 0
+        assert not list(ground.node.rglob("*.sock"))
 
 
 def test_without_running_pods_there_is_nothing_to_wait_for(ground: Any) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from trainwright.cluster.node.pods.pod_directory import pod_directories
-from trainwright.cluster.node.supervisor.files import CGROUPS_FILE, read_json
+from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, CGROUPS_FILE, SESSION_SOCKET, read_json
 from trainwright.cluster.node.supervisor.processes import descendants, kill, list_processes
 from trainwright.cluster.node.supervisor.sandbox import cgroups
 
@@ -58,7 +58,7 @@ class StoppingPods:
         return not self._running or time.monotonic() >= last
 
     def kill(self) -> int:
-        """Kills the pods that are left and removes the node's control groups; returns how many there were."""
+        """Kills the pods that are left, and removes control groups and sockets; returns how many there were."""
         killed = len(self._running)
         for directory, _ in self._running:
             with contextlib.suppress(OSError):  # for example a full disk: the pods must end
@@ -69,6 +69,10 @@ class StoppingPods:
         while self._running and (left := until - time.monotonic()) > 0:
             self._collect(left)
         cgroups.remove(read_json(str(self._node / CGROUPS_FILE), default={}), seconds=_CGROUP_SECONDS)
+        # Processes that were killed could not remove theirs.
+        pods = [directory.path / SESSION_SOCKET for directory in pod_directories(self._node).values()]
+        for path in (self._node / AGENT_SOCKET, *pods):
+            path.unlink(missing_ok=True)
         return killed
 
     def _collect(self, seconds: float) -> None:

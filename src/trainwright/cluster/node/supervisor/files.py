@@ -26,6 +26,9 @@ CGROUPS_FILE = "cgroups.json"
 DISK_FULL_NOTE = "disk-full"
 """After a uid in a notification: the supervisor cannot write."""
 
+AGENT_SOCKET = "agent.sock"
+"""In the node's directory, while its agent runs."""
+
 SESSION_SOCKET = "sessions.sock"
 """In the pod's directory, while its supervisor runs."""
 
@@ -72,7 +75,7 @@ def notify_agent(node_directory: str, message: str) -> bool:
     node = os.open(node_directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as agent:
-            agent.sendto(message.encode(), f"/proc/self/fd/{node}/agent.sock")
+            agent.sendto(message.encode(), f"/proc/self/fd/{node}/{AGENT_SOCKET}")
     except BlockingIOError:  # by default the kernel queues ten
         return False
     except OSError:
