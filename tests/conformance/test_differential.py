@@ -31,9 +31,9 @@ from tests.support.differential.themes import gang_themes_of, themes_of
 from tests.support.harness.running_operator import running_operator
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import Settings
-from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.operator.setup.capabilities import discover_capabilities
 
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
@@ -69,7 +69,7 @@ async def test_every_difference_with_a_gang_scheduler_is_a_row_of_the_page(
 ) -> None:
     report = DifferenceReport(GANG_DIVERGENCES, [*GANG_EXPLANATIONS, *EXPLANATIONS])
     cases = [case for kind in KINDS.values() for case in gang_cases_of(kind)]
-    await run_and_compare([cases], report, control_plane, real_namespace, tmp_path, gang=Gang(scheduler))
+    await run_and_compare([cases], report, control_plane, real_namespace, tmp_path, gang=GangScheduler(scheduler))
 
     add_summary(f"differential, {scheduler}, seed {SEED}: {report.summary}")
     assert not report.unexplained, "\n".join(report.unexplained)
@@ -97,7 +97,7 @@ async def run_and_compare(
     control_plane: ControlPlane,
     namespace: str,
     directory: Path,
-    gang: Gang | None = None,
+    gang: GangScheduler | None = None,
 ) -> None:
     async with Client(control_plane.config) as client:
         if gang:

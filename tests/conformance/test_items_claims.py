@@ -21,17 +21,17 @@ from tests.support.waiting import eventually
 from trainwright.api.kinds import PYTORCH
 from trainwright.api.labels import JOB_NAME
 from trainwright.engine import Settings
-from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.requests import Request, Response
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import CONFIG_MAPS, PODS, SERVICES, Resource
 
 pytestmark = pytest.mark.timeout(90)
 
 # 63: schedulerName
 
-GANG = Settings(gang=Gang("gang-scheduler"))
+GANG = Settings(gang=GangScheduler("gang-scheduler"))
 SCHEDULERS = {
     "none": (None, None, False),
     "both": ("custom-a", "custom-b", True),
@@ -62,7 +62,7 @@ def test_item_63_scheduler_names_as_planned(row: str) -> None:
 async def test_item_63_scheduler_names(
     control_plane: ControlPlane, client: Client, real_namespace: str, tmp_path: Path
 ) -> None:
-    await serve_pod_groups(client, Gang("gang-scheduler"))
+    await serve_pod_groups(client, GangScheduler("gang-scheduler"))
     async with real_cluster_harness(control_plane.config, real_namespace, tmp_path, settings=GANG) as cluster:
         for job, (master, worker, _) in SCHEDULERS.items():
             await cluster.submit(JobBuilder(job).master(pod=scheduled_by(master)).workers(1, pod=scheduled_by(worker)))

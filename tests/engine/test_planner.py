@@ -15,10 +15,10 @@ from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job, salvage_job
 from trainwright.api.kinds import Kind
 from trainwright.engine import EMBEDDED, Observed, Plan, Settings, Transition, plan
-from trainwright.engine.settings import Gang
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 
-VOLCANO, PLUGINS = Settings(gang=Gang("volcano")), Settings(gang=Gang("scheduler-plugins"))
+VOLCANO, PLUGINS = Settings(gang=GangScheduler("volcano")), Settings(gang=GangScheduler("scheduler-plugins"))
 SELECTOR = (
     "training.kubeflow.org/job-name=digits,training.kubeflow.org/operator-name=pytorchjob-controller,"
     "training.kubeflow.org/replica-type="

@@ -12,21 +12,21 @@ from tests.support.objects.jobs import JobBuilder, pair, template
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.engine import Settings
-from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import EVENTS, NODES, PODS, PRIORITY_CLASSES
 from trainwright.operator.options import OperatorError
 from trainwright.operator.setup.capabilities import discover_capabilities
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
 
-VOLCANO, PLUGINS = Gang("volcano"), Gang("scheduler-plugins")
+VOLCANO, PLUGINS = GangScheduler("volcano"), GangScheduler("scheduler-plugins")
 ONE = {"minAvailable": 1}
 
 
-async def groups(client: Client, gang: Gang, namespace: str) -> list[Object]:
+async def groups(client: Client, gang: GangScheduler, namespace: str) -> list[Object]:
     return (await client.list(gang.resource, namespace=namespace)).items
 
 
@@ -72,7 +72,7 @@ async def test_volcano_lets_the_group_in_before_there_are_pods(client: Client, r
 
 
 @pytest.mark.parametrize("gang", [VOLCANO, PLUGINS], ids=lambda gang: gang.name)
-async def test_jobs_of_all_kinds_are_gangs(client: Client, real_namespace: str, gang: Gang) -> None:
+async def test_jobs_of_all_kinds_are_gangs(client: Client, real_namespace: str, gang: GangScheduler) -> None:
     """Of two pods one is enough, and the worker has the higher priority."""
     await serve_pod_groups(client, gang)
     priority = f"priority-of-{real_namespace}"
@@ -141,7 +141,7 @@ async def test_the_group_of_scheduler_plugins_follows_the_scale_of_its_job(clien
 
 
 async def test_a_gang_scheduler_that_is_not_installed_is_an_error_at_the_start(client: Client) -> None:
-    absent = replace(Settings(), gang=Gang("volcano"))
+    absent = replace(Settings(), gang=GangScheduler("volcano"))
     try:
         await client.list(VOLCANO.resource)
     except NotFound:

@@ -24,10 +24,10 @@ from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.engine import Settings
 from trainwright.engine.frameworks import FRAMEWORKS
-from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import (
     AUTOSCALERS,
     CONFIG_MAPS,
@@ -176,7 +176,7 @@ async def test_every_feature_works_with_its_rules(
     client: Client, real_namespace: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_POD_NAMESPACE", real_namespace)
-    gang, webhooks = Gang("scheduler-plugins"), f"validator.{real_namespace}"
+    gang, webhooks = GangScheduler("scheduler-plugins"), f"validator.{real_namespace}"
     await serve_pod_groups(client, gang)
     await client.create(VALIDATING_WEBHOOK_CONFIGURATIONS, webhook_configuration(webhooks))
     await client.create(SERVICES, orphaned_service(), namespace=real_namespace)

@@ -29,9 +29,10 @@ from trainwright.cluster.embedded import (
     tune_garbage_collector,
 )
 from trainwright.engine import Settings
-from trainwright.engine.settings import EMBEDDED, Gang
+from trainwright.engine.settings import EMBEDDED
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import ClusterConfig, ConfigError
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import PODS
@@ -117,7 +118,7 @@ async def run_cluster(
 def operator_settings(sandbox: str, gang_scheduler: str | None = None) -> Settings:
     """At `plain` no DNS name resolves in pods, so no init container waits for one: the node replaces names in env."""
     settings = EMBEDDED if sandbox != "plain" else replace(EMBEDDED, init_container=None)
-    return replace(settings, gang=Gang(gang_scheduler)) if gang_scheduler else settings
+    return replace(settings, gang=GangScheduler(gang_scheduler)) if gang_scheduler else settings
 
 
 def _add_context(config: ClusterConfig, options: UpOptions) -> tuple[str, list[str]]:

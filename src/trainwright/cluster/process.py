@@ -23,7 +23,7 @@ from trainwright.cluster.apiserver.writes.service_allocator import KUBERNETES_AD
 from trainwright.cluster.components import ComponentManager
 from trainwright.cluster.controllers.clusterrole_aggregation import ClusterRoleAggregation
 from trainwright.cluster.controllers.endpoints_controller import EndpointsController
-from trainwright.cluster.controllers.gangs import GangScheduler, pod_group_crd
+from trainwright.cluster.controllers.gangs import pod_group_crd
 from trainwright.cluster.controllers.garbage_collector import GarbageCollector
 from trainwright.cluster.controllers.kubernetes_service import KubernetesService
 from trainwright.cluster.controllers.namespace_controller import NamespaceController
@@ -56,6 +56,7 @@ from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubeconfig
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.kinds.logs import LogOptions
 from trainwright.objects.kinds.pods import MIRROR
 from trainwright.objects.kinds.priorities import system_priority_classes

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from trainwright.engine.init_template import InitTemplate
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.node_annotations import HOST_IMAGE
-from trainwright.objects.resources import Resource
 
 
 class Addressing(StrEnum):
@@ -31,29 +31,6 @@ class InitContainer:
     """Replaces the container. Only `image` and `max_tries` are used, for its placeholders."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gang:
-    """The gang scheduler. `volcano`, in any letter case, has its own PodGroups; all others use those of Kubernetes'
-    scheduler-plugins."""
-
-    name: str
-
-    @property
-    def is_volcano(self) -> bool:
-        return self.name.lower() == "volcano"
-
-    @property
-    def scheduler(self) -> str:
-        return "volcano" if self.is_volcano else self.name
-
-    @property
-    def resource(self) -> Resource:
-        group, version = (
-            ("scheduling.volcano.sh", "v1beta1") if self.is_volcano else ("scheduling.x-k8s.io", "v1alpha1")
-        )
-        return Resource(group, version, "podgroups", "PodGroup")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     addressing: Addressing = Addressing.CLUSTER_DNS
@@ -63,7 +40,7 @@ class Settings:
     """The domain of the cluster, such as `cluster.local`, in the addresses of TF_CONFIG; empty: they end with `svc`."""
     port_range: range = range(20000, 32768)
     """The ports that `HostPorts` assigns if the declared one is taken: below Linux' ephemeral range."""
-    gang: Gang | None = None
+    gang: GangScheduler | None = None
     """None: pods are scheduled one by one."""
     autoscaling: bool = True
     """Whether the cluster serves HorizontalPodAutoscalers and the operator is allowed to create them."""

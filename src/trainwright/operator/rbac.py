@@ -11,8 +11,8 @@ from trainwright.api.kinds import Kind
 from trainwright.engine.framework import ExtraResource, Framework
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.policies.gang import group_resource
-from trainwright.engine.settings import Gang
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import (
     AUTOSCALERS,
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -113,7 +113,7 @@ AUTOSCALING = Feature(
 )
 GANG_SCHEDULING = Feature(
     "`--gang-scheduler-name`",
-    tuple(_extra_rule(group_resource(Gang(name))) for name in ("volcano", "scheduler-plugins")),
+    tuple(_extra_rule(group_resource(GangScheduler(name))) for name in ("volcano", "scheduler-plugins")),
     "the operator does not start",
     in_upstream_role=True,
 )

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from trainwright.cli.commands.operator import command, ignored_flags, options_from, read_template
-from trainwright.engine.settings import Gang, InitContainer, Settings
+from trainwright.engine.settings import InitContainer, Settings
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 
 ROOT = Path(__file__).parents[3]
@@ -64,7 +65,7 @@ def test_the_arguments_of_an_upstream_deployment_are_accepted() -> None:
         leader_election=LeaderElectionOptions(),
         webhooks=WebhookOptions(port=9444, service="svc", secret="certs"),
         settings=Settings(
-            gang=Gang("volcano"), init_container=InitContainer(image="example.com/busybox:1", max_tries=7)
+            gang=GangScheduler("volcano"), init_container=InitContainer(image="example.com/busybox:1", max_tries=7)
         ),
     )
 

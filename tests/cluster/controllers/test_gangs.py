@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from tests.support.cluster.embedded_cluster import embedded_cluster
 from tests.support.waiting import eventually
-from trainwright.cluster.controllers.gangs import GangScheduler, Members, PodGroup, group_status, schedule_gang
+from trainwright.cluster.controllers.gangs import Members, PodGroup, group_status, schedule_gang
 from trainwright.cluster.controllers.scheduler_filters import Bind, NodeUsage, SchedulableNode, SchedulablePod
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.controller.object_key import ObjectKey
 from trainwright.objects import Object
 from trainwright.objects.conditions import find_condition
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import NODES, PODS
 
 VOLCANO, PLUGINS = GangScheduler("volcano"), GangScheduler("scheduler-plugins")

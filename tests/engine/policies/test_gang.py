@@ -9,11 +9,11 @@ from tests.support.engine.planning import DNS, STARTED, child, created, decide, 
 from tests.support.objects.jobs import JOB_UID, NAMESPACE, JobBuilder, PodBuilder, stored, template
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import Plan, Settings
-from trainwright.engine.settings import Gang
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 
-VOLCANO = replace(DNS, gang=Gang("Volcano"))
-PLUGINS = replace(DNS, gang=Gang("scheduler-plugins"))
+VOLCANO = replace(DNS, gang=GangScheduler("Volcano"))
+PLUGINS = replace(DNS, gang=GangScheduler("scheduler-plugins"))
 KIND = "PodGroup"
 FINISHED = {**STARTED, "conditions": [*STARTED["conditions"], {"type": "Succeeded", "status": "True"}]}
 
@@ -164,7 +164,7 @@ def test_current_pod_group_is_not_changed() -> None:
 
 def test_pod_group_is_patched_when_the_job_changes() -> None:
     (patch,) = with_group(JobBuilder().master().workers(5).status(STARTED), group()).patches
-    assert (patch.resource, patch.name, patch.uid) == (Gang("Volcano").resource, "digits", "group-uid")
+    assert (patch.resource, patch.name, patch.uid) == (GangScheduler("Volcano").resource, "digits", "group-uid")
     assert patch.body["spec"]["minMember"] == 6
     (noted,) = with_group(job().annotation("team", "a"), group()).patches
     assert noted.body == {"metadata": {"annotations": {"team": "a"}}}

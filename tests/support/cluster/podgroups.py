@@ -3,14 +3,14 @@
 from contextlib import suppress
 
 from tests.support.waiting import eventually
-from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS
 
 
-async def serve_pod_groups(client: Client, gang: Gang) -> None:
+async def serve_pod_groups(client: Client, gang: GangScheduler) -> None:
     """Installs the CRD and waits until it is served."""
     with suppress(AlreadyExists):
         await client.create(CUSTOM_RESOURCE_DEFINITIONS, _definition(gang))
@@ -25,7 +25,7 @@ async def serve_pod_groups(client: Client, gang: Gang) -> None:
     await eventually(served, bool)
 
 
-def _definition(gang: Gang) -> Object:
+def _definition(gang: GangScheduler) -> Object:
     resource = gang.resource
     everything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {

@@ -29,12 +29,12 @@ from tests.support.differential.snapshots import Snapshot, snapshots
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import Kind
-from trainwright.engine.settings import Gang
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, Conflict, NotFound
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import AUTOSCALERS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, SERVICES
 
 _SETTLED_SECONDS = 1.0
@@ -49,7 +49,9 @@ _numbers = itertools.count(1)
 class Side:
     """One operator's namespace. `last_write` is the time of the last change in it, by the event loop's clock."""
 
-    def __init__(self, client: Client, namespace: str, kinds: Iterable[Kind], *, gang: Gang | None = None) -> None:
+    def __init__(
+        self, client: Client, namespace: str, kinds: Iterable[Kind], *, gang: GangScheduler | None = None
+    ) -> None:
         self.namespace = namespace
         self.last_write = 0.0
         self._gang = gang

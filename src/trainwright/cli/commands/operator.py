@@ -13,7 +13,8 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import F, GoCommand, bool_flag, duration
 from trainwright.cli.logging import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, parse_level, start_logging, zap_format
 from trainwright.engine.init_template import InitTemplate, InitTemplateError, parse_init_template
-from trainwright.engine.settings import Gang, InitContainer, Settings
+from trainwright.engine.settings import InitContainer, Settings
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 
 DEFAULT_TEMPLATE = Path("/etc/config/initContainer.yaml")
@@ -230,7 +231,7 @@ def _settings(flags: dict[str, Any]) -> Settings:
     return Settings(
         init_container=_init_container(flags) if flags["pytorch_init_container_image"] else None,
         cluster_domain=flags["cluster_domain"],
-        gang=Gang(gang) if gang else None,
+        gang=GangScheduler(gang) if gang else None,
         group_restart=flags["whole_group_restart"],
         dead_node_seconds=flags["dead_node_seconds"],
     )

@@ -22,43 +22,9 @@ from trainwright.cluster.controllers.scheduler_filters import (
     schedule,
 )
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GROUP_LABEL, VOLCANO_GROUP_ANNOTATION, GangScheduler
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import QuantityError, add_amounts, parse_amounts
-from trainwright.objects.resources import Resource
-
-_GROUP_OF_VOLCANO = "scheduling.k8s.io/group-name"
-_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
-
-
-@dataclass(frozen=True, slots=True)
-class GangScheduler:
-    """`volcano`, in any letter case, has its own PodGroups; all others use those of the scheduler plugins."""
-
-    name: str
-
-    @property
-    def is_volcano(self) -> bool:
-        return self.name.lower() == "volcano"
-
-    @property
-    def scheduler(self) -> str:
-        """The schedulerName of its pods."""
-        return "volcano" if self.is_volcano else self.name
-
-    @property
-    def resource(self) -> Resource:
-        group, version = (
-            ("scheduling.volcano.sh", "v1beta1") if self.is_volcano else ("scheduling.x-k8s.io", "v1alpha1")
-        )
-        return Resource(group, version, "podgroups", "PodGroup")
-
-    def group_of(self, pod: SchedulablePod) -> str | None:
-        """The NAMESPACE/NAME of the pod's group; None if another scheduler places the pod, or without a group."""
-        metadata = pod.metadata
-        if pod.spec.scheduler_name != self.scheduler:
-            return None
-        name = metadata.annotations.get(_GROUP_OF_VOLCANO) if self.is_volcano else metadata.labels.get(_GROUP_LABEL)
-        return f"{metadata.namespace}/{name}" if name else None
 
 
 class PodGroupSpec(View, frozen=True):
@@ -82,6 +48,15 @@ class Members:
     @property
     def total(self) -> int:
         return len(self.pending) + self.placed
+
+
+def group_of(gang: GangScheduler, pod: SchedulablePod) -> str | None:
+    """The NAMESPACE/NAME of the pod's group; None if another scheduler places the pod, or without a group."""
+    if pod.spec.scheduler_name != gang.scheduler:
+        return None
+    metadata = pod.metadata
+    name = metadata.annotations.get(VOLCANO_GROUP_ANNOTATION) if gang.is_volcano else metadata.labels.get(GROUP_LABEL)
+    return f"{metadata.namespace}/{name}" if name else None
 
 
 def schedule_gang(

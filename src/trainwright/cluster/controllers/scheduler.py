@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from trainwright.cluster.controllers.gangs import GangScheduler, Members, PodGroup, group_status, schedule_gang
+from trainwright.cluster.controllers.gangs import Members, PodGroup, group_of, group_status, schedule_gang
 from trainwright.cluster.controllers.scheduler_filters import (
     SCHEDULING_GATED,
     Bind,
@@ -26,6 +26,7 @@ from trainwright.kube.controller.outcome import RequeueAfter
 from trainwright.kube.controller.reflector import Reflector
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.objects.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from trainwright.objects.times import format_time
 
@@ -92,7 +93,7 @@ class Scheduler:
         key = _key(pod)
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid or not after.is_pending):
             self._pending_since.pop(before.metadata.uid, None)
-        if self._gang is not None and (group := self._gang.group_of(pod)) is not None:
+        if self._gang is not None and (group := group_of(self._gang, pod)) is not None:
             self._enqueue_group(group)
         if after is not None and after.is_pending:
             self._controller.queue.add(key)
@@ -122,7 +123,7 @@ class Scheduler:
                 self._controller.queue.add(_key(pod))
 
     def _group_index(self, pod: SchedulablePod) -> tuple[str, ...]:
-        group = self._gang.group_of(pod) if self._gang is not None else None
+        group = group_of(self._gang, pod) if self._gang is not None else None
         return () if group is None else (group,)
 
     def _claim_changed(self, before: Claim | None, after: Claim | None) -> None:
@@ -141,7 +142,7 @@ class Scheduler:
         pod = self._pods.get(key.namespaced_name)
         if pod is None or not pod.is_pending or key in self._usage:
             return None
-        if self._gang is not None and (group := self._groups.get(self._gang.group_of(pod) or "")) is not None:
+        if self._gang is not None and (group := self._groups.get(group_of(self._gang, pod) or "")) is not None:
             return await self._schedule_member(self._gang, group, pod)
         decision = schedule(
             pod, nodes=self._nodes.all(), used=self._usage.totals, claims=self._claims_in(pod.metadata.namespace)

@@ -11,13 +11,11 @@ from trainwright.engine.builder import PlanBuilder
 from trainwright.engine.facts import Facts
 from trainwright.engine.framework import Correction, ExtraObject, ExtraResource
 from trainwright.engine.observed import ExtraView
-from trainwright.engine.settings import Gang
 from trainwright.objects import Object
+from trainwright.objects.kinds.gangs import GROUP_LABEL, VOLCANO_GROUP_ANNOTATION, GangScheduler
 from trainwright.objects.quantities import QuantityError, add_amounts, format_quantity, parse_quantity
 
-_POD_GROUP_OF_VOLCANO = "scheduling.k8s.io/group-name"
 _TASK_OF_VOLCANO = "volcano.sh/task-spec"
-_POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 _NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", "trainwright.dev/")
 _UNDECIDED = ("", "Pending")
 
@@ -48,7 +46,7 @@ def pod_group(facts: Facts) -> ExtraObject | None:
     )
 
 
-def group_resource(gang: Gang) -> ExtraResource:
+def group_resource(gang: GangScheduler) -> ExtraResource:
     return ExtraResource(
         resource=gang.resource,
         correction=Correction.PATCH,
@@ -72,10 +70,10 @@ def mark_member(facts: Facts, role: str, pod: Object) -> None:
     if not pod["spec"].get("schedulerName"):
         pod["spec"]["schedulerName"] = gang.scheduler
     if gang.is_volcano:
-        annotations = {_POD_GROUP_OF_VOLCANO: facts.job.name, _TASK_OF_VOLCANO: role.lower()}
+        annotations = {VOLCANO_GROUP_ANNOTATION: facts.job.name, _TASK_OF_VOLCANO: role.lower()}
         pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **annotations}
     else:
-        pod["metadata"]["labels"][_POD_GROUP_LABEL] = facts.job.name
+        pod["metadata"]["labels"][GROUP_LABEL] = facts.job.name
 
 
 def warn_of_other_scheduler(facts: Facts, builder: PlanBuilder) -> None:
@@ -88,18 +86,18 @@ def warn_of_other_scheduler(facts: Facts, builder: PlanBuilder) -> None:
         )
 
 
-def _has_other_scheduler(facts: Facts, gang: Gang) -> bool:
+def _has_other_scheduler(facts: Facts, gang: GangScheduler) -> bool:
     chosen = {replica.template["spec"].get("schedulerName") for replica in facts.job.replicas.values()}
     return bool(chosen - {None, "", gang.scheduler})
 
 
-def _present(facts: Facts, gang: Gang) -> ExtraView | None:
+def _present(facts: Facts, gang: GangScheduler) -> ExtraView | None:
     """The job's own PodGroup."""
     group = facts.find_extra(gang.resource.kind, facts.job.name)
     return group if group is not None and facts.controls(group) else None
 
 
-def _spec(facts: Facts, gang: Gang) -> Object:
+def _spec(facts: Facts, gang: GangScheduler) -> Object:
     policy = facts.job.run_policy.scheduling_policy or SchedulingPolicy()
     members = facts.job.total_replicas if policy.min_available is None else policy.min_available
     spec: Object = {"minMember": members}
