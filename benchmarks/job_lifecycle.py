@@ -9,29 +9,27 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TypeVar
 
 from benchmarks.apiserver_requests import writes_so_far
 from benchmarks.job_watcher import JobWatcher
+from benchmarks.namespace import NAMESPACE, create_namespace
 from benchmarks.processes import cpu_seconds, peak_megabytes
 from tests.support.cluster.controlplane import ControlPlane, Daemon
 from trainwright.api.kinds import PYTORCH, Kind
 from trainwright.kube.client import requests, responses
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import AlreadyExists, NotFound
 from trainwright.kube.controller.event_recorder import COUNTING_SECONDS
 from trainwright.objects import Object
-from trainwright.objects.resources import NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
+from trainwright.objects.resources import PODS
 from trainwright.objects.times import format_time
 
 T = TypeVar("T")
 
 _FIRST_ROLE = {"PyTorchJob": "Master", "TFJob": "Chief", "XGBoostJob": "Master"}
 """The role of the first replica, by kind; that of all others is Worker."""
-NAMESPACE = "bench"
 PARALLEL_REQUESTS = 16
 STALLED_SECONDS = 60.0
 BOUNDED_SECONDS = 30.0
@@ -99,7 +97,7 @@ async def _measure(
     client: Client, plane: ControlPlane, operator: Daemon, scenario: Scenario, *, bounded: bool
 ) -> Measurement:
     jobs = scenario.kind.resource
-    await _prepare(client, jobs)
+    await create_namespace(client, jobs)
     watcher = JobWatcher(client, jobs, namespace=NAMESPACE)
     lifecycle = _Lifecycle(client, plane, operator, watcher)
     async with asyncio.TaskGroup() as group:
@@ -268,19 +266,6 @@ async def _in_parallel(function: Callable[[T], Awaitable[None]], items: Iterable
 def _by_the_operator(writes: Counter[str], kind: Kind) -> Counter[str]:
     by_the_benchmark = {f"create {kind.plural}", "patch pods/status"}
     return Counter({what: count for what, count in writes.items() if count and what not in by_the_benchmark})
-
-
-async def _prepare(client: Client, jobs: Resource) -> None:
-    """Creates the namespace and waits until the server serves the jobs' CRD."""
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
-    with suppress(AlreadyExists):
-        await client.create(SERVICE_ACCOUNTS, account)
-    while True:
-        with suppress(NotFound):
-            await client.list(jobs)
-            return
-        await asyncio.sleep(0.05)
 
 
 def _job(kind: Kind, name: str, replicas: int) -> Object:

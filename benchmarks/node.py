@@ -13,6 +13,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from benchmarks.namespace import NAMESPACE, create_namespace
 from benchmarks.processes import TRAINWRIGHT, cpu_seconds, proportional_megabytes
 from tests.support.cluster.controlplane import Daemon, newest_build
 from tests.support.node.embedded_node import embedded_node
@@ -21,16 +22,15 @@ from tests.support.node.real_cluster import real_cluster
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.client.errors import AlreadyExists, NotFound
+from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource
 
 ROUNDS = 5
 PODS_AT_ONCE = 40
 READY_AT_ONCE = 30
 IDLE_SECONDS = 10.0
 SECONDS = 300.0
-NAMESPACE = "bench"
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ async def _measure(start: Callable[[Path], Any]) -> Figures:
         async with AsyncExitStack() as stack:
             running: RunningNode = await stack.enter_async_context(start(Path(name)))
             client = running.client
-            await _prepare(client)
+            await create_namespace(client, PYTORCH.resource)
             await asyncio.sleep(IDLE_SECONDS)  # the components start
             memory = sum(proportional_megabytes(pid) for pid in running.processes())
             watching = asyncio.create_task((watched := _Watched(client)).run())
@@ -140,18 +140,6 @@ async def _measure(start: Callable[[Path], Any]) -> Figures:
             return Figures(
                 statistics.median(single) * 1000, true_pods, ready, statistics.median(jobs) * 1000, memory, idle
             )
-
-
-async def _prepare(client: Client) -> None:
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": NAMESPACE}}
-    with suppress(AlreadyExists):
-        await client.create(SERVICE_ACCOUNTS, account)
-    while True:
-        with suppress(NotFound):
-            await client.list(PYTORCH.resource)
-            return
-        await asyncio.sleep(0.05)
 
 
 class _Watched:
