@@ -65,6 +65,14 @@ async def test_requests_and_limits_are_summed_and_demanded(arena: Arena) -> None
         "requests.cpu=1"
     )
     await used(arena, {"requests.cpu": "600m", "limits.memory": "512Mi"})
+    inits = [
+        {"name": "sidecar", "image": "i", "restartPolicy": "Always", "resources": resources},
+        {"name": "late", "image": "i", "resources": {**resources, "requests": {"cpu": "900m"}}},
+    ]
+    assert await refusal(arena, pod("three", resources=resources, spec={"initContainers": inits})) == (
+        'pods "three" is forbidden: exceeded quota: q, requested: limits.memory=1Gi,requests.cpu=1500m, used: '
+        "limits.memory=512Mi,requests.cpu=600m, limited: limits.memory=1Gi,requests.cpu=1"
+    )
 
 
 async def test_any_kind_can_be_counted(arena: Arena) -> None:

@@ -12,7 +12,6 @@ import msgspec
 
 from trainwright.cluster.controllers.scheduler_filters import (
     SHARED_RESOURCES,
-    Amounts,
     Bind,
     Claim,
     SchedulableNode,
@@ -23,6 +22,7 @@ from trainwright.cluster.controllers.scheduler_filters import (
 )
 from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GROUP_LABEL, VOLCANO_GROUP_ANNOTATION, GangScheduler
+from trainwright.objects.kinds.pod_resources import Amounts
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import QuantityError, add_amounts, parse_amounts
 

@@ -13,12 +13,12 @@ import msgspec
 
 from trainwright.cluster.controllers.persistentvolume_binding import PodVolume, claim_names
 from trainwright.kube.controller.object_key import ObjectKey
+from trainwright.objects.kinds.pod_resources import Amounts, peak_amounts
 from trainwright.objects.metadata import ObjectMeta, View
 from trainwright.objects.quantities import (
     QuantityError,
     add_amounts,
     format_quantity,
-    largest_amounts,
     parse_amounts,
 )
 
@@ -28,7 +28,6 @@ SHARED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 DEFAULT_SCHEDULER = "default-scheduler"
 SCHEDULING_GATED = "SchedulingGated"
 
-Amounts = Mapping[str, Fraction]
 _SLOT = "pods"
 
 
@@ -234,18 +233,11 @@ def pod_usage(pod: SchedulablePod) -> Amounts:
 
 
 def pod_requests(pod: SchedulablePod) -> Amounts:
-    """The sum of the containers, or an init container if it requests more; plus overhead."""
-    sidecars: list[Amounts] = []
-    peaks: list[Amounts] = []
-    for container in pod.spec.init_containers:
-        amounts = _requests(container)
-        if container.restart_policy == "Always":  # a sidecar runs beside all later containers
-            sidecars.append(amounts)
-            peaks.append(add_amounts(sidecars))
-        else:
-            peaks.append(add_amounts([amounts, *sidecars]))
-    together = add_amounts([*map(_requests, pod.spec.containers), *sidecars])
-    return add_amounts([largest_amounts([together, *peaks]), parse_amounts(pod.spec.overhead or {})])
+    """What the pod requests at once, plus overhead."""
+    inits = [(container.restart_policy, _requests(container)) for container in pod.spec.init_containers]
+    return add_amounts(
+        [peak_amounts(map(_requests, pod.spec.containers), inits), parse_amounts(pod.spec.overhead or {})]
+    )
 
 
 def _requests(container: Container) -> Amounts:

@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from trainwright.objects import Object
+from trainwright.objects.kinds.pod_resources import Amounts, peak_amounts
 from trainwright.objects.paths import value_at
-from trainwright.objects.quantities import add_amounts, largest_amounts, parse_amounts
+from trainwright.objects.quantities import add_amounts, parse_amounts
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
-
-Amounts = dict[str, Fraction]
 
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _REQUIRED = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
@@ -74,7 +73,7 @@ def _pod_usage(pod: Object) -> Amounts:
 
 
 def _computed(requests: Amounts, limits: Amounts) -> Amounts:
-    found: Amounts = {}
+    found: dict[str, Fraction] = {}
     for name, amount in requests.items():
         found[f"requests.{name}"] = amount
         if name in _COMPUTE or name.startswith("hugepages-"):
@@ -84,15 +83,11 @@ def _computed(requests: Amounts, limits: Amounts) -> Amounts:
 
 
 def _pod_amounts(spec: Object, field: str) -> Amounts:
-    """The sum of the containers, or an init container if it has more."""
-
     def amounts(container: Object) -> Amounts:
         return parse_amounts(value_at(container, "resources", field, default={}))
 
     inits = spec.get("initContainers") or []
-    sidecars = [amounts(one) for one in inits if one.get("restartPolicy") == "Always"]
-    together = add_amounts([*map(amounts, spec["containers"]), *sidecars])
-    return largest_amounts([together, *(amounts(one) for one in inits)])
+    return peak_amounts(map(amounts, spec["containers"]), [(one.get("restartPolicy"), amounts(one)) for one in inits])
 
 
 def _is_counted(pod: Object) -> bool:
