@@ -1,0 +1,559 @@
+"""The images of this machine, in OCI layout: blobs by digest, and an index of the images by name.
+
+Several commands and nodes use one store at the same time. A blob appears whole or not at all, the index changes under a
+lock, and what an image needs is stored before the image. A process that is killed leaves temporary files, which the
+next one removes. `collect` deletes what no image needs; a lease keeps it from blobs that a command is about to use.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from trainwright.cluster.datadir import DataDir
+from trainwright.cluster.images.formats import (
+    LARGEST_DOCUMENT,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    Descriptor,
+    FormatError,
+    ImageConfig,
+    Index,
+    Manifest,
+    digest_of,
+)
+from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError, is_digest
+
+NAME_ANNOTATION = "io.containerd.image.name"
+"""The full name of an image in an OCI layout."""
+REF_NAME_ANNOTATION = "org.opencontainers.image.ref.name"
+"""The name by which skopeo and other tools find an image in an OCI layout."""
+PULLED_DIGEST_ANNOTATION = "dev.trainwright.pulled-digest"
+"""The digest of the index from which the image was chosen: registries know the name by this digest."""
+
+
+class StoreError(Exception):
+    """The store cannot do what was asked; one line that names the cause and, if there is one, the fix."""
+
+
+class WrongDigestError(StoreError):
+    """Content is not what its digest says."""
+
+
+class DamagedImageError(StoreError):
+    """A blob of a stored image is missing or is not what its digest says."""
+
+
+class AmbiguousImageError(StoreError):
+    """Several images have an ID that begins so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image under one name. An image with several names is one `Image` for each."""
+
+    reference: ImageReference | None
+    """None for an image that has lost its name to another one."""
+    descriptor: Descriptor
+    """Of the manifest."""
+    manifest: Manifest
+    config: ImageConfig
+
+    @property
+    def id(self) -> str:
+        """The digest of the configuration."""
+        return self.manifest.config.digest
+
+    @property
+    def short_id(self) -> str:
+        """The ID as tables show it."""
+        return self.manifest.config.hex[:12]
+
+    @property
+    def registry_digest(self) -> str:
+        """The digest by which a registry knows it: that of the index if it was pulled from one."""
+        return (self.descriptor.annotations or {}).get(PULLED_DIGEST_ANNOTATION, self.descriptor.digest)
+
+    @property
+    def digests(self) -> list[str]:
+        """All its blobs."""
+        return [self.descriptor.digest, self.id, *(layer.digest for layer in self.manifest.layers)]
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What `collect` has deleted."""
+
+    digests: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    """Unpacked layers, by the digest of their uncompressed content."""
+    size: int = 0
+    """Bytes of the blobs."""
+    busy: bool = False
+    """True if nothing was deleted because another command is using the store."""
+
+
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
+    """Keeps blobs that no named image needs, such as the image of a running pod or the cache of builds."""
+
+    digests: list[str]
+    """Manifests, with all that they name, or other blobs."""
+    holder: str = ""
+    """The pin ends when this path no longer exists; empty if it stays until `unpin`."""
+
+
+class ImageStore:
+    """The store in a directory, which is created when something is written."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @classmethod
+    def of(cls, data: DataDir) -> Self:
+        """That of the data directory; clusters without --data-dir share one."""
+        shares = data.cluster_name or data.is_ephemeral or data.path == DataDir.default().path
+        return cls((DataDir.default().path if shares else data.path) / "images")
+
+    @property
+    def layers(self) -> Path:
+        """Unpacked layers, in directories named after the hexadecimal digest of the uncompressed layer."""
+        return self.directory / "layers"
+
+    # Blobs
+
+    def blob_path(self, digest: str) -> Path:
+        if not is_digest(digest):
+            raise StoreError(f"{digest[:80]!r} is not a digest")
+        return self.directory / "blobs" / "sha256" / digest.partition(":")[2]
+
+    def has_blob(self, digest: str, size: int | None = None) -> bool:
+        try:
+            found = self.blob_path(digest).stat().st_size
+        except FileNotFoundError:
+            return False
+        return size is None or found == size
+
+    def read_document(self, descriptor: Descriptor) -> bytes:
+        """A manifest, index or configuration, verified."""
+        path = self.blob_path(descriptor.digest)
+        try:
+            if path.stat().st_size > LARGEST_DOCUMENT:
+                raise DamagedImageError(f"{descriptor.digest} is too large for a document of an image")
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise DamagedImageError(f"{descriptor.digest} is missing in {self.directory}") from error
+        if digest_of(data) != descriptor.digest:
+            raise DamagedImageError(f"{path} was changed: its content does not have its digest")
+        return data
+
+    @contextmanager
+    def writer(self) -> "Iterator[BlobWriter]":
+        """A blob of which nothing remains unless `commit` was called. Hold a lease until an image refers to it."""
+        with self.lease(), BlobWriter(self) as writer:
+            yield writer
+
+    def write_blob(self, data: bytes, media_type: str = "", expected_digest: str | None = None) -> Descriptor:
+        with self.writer() as writer:
+            writer.write(data)
+            return writer.commit(expected_digest, media_type=media_type)
+
+    # Images
+
+    def images(self) -> list[Image]:
+        """All that are whole, by name; images without a name last."""
+        return self.survey()[0]
+
+    def survey(self) -> tuple[list[Image], list[str]]:
+        """All images that are whole, and a sentence for every other one."""
+        found, damaged = [], []
+        for entry in self._index().manifests:
+            try:
+                found.append(self._image(entry))
+            except (DamagedImageError, FormatError) as error:
+                damaged.append(f"{_entry_name(entry)} is damaged: {error}")
+        found.sort(key=lambda image: (image.reference is None, str(image.reference), image.id))
+        return found, damaged
+
+    def find(self, name: str | ImageReference) -> Image | None:
+        """The image of this name. A text may also be an ID, its digest or the beginning of an ID."""
+        if isinstance(name, ImageReference):
+            return self._find_reference(name)
+        if is_digest(name):
+            return self._find_id(name.partition(":")[2])
+        try:
+            found = self._find_reference(ImageReference.parse(name))
+        except InvalidReferenceError:
+            found = None
+        return found or self._find_id(name)
+
+    def add_image(
+        self,
+        manifest: Manifest | bytes,
+        config: ImageConfig | bytes | None = None,
+        *,
+        reference: ImageReference | None = None,
+        pulled_digest: str | None = None,
+    ) -> Image:
+        """Stores an image whose layers are stored; bytes are kept as they are.
+
+        Without `config`, the configuration is stored already. A name that another image has moves to this one.
+        """
+        data = manifest if isinstance(manifest, bytes) else manifest.encode()
+        decoded = Manifest.decode(data)
+        with self.lease():
+            if config is not None:
+                encoded = config if isinstance(config, bytes) else config.encode()
+                self.write_blob(encoded, expected_digest=decoded.config.digest)
+            self._check_layers(decoded, ImageConfig.decode(self.read_document(decoded.config)))
+            stored = self.write_blob(data, media_type=decoded.media_type or OCI_MANIFEST)
+            annotations = {PULLED_DIGEST_ANNOTATION: pulled_digest} if pulled_digest else None
+            entry = msgspec.structs.replace(stored, annotations=annotations)
+            self._add_entry(entry, reference)
+            return self._image(_named(entry, reference))
+
+    def tag(self, reference: ImageReference, image: Image) -> Image:
+        """Gives the image one more name."""
+        with self.lease():
+            self._add_entry(_named(image.descriptor, None), reference)
+            return self._image(_named(image.descriptor, reference))
+
+    def remove(self, reference: ImageReference) -> bool:
+        """Removes the name, and with its last name the image; `collect` deletes the files."""
+        with self._changed_index() as manifests:
+            kept = [entry for entry in manifests if _reference(entry) != reference]
+            removed = len(kept) < len(manifests)
+            manifests[:] = kept
+        return removed
+
+    def remove_image(self, image_id: str) -> list[ImageReference]:
+        """Removes the image with all its names, which are returned."""
+        with self._changed_index() as manifests:
+            gone = [entry for entry in manifests if self._id_of(entry) == image_id]
+            manifests[:] = [entry for entry in manifests if entry not in gone]
+        return [reference for entry in gone if (reference := _reference(entry))]
+
+    def remove_damaged(self, name: str) -> bool:
+        """Removes an image that cannot be read, by name."""
+        with self._changed_index() as manifests:
+            kept = [entry for entry in manifests if _entry_name(entry) != name]
+            removed = len(kept) < len(manifests)
+            manifests[:] = kept
+        return removed
+
+    # Deleting
+
+    @contextmanager
+    def lease(self) -> Iterator[None]:
+        """Keeps `collect`, also that of other processes, from deleting anything. Leases may be nested."""
+        self._create()
+        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                self._remove_temporary_files()
+            _lock(descriptor, fcntl.LOCK_SH)
+            if not (self.directory / "oci-layout").exists():
+                self._write_file(self.directory / "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+            yield
+        finally:
+            os.close(descriptor)
+
+    def pin(self, name: str, digests: Iterable[str], holder: Path | None = None) -> None:
+        """Keeps blobs, and the unpacked layers of manifests among them, until `unpin` or until `holder` is gone."""
+        pin = Pin(digests=list(digests), holder=str(holder) if holder else "")
+        with self.lease():
+            self._write_file(self._pin_path(name), msgspec.json.encode(pin))
+
+    def unpin(self, name: str) -> None:
+        self._pin_path(name).unlink(missing_ok=True)
+
+    def pins(self) -> dict[str, Pin]:
+        """Those that still hold."""
+        pins = {}
+        for path in sorted((self.directory / "pins").glob("[!.]*")):
+            with suppress(OSError, msgspec.MsgspecError):
+                pin = msgspec.json.decode(path.read_bytes(), type=Pin)
+                if not pin.holder or Path(pin.holder).exists():
+                    pins[path.name] = pin
+        return pins
+
+    def collect(self) -> Collected:
+        """Deletes blobs and unpacked layers that no image and no pin needs, unless a lease is held."""
+        if not self.directory.is_dir():
+            return Collected()
+        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                return Collected(busy=True)
+            self._remove_temporary_files()
+            return self._collect()
+        finally:
+            os.close(descriptor)
+
+    def _collect(self) -> Collected:
+        needed = self._needed_digests()
+        deleted, size = [], 0
+        for path in sorted((self.directory / "blobs" / "sha256").glob("*")):
+            if f"sha256:{path.name}" not in needed:
+                size += path.stat().st_size
+                path.unlink()
+                deleted.append(f"sha256:{path.name}")
+        layers = []
+        for path in sorted(self.layers.glob("*")):
+            # Locks and other files beside a layer's directory begin with its digest.
+            if f"sha256:{path.name.partition('.')[0]}" not in needed:
+                # Renamed first: a layer that is half deleted must not be taken for a whole one.
+                discarded = self.directory / "tmp" / f"layer-{path.name}"
+                path.rename(discarded)
+                _remove_tree(discarded)
+                layers.append(f"sha256:{path.name}")
+        for path in (self.directory / "pins").glob("[!.]*"):
+            if path.name not in self.pins():
+                path.unlink(missing_ok=True)
+        return Collected(tuple(deleted), tuple(layers), size)
+
+    def _needed_digests(self) -> set[str]:
+        """Blobs of images and pins, and the digests of their uncompressed layers."""
+        roots = [entry.digest for entry in self._index().manifests]
+        needed: set[str] = set()
+        for digest in [*roots, *(digest for pin in self.pins().values() for digest in pin.digests)]:
+            if digest in needed or not is_digest(digest):
+                continue
+            needed.add(digest)
+            # What cannot be read as a manifest is a blob that stands for itself.
+            with suppress(StoreError, FormatError):
+                descriptor = Descriptor(digest=digest, size=0)
+                manifest = Manifest.decode(self.read_document(descriptor))
+                needed.update(blob.digest for blob in (manifest.config, *manifest.layers))
+                needed.update(ImageConfig.decode(self.read_document(manifest.config)).rootfs.diff_ids)
+        return needed
+
+    # Files
+
+    def _create(self) -> None:
+        try:
+            for name in ("blobs/sha256", "tmp", "pins", "layers"):
+                (self.directory / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise disk_error(self.directory, error) from error
+
+    def _remove_temporary_files(self) -> None:
+        """Only while no other process has a lease: then nobody writes them."""
+        for path in (self.directory / "tmp").glob("*"):
+            if path.is_dir() and not path.is_symlink():
+                _remove_tree(path)
+            else:
+                path.unlink(missing_ok=True)
+
+    def _write_file(self, path: Path, content: bytes) -> None:
+        """Replaces a small file at once; needs a lease."""
+        with BlobWriter(self) as writer:
+            writer.write(content)
+            writer.move_to(path)
+
+    def _pin_path(self, name: str) -> Path:
+        return self.directory / "pins" / name.replace("/", "_").lstrip(".")
+
+    # The index
+
+    def _index(self) -> Index:
+        path = self.directory / "index.json"
+        try:
+            return Index.decode(path.read_bytes())
+        except FileNotFoundError:
+            return Index(schema_version=2, media_type=OCI_INDEX, manifests=[])
+        except FormatError as error:
+            raise StoreError(
+                f"{path} cannot be read: {error}; move it away to begin with no images (blobs are kept until `prune`)"
+            ) from error
+
+    @contextmanager
+    def _changed_index(self) -> Iterator[list[Descriptor]]:
+        """The entries of the index, which are written back at the end of the block."""
+        with self.lease():
+            descriptor = os.open(self.directory / "index.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                _lock(descriptor, fcntl.LOCK_EX)
+                index = self._index()
+                manifests = list(index.manifests)
+                yield manifests
+                if manifests != index.manifests:
+                    document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
+                    self._write_file(self.directory / "index.json", msgspec.json.encode(document))
+            finally:
+                os.close(descriptor)
+
+    def _add_entry(self, entry: Descriptor, reference: ImageReference | None) -> None:
+        with self._changed_index() as manifests:
+            kept = []
+            for old in manifests:
+                if reference is not None and _reference(old) == reference:
+                    if old.digest == entry.digest:
+                        continue
+                    # The image that had this name stays, as in Docker, under its other names or without one.
+                    if any(other.digest == old.digest and other is not old for other in manifests):
+                        continue
+                    kept.append(_named(old, None))
+                elif old.digest == entry.digest and (_reference(old) is None):
+                    continue
+                else:
+                    kept.append(old)
+            if reference is None and any(old.digest == entry.digest for old in kept):
+                manifests[:] = kept
+            else:
+                manifests[:] = [*kept, _named(entry, reference)]
+
+    def _find_reference(self, reference: ImageReference) -> Image | None:
+        for entry in self._index().manifests:
+            name = _reference(entry)
+            if name is None or name.name != reference.name:
+                continue
+            if reference.digest is not None:
+                pulled = (entry.annotations or {}).get(PULLED_DIGEST_ANNOTATION)
+                if reference.digest in (entry.digest, pulled, name.digest):
+                    return self._image(entry)
+            elif name.tag == reference.tag and name.digest is None:
+                return self._image(entry)
+        return None
+
+    def _find_id(self, prefix: str) -> Image | None:
+        if len(prefix) < 2 or not set(prefix) <= set("0123456789abcdef"):
+            return None
+        found = [
+            image
+            for image in self.images()
+            if image.manifest.config.hex.startswith(prefix) or (len(prefix) == 64 and image.descriptor.hex == prefix)
+        ]
+        if len({image.id for image in found}) > 1:
+            raise AmbiguousImageError(f"{len(found)} images have an ID that begins with {prefix}: write more of it")
+        return found[0] if found else None
+
+    def _id_of(self, entry: Descriptor) -> str | None:
+        try:
+            return self._image(entry).id
+        except (DamagedImageError, FormatError):
+            return None
+
+    def _image(self, entry: Descriptor) -> Image:
+        manifest = Manifest.decode(self.read_document(entry))
+        config = ImageConfig.decode(self.read_document(manifest.config))
+        return Image(_reference(entry), entry, manifest, config)
+
+    def _check_layers(self, manifest: Manifest, config: ImageConfig) -> None:
+        if len(config.rootfs.diff_ids) != len(manifest.layers):
+            raise FormatError(
+                f"the manifest has {len(manifest.layers)} layers and the configuration {len(config.rootfs.diff_ids)}"
+            )
+        for layer in manifest.layers:
+            if not self.has_blob(layer.digest):
+                raise StoreError(f"layer {layer.digest} is missing")
+
+
+class BlobWriter:
+    """A blob that is being written, in a temporary file of the store, which is removed unless it is committed."""
+
+    def __init__(self, store: ImageStore) -> None:
+        self._store = store
+        self._hash = hashlib.sha256()
+        self.size = 0
+        name = f"blob-{os.getpid()}-{os.urandom(6).hex()}"
+        self._path = store.directory / "tmp" / name
+        try:
+            self._file = self._path.open("xb", buffering=1 << 20)
+        except OSError as error:
+            raise disk_error(store.directory, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A file that is full of unwritten data fails to close on a full disk.
+        with suppress(OSError):
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise disk_error(self._store.directory, error) from error
+        self._hash.update(data)
+        self.size += len(data)
+
+    @property
+    def digest(self) -> str:
+        """Of what was written so far."""
+        return f"sha256:{self._hash.hexdigest()}"
+
+    def commit(self, expected_digest: str | None = None, *, media_type: str = "") -> Descriptor:
+        """Makes it a blob of the store: complete and on the disk when this returns."""
+        digest = self.digest
+        if expected_digest is not None and digest != expected_digest:
+            raise WrongDigestError(f"the content has digest {digest}, not {expected_digest}")
+        self.move_to(self._store.blob_path(digest))
+        return Descriptor(media_type=media_type, digest=digest, size=self.size)
+
+    def move_to(self, target: Path) -> None:
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._path.replace(target)
+            _sync_directory(target.parent)
+        except OSError as error:
+            raise disk_error(self._store.directory, error) from error
+
+
+def disk_error(directory: Path, error: OSError) -> StoreError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreError(f"no space left in {directory}: free some, for example with `trainwright image prune`")
+    return StoreError(f"cannot write to {directory}: {error.strerror or error}")
+
+
+def _lock(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_tree(path: Path) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _reference(entry: Descriptor) -> ImageReference | None:
+    name = (entry.annotations or {}).get(NAME_ANNOTATION)
+    if name is None:
+        return None
+    try:
+        return ImageReference.parse(name)
+    except InvalidReferenceError:
+        return None
+
+
+def _named(entry: Descriptor, reference: ImageReference | None) -> Descriptor:
+    kept = {name: value for name, value in (entry.annotations or {}).items() if name == PULLED_DIGEST_ANNOTATION}
+    if reference is not None:
+        kept |= {NAME_ANNOTATION: str(reference), REF_NAME_ANNOTATION: str(reference)}
+    return msgspec.structs.replace(entry, annotations=kept or None)
+
+
+def _entry_name(entry: Descriptor) -> str:
+    reference = _reference(entry)
+    return reference.familiar if reference else entry.digest
