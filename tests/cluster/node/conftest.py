@@ -1,6 +1,6 @@
 """Supervised pods at every level that this machine allows to every kind of user."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.cluster.node import Node, running_node
 from tests.support.cluster.supervised_pods import SupervisedPod, User, supervised, users
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 
@@ -69,6 +70,13 @@ def ground(request: pytest.FixtureRequest, strongest: Callable[[User], Sandbox])
     assert sandbox.level == level, f"overlay does not work here: {sandbox.reason}"
     with _ground(user, sandbox) as found:
         yield found
+
+
+@pytest.fixture(params=["overlay", "plain"])
+async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Node]:
+    """An agent on an API server, at each level."""
+    async with running_node(tmp_path / "node", sandbox=request.param) as running:
+        yield running
 
 
 @contextmanager

@@ -6,13 +6,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cluster.node import Node, running_node
+from tests.support.cluster.node import Node, container, running_node
 from tests.support.cluster.supervised_pods import processes_with
 from tests.support.waiting import eventually
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
@@ -27,16 +26,6 @@ from trainwright.objects.resources import (
     PERSISTENT_VOLUMES,
     SERVICES,
 )
-
-
-def container(script: str, **fields: Any) -> Object:
-    return {"name": "main", "image": "trainwright/host", "command": ["sh", "-c", script], **fields}
-
-
-@pytest.fixture(params=["overlay", "plain"])
-async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Node]:
-    async with running_node(tmp_path / "node", sandbox=request.param) as running:
-        yield running
 
 
 def main_status(pod: Object) -> Object:

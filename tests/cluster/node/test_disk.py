@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster.disks import fill, small_disk
-from tests.support.cluster.node import Node, running_node
+from tests.support.cluster.node import Node, container, running_node
 from tests.support.waiting import eventually
 from trainwright.cluster.node.disk import Disk, how_to_free
-from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.resources import NODES
 
@@ -47,10 +46,6 @@ def test_the_summary_says_what_is_missing() -> None:
 def disk(tmp_path: Path) -> Iterator[Path]:
     with small_disk(tmp_path / "disk") as path:
         yield path
-
-
-def container(script: str) -> Object:
-    return {"name": "main", "image": "trainwright/host", "command": ["sh", "-c", script]}
 
 
 async def has_disk_pressure(node: Node) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster.node import Node, running_node
+from tests.support.cluster.node import Node, container, running_node
 from tests.support.waiting import eventually
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
@@ -19,10 +19,6 @@ from trainwright.objects.resources import CONFIG_MAPS, PODS, SECRETS, Resource
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     async with running_node(tmp_path / "node") as running:
         yield running
-
-
-def container(script: str, **fields: Any) -> Object:
-    return {"name": "main", "image": "trainwright/host", "command": ["sh", "-c", script], **fields}
 
 
 async def put(node: Node, resource: Resource, name: str, **fields: Any) -> None:

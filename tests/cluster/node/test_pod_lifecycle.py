@@ -1,29 +1,15 @@
 """Probes, hooks, sidecars, deadlines and the kubelet's events through the API, with real processes."""
 
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from tests.support.cluster.node import Node, running_node
+from tests.support.cluster.node import Node, container
 from tests.support.waiting import eventually
 from trainwright.kube.client.requests import PatchKind
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, NODES, PODS
 
 SLEEP = "trap 'exit 0' TERM; while :; do sleep 0.01; done"
-
-
-def container(script: str, **fields: Any) -> Object:
-    return {"name": "main", "image": "trainwright/host", "command": ["sh", "-c", script], **fields}
-
-
-@pytest.fixture(params=["overlay", "plain"])
-async def node(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Node]:
-    async with running_node(tmp_path / "node", sandbox=request.param) as running:
-        yield running
 
 
 def condition(pod: Object, kind: str) -> Object:

@@ -17,6 +17,7 @@ from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.objects import Object
 from trainwright.objects.kinds.logs import LogOptions
+from trainwright.objects.node_annotations import HOST_IMAGE
 from trainwright.objects.resources import EVENTS, PODS
 
 _PATIENCE = 15.0
@@ -95,6 +96,11 @@ class Node:
             events, lambda events: any(one["reason"] == reason for one in events), seconds=_PATIENCE
         )
         return next(one for one in found if one["reason"] == reason)
+
+
+def container(script: str, **fields: Any) -> Object:
+    """A container that runs a shell script on the host's files."""
+    return {"name": "main", "image": HOST_IMAGE, "command": ["sh", "-c", script], **fields}
 
 
 @asynccontextmanager

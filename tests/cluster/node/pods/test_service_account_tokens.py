@@ -2,6 +2,8 @@
 
 import base64
 import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,6 +24,7 @@ from trainwright.objects.resources import PODS, SERVICE_ACCOUNTS
 from trainwright.objects.times import format_time
 
 NOW = datetime(2026, 11, 16, 2, tzinfo=UTC)
+SOURCE = TokenSource("", 600)
 POD: Object = {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"serviceAccountName": "trainer"}}
 
 
@@ -82,51 +85,60 @@ def test_no_text_is_an_error(text: str) -> None:
 # On an API server
 
 
-async def test_a_token_is_kept_until_it_is_due_and_then_renewed() -> None:
-    now = datetime.now(UTC)
-    source = TokenSource("", 600)
+@dataclass
+class Requested:
+    """The tokens of one pod on an API server."""
+
+    client: Client
+    pod: Object
+    now: datetime
+
+    def agent(self) -> ServiceAccountTokens:
+        return ServiceAccountTokens(self.client, clock=lambda: self.now)
+
+    async def get(self, tokens: ServiceAccountTokens) -> str:
+        return await tokens.get(self.pod, SOURCE)
+
+
+@pytest.fixture
+async def requested() -> AsyncIterator[Requested]:
     async with running_embedded() as embedded, Client(embedded.config) as client:
-        pod = await _pod(client)
-        tokens = ServiceAccountTokens(client, clock=lambda: now)
-        first = await tokens.get(pod, source)
-        assert await tokens.get(pod, source) == first
-        due = tokens.next_renewal(pod["metadata"]["uid"])
-        assert due is not None
-        assert 470 < (due - now).total_seconds() < 490
-
-        now += timedelta(seconds=500)
-        second = await tokens.get(pod, source)
-        assert second != first
-
-        tokens.forget(pod["metadata"]["uid"])
-        assert tokens.next_renewal(pod["metadata"]["uid"]) is None
+        yield Requested(client, await _pod(client), datetime.now(UTC))
 
 
-async def test_a_token_that_cannot_be_renewed_is_used_until_it_expires() -> None:
-    now = datetime.now(UTC)
-    source = TokenSource("", 600)
-    async with running_embedded() as embedded, Client(embedded.config) as client:
-        pod = await _pod(client)
-        tokens = ServiceAccountTokens(client, clock=lambda: now)
-        first = await tokens.get(pod, source)
-        await client.delete(SERVICE_ACCOUNTS, "trainer", namespace="default")
-        now += timedelta(seconds=500)
-        assert await tokens.get(pod, source) == first
+async def test_a_token_is_kept_until_it_is_due_and_then_renewed(requested: Requested) -> None:
+    tokens, uid = requested.agent(), requested.pod["metadata"]["uid"]
+    first = await requested.get(tokens)
+    assert await requested.get(tokens) == first
+    due = tokens.next_renewal(uid)
+    assert due is not None
+    assert 470 < (due - requested.now).total_seconds() < 490
 
-        now += timedelta(seconds=200)
-        with pytest.raises(PodConfigError, match='failed to fetch token: serviceaccounts "trainer" not found'):
-            await tokens.get(pod, source)
+    requested.now += timedelta(seconds=500)
+    second = await requested.get(tokens)
+    assert second != first
+
+    tokens.forget(uid)
+    assert tokens.next_renewal(uid) is None
 
 
-async def test_a_token_of_an_earlier_agent_is_taken_over() -> None:
-    now = datetime.now(UTC)
-    source = TokenSource("", 600)
-    async with running_embedded() as embedded, Client(embedded.config) as client:
-        pod = await _pod(client)
-        first = await ServiceAccountTokens(client, clock=lambda: now).get(pod, source)
-        tokens = ServiceAccountTokens(client, clock=lambda: now)
-        tokens.adopt(pod, source, first)
-        assert await tokens.get(pod, source) == first
+async def test_a_token_that_cannot_be_renewed_is_used_until_it_expires(requested: Requested) -> None:
+    tokens = requested.agent()
+    first = await requested.get(tokens)
+    await requested.client.delete(SERVICE_ACCOUNTS, "trainer", namespace="default")
+    requested.now += timedelta(seconds=500)
+    assert await requested.get(tokens) == first
+
+    requested.now += timedelta(seconds=200)
+    with pytest.raises(PodConfigError, match='failed to fetch token: serviceaccounts "trainer" not found'):
+        await requested.get(tokens)
+
+
+async def test_a_token_of_an_earlier_agent_is_taken_over(requested: Requested) -> None:
+    first = await requested.get(requested.agent())
+    tokens = requested.agent()
+    tokens.adopt(requested.pod, SOURCE, first)
+    assert await requested.get(tokens) == first
 
 
 async def _pod(client: Client) -> Object:
