@@ -144,7 +144,7 @@ async def test_a_supervisor_that_fails_at_once_is_reported_as_an_event(tmp_path:
     async with running_node(tmp_path / "node", sandbox="plain", supervisor_python=Path("/bin/false")) as node:
         await node.create("p", container("echo never"))
         event = await node.event("FailedCreatePodSandBox")
-        assert event["message"] == "the supervisor ended: unknown reason"
+        assert event["message"] == "the fork server of supervisors ended: unknown reason"
         assert event["involvedObject"]["name"] == "p"
 
 

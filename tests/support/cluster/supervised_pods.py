@@ -193,7 +193,7 @@ def end_supervisors(node: Path) -> None:
     for directory, supervisor in running:
         ended, _, _ = select.select([supervisor.descriptor], [], [], _PATIENCE)
         supervisor.signal(signal.SIGKILL)
-        supervisor.reap()
+        supervisor.close()
         assert ended, f"the supervisor of {directory.path} did not end"
 
 

@@ -233,7 +233,7 @@ def test_a_pod_that_is_shut_down_with_the_cluster_starts_again_by_its_policy(gro
         assert PodDirectory(pod.directory).request_shutdown() == 10
         supervisor.signal(signal.SIGTERM)
         assert pod.process.wait(timeout=10) == 0
-        supervisor.reap()
+        supervisor.close()
     assert pod.output() == ["started", "saved"]
     assert not pod.state["finished"]
     ended = terminated(pod)

@@ -1,16 +1,14 @@
-"""The directory of a pod on this node, and its supervisor process: start it, find it again, stop it."""
+"""The directory of a pod on this node, and its supervisor process: find it again, stop it."""
 
 import contextlib
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json, remove_tree, write_json
-from trainwright.cluster.node.supervisor.sandbox.detection import PROGRAM
-from trainwright.cluster.process_identity import ProcessIdentity, identify
+from trainwright.cluster.process_identity import ProcessIdentity
 
 _NEEDED_BY_PROCESSES = ("volumes", "shm", "proc", "root")
 """Directories of a pod that are of no use once its processes have ended and its object is deleted."""
@@ -31,10 +29,7 @@ class SupervisorProcess:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.descriptor, number)
 
-    def reap(self) -> None:
-        """Once it has ended: collects the exit status if it was a child of this process."""
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PIDFD, self.descriptor, os.WEXITED | os.WNOHANG)
+    def close(self) -> None:
         os.close(self.descriptor)
 
 
@@ -100,26 +95,6 @@ class PodDirectory:
     def write_state(self, state: dict[str, Any]) -> None:
         self.create()
         write_json(str(self.path / "state.json"), state)
-
-    def start_supervisor(self, python: str = sys.executable) -> SupervisorProcess:
-        """In a session of its own, so that it outlives this process."""
-        log = str(self.path / "supervisor.log")
-        child = os.posix_spawn(
-            python,
-            [python, "-I", "-S", PROGRAM, str(self.path)],
-            {"PATH": os.defpath, "LANG": "C.UTF-8"},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
-        )
-        descriptor = os.pidfd_open(child)
-        identity = identify(child) or ProcessIdentity(child, 0, "")  # it may have ended already, as the pidfd shows
-        return SupervisorProcess(identity, descriptor)
 
     def find_supervisor(self) -> SupervisorProcess | None:
         """The supervisor that an earlier agent started, if exactly that process still runs."""

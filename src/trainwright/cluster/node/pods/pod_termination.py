@@ -83,7 +83,7 @@ class StoppingPods:
         ended = {descriptor for descriptor, _ in poll.poll(seconds * 1000)}
         for _, supervisor in self._running:
             if supervisor.descriptor in ended:
-                supervisor.reap()
+                supervisor.close()
         self._running = [one for one in self._running if one[1].descriptor not in ended]
 
 

@@ -23,6 +23,7 @@ from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
 from trainwright.cluster.node.pods.event_relay import EventRelay
+from trainwright.cluster.node.pods.fork_server import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_setup import set_up_pod
 from trainwright.cluster.node.pods.pod_status import (
@@ -118,6 +119,7 @@ class PodWorkers:
         self._recorder = recorder
         self._clock = clock
         self.queue = WorkQueue[str](longest_delay=10.0)
+        self._fork_server = ForkServer(node.supervisor_python, node.directory)
         self._supervisors: dict[str, SupervisorProcess] = {}
         self._gpus = GpuAllocations(node.machine.gpus)
         self._disk_pressure = False
@@ -138,6 +140,8 @@ class PodWorkers:
 
         Workers start after the list, so a pod that is not in the store then has been deleted.
         """
+        with contextlib.suppress(OSError):  # pods that cannot be started say why
+            self._fork_server.start()
         for uid, directory in pod_directories(self._node.directory).items():
             self.queue.add(uid)
             if (config := directory.runtime_config) is not None:
@@ -147,10 +151,11 @@ class PodWorkers:
 
     def close(self) -> None:
         """Stops watching the supervisors. The pods keep running."""
+        self._fork_server.close()
         loop = asyncio.get_running_loop()
         for supervisor in self._supervisors.values():
             loop.remove_reader(supervisor.descriptor)
-            os.close(supervisor.descriptor)
+            supervisor.close()
         self._supervisors.clear()
 
     def on_pod_change(self, before: Object | None, after: Object | None) -> None:
@@ -219,7 +224,7 @@ class PodWorkers:
             elif (left := self._seconds_left(pod)) is not None and left <= 0:
                 self._exceed_deadline(pod, directory)
             elif directory.had_supervisor or _has_run(pod):
-                self._recover(pod, directory, deleting=deleting)
+                await self._recover(pod, directory, deleting=deleting)
             elif not deleting:
                 waiting = await self._try_to_start(pod, directory)
                 if not waiting:
@@ -257,7 +262,7 @@ class PodWorkers:
     def _on_supervisor_exit(self, uid: str) -> None:
         supervisor = self._supervisors.pop(uid)
         asyncio.get_running_loop().remove_reader(supervisor.descriptor)
-        supervisor.reap()
+        supervisor.close()
         directory = self._directory_of(uid)
         cgroups.remove_pod(directory.runtime_config or {})  # of a supervisor that was killed; others have removed them
         if not directory.had_supervisor:
@@ -272,10 +277,10 @@ class PodWorkers:
         delay = 0.0 if finished else _RETRY_SECONDS - (time.monotonic() - supervisor.since)
         self.queue.add_after(uid, delay)
 
-    def _start_supervisor(self, uid: str, directory: PodDirectory) -> None:
-        self._watch(uid, directory.start_supervisor(self._node.supervisor_python))
+    async def _start_supervisor(self, uid: str, directory: PodDirectory) -> None:
+        self._watch(uid, await self._fork_server.start_supervisor(directory))
 
-    def _recover(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
+    async def _recover(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
         """The supervisor ended with the cluster or unexpectedly: it was killed, or the machine was rebooted."""
         policy = container_status.NEVER if deleting else pod["spec"].get("restartPolicy") or container_status.ALWAYS
         was_set_up = directory.runtime_config is not None
@@ -290,7 +295,7 @@ class PodWorkers:
         directory.write_state(state)
         directory.forget_shutdown()
         if not state["finished"]:
-            self._start_supervisor(pod["metadata"]["uid"], directory)
+            await self._start_supervisor(pod["metadata"]["uid"], directory)
 
     def _stop_pod(self, pod: Object, directory: PodDirectory, supervisor: SupervisorProcess) -> None:
         grace = pod["metadata"].get("deletionGracePeriodSeconds")
@@ -375,7 +380,7 @@ class PodWorkers:
             self._record_waiting(pod, waiting)
             return waiting
         self._generations[pod["metadata"]["uid"]] = pod["metadata"].get("generation", 0)
-        self._start_supervisor(pod["metadata"]["uid"], directory)
+        await self._start_supervisor(pod["metadata"]["uid"], directory)
         self._record_once(pod, config.warnings)
         self._warn_about_disk(pod)
         return ()

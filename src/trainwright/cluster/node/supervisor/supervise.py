@@ -1,11 +1,22 @@
-"""The program that the agent starts for a pod, as `python -I -S supervise.py DIRECTORY`; needs no installed package."""
+"""The program of supervisors, as `python -I -S supervise.py ARGUMENT`; needs no installed package.
+
+The agent starts it as the fork server of all supervisors. With the directory of a pod it supervises that pod.
+"""
 
 import os
 import sys
 
+FORK_SERVER = "--fork-server="
+"""Before the path of a pod's directory, as long as the longest one."""
+
 if __name__ == "__main__":
     sys.path.append(os.path.abspath(os.path.join(os.path.dirname(__file__), "../../../..")))
 
-    from trainwright.cluster.node.supervisor.pod_process import main
+    if sys.argv[1].startswith(FORK_SERVER):
+        from trainwright.cluster.node.supervisor.fork_server import serve
 
-    main(sys.argv[1:])
+        serve()
+    else:
+        from trainwright.cluster.node.supervisor.pod_process import main
+
+        main(sys.argv[1:])

@@ -1,0 +1,104 @@
+"""The fork server: a small process from which the supervisors of a node are forked.
+
+A fork takes a millisecond, a new interpreter twenty; and forks share the memory of the modules, which are all imported
+here. The agent starts the fork server and sends it the directories of pods over a socket, its standard input. An answer
+is the pid of the supervisor with its pidfd, or a negative errno. The fork server ends with the agent; the supervisors
+do not. Standard library only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gc
+import os
+import pwd  # noqa: F401 - like other modules that are not used here, for supervisors
+import resource  # noqa: F401
+import signal
+import socket
+import sys
+
+from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
+from trainwright.cluster.node.supervisor.containers import exec_sessions, termination_message  # noqa: F401
+from trainwright.cluster.node.supervisor.lifecycle import handlers, probes  # noqa: F401
+from trainwright.cluster.node.supervisor.sandbox import private_files  # noqa: F401
+
+_MAX_PATH = 4096
+
+
+def serve() -> None:
+    """Until the agent closes the socket."""
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the shell of `trainwright up` left open would be open in pods
+    agent = socket.socket(fileno=0)
+    signal.signal(signal.SIGCHLD, lambda *_: _reap())
+    gc.collect()
+    gc.freeze()  # a collection in a supervisor would write to all objects, which copies their memory
+    try:
+        while directory := agent.recv(_MAX_PATH):
+            _answer(agent, directory.decode())
+    except ConnectionError:
+        pass  # the agent was killed
+
+
+def _answer(agent: socket.socket, directory: str) -> None:
+    try:
+        pid, descriptor = _fork_supervisor(directory)
+    except OSError as error:
+        agent.send(b"-%d" % (error.errno or errno.EIO))
+        return
+    try:
+        socket.send_fds(agent, [b"%d" % pid], [descriptor])
+    finally:
+        os.close(descriptor)
+
+
+def _fork_supervisor(directory: str) -> tuple[int, int]:
+    """Its pid and pidfd."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # it must not be reaped before the pidfd is open
+    try:
+        child = os.fork()
+        if child == 0:
+            _become_supervisor(directory)
+        return child, os.pidfd_open(child)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
+def _become_supervisor(directory: str) -> None:
+    status: object = 1
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        log = os.open(f"{directory}/supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for source, target in ((null, 0), (log, 1), (log, 2)):  # 0 was the socket
+            os.dup2(source, target)
+        os.close(null)
+        os.close(log)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        _set_command_line([*sys.orig_argv[:-1], directory])
+        pod_process.main([directory])
+        status = 0
+    except SystemExit as exit_:
+        status = exit_.code
+    except BaseException:
+        sys.excepthook(*sys.exc_info())  # to the log
+    finally:
+        os._exit(status if isinstance(status, int) else 1)
+
+
+def _set_command_line(words: list[str]) -> None:
+    """What `ps` shows. The last argument of the fork server leaves room for it."""
+    with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    start, end = int(fields[45]), int(fields[46])
+    text = b"".join(os.fsencode(word) + b"\0" for word in words)
+    ctypes.memmove(start, text.ljust(end - start, b"\0"), end - start)
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
