@@ -1,0 +1,103 @@
+"""Layers made of directories."""
+
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.cluster.images.layers.pack import GzipStream, pack_layer
+
+
+def pack(directory: Path, **options: list[str]) -> tuple[bytes, str]:
+    output = io.BytesIO()
+    layer = pack_layer(str(directory), output, **options)
+    return output.getvalue(), layer.diff_id
+
+
+def members(layer: bytes) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(layer), mode="r:gz") as archive:
+        return {member.name: member for member in archive}
+
+
+def make_tree(top: Path, order: list[str]) -> None:
+    (top / "d").mkdir(parents=True)
+    for name in order:
+        (top / name).write_text(name)
+        os.utime(top / name, (1, 1_600_000_000))
+    (top / "link").symlink_to("d/a")
+    os.utime(top / "link", (1, 1_600_000_000), follow_symlinks=False)
+    os.utime(top / "d", (1, 1_600_000_000))
+
+
+def test_the_same_files_give_the_same_bytes(tmp_path: Path) -> None:
+    make_tree(tmp_path / "one", ["a", "z", "d/a"])
+    make_tree(tmp_path / "two", ["d/a", "z", "a"])
+
+    first, second = pack(tmp_path / "one"), pack(tmp_path / "two")
+
+    assert first == second
+    assert hashlib.sha256(gzip.decompress(first[0])).hexdigest() == first[1].removeprefix("sha256:")
+
+
+def test_modes_times_links_and_owners_are_kept(tmp_path: Path) -> None:
+    make_tree(tmp_path, ["a", "z", "d/a"])
+    (tmp_path / "a").chmod(0o4755)
+    (tmp_path / "hard").hardlink_to(tmp_path / "a")
+
+    found = members(pack(tmp_path)[0])
+
+    assert list(found) == ["a", "d", "hard", "link", "z", "d/a"]
+    assert found["a"].mode == 0o4755
+    assert found["z"].mtime == 1_600_000_000
+    assert (found["hard"].type, found["hard"].linkname) == (tarfile.LNKTYPE, "a")
+    assert (found["link"].type, found["link"].linkname) == (tarfile.SYMTYPE, "d/a")
+    assert (found["z"].uid, found["z"].uname) == (os.getuid(), "")
+
+
+def test_excluded_paths_are_left_out_with_what_is_below(tmp_path: Path) -> None:
+    make_tree(tmp_path, ["a", "z", "d/a"])
+
+    assert list(members(pack(tmp_path, exclude=["d", "z"])[0])) == ["a", "link"]
+
+
+def test_names_that_do_not_fit_are_kept(tmp_path: Path) -> None:
+    deep = tmp_path / "/".join(["d" * 100] * 3)
+    deep.mkdir(parents=True)
+    (deep / ("é" * 60)).write_text("x")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")).write_text("not UTF-8")
+
+    names = list(members(pack(tmp_path)[0]))
+
+    assert f"{deep.relative_to(tmp_path)}/{'é' * 60}" in names
+    assert os.fsdecode(b"\xff") in names
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="device nodes and trusted attributes are for root")
+def test_deleted_files_become_whiteouts(tmp_path: Path) -> None:
+    (tmp_path / "d" / "replaced").mkdir(parents=True)
+    os.mknod(tmp_path / "d" / "gone", 0o020000, os.makedev(0, 0))
+    try:
+        os.setxattr(tmp_path / "d" / "replaced", "trusted.overlay.opaque", b"y")
+    except OSError:
+        pytest.skip("this file system has no trusted attributes")
+
+    assert list(members(pack(tmp_path)[0])) == ["d", "d/.wh.gone", "d/replaced", "d/replaced/.wh..wh..opq"]
+
+
+@given(st.lists(st.binary(max_size=400), max_size=6), st.integers(0, 3))
+def test_what_was_compressed_can_be_read_by_any_gzip(parts: list[bytes], repeats: int) -> None:
+    parts = parts + [b"0123456789abcdef" * 40_000] * repeats
+    output = io.BytesIO()
+
+    with GzipStream(output) as stream:
+        for part in parts:
+            stream.write(part)
+
+    assert gzip.decompress(output.getvalue()) == b"".join(parts)
+    assert stream.digest == hashlib.sha256(b"".join(parts)).hexdigest()
