@@ -22,7 +22,7 @@ from trainwright.cluster.node.private_files import PrivateFile
 
 if TYPE_CHECKING:
     from trainwright.cluster.apiserver.admission.webhook_client import LocalService
-    from trainwright.cluster.apiserver.http.pod_logs import LogReader
+    from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
     from trainwright.cluster.node.pods.pod_termination import StoppingPods
     from trainwright.cluster.process import EmbeddedCluster
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import trainwright
 from trainwright.cluster import pki
 from trainwright.cluster.apiserver.admission.webhook_client import LocalService
-from trainwright.cluster.apiserver.http.pod_logs import LogReader
 from trainwright.cluster.apiserver.http.server import ApiServer
+from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
 from trainwright.cluster.apiserver.storage.journal import StoreError
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.service_allocator import KUBERNETES_ADDRESS

@@ -21,8 +21,6 @@ from trainwright.cluster.apiserver.http import discovery
 from trainwright.cluster.apiserver.http.bodies import decode_body
 from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
 from trainwright.cluster.apiserver.http.openapi import OpenApi, v2_document
-from trainwright.cluster.apiserver.http.pod_logs import LogReader, container_of, read_log_options
-from trainwright.cluster.apiserver.http.pod_streams import NoStreams, PodStreams
 from trainwright.cluster.apiserver.http.requests import (
     ApiRequest,
     RequestInfo,
@@ -32,7 +30,9 @@ from trainwright.cluster.apiserver.http.requests import (
     read_selectors,
 )
 from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, UpgradeResponse, encode
-from trainwright.cluster.apiserver.http.stream_handlers import StreamHandlers
+from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader, container_of, read_log_options
+from trainwright.cluster.apiserver.http.streams.pod_streams import NoStreams, PodStreams
+from trainwright.cluster.apiserver.http.streams.stream_handlers import StreamHandlers
 from trainwright.cluster.apiserver.http.watch import Watch, WatchOptions
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType

@@ -16,11 +16,11 @@ from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
 from trainwright.cluster.apiserver.admission.webhook_client import LocalService
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.bodies import LIMIT
-from trainwright.cluster.apiserver.http.pod_logs import LogReader
-from trainwright.cluster.apiserver.http.pod_streams import SUBRESOURCES, PodStreams
 from trainwright.cluster.apiserver.http.requests import ApiRequest, Upgrade
 from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, UpgradeResponse, encode
 from trainwright.cluster.apiserver.http.routes import Routes
+from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
+from trainwright.cluster.apiserver.http.streams.pod_streams import SUBRESOURCES, PodStreams
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.net import websocket
 from trainwright.net.certificate_authority import new_key_pem

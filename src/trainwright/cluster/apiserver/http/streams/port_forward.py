@@ -10,7 +10,7 @@ import struct
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from trainwright.cluster.apiserver.http.pod_streams import PodStreams
+from trainwright.cluster.apiserver.http.streams.pod_streams import PodStreams
 from trainwright.kube.client import exec_protocol
 from trainwright.net.spdy import (
     DataReceived,

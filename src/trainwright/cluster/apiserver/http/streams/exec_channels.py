@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
-from trainwright.cluster.apiserver.http.pod_streams import ContainerSession
+from trainwright.cluster.apiserver.http.streams.pod_streams import ContainerSession
 from trainwright.kube.client import exec_protocol
 from trainwright.kube.client.exec_protocol import EndOfInput, Input, Output, Resize
 from trainwright.net.websocket import WebSocket

@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 
 from trainwright.cluster.apiserver import errors
-from trainwright.cluster.apiserver.http import exec_channels, port_forward
-from trainwright.cluster.apiserver.http.pod_logs import container_of
-from trainwright.cluster.apiserver.http.pod_streams import (
+from trainwright.cluster.apiserver.http.requests import ApiRequest
+from trainwright.cluster.apiserver.http.responses import UpgradeResponse
+from trainwright.cluster.apiserver.http.streams import exec_channels, port_forward
+from trainwright.cluster.apiserver.http.streams.pod_logs import container_of
+from trainwright.cluster.apiserver.http.streams.pod_streams import (
     PodStreams,
     SessionLimit,
     check_host,
@@ -14,8 +16,6 @@ from trainwright.cluster.apiserver.http.pod_streams import (
     spdy_refused,
     upgrade_required,
 )
-from trainwright.cluster.apiserver.http.requests import ApiRequest
-from trainwright.cluster.apiserver.http.responses import UpgradeResponse
 from trainwright.kube.client import exec_protocol
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object

@@ -10,8 +10,8 @@ from tests.support.cluster.embedded_apiserver import TOKEN, RecordedLogs
 from tests.support.objects.manifests import pod
 from tests.support.waiting import eventually
 from trainwright.cluster.apiserver.errors import StatusError
-from trainwright.cluster.apiserver.http.pod_streams import SessionLimit
 from trainwright.cluster.apiserver.http.server import ApiServer
+from trainwright.cluster.apiserver.http.streams.pod_streams import SessionLimit
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
