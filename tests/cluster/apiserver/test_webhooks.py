@@ -53,19 +53,23 @@ def patching(*operations: dict[str, Any]) -> Answer:
 @asynccontextmanager
 async def serving(answer: Answer = allow) -> AsyncIterator[Hook]:
     hook = Hook("", answer)
+    closing = asyncio.Event()
 
     async def handle(request: Request) -> Response:
         review = json.loads(request.body)
         hook.requests.append(review["request"])
         response = {"uid": review["request"]["uid"], **hook.answer(review["request"])}
         if response.pop("slow", False):
-            await asyncio.sleep(3)
+            await closing.wait()
         answer = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response}
         return Response(200, json.dumps(answer).encode(), "application/json")
 
     async with http_server.serving("--test", Address("127.0.0.1", 0), handle, tls=tls_for_loopback()[0]) as port:
         hook.url = f"https://127.0.0.1:{port}/hook"
-        yield hook
+        try:
+            yield hook
+        finally:
+            closing.set()
 
 
 def webhook(api: RawApi, hook: Hook | str, name: str = "check.example.com", **more: Any) -> dict[str, Any]:

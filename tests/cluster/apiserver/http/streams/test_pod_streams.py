@@ -92,6 +92,12 @@ async def serving(streams: Streams) -> AsyncIterator[tuple[ApiServer, Client]]:
         store.close()
 
 
+async def turns_of_the_loop(count: int) -> None:
+    """Server, client and command share the event loop: what can be sent and received is, in a few of its turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def test_container_that_is_not_running_is_an_error() -> None:
     async with serving(Streams()) as (_, client):
         with pytest.raises(ApiError, match="container not found"):
@@ -106,7 +112,7 @@ async def test_client_that_does_not_read_makes_the_command_wait() -> None:
 
             async def produced() -> tuple[int, int]:
                 before = session.produced
-                await asyncio.sleep(0.1)
+                await turns_of_the_loop(100)
                 return before, session.produced
 
             _, after = await eventually(produced, lambda found: found[0] == found[1])
@@ -121,7 +127,9 @@ async def test_command_that_does_not_read_makes_the_client_wait() -> None:
         client.start_exec("p", ["reads-nothing"], namespace="default", stdin=True) as started,
     ):
         writing = asyncio.create_task(started.write(bytes(200 * 2**20)))
-        await eventually(lambda: asyncio.sleep(0.05, streams.sessions[0].consumed), bool)
+        while not streams.sessions[0].consumed:
+            await turns_of_the_loop(1)
+        await turns_of_the_loop(100)
         assert not writing.done()
         assert streams.sessions[0].consumed < 2**20
         writing.cancel()
