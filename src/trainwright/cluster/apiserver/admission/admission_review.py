@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from trainwright.cluster.apiserver.admission.webhooks import Invocation, Operation
+from trainwright.cluster.apiserver.admission.webhooks import AdmissionRequest, Invocation
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.objects import Object
 from trainwright.objects.resources import Resource
@@ -36,10 +36,9 @@ def review_version(invocation: Invocation) -> str:
     raise InvalidResponseError("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
 
 
-def review_request(
-    uid: str, operation: Operation, invocation: Invocation, new: Object | None, old: Object | None
-) -> Object:
+def review_request(uid: str, asked: AdmissionRequest, invocation: Invocation) -> Object:
     """The AdmissionReview to send. Objects are in the version that the webhook's rule names."""
+    operation = asked.operation
     requested, called = operation.kind.resource, invocation.kind.resource
     request: Object = {
         "uid": uid,
@@ -53,8 +52,8 @@ def review_request(
         "namespace": operation.namespace,
         "operation": operation.verb,
         "userInfo": operation.user.as_object(),
-        "object": _in_version(new, requested, called),
-        "oldObject": _in_version(old, requested, called),
+        "object": _in_version(asked.new, requested, called),
+        "oldObject": _in_version(asked.old, requested, called),
         "dryRun": operation.dry_run,
         "options": operation.options or None,
     }

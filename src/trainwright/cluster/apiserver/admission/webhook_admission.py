@@ -4,6 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import msgspec
 
@@ -19,6 +20,7 @@ from trainwright.cluster.apiserver.admission.admission_review import (
 from trainwright.cluster.apiserver.admission.webhook_client import WebhookCallError, WebhookClient
 from trainwright.cluster.apiserver.admission.webhooks import (
     DELETE,
+    AdmissionRequest,
     Invocation,
     Operation,
     WebhookSource,
@@ -58,48 +60,49 @@ class WebhookAdmission:
         """Whether a webhook may have to be called; selectors are not considered."""
         return bool(self._mutating.invocations(operation) or self._validating.invocations(operation))
 
-    async def mutate(
-        self, operation: Operation, new: Object | None, old: Object | None, warnings: list[str], default: Defaulter
-    ) -> Object | None:
+    async def mutate(self, asked: AdmissionRequest, default: Defaulter) -> Object | None:
         """The new object after the patches of all mutating webhooks; raises a StatusError if one rejects it.
 
         A webhook that wants it is called a second time if another one has changed the object after it.
         """
-        invocations = self._mutating.invocations(operation)
+        invocations = self._mutating.invocations(asked.operation)
         called: list[Invocation] = []
         again: list[Invocation] = []
         for invocation in invocations:
-            if not self._selected(invocation, operation, new, old):
+            if not self._selected(invocation, asked):
                 continue
-            changed, new = await self._mutate_once(invocation, operation, new, old, warnings, default)
+            changed, new = await self._mutate_once(invocation, asked, default)
+            asked = replace(asked, new=new)
             if changed:
                 again += [one for one in called if one not in again]
             if invocation.webhook.is_reinvoked:
                 called.append(invocation)
         for invocation in (one for one in invocations if one in again):
-            if self._selected(invocation, operation, new, old):
-                _, new = await self._mutate_once(invocation, operation, new, old, warnings, default)
-        return new
+            if self._selected(invocation, asked):
+                _, new = await self._mutate_once(invocation, asked, default)
+                asked = replace(asked, new=new)
+        return asked.new
 
-    async def validate(self, operation: Operation, new: Object | None, old: Object | None, warnings: list[str]) -> None:
+    async def validate(self, asked: AdmissionRequest) -> None:
         """Raises the first rejection, after all webhooks have answered."""
-        wanted = [one for one in self._validating.invocations(operation) if self._selected(one, operation, new, old)]
+        wanted = [one for one in self._validating.invocations(asked.operation) if self._selected(one, asked)]
         if not wanted:
             return
-        found = await asyncio.gather(*(self._ask(one, operation, new, old, warnings, mutating=False) for one in wanted))
+        found = await asyncio.gather(*(self._ask(one, asked, mutating=False) for one in wanted))
         for invocation, verdict in zip(wanted, found, strict=True):
             if isinstance(verdict, StatusError):
                 raise verdict
             if verdict is not None and not verdict.allowed:
                 raise denied(invocation.webhook.name, verdict.status)
 
-    def _selected(self, invocation: Invocation, operation: Operation, new: Object | None, old: Object | None) -> bool:
-        return selectors_match(invocation.webhook, self._namespace_labels(operation, new), new, old)
+    def _selected(self, invocation: Invocation, asked: AdmissionRequest) -> bool:
+        return selectors_match(invocation.webhook, self._namespace_labels(asked), asked.new, asked.old)
 
-    def _namespace_labels(self, operation: Operation, new: Object | None) -> dict[str, str] | None:
+    def _namespace_labels(self, asked: AdmissionRequest) -> dict[str, str] | None:
         """The labels of the write's namespace; None for objects that are in no namespace."""
+        operation = asked.operation
         if operation.kind.resource == NAMESPACES and not operation.subresource and operation.verb != DELETE:
-            return ((new or {}).get("metadata") or {}).get("labels") or {}
+            return ((asked.new or {}).get("metadata") or {}).get("labels") or {}
         if not operation.namespace:
             return None
         stored = self._store.get(NAMESPACES.qualified_plural, "", operation.namespace)
@@ -108,15 +111,11 @@ class WebhookAdmission:
         return stored.obj["metadata"].get("labels") or {}
 
     async def _mutate_once(
-        self,
-        invocation: Invocation,
-        operation: Operation,
-        new: Object | None,
-        old: Object | None,
-        warnings: list[str],
-        default: Defaulter,
+        self, invocation: Invocation, asked: AdmissionRequest, default: Defaulter
     ) -> tuple[bool, Object | None]:
-        verdict = await self._ask(invocation, operation, new, old, warnings, mutating=True)
+        """Whether the webhook has changed the object, and the object."""
+        new = asked.new
+        verdict = await self._ask(invocation, asked, mutating=True)
         name = invocation.webhook.name
         if isinstance(verdict, StatusError):
             raise verdict
@@ -140,30 +139,23 @@ class WebhookAdmission:
         return changed != new, changed
 
     async def _ask(
-        self,
-        invocation: Invocation,
-        operation: Operation,
-        new: Object | None,
-        old: Object | None,
-        warnings: list[str],
-        *,
-        mutating: bool,
+        self, invocation: Invocation, asked: AdmissionRequest, *, mutating: bool
     ) -> Verdict | StatusError | None:
         """The verdict; an error if the webhook could not be asked; None if such a failure is to be ignored."""
         webhook = invocation.webhook
-        if operation.dry_run and not webhook.allows_dry_run:
+        if asked.operation.dry_run and not webhook.allows_dry_run:
             return errors.bad_request(f'admission webhook "{webhook.name}" does not support dry run')
         uid = str(uuid.uuid4())
         try:
             version = review_version(invocation)
-            body = msgspec.json.encode(review_request(uid, operation, invocation, new, old))
+            body = msgspec.json.encode(review_request(uid, asked, invocation))
             verdict = read_verdict(await self._client.post(webhook, body), uid, version, mutating=mutating)
         except WebhookCallError as error:
             failure = f"failed to call webhook: {error}"
         except InvalidResponseError as error:
             failure = f"received invalid webhook response: {error}"
         else:
-            warnings.extend(verdict.warnings)
+            asked.warnings.extend(verdict.warnings)
             return verdict
         message = f'failed calling webhook "{webhook.name}": {failure}'
         if webhook.ignores_failures:

@@ -59,6 +59,17 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """What webhooks are asked: the operation, the new object (None if it is deleted), the stored one (None if it is
+    created). They add to `warnings`, which the client gets."""
+
+    operation: Operation
+    new: Object | None
+    old: Object | None
+    warnings: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Invocation:
     """A webhook to call, and the version of the resource in which it gets the object."""
 

@@ -1,0 +1,200 @@
+"""Writes of objects: admission by webhooks, quotas and allocated addresses around an update of the store."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from trainwright.cluster.apiserver import errors
+from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
+from trainwright.cluster.apiserver.admission.webhooks import CREATE, DELETE, UPDATE, AdmissionRequest, Operation
+from trainwright.cluster.apiserver.http.request_objects import name_mismatch
+from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo
+from trainwright.cluster.apiserver.http.responses import encode, in_version
+from trainwright.cluster.apiserver.resources.crds import CLEANUP_FINALIZER
+from trainwright.cluster.apiserver.resources.registry import Registry
+from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored, TryUpdate
+from trainwright.cluster.apiserver.writes.create_update import DecodedObject, decode_object, is_removable
+from trainwright.cluster.apiserver.writes.quota_admission import QuotaLocks
+from trainwright.cluster.apiserver.writes.service_allocator import ServiceAllocator
+from trainwright.objects import Object, copied
+from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, SERVICES
+
+_WRITE_TRIES = 5
+
+Propose = Callable[[Stored | None], DecodedObject]
+"""From the stored object to the one that the client wants."""
+
+Complete = Callable[[DecodedObject, Stored | None], Object | Removed]
+"""From the wanted object to the one to store: defaults, validation, managed fields."""
+
+
+class _ChangedMeanwhile(Exception):  # noqa: N818 - not an error
+    """Another write came first."""
+
+
+class ObjectWriter:
+    def __init__(self, store: ObjectStore, registry: Registry, webhooks: WebhookAdmission) -> None:
+        self._store = store
+        self._registry = registry
+        self._webhooks = webhooks
+        self._services = ServiceAllocator(store)
+        self._quotas = QuotaLocks(store)
+
+    async def complete_services(self) -> None:
+        """Gives stored Services the addresses that they lack."""
+        await self._services.complete_stored()
+
+    async def write(
+        self, request: ApiRequest, info: RequestInfo, try_update: TryUpdate, *, dry_run: bool | None = None
+    ) -> Stored:
+        """Stores the result of `try_update`, except in a dry run."""
+        kind = info.kind
+        dry_run = request.dry_run if dry_run is None else dry_run
+        if kind.resource == SERVICES:
+            try_update = self._services.allocating(try_update, (info.scope, info.name), dry_run=dry_run)
+        if dry_run:
+            current = self._store.get(kind.key, info.scope, info.name)
+            result = try_update(current)
+            obj = result.last if isinstance(result, Removed) else result
+            return Stored((info.scope, info.name), current.version if current else 0, encode(obj), obj)
+        async with self._quotas.hold(info.scope):
+            change = await self._store.guaranteed_update(kind.key, info.scope, info.name, try_update)
+        if change is None:
+            return existing(info, self._store.get(kind.key, info.scope, info.name))
+        if change.removed and kind.custom:
+            await self._finalize_crd(kind, request)
+        return change.new
+
+    async def write_admitted(self, request: ApiRequest, propose: Propose, complete: Complete) -> Stored:
+        """Stores what `complete` makes of the proposed object.
+
+        If webhooks have to be asked, the object is not locked meanwhile: the write is tried again if another one came
+        first, as often as the real server does it.
+        """
+        info, warnings = request.info, list(request.warnings)
+        operation = _operation(request, UPDATE)
+        if not self._webhooks.concerns(operation) and not self._webhooks.concerns(replace(operation, verb=CREATE)):
+            return await self.write(request, info, lambda current: complete(propose(current), current))
+        for _ in range(_WRITE_TRIES):
+            request.warnings[:] = warnings
+            current = self._store.get(info.kind.key, info.scope, info.name)
+            old = None if current is None else in_version(info.kind, current.obj)
+            result = complete(await self.mutate(request, _copy(propose(current)), old), current)
+            new = result.last if isinstance(result, Removed) else result
+            await self.validate(request, in_version(info.kind, new), old)
+            if request.dry_run or current is self._store.get(info.kind.key, info.scope, info.name):
+                with suppress(_ChangedMeanwhile):
+                    return await self.write(request, info, _unless_changed(current, result))
+        raise errors.modified(info.kind.resource, info.name)
+
+    async def mutate(self, request: ApiRequest, decoded: DecodedObject, old: Object | None) -> DecodedObject:
+        """The object after the mutating webhooks; decoded again if one has changed it."""
+        kind, info = request.info.kind, request.info
+        operation = _operation(request, CREATE if old is None else UPDATE)
+        if not self._webhooks.concerns(operation):
+            return decoded
+        sent = copied(decoded.obj)
+        kind.strategy.set_defaults(sent)
+
+        def default(obj: Object) -> Object:
+            if not isinstance(obj.get("metadata"), dict):
+                raise errors.internal("an admission webhook removed the metadata of the object")
+            fresh = decode_object(kind, copied(obj)).obj
+            kind.strategy.set_defaults(fresh)
+            return fresh
+
+        changed = await self._webhooks.mutate(AdmissionRequest(operation, sent, old, request.warnings), default)
+        if changed is sent or changed is None:
+            return decoded
+        name = changed["metadata"].get("name")
+        if info.name and name != info.name:
+            raise name_mismatch(name, info.name)
+        return decode_object(kind, changed)
+
+    async def validate(self, request: ApiRequest, new: Object, old: Object | None) -> None:
+        """Raises the rejection of a validating webhook."""
+        operation = _operation(request, CREATE if old is None else UPDATE)
+        await self._webhooks.validate(AdmissionRequest(operation, new, old, request.warnings))
+
+    async def admit_delete(self, request: ApiRequest, *, dry_run: bool) -> None:
+        """Asks both kinds of webhooks whether the object may be deleted."""
+        info = request.info
+        operation = _operation(request, DELETE, dry_run=dry_run)
+        if not self._webhooks.concerns(operation):
+            return
+        doomed = existing(info, self._store.get(info.kind.key, info.scope, info.name)).obj
+        asked = AdmissionRequest(operation, None, doomed, request.warnings)
+        await self._webhooks.mutate(asked, lambda obj: obj)
+        await self._webhooks.validate(asked)
+
+    async def _finalize_crd(self, kind: ResourceType, request: ApiRequest) -> None:
+        """Removes a deleted CRD after its last custom resource."""
+        if self._store.count(kind.key):
+            return
+        info = RequestInfo(self._registry.of(CUSTOM_RESOURCE_DEFINITIONS), None, kind.key)
+        stored = self._store.get(info.kind.key, "", kind.key)
+        if stored is None or "deletionTimestamp" not in stored.obj["metadata"]:
+            return
+
+        def try_update(current: Stored | None) -> Object | Removed:
+            return removed_if_finalized(with_cleanup_finalizer(existing(info, current).obj, needed=False))
+
+        await self.write(request, info, try_update, dry_run=False)
+
+
+def existing(info: RequestInfo, stored: Stored | None) -> Stored:
+    if stored is None:
+        raise errors.not_found(info.kind.resource, info.name)
+    return stored
+
+
+def removed_if_finalized(obj: Object) -> Object | Removed:
+    return Removed(obj) if is_removable(obj) else obj
+
+
+def with_cleanup_finalizer(crd: Object, *, needed: bool) -> Object:
+    """The CRD with the finalizer that keeps it until its custom resources are removed, or without it."""
+    finalizers = [one for one in crd["metadata"].get("finalizers") or [] if one != CLEANUP_FINALIZER]
+    if needed:
+        finalizers.append(CLEANUP_FINALIZER)
+    return crd | {"metadata": crd["metadata"] | {"finalizers": finalizers}}
+
+
+def _unless_changed(expected: Stored | None, result: Object | Removed) -> TryUpdate:
+    def try_update(current: Stored | None) -> Object | Removed:
+        if current is not expected:
+            raise _ChangedMeanwhile
+        return result
+
+    return try_update
+
+
+def _copy(decoded: DecodedObject) -> DecodedObject:
+    """A write that is tried again starts from the same object."""
+    return DecodedObject(copied(decoded.obj), decoded.findings)
+
+
+def _operation(request: ApiRequest, verb: str, *, dry_run: bool | None = None) -> Operation:
+    """The write as webhooks see it."""
+    info = request.info
+    options = {
+        "fieldManager": request.query.get("fieldManager"),
+        "fieldValidation": request.query.get("fieldValidation"),
+    }
+    dry = request.dry_run if dry_run is None else dry_run
+    kinds = {CREATE: "CreateOptions", DELETE: "DeleteOptions"}
+    kind = "PatchOptions" if request.method == "PATCH" else kinds.get(verb, "UpdateOptions")
+    shown: Object = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    shown |= {key: value for key, value in options.items() if value}
+    is_namespace = info.kind.resource == NAMESPACES
+    return Operation(
+        verb=verb,
+        kind=info.kind,
+        subresource=info.subresource,
+        namespace=info.name if is_namespace else info.scope,
+        name=info.name,
+        user=request.user,
+        dry_run=dry,
+        options=shown | ({"dryRun": ["All"]} if dry else {}),
+    )
