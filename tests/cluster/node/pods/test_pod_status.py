@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cluster.node.supervisor.containers.test_container_status import POLICIES, STATE, ended
+from trainwright.cluster.node.pods.config.runtime_config import WaitingReason
 from trainwright.cluster.node.pods.pod_status import phase, pod_status, same_status, transitions
-from trainwright.cluster.node.pods.runtime_config import WaitingReason
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.objects import Object
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from trainwright.cluster.linux.safe_paths import open_beneath
+from trainwright.cluster.node.pods.config.runtime_config import RuntimeConfig, WaitingReason
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
-from trainwright.cluster.node.pods.runtime_config import RuntimeConfig, WaitingReason
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
 from trainwright.cluster.node.volumes.setup import set_up
 from trainwright.cluster.node.volumes.sources import mount_failure

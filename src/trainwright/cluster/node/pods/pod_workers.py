@@ -22,6 +22,18 @@ from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
+from trainwright.cluster.node.pods.config.runtime_config import (
+    PodContext,
+    PodWarning,
+    RuntimeConfig,
+    WaitingReason,
+    deadline_at,
+    generate_runtime_config,
+    node_fields,
+    node_user,
+    with_changes,
+)
+from trainwright.cluster.node.pods.config.security_context import file_owner
 from trainwright.cluster.node.pods.event_relay import EventRelay
 from trainwright.cluster.node.pods.fork_server import ForkServer
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
@@ -34,18 +46,6 @@ from trainwright.cluster.node.pods.pod_status import (
     shutdown_restarts,
     transitions,
 )
-from trainwright.cluster.node.pods.runtime_config import (
-    PodContext,
-    PodWarning,
-    RuntimeConfig,
-    WaitingReason,
-    deadline_at,
-    generate_runtime_config,
-    node_fields,
-    node_user,
-    with_changes,
-)
-from trainwright.cluster.node.pods.security_context import file_owner
 from trainwright.cluster.node.pods.volume_manager import VolumeManager, object_keys
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.cluster.node.supervisor.containers import container_status

@@ -14,17 +14,17 @@ from typing import Any
 from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pod_fields import NodeFields, service_account_of
-from trainwright.cluster.node.pods.environment import expand, make_environment
-from trainwright.cluster.node.pods.lifecycle_config import lifecycle_settings, termination_mount
-from trainwright.cluster.node.pods.limits import container_limits, memory_limit
-from trainwright.cluster.node.pods.omp_threads import cpu_of, omp_threads, processes_per_pod
-from trainwright.cluster.node.pods.security_context import (
+from trainwright.cluster.node.pods.config.environment import expand, make_environment
+from trainwright.cluster.node.pods.config.lifecycle_config import lifecycle_settings, termination_mount
+from trainwright.cluster.node.pods.config.limits import container_limits, memory_limit
+from trainwright.cluster.node.pods.config.omp_threads import cpu_of, omp_threads, processes_per_pod
+from trainwright.cluster.node.pods.config.security_context import (
     NodeUser,
     container_security,
     file_owner,
     pod_fields_not_honoured,
 )
-from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
+from trainwright.cluster.node.pods.config.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.cri_log import MAX_LOG_BYTES

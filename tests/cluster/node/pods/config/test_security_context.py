@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from trainwright.cluster.linux.privileges import CAPABILITIES, CONTAINER_CAPABILITIES
-from trainwright.cluster.node.pods.limits import container_limits, memory_limit
-from trainwright.cluster.node.pods.security_context import (
+from trainwright.cluster.node.pods.config.limits import container_limits, memory_limit
+from trainwright.cluster.node.pods.config.security_context import (
     NodeUser,
     container_security,
     file_owner,

@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainwright.cluster.node.pods.environment import expand
+from trainwright.cluster.node.pods.config.environment import expand
 from trainwright.cluster.node.supervisor.lifecycle.probe_state import LIVENESS, READINESS, STARTUP
 from trainwright.objects import Object
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.cluster.node.devices.nvidia import Gpu
-from trainwright.cluster.node.pods.environment import expand
-from trainwright.cluster.node.pods.runtime_config import (
+from trainwright.cluster.node.pods.config.environment import expand
+from trainwright.cluster.node.pods.config.runtime_config import (
     PodContext,
     RuntimeConfig,
     WaitingReason,
     generate_runtime_config,
     is_host_image,
 )
-from trainwright.cluster.node.pods.unsupported_fields import unsupported_fields
+from trainwright.cluster.node.pods.config.unsupported_fields import unsupported_fields
 from trainwright.cluster.node.referenced_objects import ReferencedObjects
 from trainwright.objects import Object
 

@@ -1,0 +1,1 @@
+"""From the spec of a pod to the runtime config of its supervisor. Pure."""
