@@ -88,7 +88,7 @@ async def run_cluster(
     )
     await cluster.start()
     try:
-        async with Client(cluster.config, user_agent="trainwright-operator") as client:
+        async with cluster.client("trainwright-operator") as client:
             await asyncio.gather(install_crds(client, KINDS.values()), create_operator_objects(client))
             await register_webhooks(client, KINDS.values(), NAMESPACE, names)
             async with (

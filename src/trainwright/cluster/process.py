@@ -134,6 +134,7 @@ class EmbeddedCluster:
         self._exit_stack = AsyncExitStack()
         self._lock: DataDirLock | None = None
         self._config: ClusterConfig | None = None
+        self._server: ApiServer | None = None
         self._node: NodeAgent | None = None
         self.notes: list[str] = []
         """Remarks on this start for the user."""
@@ -143,6 +144,10 @@ class EmbeddedCluster:
         if self._config is None:
             raise ClusterError("the cluster has not been started")
         return self._config
+
+    def client(self, user_agent: str) -> Client:
+        """For a component in this process: its requests do not pass a socket."""
+        return Client(self.config, user_agent=user_agent, server=self._server)
 
     @property
     def node_name(self) -> str:
@@ -229,7 +234,7 @@ class EmbeddedCluster:
         url = f"https://{HOST}:{port}"
         self._config = ClusterConfig(server=url, ca_data=authority, token=token, context=CONTEXT)
         merge_into_kubeconfig(self._data.kubeconfig, name=CONTEXT, server=url, ca_data=authority, token=token)
-        client = await self._exit_stack.enter_async_context(Client(self._config, user_agent="trainwright-cluster"))
+        client = await self._exit_stack.enter_async_context(self.client("trainwright-cluster"))
         if self._gang is not None:
             await _create_if_missing(client, CUSTOM_RESOURCE_DEFINITIONS, pod_group_crd(self._gang))
         self._start_controllers(client, authority)
@@ -274,6 +279,7 @@ class EmbeddedCluster:
                 return None
             raise ClusterError(f"cannot listen on {HOST}:{port}: {error.strerror}; choose another --port") from error
         self._exit_stack.push_async_callback(server.stop)
+        self._server = server
         return bound
 
     def _start_controllers(self, client: Client, authority: bytes) -> None:

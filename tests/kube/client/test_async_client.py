@@ -2,12 +2,13 @@
 
 import asyncio
 import gc
+import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -236,18 +237,22 @@ async def test_silent_watch_is_closed(server: ScriptedServer, caller: Caller) ->
     assert len(lines) == 1
 
 
+def _connection_to(url: str) -> socket.socket:
+    """The client's end of an open connection."""
+    for descriptor in Path("/proc/self/fd").iterdir():
+        # Descriptors of other files are not sockets, and listeners have no peer.
+        with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor.name))) as found:
+            if found.family == socket.AF_INET and url.endswith(f":{found.getpeername()[1]}"):
+                return found.dup()
+    raise AssertionError(f"no connection to {url}")
+
+
 async def test_connections_use_tcp_keepalive(server: ScriptedServer, caller: Caller) -> None:
     """The kernel asks; a test cannot pull the plug, but it can see that the kernel was told to."""
-    server.will(stream(then="hang"))
+    server.will(answer(POD))
     client = caller.client(server.config)
-    if isinstance(client, Client):
-        opened, _ = await client._perform(watch_request(PODS, namespace=None))
-        assert opened.connection
-        assert opened.connection.transport
-        connection: socket.socket = opened.connection.transport.get_extra_info("socket")
-    else:
-        connection = (await asyncio.to_thread(client._connection)).sock
-    with closing(connection if isinstance(client, SyncClient) else opened):
+    await caller.call(client.get, PODS, "p", namespace="n")  # the connection stays open for the next request
+    with closing(_connection_to(server.url)) as connection:
         assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         idle, interval, probes = (
             connection.getsockopt(socket.IPPROTO_TCP, option)

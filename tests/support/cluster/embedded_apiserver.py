@@ -49,6 +49,7 @@ class Embedded:
     store: ObjectStore
     logs: RecordedLogs
     ca_data: bytes
+    server: ApiServer
 
 
 @asynccontextmanager
@@ -62,7 +63,7 @@ async def running_embedded(path: Path | None = None, *, admits_accounts: bool = 
     port = await server.start()
     config = ClusterConfig(server=f"https://127.0.0.1:{port}", ca_data=ca_data, token=TOKEN)
     try:
-        yield Embedded(config, store, logs, ca_data)
+        yield Embedded(config, store, logs, ca_data, server)
     finally:
         await server.stop()
         store.close()

@@ -1,4 +1,7 @@
-"""The asynchronous client of the Kubernetes API, over aiohttp: for the operator, the controllers and the node."""
+"""The asynchronous client of the Kubernetes API: for the operator, the controllers and the node.
+
+It sends requests over aiohttp or, if the API server is in the same process, passes them to it.
+"""
 
 import asyncio
 import os
@@ -19,6 +22,7 @@ from trainwright.kube.client.connections import Connections
 from trainwright.kube.client.credentials import Credentials, proxy_for
 from trainwright.kube.client.errors import ApiError
 from trainwright.kube.client.exec_session import ExecResult, ExecSession, connect
+from trainwright.kube.client.in_process import InProcessServer
 from trainwright.kube.client.kubeconfig import ClusterConfig
 from trainwright.kube.client.rate_limiter import RateLimiter
 from trainwright.kube.client.requests import (
@@ -68,7 +72,8 @@ class Client:
 
     `gate` is called before each attempt to send a request, and again before its body is written; it raises if the
     request must not be sent. `limit` applies to everything but streams. `observe` is called after every attempt; it
-    must return at once and not raise.
+    must return at once and not raise. `server` is given if it is in this process: then only exec sessions need a
+    connection.
     """
 
     def __init__(
@@ -82,8 +87,10 @@ class Client:
         gate: Callable[[Request], None] | None = None,
         limit: RateLimiter | None = None,
         observe: Callable[[RequestResult], None] | None = None,
+        server: InProcessServer | None = None,
     ) -> None:
         self.config = config
+        self._server = server
         self._gate, self._limit, self._observe = gate, limit, observe
         self._credentials = Credentials(config)
         self._retries = retries
@@ -178,22 +185,22 @@ class Client:
 
     async def send(self, request: Request) -> Response:
         """The server's response with any status, after the retries that the request allows."""
-        _, response = await self._perform(request)
+        response, _ = await self._perform(request)
         return response
 
     async def stream_lines(self, request: Request) -> AsyncGenerator[bytes, None]:
         """The lines of the response as they arrive. Opening the stream is retried, reading it is not."""
-        opened, response = await self._perform(request)
+        response, stream = await self._perform(request)
         responses.read_bytes(response)
         splitter = responses.LineSplitter()
-        try:
-            async for chunk in opened.content.iter_any():
-                for line in splitter.feed(chunk):
-                    yield line
-        except _TRANSPORT_ERRORS as error:
-            raise responses.stream_error(self.config.server, request, _failure(error), _reason(error)) from error
-        finally:
-            _abort(opened)
+        if stream is not None:
+            try:
+                async with aclosing(stream) as chunks:
+                    async for chunk in chunks:
+                        for line in splitter.feed(chunk):
+                            yield line
+            except _TRANSPORT_ERRORS as error:
+                raise responses.stream_error(self.config.server, request, _failure(error), _reason(error)) from error
         for line in splitter.end():
             yield line
 
@@ -222,7 +229,8 @@ class Client:
         self._report(request, 101, started)
         return session
 
-    async def _perform(self, request: Request) -> tuple[aiohttp.ClientResponse, Response]:
+    async def _perform(self, request: Request) -> "tuple[Response, _Stream | None]":
+        """The stream is that of a successful streaming request."""
         attempt = 0
         refreshed = False
         while True:
@@ -232,7 +240,7 @@ class Client:
                 await self._run_plugin()
             generation, started = self._credentials.generation, time.perf_counter()
             try:
-                opened, body = await self._attempt(request)
+                response, stream = await self._attempt(request)
             except _TRANSPORT_ERRORS as error:
                 self._report(request, None, started)
                 outcome = _failure(error)
@@ -240,14 +248,13 @@ class Client:
                 if delay is None:
                     raise responses.unreachable(self.config.server, outcome, _reason(error)) from error
             else:
-                self._report(request, opened.status, started)
-                if opened.status == 401 and not refreshed and await self._refresh_credentials(generation):
+                self._report(request, response.status, started)
+                if response.status == 401 and not refreshed and await self._refresh_credentials(generation):
                     refreshed = True
                     continue
-                response = Response(opened.status, _lower_names(opened.headers), body)
                 delay = self._retry_delay(request, response, attempt)
                 if delay is None:
-                    return opened, response
+                    return response, stream
             await asyncio.sleep(delay)
             attempt += 1
 
@@ -264,12 +271,15 @@ class Client:
         if self._observe is not None:
             self._observe(RequestResult(request, status, time.perf_counter() - started))
 
-    async def _attempt(self, request: Request) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Sends the request once. The caller reads the body of a successful streaming response."""
+    async def _attempt(self, request: Request) -> "tuple[Response, _Stream | None]":
+        """Sends the request once."""
         self._check_gate(request)
         headers = dict(self._credentials.headers())
         if request.body is not None:
             headers["Content-Type"] = request.content_type
+        if self._server is not None:
+            answer = await self._server.respond(request, self._headers | headers)
+            return answer.response, answer.stream
         body = self._body_of(request)
         try:
             opened = await self._session.request(
@@ -287,10 +297,11 @@ class Client:
             if isinstance(body, _GatedBody) and body.refused is not None:
                 raise body.refused from error
             raise
+        names = _lower_names(opened.headers)
         if request.streaming and responses.is_success(opened.status):
-            return opened, b""
+            return Response(opened.status, names, b""), _chunks(opened)
         async with opened:
-            return opened, await opened.read()
+            return Response(opened.status, names, await opened.read()), None
 
     def _url(self, request: Request) -> yarl.URL:
         return yarl.URL(self.config.server + request.target, encoded=True)
@@ -335,12 +346,21 @@ class _GatedBody(aiohttp.BytesPayload):
 
 
 _TRANSPORT_ERRORS = (aiohttp.ClientError, OSError, TimeoutError)
+_Stream = AsyncGenerator[bytes, None]
 
 
 async def _wait_for(limit: RateLimiter) -> None:
     wait = limit.reserve(asyncio.get_running_loop().time())
     if wait > 0:
         await asyncio.sleep(wait)
+
+
+async def _chunks(opened: aiohttp.ClientResponse) -> _Stream:
+    try:
+        async for chunk in opened.content.iter_any():
+            yield chunk
+    finally:
+        _abort(opened)
 
 
 def _abort(opened: aiohttp.ClientResponse) -> None:

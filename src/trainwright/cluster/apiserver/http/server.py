@@ -3,11 +3,14 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
 
 from aiohttp import web
+from multidict import MultiDict, MultiMapping
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
@@ -22,6 +25,9 @@ from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
 from trainwright.cluster.apiserver.http.streams.pod_streams import SUBRESOURCES, PodStreams
 from trainwright.cluster.apiserver.storage.store import ObjectStore
+from trainwright.kube.client.in_process import InProcessResponse
+from trainwright.kube.client.requests import Request
+from trainwright.kube.client.requests import Response as KubeResponse
 from trainwright.net import websocket
 from trainwright.net.certificate_authority import new_key_pem
 from trainwright.net.http_server import BodyTooLargeError, HttpServer, read_body
@@ -37,6 +43,18 @@ _CONNECTION_SHUTDOWN_SECONDS = 1.0
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Received:
+    """A request without its body, over HTTP or from a client in this process."""
+
+    method: str
+    path: str
+    query: MultiMapping[str]
+    headers: Mapping[str, str]
+    certificate: Mapping[str, Any] | None = None
+    """That of the client, if TLS has verified one."""
 
 
 class ApiServer:
@@ -116,34 +134,50 @@ class ApiServer:
         """Runs every minute by itself; public for tests."""
         await self._routes.expire_events()
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def respond(self, request: Request, headers: Mapping[str, str]) -> InProcessResponse:
+        """To a client in this process."""
+        received = _Received(request.method, unquote(request.path), MultiDict(request.params), headers)
+        await asyncio.sleep(0)  # otherwise many reads in a row would keep all other tasks waiting
         try:
-            user = self._authorize(request)
+            user = self._authorize(received)
+            if len(request.body or b"") > LIMIT:
+                raise errors.too_large(LIMIT)
+            if self._stopping:
+                raise errors.shutting_down()
+            response = await self._route(received, request.body or b"", user)
+        except Exception as error:
+            response = _error_response(error, received)
+        if isinstance(response, StreamingResponse):
+            return InProcessResponse(KubeResponse(200, {}, b""), _chunks(response))
+        if isinstance(response, UpgradeResponse):
+            response.release()
+            response = _error_response(errors.bad_request("Upgrade request required"), received)
+        return InProcessResponse(KubeResponse(response.code, {}, response.body))
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        certificate = request.transport.get_extra_info("peercert") if request.transport else None
+        received = _Received(request.method, request.path, request.query, request.headers, certificate)
+        try:
+            user = self._authorize(received)
+            if user.name != ANONYMOUS:
+                self._http.authenticated(request)
             body = await _read(request)
             if self._stopping:
-                return _shutting_down()
-            response = await self._route(request, body, user)
+                return _shutting_down(received)
+            response = await self._route(received, body, user)
             if isinstance(response, StreamingResponse):
                 return await self._stream(request, response)
             if isinstance(response, UpgradeResponse):
                 return await self._upgrade(request, response)
             return _to_aiohttp(response)
-        except StatusError as error:
-            return _error_response(error)
-        except RecursionError:
-            return _error_response(errors.bad_request("the body is nested too deeply"))
         except ConnectionError:
             raise
         except Exception as error:
-            logger.exception("%s %s failed", request.method, request.path)
-            return _error_response(errors.internal(f"{type(error).__name__}: {error}"))
+            return _to_aiohttp(_error_response(error, received))
 
-    def _authorize(self, request: web.BaseRequest) -> UserInfo:
+    def _authorize(self, request: "_Received") -> UserInfo:
         """The user of the request, who is allowed to send it; raises 401 or 403."""
-        certificate = request.transport.get_extra_info("peercert") if request.transport else None
-        user = self._access.authenticator.user_of(list(request.headers.items()), certificate, self._clock())
-        if user.name != ANONYMOUS:
-            self._http.authenticated(request)
+        user = self._access.authenticator.user_of(list(request.headers.items()), request.certificate, self._clock())
         wanted = request_attributes(request.method, request.path, request.query)
         self._access.authorizer.check(user, wanted)
         if wanted.opens_pod_session and wanted.verb == "get":  # a WebSocket begins with a GET
@@ -151,21 +185,22 @@ class ApiServer:
         return user
 
     async def _route(
-        self, request: web.BaseRequest, body: bytes, user: UserInfo
+        self, request: "_Received", body: bytes, user: UserInfo
     ) -> Response | StreamingResponse | UpgradeResponse:
-        path = request.path
+        path, accept = request.path, request.headers.get("Accept", "")
+        content_type = request.headers.get("Content-Type", "")
         info = self._routes.request_info(path)
         if info is None:
             return self._routes.handle_non_resource(
-                request.method, path, request.query, request.headers.get("Accept", ""), body, request.content_type, user
+                request.method, path, request.query, accept, body, content_type, user
             )
         api_request = ApiRequest(
             info,
             request.method,
             request.query,
             self._clock(),
-            accept=request.headers.get("Accept", ""),
-            content_type=request.headers.get("Content-Type", ""),
+            accept=accept,
+            content_type=content_type,
             user_agent=request.headers.get("User-Agent", ""),
             body=body,
             user=user,
@@ -230,7 +265,15 @@ async def _serve(socket: websocket.AcceptedWebSocket, upgrade: UpgradeResponse) 
         raise
 
 
-def _upgrade_of(request: web.BaseRequest) -> Upgrade:
+async def _chunks(stream: StreamingResponse) -> AsyncGenerator[bytes, None]:
+    try:
+        async for chunk in stream.chunks:
+            yield chunk
+    finally:
+        await stream.close()
+
+
+def _upgrade_of(request: _Received) -> Upgrade:
     protocol = request.headers.get("Upgrade", "").lower()
     return Upgrade(protocol, tuple(websocket.requested_protocols(request.headers.get("Sec-WebSocket-Protocol", ""))))
 
@@ -244,13 +287,18 @@ async def _read(request: web.BaseRequest) -> bytes:
         raise errors.bad_request("the body did not arrive in time") from error
 
 
-def _error_response(error: StatusError) -> web.Response:
-    return _to_aiohttp(Response(error.code, encode(error.status())))
+def _error_response(error: Exception, request: _Received) -> Response:
+    if isinstance(error, RecursionError):
+        error = errors.bad_request("the body is nested too deeply")
+    if not isinstance(error, StatusError):
+        logger.error("%s %s failed", request.method, request.path, exc_info=error)
+        error = errors.internal(f"{type(error).__name__}: {error}")
+    return Response(error.code, encode(error.status()))
 
 
-def _shutting_down() -> web.Response:
+def _shutting_down(request: _Received) -> web.Response:
     """The client may send the request again: it was not executed."""
-    response = _error_response(errors.shutting_down())
+    response = _to_aiohttp(_error_response(errors.shutting_down(), request))
     response.headers["Retry-After"] = "1"
     response.force_close()
     return response
