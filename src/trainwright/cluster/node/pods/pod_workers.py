@@ -22,15 +22,12 @@ from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
+from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning, node_fields, node_user
 from trainwright.cluster.node.pods.config.runtime_config import (
-    PodContext,
-    PodWarning,
     RuntimeConfig,
     WaitingReason,
     deadline_at,
     generate_runtime_config,
-    node_fields,
-    node_user,
     with_changes,
 )
 from trainwright.cluster.node.pods.config.security_context import file_owner

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.pods.config.environment import expand
+from trainwright.cluster.node.pods.config.pod_context import PodContext
 from trainwright.cluster.node.pods.config.runtime_config import (
-    PodContext,
     RuntimeConfig,
     WaitingReason,
     generate_runtime_config,

@@ -1,0 +1,83 @@
+"""What the node adds to a pod: addresses, directories, devices, its Python."""
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from trainwright.cluster.node.devices.nvidia import Gpu
+from trainwright.cluster.node.pod_fields import NodeFields
+from trainwright.cluster.node.pods.config.security_context import NodeUser
+from trainwright.cluster.node.volumes.nfs import NfsSupport
+from trainwright.objects.node_annotations import PYTHON
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodContext:
+    node_name: str
+    host_address: str
+    address: str
+    directory: str
+    hosts_file: str
+    level: str
+    user_namespace: bool = False
+    python: str
+    home: str
+    """The value of HOME."""
+    shared_home: str | None = None
+    """The home directory that pods share with this machine; None if there is none to share."""
+    open_files: int | None = None
+    """The soft limit of open files with which the cluster was started."""
+    hidden: tuple[str, ...] = ()
+    """Directories of this machine that pods see empty, by their real paths."""
+    provisioned: str | None = None
+    """The directory, below a hidden one, of the volumes that the default StorageClass provides."""
+    user: int = 1000
+    """The user of the node's processes."""
+    allocatable: Mapping[str, Fraction] = field(default_factory=dict)
+    service_variables: Mapping[str, str] = field(default_factory=dict)
+    """The variables by which programs find Services; those of the API server among them."""
+    nfs: NfsSupport = field(default_factory=NfsSupport)
+    cgroups: Mapping[str, str] = field(default_factory=dict)
+    """The node's directory of each cgroup controller; empty if limits cannot be enforced."""
+    started_at: float = 0.0
+    """When the node accepted the pod, in seconds since the epoch: activeDeadlineSeconds begin then."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Name -> address of other pods, at `plain`, where the pod has no /etc/hosts of its own."""
+    gpus: Mapping[str, tuple[Gpu, ...]] | None = None
+    """Those of each container; None on a machine that has none."""
+    host_id: str = ""
+    """The same for all pods of this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodWarning:
+    """A Warning event on the pod."""
+
+    reason: str
+    message: str
+
+
+def node_fields(context: PodContext) -> NodeFields:
+    return NodeFields(
+        values={
+            "spec.nodeName": context.node_name,
+            "status.podIP": context.address,
+            "status.podIPs": context.address,
+            "status.hostIP": context.host_address,
+            "status.hostIPs": context.host_address,
+        },
+        allocatable=context.allocatable,
+    )
+
+
+def node_user(context: PodContext) -> NodeUser:
+    return NodeUser(level=context.level, user=context.user, user_namespace=context.user_namespace)
+
+
+def volume_directory(context: PodContext) -> str:
+    return posixpath.join(context.directory, "volumes")
+
+
+def pod_python(annotations: Mapping[str, str], context: PodContext) -> str:
+    return annotations.get(PYTHON) or context.python
