@@ -30,7 +30,8 @@ from trainwright.cluster.node.node_status import (
     read_machine,
     reported_ports,
 )
-from trainwright.cluster.node.pods.pod_workers import NodeConfig, PodWorkers
+from trainwright.cluster.node.pods.node_config import NodeConfig
+from trainwright.cluster.node.pods.pod_workers import PodWorkers
 from trainwright.cluster.node.retention import Retention
 from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, CGROUPS_FILE, DISK_FULL_NOTE, write_json
 from trainwright.cluster.node.supervisor.sandbox.cgroups import find_directories

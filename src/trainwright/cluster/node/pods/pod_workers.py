@@ -11,17 +11,15 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from trainwright.cluster.node.devices.allocation import GPU_RESOURCE, GpuAllocations
 from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
-from trainwright.cluster.node.node_status import HOST_ADDRESS, Machine
+from trainwright.cluster.node.node_status import HOST_ADDRESS
 from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning, node_fields, node_user
 from trainwright.cluster.node.pods.config.runtime_config import (
     RuntimeConfig,
@@ -32,8 +30,9 @@ from trainwright.cluster.node.pods.config.runtime_config import (
 )
 from trainwright.cluster.node.pods.config.security_context import file_owner
 from trainwright.cluster.node.pods.event_relay import EventRelay
-from trainwright.cluster.node.pods.fork_server import ForkServer
+from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
+from trainwright.cluster.node.pods.pod_recorder import PodRecorder
 from trainwright.cluster.node.pods.pod_setup import set_up_pod
 from trainwright.cluster.node.pods.pod_status import (
     empty_state,
@@ -43,19 +42,16 @@ from trainwright.cluster.node.pods.pod_status import (
     shutdown_restarts,
     transitions,
 )
+from trainwright.cluster.node.pods.supervisors import Supervisors
 from trainwright.cluster.node.pods.volume_manager import VolumeManager, object_keys
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.files import DISK_FULL
 from trainwright.cluster.node.supervisor.processes import kill_orphans
 from trainwright.cluster.node.supervisor.sandbox import cgroups
-from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.cluster.node.supervisor.sandbox.sandbox import PLAIN
-from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
-from trainwright.kube.controller.deduplicator import Deduplicator
-from trainwright.kube.controller.event_correlator import object_reference
 from trainwright.kube.controller.event_recorder import EventRecorder
 from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.store import Store, raw_metadata
@@ -74,29 +70,6 @@ _RETRY_SECONDS = 1.0
 _RESOLVE_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeConfig:
-    """The settings of the node that apply to every pod."""
-
-    node_name: str
-    directory: Path
-    sandbox: Sandbox
-    python: str
-    supervisor_python: str
-    machine: Machine
-    home: str
-    shared_home: str | None
-    hidden: tuple[str, ...]
-    open_files: int
-    """The limit of pods."""
-    provisioned: str | None = None
-    service_variables: dict[str, str] = field(default_factory=dict)
-    nfs: NfsSupport = field(default_factory=NfsSupport)
-    cgroups: Mapping[str, str] = field(default_factory=dict)
-    limits_reason: str = ""
-    """Why limits cannot be enforced."""
-
-
 class PodWorkers:
     def __init__(
         self,
@@ -113,16 +86,14 @@ class PodWorkers:
         self._on_retired = on_retired
         self._node = node
         self._network = network
-        self._recorder = recorder
         self._clock = clock
         self.queue = WorkQueue[str](longest_delay=10.0)
-        self._fork_server = ForkServer(node.supervisor_python, node.directory)
-        self._supervisors: dict[str, SupervisorProcess] = {}
+        self._supervisors = Supervisors(node.supervisor_python, node.directory, on_exit=self._on_supervisor_exit)
         self._gpus = GpuAllocations(node.machine.gpus)
         self._disk_pressure = False
         self._first_seen: dict[str, float] = {}
         self._waiting_for_names: set[str] = set()
-        self._reported = Deduplicator[str, PodWarning]()
+        self._recorder = PodRecorder(recorder)
         self._events = EventRelay(recorder)
         self._generations: dict[str, int] = {}
         """Of the spec that the supervisor knows, by uid of the pod."""
@@ -137,8 +108,7 @@ class PodWorkers:
 
         Workers start after the list, so a pod that is not in the store then has been deleted.
         """
-        with contextlib.suppress(OSError):  # pods that cannot be started say why
-            self._fork_server.start()
+        self._supervisors.prepare()
         for uid, directory in pod_directories(self._node.directory).items():
             self.queue.add(uid)
             if (config := directory.runtime_config) is not None:
@@ -148,12 +118,7 @@ class PodWorkers:
 
     def close(self) -> None:
         """Stops watching the supervisors. The pods keep running."""
-        self._fork_server.close()
-        loop = asyncio.get_running_loop()
-        for supervisor in self._supervisors.values():
-            loop.remove_reader(supervisor.descriptor)
-            supervisor.close()
-        self._supervisors.clear()
+        self._supervisors.close()
 
     def on_pod_change(self, before: Object | None, after: Object | None) -> None:
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
@@ -186,7 +151,7 @@ class PodWorkers:
         """The supervisor of the pod cannot write."""
         text = "the disk is full: output of the pod is not logged until there is space, and its files may be incomplete"
         for pod in self.store.by_index("uid", uid):
-            self._record_once(pod, [PodWarning("DiskFull", f"{text}; {how_to_free(self._node.directory)}")])
+            self._recorder.warn(pod, PodWarning("DiskFull", f"{text}; {how_to_free(self._node.directory)}"))
 
     def set_disk_pressure(self, pressure: bool) -> None:
         """While the disk is almost full, every pod that is not finished gets a warning."""
@@ -197,17 +162,17 @@ class PodWorkers:
     def _warn_about_disk(self, pod: Object) -> None:
         if self._disk_pressure and not _is_finished(pod):
             text = f"the disk is almost full; {how_to_free(self._node.directory)}"
-            self._record_once(pod, [PodWarning("DiskPressure", text)])
+            self._recorder.warn(pod, PodWarning("DiskPressure", text))
 
     def on_error(self, uid: str, error: Exception) -> None:
         for pod in self.store.by_index("uid", uid):
-            self._record_once(pod, [PodWarning("NodeError", f"{type(error).__name__}: {error}")])
+            self._recorder.warn(pod, PodWarning("NodeError", f"{type(error).__name__}: {error}"))
 
     async def sync(self, uid: str) -> Outcome:
         outcome: Outcome = Done()
         pods = self.store.by_index("uid", uid)
         directory = self._directory_of(uid)
-        supervisor = self._supervisors.get(uid) or self._adopt(uid, directory)
+        supervisor = self._supervisors.find(uid, directory)
         if not pods:
             await self._clean_up(uid, directory, supervisor)
             return outcome
@@ -246,20 +211,7 @@ class PodWorkers:
 
     # Supervisors
 
-    def _adopt(self, uid: str, directory: PodDirectory) -> SupervisorProcess | None:
-        found = directory.find_supervisor()
-        if found is not None:
-            self._watch(uid, found)
-        return found
-
-    def _watch(self, uid: str, supervisor: SupervisorProcess) -> None:
-        self._supervisors[uid] = supervisor
-        asyncio.get_running_loop().add_reader(supervisor.descriptor, self._on_supervisor_exit, uid)
-
-    def _on_supervisor_exit(self, uid: str) -> None:
-        supervisor = self._supervisors.pop(uid)
-        asyncio.get_running_loop().remove_reader(supervisor.descriptor)
-        supervisor.close()
+    def _on_supervisor_exit(self, uid: str, supervisor: SupervisorProcess) -> None:
         directory = self._directory_of(uid)
         cgroups.remove_pod(directory.runtime_config or {})  # of a supervisor that was killed; others have removed them
         if not directory.had_supervisor:
@@ -268,14 +220,11 @@ class PodWorkers:
             if error.startswith("MountVolume."):
                 warning = PodWarning("FailedMount", error)
             for pod in self.store.by_index("uid", uid):
-                self._record_once(pod, [warning])
+                self._recorder.warn(pod, warning)
         finished = bool((directory.state or {}).get("finished"))
         # A supervisor that failed immediately would fail again: wait before starting the next one.
         delay = 0.0 if finished else _RETRY_SECONDS - (time.monotonic() - supervisor.since)
         self.queue.add_after(uid, delay)
-
-    async def _start_supervisor(self, uid: str, directory: PodDirectory) -> None:
-        self._watch(uid, await self._fork_server.start_supervisor(directory))
 
     async def _recover(self, pod: Object, directory: PodDirectory, *, deleting: bool) -> None:
         """The supervisor ended with the cluster or unexpectedly: it was killed, or the machine was rebooted."""
@@ -292,7 +241,7 @@ class PodWorkers:
         directory.write_state(state)
         directory.forget_shutdown()
         if not state["finished"]:
-            await self._start_supervisor(pod["metadata"]["uid"], directory)
+            await self._supervisors.start(pod["metadata"]["uid"], directory)
 
     def _stop_pod(self, pod: Object, directory: PodDirectory, supervisor: SupervisorProcess) -> None:
         grace = pod["metadata"].get("deletionGracePeriodSeconds")
@@ -308,7 +257,7 @@ class PodWorkers:
                 for one in status.get(statuses) or []:
                     if "running" in one["state"]:
                         text = f"Stopping container {one['name']}"
-                        self._record_about(pod, field_path(field, one["name"]), "Killing", text)
+                        self._recorder.record_about(pod, field_path(field, one["name"]), "Killing", text)
 
     def _update_pod(self, pod: Object, directory: PodDirectory, supervisor: SupervisorProcess) -> None:
         """Passes on what may change in the spec of a running pod: images, and activeDeadlineSeconds."""
@@ -340,7 +289,7 @@ class PodWorkers:
         now = container_status.timestamp(time.time_ns())
         state = container_status.without_supervisor(directory.state or empty_state(pod), container_status.NEVER, now)
         directory.write_state({**state, "reason": reason, "message": message})
-        self._recorder.record(pod, "Normal", reason, message)
+        self._recorder.record(pod, reason, message)
 
     # Starting
 
@@ -352,7 +301,7 @@ class PodWorkers:
             if error.errno in DISK_FULL:
                 text = f"{text}; {how_to_free(self._node.directory)}"
             waiting = (WaitingReason(reason="FailedCreatePodSandBox", message=text),)
-            self._record_waiting(pod, waiting)
+            self._recorder.warn_of_waiting(pod, waiting)
             return waiting
 
     async def _start_pod(self, pod: Object, directory: PodDirectory) -> tuple[WaitingReason, ...]:
@@ -363,22 +312,22 @@ class PodWorkers:
             objects = await self.volumes.objects_for_start(pod)
         except PodConfigError as error:
             reasons = (WaitingReason(reason="FailedMount", message=str(error)),)
-            self._record_waiting(pod, reasons)
+            self._recorder.warn_of_waiting(pod, reasons)
             return reasons
         context = self._context(pod, directory)
         config = generate_runtime_config(pod, context, objects)
         if not isinstance(config, RuntimeConfig):
-            self._record_waiting(pod, config)
+            self._recorder.warn_of_waiting(pod, config)
             return config
         if waiting := self._wait_for_names(pod, config, context):
             return waiting
         self._network.write_hosts_files()  # the hosts file must exist before the supervisor mounts it
         if waiting := await asyncio.to_thread(set_up_pod, directory, config):  # waits for the disk
-            self._record_waiting(pod, waiting)
+            self._recorder.warn_of_waiting(pod, waiting)
             return waiting
         self._generations[pod["metadata"]["uid"]] = pod["metadata"].get("generation", 0)
-        await self._start_supervisor(pod["metadata"]["uid"], directory)
-        self._record_once(pod, config.warnings)
+        await self._supervisors.start(pod["metadata"]["uid"], directory)
+        self._recorder.warn(pod, *config.warnings)
         self._warn_about_disk(pod)
         return ()
 
@@ -413,7 +362,7 @@ class PodWorkers:
         owner = file_owner(pod, node_user(context))
         refresh = await self.volumes.refresh(pod, node_fields(context), directory.path / "volumes", owner)
         if refresh.failure:
-            self._record_once(pod, [PodWarning("FailedMount", refresh.failure)])
+            self._recorder.warn(pod, PodWarning("FailedMount", refresh.failure))
         return Done() if refresh.due_in is None else RequeueAfter(refresh.due_in)
 
     def _wait_for_names(self, pod: Object, config: RuntimeConfig, context: PodContext) -> tuple[WaitingReason, ...]:
@@ -432,20 +381,8 @@ class PodWorkers:
             # Without a message: usual for peers that start together.
             return (WaitingReason(reason=container_status.CONTAINER_CREATING, message=""),)
         text = f"started with unresolved names: {names}; at sandbox plain names are resolved only before the start"
-        self._record_once(pod, [PodWarning("UnresolvedName", text)])
+        self._recorder.warn(pod, PodWarning("UnresolvedName", text))
         return ()
-
-    def _record_waiting(self, pod: Object, waiting: Iterable[WaitingReason]) -> None:
-        self._record_once(pod, [PodWarning(reason.reason, reason.message) for reason in waiting])
-
-    def _record_once(self, pod: Object, warnings: Iterable[PodWarning]) -> None:
-        for warning in warnings:
-            if self._reported.first(pod["metadata"]["uid"], warning):
-                self._recorder.record(pod, "Warning", warning.reason, warning.message)
-
-    def _record_about(self, pod: Object, path: str, reason: str, message: str, *, type_: str = "Normal") -> None:
-        """An event about a container."""
-        self._recorder.record({**object_reference(pod), "fieldPath": path}, type_, reason, message)
 
     # Status and deletion
 
@@ -477,7 +414,7 @@ class PodWorkers:
             return pod  # deleted, or replaced by another pod of the same name, as the watch will show
         self.store.remember(pod)
         for event in transitions(pod, before, status):
-            self._record_about(pod, event.field_path, event.reason, event.message, type_=event.type)
+            self._recorder.record_about(pod, event.field_path, event.reason, event.message, type_=event.type)
         if _is_finished(pod):
             self._network.finish_pod(uid)
         return pod
@@ -500,7 +437,7 @@ class PodWorkers:
         self._gpus.release(uid)
         self._first_seen.pop(uid, None)
         self._waiting_for_names.discard(uid)
-        self._reported.forget(uid)
+        self._recorder.forget(uid)
         self.volumes.forget(uid)
         self._events.forget(uid)
         self._generations.pop(uid, None)

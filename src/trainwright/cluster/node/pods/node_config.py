@@ -1,0 +1,30 @@
+"""The settings of the node that apply to every pod."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwright.cluster.node.node_status import Machine
+from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
+from trainwright.cluster.node.volumes.nfs import NfsSupport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    node_name: str
+    directory: Path
+    sandbox: Sandbox
+    python: str
+    supervisor_python: str
+    machine: Machine
+    home: str
+    shared_home: str | None
+    hidden: tuple[str, ...]
+    open_files: int
+    """The limit of pods."""
+    provisioned: str | None = None
+    service_variables: dict[str, str] = field(default_factory=dict)
+    nfs: NfsSupport = field(default_factory=NfsSupport)
+    cgroups: Mapping[str, str] = field(default_factory=dict)
+    limits_reason: str = ""
+    """Why limits cannot be enforced."""
