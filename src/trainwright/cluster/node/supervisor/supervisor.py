@@ -429,33 +429,13 @@ class Supervisor:
         killed, container.restarts_after_termination = container.restarts_after_termination, False
         restarts = container_status.should_restart(self._policy, code, init=container.init, sidecar=container.sidecar)
         if not self._stopping and (killed or restarts):
-            self._schedule_restart(container, state, killed=killed)
+            container.schedule_restart(state, self._pod, time.monotonic(), killed=killed)
 
     def _ran_out_of_memory(self, container: Container, number: int) -> bool:
         """By its own limit, or together with the machine."""
         if cgroups.oom_kills(container.cgroups):
             return True
         return number == signal.SIGKILL and processes.was_oom_killed(container.host_process)
-
-    def _schedule_restart(self, container: Container, last: container_status.ContainerState, *, killed: bool) -> None:
-        """`killed`: by the supervisor, to restart it. As for the kubelet, back-off then begins with the end of the run
-        before."""
-        now = time.monotonic()
-        since, container.exited = container.exited if killed else now, now
-        container.backoff = container_status.next_backoff(
-            container.backoff, ran=now - container.started, backoff=self._pod["backoff"]
-        )
-        container.start_at = now if since is None else max(now, since + container.backoff)
-        if container.start_at > now:
-            pod = f"{self._pod['name']}_{self._pod['namespace']}({self._pod['uid']})"
-            delay = container_status.duration(container.backoff)
-            message = f"back-off {delay} restarting failed container={container.name} pod={pod}"
-            state = container_status.waiting(container_status.CRASH_LOOP_BACK_OFF, message)
-        elif killed:  # restarts regardless of the restart policy
-            state = container_status.waiting(container_status.CONTAINER_CREATING)
-        else:
-            return
-        container.status = {**container.status, "last": last, "state": state}
 
     def _collect_output(self, container: Container) -> None:
         while container.start_pipe is not None and self._read_start_report(container):

@@ -64,3 +64,22 @@ class Container:
 
     def is_due(self, now: float) -> bool:
         return self.process is None and self.start_at is not None and now >= self.start_at
+
+    def schedule_restart(
+        self, last: container_status.ContainerState, pod: dict[str, Any], now: float, *, killed: bool
+    ) -> None:
+        """After the run that ended with the state `last`. `killed`: by the supervisor, to restart it. As for the
+        kubelet, back-off then begins with the end of the run before."""
+        since, self.exited = self.exited if killed else now, now
+        self.backoff = container_status.next_backoff(self.backoff, ran=now - self.started, backoff=pod["backoff"])
+        self.start_at = now if since is None else max(now, since + self.backoff)
+        if self.start_at > now:
+            name = f"{pod['name']}_{pod['namespace']}({pod['uid']})"
+            delay = container_status.duration(self.backoff)
+            message = f"back-off {delay} restarting failed container={self.name} pod={name}"
+            state = container_status.waiting(container_status.CRASH_LOOP_BACK_OFF, message)
+        elif killed:  # restarts regardless of the restart policy
+            state = container_status.waiting(container_status.CONTAINER_CREATING)
+        else:
+            return
+        self.status = {**self.status, "last": last, "state": state}
