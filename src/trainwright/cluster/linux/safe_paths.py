@@ -65,3 +65,31 @@ def _open_or_create(name: str, directory: int, mode: int | None) -> int:
     if stat.S_ISDIR(os.fstat(made).st_mode):
         os.chmod(f"/proc/self/fd/{made}", mode)  # not of a link: the descriptor is the directory
     return made
+
+
+def resolve_without_proc(path: str) -> str:
+    """The path without links, as os.path.realpath; what does not exist stays as it is.
+
+    Refuses links that lead through /proc: those of the kernel there (`/proc/1/root`, `/proc/self/fd`) leave the root
+    directory of a container.
+    """
+    resolved, names, links = "", _components(path), 0
+    while names:
+        name = names.pop(0)
+        if name == "..":
+            resolved = resolved.rpartition("/")[0]
+            continue
+        try:
+            target = os.readlink(f"{resolved}/{name}")
+        except OSError:  # no link, or nothing
+            resolved = f"{resolved}/{name}"
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            raise OSError(errno.ELOOP, f"{path} has too many links")
+        if resolved == "/proc" or resolved.startswith("/proc/"):
+            raise OSError(errno.EACCES, f"{path} leads through {resolved}/{name}, which may leave the container")
+        names[:0] = _components(target)
+        if target.startswith("/"):
+            resolved = ""
+    return resolved or "/"

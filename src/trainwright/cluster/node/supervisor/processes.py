@@ -132,8 +132,10 @@ def execute(argv: list[str], env: dict[str, str]) -> None:
 
 
 def change_directory(path: str) -> None:
+    """Refuses a directory outside of the root directory, to which links in /proc can lead."""
     try:
         os.chdir(path)
+        os.getcwd()
     except OSError as error:
         raise OSError(error.errno, f"working directory {path}: {reason(error)}") from error
 
