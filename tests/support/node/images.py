@@ -51,19 +51,19 @@ def _python_files() -> Iterator[tuple[str, Path]]:
     """The interpreter where it is on this machine, so that it finds its library, and the shared libraries of both."""
     interpreter = Path(os.path.realpath(sys.executable))
     library = Path(sysconfig.get_path("stdlib"))
-    found = [interpreter, *(path for path in library.rglob("*") if path.is_file() and not _is_left_out(path, library))]
+    found = [interpreter, *(path for path in library.rglob("*") if path.is_file() and not is_left_out(path, library))]
     for path in found:
         yield str(path).lstrip("/"), path
-    for path in _shared_libraries([interpreter, *(path for path in found if path.suffix == ".so")]):
+    for path in shared_libraries([interpreter, *(path for path in found if path.suffix == ".so")]):
         yield str(path).lstrip("/"), path
 
 
-def _is_left_out(path: Path, library: Path) -> bool:
+def is_left_out(path: Path, library: Path) -> bool:
     parts = path.relative_to(library).parts
     return any(part in _LEFT_OUT or part.startswith("config-") for part in parts[:-1]) or path.suffix in {".a", ".pyc"}
 
 
-def _shared_libraries(binaries: Iterable[Path]) -> set[Path]:
+def shared_libraries(binaries: Iterable[Path]) -> set[Path]:
     output = subprocess.run(["ldd", *map(str, binaries)], capture_output=True, text=True, check=False).stdout
     return {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", output, re.MULTILINE)}
 

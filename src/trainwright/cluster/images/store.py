@@ -9,7 +9,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from trainwright.cluster.images.formats import (
     Manifest,
     digest_of,
 )
+from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError, is_digest
 
 NAME_ANNOTATION = "io.containerd.image.name"
@@ -312,7 +312,7 @@ class ImageStore:
                 # Renamed first: a layer that is half deleted must not be taken for a whole one.
                 discarded = self.directory / "tmp" / f"layer-{path.name}"
                 path.rename(discarded)
-                _remove_tree(discarded)
+                remove_tree(discarded)
                 layers.append(f"sha256:{path.name}")
         for path in (self.directory / "pins").glob("[!.]*"):
             if path.name not in self.pins():
@@ -348,7 +348,7 @@ class ImageStore:
         """Only while no other process has a lease: then nobody writes them."""
         for path in (self.directory / "tmp").glob("*"):
             if path.is_dir() and not path.is_symlink():
-                _remove_tree(path)
+                remove_tree(path)
             else:
                 path.unlink(missing_ok=True)
 
@@ -531,10 +531,6 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _remove_tree(path: Path) -> None:
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def _reference(entry: Descriptor) -> ImageReference | None:

@@ -1,0 +1,1 @@
+"""The layers of images as files: unpacked, packed, and changed as the root of containers."""

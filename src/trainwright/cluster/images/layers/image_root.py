@@ -1,0 +1,210 @@
+"""Runs a process on the files of an image, as RUN of a build does: what it writes is in an overlay's upper directory.
+
+Called as the root of containers, see `namespace`. The process has mounts, processes, devices and a host name of its
+own, and the network of this machine.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from trainwright.cluster.linux.container_roots import (
+    OverlayLayers,
+    mount_kernel_directories,
+    mount_points,
+    populate_with_host,
+    populate_with_image,
+)
+from trainwright.cluster.linux.mounts import (
+    NODEV,
+    NOSUID,
+    PRIVATE,
+    RDONLY,
+    REC,
+    bind,
+    check,
+    libc,
+    make_read_only,
+    mount,
+    pivot_root,
+    read_mounts,
+    unmount,
+)
+from trainwright.cluster.linux.safe_paths import resolve_without_proc
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWUTS = 0x04000000
+_CLONE_NEWIPC = 0x08000000
+_CLONE_NEWPID = 0x20000000
+_PR_SET_PDEATHSIG = 1
+_EXIT_NOT_STARTED = 125
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A file or directory of this machine that the process sees at `target`."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+def run_in_image_root(
+    layers: list[str],
+    scratch: str,
+    execute: Callable[[], object],
+    *,
+    binds: Iterable[Bind] = (),
+    working_directory: str = "/",
+    host_files: bool = False,
+    hidden: Iterable[str] = (),
+) -> int:
+    """Runs `execute`, which executes a program or returns, as process 1 of a new root directory. Returns the wait
+    status; every process below it has ended then.
+
+    `layers` are the directories of the image's layers, the topmost first. `scratch` is an empty directory: `written`
+    lists what the process has written there. `host_files`: the layers lie over the files of this machine, of which it
+    sees the `hidden` directories empty. Raises OSError if the root directory cannot be made.
+
+    `execute` must not import modules: the process no longer sees the files of this Python.
+    """
+    reader, writer = os.pipe()
+
+    def enter() -> None:
+        enter_image_root(
+            layers, scratch, binds=binds, working_directory=working_directory, host_files=host_files, hidden=hidden
+        )
+
+    child = os.fork()
+    if child == 0:
+        _exit_with(reader, lambda: _run_in_namespaces(enter, execute, writer))
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        error = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if error:
+        number, _, text = error.decode(errors="replace").partition(" ")
+        raise OSError(int(number), text)
+    return status
+
+
+def written(scratch: str) -> list[tuple[str, str]]:
+    """Directories with what was written (overlayfs' upper directories), and the paths at which they were seen."""
+    parents = [path for path in (f"{scratch}/layers", f"{scratch}/memory/layers") if os.path.isdir(path)]
+    layers = [f"{parent}/{name}" for parent in parents for name in os.listdir(parent)]
+    found = [
+        (f"{layer}/upper", os.readlink(f"{layer}/path"))
+        for layer in layers
+        if os.path.islink(f"{layer}/path") and os.path.isdir(f"{layer}/upper")
+    ]
+    return sorted(found, key=lambda pair: pair[1])
+
+
+def enter_image_root(
+    layers: list[str],
+    scratch: str,
+    *,
+    binds: Iterable[Bind] = (),
+    working_directory: str = "/",
+    host_files: bool = False,
+    hidden: Iterable[str] = (),
+) -> None:
+    """Gives this process, which has namespaces of its own, the root directory."""
+    mount(None, "/", None, REC | PRIVATE)
+    sources = [(os.open(one.source, os.O_PATH | os.O_CLOEXEC), one) for one in binds]
+    user_namespace = _in_user_namespace()
+    host_mounts = read_mounts()
+    os.makedirs(f"{scratch}/memory/root")
+    os.makedirs(f"{scratch}/memory/layers")
+    os.makedirs(f"{scratch}/shm")
+    os.chdir(scratch)
+    root = os.path.abspath("memory/root")
+    overlays = OverlayLayers(user_namespace, layers if host_files else ())
+    if host_files:
+        mount("tmpfs", root, "tmpfs", 0, "mode=755")
+        populate_with_host(root, overlays, mount_points(host_mounts), replaced=set())
+    else:
+        populate_with_image(root, overlays, layers)
+    mount("tmpfs", "shm", "tmpfs", 0, "mode=1777,size=64m")
+    mount_kernel_directories(
+        root, user_namespace=user_namespace, privileged=False, devices=[], shared_memory=os.path.abspath("shm")
+    )
+    old_root = f"/.host-{os.urandom(8).hex()}"
+    os.mkdir(root + old_root)
+    pivot_root(root, root + old_root)
+    for descriptor, one in sources:
+        point = resolve_without_proc(one.target)
+        _make_mount_point(point, directory=os.path.isdir(f"/proc/self/fd/{descriptor}"))
+        bind(f"/proc/self/fd/{descriptor}", point)
+        os.close(descriptor)
+        if one.read_only:
+            make_read_only(point)
+    for path in hidden if host_files else ():
+        if os.path.isdir(path):
+            mount("tmpfs", path, "tmpfs", RDONLY | NOSUID | NODEV, "size=4k,nr_inodes=2")
+    os.chdir("/")
+    unmount(old_root)
+    os.rmdir(old_root)
+    os.chdir(resolve_without_proc(working_directory))
+    os.getcwd()  # fails outside of the root directory
+
+
+def _run_in_namespaces(enter: Callable[[], None], execute: Callable[[], object], report: int) -> int:
+    """In a child: makes the namespaces and process 1 in them. Returns the exit status for this process."""
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    try:
+        check(libc.unshare(_CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWUTS | _CLONE_NEWIPC), "create namespaces")
+        name = b"localhost"
+        libc.sethostname(name, len(name))
+    except OSError as error:
+        os.write(report, f"{error.errno} {error.strerror}".encode())
+        return _EXIT_NOT_STARTED
+    process = os.fork()
+    if process == 0:
+
+        def first() -> int:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            try:
+                enter()
+            except OSError as error:
+                os.write(report, f"{error.errno} {error.strerror or error}".encode())
+                return _EXIT_NOT_STARTED
+            os.close(report)
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # ignored by Python
+                signal.signal(number, signal.SIG_DFL)
+            execute()
+            return 0
+
+        _exit_with(None, first)
+    os.close(report)
+    _, status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(status):
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+def _exit_with(unused: int | None, function: Callable[[], int]) -> None:
+    """In a child: never returns."""
+    status = _EXIT_NOT_STARTED
+    try:
+        if unused is not None:
+            os.close(unused)
+        status = function()
+    finally:
+        os._exit(status)
+
+
+def _make_mount_point(point: str, *, directory: bool) -> None:
+    if os.path.lexists(point):
+        return
+    os.makedirs(point if directory else os.path.dirname(point), exist_ok=True)
+    if not directory:
+        with open(point, "xb"):
+            pass
+
+
+def _in_user_namespace() -> bool:
+    """True unless this is the first one, in which overlays have attributes of their own."""
+    with open("/proc/self/uid_map", encoding="ascii") as file:
+        return file.read().split() != ["0", "0", "4294967295"]

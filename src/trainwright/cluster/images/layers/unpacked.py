@@ -1,0 +1,119 @@
+"""The unpacked layers of stored images: each is unpacked once, and all pods and builds read the same files."""
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainwright.cluster.images.layers.namespace import ContainerRootError, remove_tree, run_as_container_root
+from trainwright.cluster.images.layers.unpack import LayerError, UnpackedLayer, unpack_layer
+from trainwright.cluster.images.store import Image, ImageStore
+
+PROGRAM = "trainwright.cluster.images.layers.unpacked"
+"""The module to run in a process of its own, see `main`."""
+
+
+class UnpackedLayers:
+    def __init__(self, store: ImageStore) -> None:
+        self._store = store
+        self.skipped_devices: list[str] = []
+        """Devices that an ordinary user could not make, of the layers that were unpacked here."""
+
+    def find(self, image: Image) -> list[Path] | None:
+        """The directories, the topmost first; None if one of the layers is not unpacked."""
+        found = [self._path(diff_id) for _, diff_id in _layers(image)]
+        return found if all(path.is_dir() for path in found) else None
+
+    def directories(self, image: Image) -> list[Path]:
+        """The directories, the topmost first; unpacks those that are missing. Raises LayerError.
+
+        A command that uses them afterwards holds a lease of the store, a pod a pin.
+        """
+        with self._store.lease():
+            return [self._unpack(digest, diff_id) for digest, diff_id in _layers(image)]
+
+    def _unpack(self, digest: str, diff_id: str) -> Path:
+        path = self._path(diff_id)
+        if path.is_dir():
+            return path
+        with _locked(path.with_name(f"{path.name}.lock")):
+            if path.is_dir():
+                return path  # another process has done it meanwhile
+            blob = self._store.blob_path(digest)
+            temporary = self._store.directory / "tmp" / f"layer-{path.name}-{os.getpid()}"
+            try:
+                unpacked = run_as_container_root(lambda: _unpack_file(blob, temporary, diff_id))
+                temporary.rename(path)
+            except OSError as error:
+                raise LayerError(f"layer {digest}: {error.strerror or error}") from error
+            except LayerError as error:
+                raise LayerError(f"layer {digest}: {error}") from error
+            finally:
+                if temporary.exists():
+                    remove_tree(temporary)
+        self.skipped_devices += unpacked.skipped_devices
+        return path
+
+    def _path(self, diff_id: str) -> Path:
+        return self._store.layers / diff_id.partition(":")[2]
+
+
+def _layers(image: Image) -> list[tuple[str, str]]:
+    """Digest of the blob and of the content of each layer, the topmost first.
+
+    Of a layer that an image has twice the upper one counts: it shows the same files, and overlayfs refuses the other.
+    """
+    pairs = zip(image.manifest.layers, image.config.rootfs.diff_ids, strict=True)
+    found: dict[str, str] = {}
+    for layer, diff_id in reversed(list(pairs)):
+        found.setdefault(diff_id, layer.digest)
+    return [(digest, diff_id) for diff_id, digest in found.items()]
+
+
+def _unpack_file(blob: Path, directory: Path, diff_id: str) -> UnpackedLayer:
+    directory.mkdir(mode=0o755)
+    directory.chmod(0o755)
+    with blob.open("rb") as stream:
+        return unpack_layer(stream, str(directory), diff_id=diff_id)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def unpack_command(store: ImageStore, image: Image, python: str) -> list[str]:
+    """The command that unpacks an image in a process of its own, where it disturbs no event loop."""
+    return [python, "-m", PROGRAM, str(store.directory), image.descriptor.digest]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Prints an object with `skippedDevices`, or with `error`."""
+    directory, digest = arguments
+    store = ImageStore(Path(directory))
+    layers = UnpackedLayers(store)
+    try:
+        layers.directories(_find(store.images(), digest))
+        answer: dict[str, object] = {"skippedDevices": layers.skipped_devices}
+    except (LayerError, ContainerRootError, LookupError) as error:
+        answer = {"error": str(error)}
+    sys.stdout.write(json.dumps(answer))
+
+
+def _find(images: Iterable[Image], digest: str) -> Image:
+    for image in images:
+        if image.descriptor.digest == digest:
+            return image
+    raise LookupError(f"the image {digest} has been removed")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
