@@ -50,9 +50,10 @@ bench-regression: setup kubernetes ## Compare the operator with an earlier revis
 	@.venv/bin/python -m benchmarks.operator_regression --base "$(or $(BASE),$(error BASE is missing: the revision to compare with, such as BASE=main))" \
 	  $(if $(CASES),--scenario $(CASES)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(ARGS)
 
-kubernetes: ## Build the real kube-apiserver, etcd, kubectl, Helm and Go training-operator once, for tests and benchmarks
+kubernetes: ## Build the real kube-apiserver, etcd, kubectl, Helm, a registry and the Go training-operator once, for tests and benchmarks
 	@tools/build-kubernetes >/dev/null
 	@tools/build-helm >/dev/null
+	@tools/build-registry >/dev/null
 	@tools/fetch-api-schemas >/dev/null
 	@tools/build-peers >/dev/null
 

@@ -487,6 +487,13 @@ class BlobWriter:
         self._hash.update(data)
         self.size += len(data)
 
+    def restart(self) -> None:
+        """Forgets what was written."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._hash = hashlib.sha256()
+        self.size = 0
+
     @property
     def digest(self) -> str:
         """Of what was written so far."""

@@ -1,0 +1,1 @@
+"""The client of registries: authentication, pulling and pushing images."""

@@ -1,0 +1,250 @@
+"""Requests to one registry: authentication, retries, and errors with the registry's words."""
+
+import asyncio
+import ssl
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from time import time
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from trainwright import __version__
+from trainwright.cluster.images.registry.authentication import Authenticator
+from trainwright.cluster.images.registry.credentials import Credential
+from trainwright.cluster.images.registry.errors import (
+    AccessDeniedError,
+    CutConnectionError,
+    NotFoundError,
+    RegistryError,
+    TooManyRequestsError,
+    UnreachableRegistryError,
+    words_of,
+)
+from trainwright.cluster.images.registry.settings import Endpoint, RegistrySettings, tls_context
+
+_LARGEST_ERROR = 64 << 10
+_READ_BUFFER = 1 << 20
+_CHALLENGES = 3
+"""Without credentials, with a token, and with a new token in place of one that has expired."""
+_T = TypeVar("_T")
+_RETRIED = (500, 502, 503, 504)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body of a request that can be sent again."""
+
+    open: Callable[[], Any]
+    size: int
+    media_type: str = "application/octet-stream"
+
+
+class RegistryClient:
+    """A registry at one endpoint, with one credential or none."""
+
+    def __init__(self, endpoint: Endpoint, credential: Credential | None, settings: RegistrySettings) -> None:
+        self.endpoint = endpoint
+        self._settings = settings
+        self._credential = credential
+        self._scheme = endpoint.schemes[0] if len(endpoint.schemes) == 1 else None
+
+    async def __aenter__(self) -> Self:
+        settings = self._settings
+        timeout = aiohttp.ClientTimeout(
+            total=None, connect=None, sock_connect=settings.connect_seconds, sock_read=settings.read_seconds
+        )
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=tls_context(self.endpoint.host), limit=settings.parallel * 2),
+            timeout=timeout,
+            read_bufsize=_READ_BUFFER,
+            auto_decompress=False,
+            # Digests are those of the bytes that are sent.
+            headers={"User-Agent": f"trainwright/{__version__}", "Accept-Encoding": "identity"},
+        )
+        self._authenticator = Authenticator(
+            self._session, self.endpoint.registry, self._credential, secure=self.endpoint.is_secure
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def url(self, path: str) -> str:
+        """An absolute address; chooses HTTPS or HTTP if the endpoint allows both."""
+        if self._scheme is None:
+            self._scheme = await self._choose_scheme()
+        return f"{self._scheme}://{self.endpoint.host}{path}"
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        scope: str,
+        headers: Mapping[str, str] | None = None,
+        body: Body | None = None,
+        accept: tuple[int, ...] = (200,),
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The response with an accepted status. `path` may also be an absolute address."""
+        url = path if "://" in path else await self.url(path)
+        response = await self._respond(method, url, scope, dict(headers or {}), body, accept)
+        try:
+            yield response
+        finally:
+            response.close()
+
+    async def read_document(
+        self, path: str, *, scope: str, accept: tuple[str, ...], largest: int
+    ) -> tuple[bytes, aiohttp.ClientResponse]:
+        """A small body, whole."""
+        pause = self._settings.first_pause
+        for attempt in range(1, self._settings.attempts + 1):
+            try:
+                async with self.request("GET", path, scope=scope, headers={"Accept": ", ".join(accept)}) as response:
+                    data = bytearray()
+                    while len(data) <= largest and (chunk := await self.connected(response.content.readany())):
+                        data += chunk
+                    if len(data) > largest:
+                        raise RegistryError(f"{self.endpoint.registry} sent a document of more than {largest} bytes")
+                    return bytes(data), response
+            except CutConnectionError:
+                if attempt == self._settings.attempts:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+        raise AssertionError("unreachable")
+
+    async def _respond(
+        self, method: str, url: str, scope: str, headers: dict[str, str], body: Body | None, accept: tuple[int, ...]
+    ) -> aiohttp.ClientResponse:
+        pause = self._settings.first_pause
+        for attempt in range(1, self._settings.attempts + 1):
+            is_last = attempt == self._settings.attempts
+            try:
+                response = await self._send(method, url, scope, headers, body)
+            except CutConnectionError:
+                # A body that was sent in part may have been stored in part: its sender begins again.
+                if is_last or body is not None:
+                    raise
+            else:
+                if response.status in accept:
+                    return response
+                error, wanted_pause = await self._refusal(response)
+                if is_last or wanted_pause is None or wanted_pause > self._settings.longest_pause:
+                    raise error
+                pause = max(pause, wanted_pause)
+            await asyncio.sleep(pause)
+            pause *= 2
+        raise AssertionError("unreachable")
+
+    async def _send(
+        self, method: str, url: str, scope: str, headers: dict[str, str], body: Body | None
+    ) -> aiohttp.ClientResponse:
+        is_ours = urlsplit(url).netloc == self.endpoint.host
+        for _ in range(_CHALLENGES):
+            authorization = await self.connected(self._authenticator.header(scope)) if is_ours else None
+            sent = headers | ({"Authorization": authorization} if authorization else {})
+            if body is not None:
+                sent |= {"Content-Length": str(body.size), "Content-Type": body.media_type}
+            request = self._session.request(
+                method,
+                url,
+                headers=sent,
+                data=body.open() if body is not None else None,
+                allow_redirects=method in ("GET", "HEAD"),
+                proxy=_proxy(url),
+            )
+            response = await self.connected(request)
+            challenges = response.headers.getall("WWW-Authenticate", [])
+            if response.status == 401 and is_ours and self._authenticator.challenged(challenges, scope, authorization):
+                response.close()
+                continue
+            break
+        return response
+
+    async def connected(self, request: Awaitable[_T]) -> _T:
+        """Turns the failures of a connection into errors of the registry."""
+        name = self.endpoint.registry
+        try:
+            return await request
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise RegistryError(f"{name} has a certificate that is not trusted: {error.certificate_error}") from error
+        except aiohttp.ClientSSLError as error:
+            raise RegistryError(
+                f"{name} does not speak TLS ({_cause(error)}); if it is a plain HTTP registry, use --plain-http"
+            ) from error
+        except (aiohttp.InvalidURL, aiohttp.TooManyRedirects, aiohttp.NonHttpUrlClientError) as error:
+            raise RegistryError(f"{name} redirects to an address that cannot be used: {_cause(error)}") from error
+        except aiohttp.ConnectionTimeoutError as error:
+            seconds = f"{self._settings.connect_seconds:g}"
+            raise UnreachableRegistryError(f"{name} is unreachable: no connection within {seconds} s") from error
+        except TimeoutError as error:
+            seconds = f"{self._settings.read_seconds:g}"
+            raise CutConnectionError(f"{name} does not answer: nothing received for {seconds} s") from error
+        except aiohttp.ClientConnectorError as error:
+            raise UnreachableRegistryError(f"{name} is unreachable: {_cause(error)}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise CutConnectionError(f"{name} cut the connection: {_cause(error)}") from error
+
+    async def _refusal(self, response: aiohttp.ClientResponse) -> tuple[RegistryError, float | None]:
+        """The error for a response, and how many seconds later the request may be sent again; None for never."""
+        name = self.endpoint.registry
+        try:
+            body = await response.content.read(_LARGEST_ERROR)
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            body = b""
+        finally:
+            response.close()
+        words = words_of(body, response.status, response.reason or "")
+        if response.status in (401, 403):
+            hint = "" if self._credential else f"; log in with `trainwright image login {name}`"
+            return AccessDeniedError(f"{name} denied access: {words}{hint}"), None
+        if response.status == 404:
+            return NotFoundError(f"{name}: {words}"), None
+        if response.status == 429:
+            return TooManyRequestsError(f"{name}: too many requests: {words}"), _retry_after(response)
+        retry = _retry_after(response) if response.status in _RETRIED else None
+        return RegistryError(f"{name} answered {response.status}: {words}"), retry
+
+    async def _choose_scheme(self) -> str:
+        """The first scheme in which the registry answers at all."""
+        for scheme in self.endpoint.schemes[:-1]:
+            url = f"{scheme}://{self.endpoint.host}/v2/"
+            try:
+                async with self._session.get(url, allow_redirects=False, proxy=_proxy(url)):
+                    return scheme
+            except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError):
+                continue
+        return self.endpoint.schemes[-1]
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    text = response.headers.get("Retry-After", "")
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        return max(parsedate_to_datetime(text).timestamp() - time(), 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
+def _proxy(url: str) -> str | None:
+    parts = urlsplit(url)
+    if not parts.hostname or urllib.request.proxy_bypass(parts.hostname):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or str(error.os_error)
+    return str(error) or type(error).__name__

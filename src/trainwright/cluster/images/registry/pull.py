@@ -1,0 +1,229 @@
+"""Pulling images: the manifest for the platform, then its blobs, several at a time, each verified by its digest."""
+
+import asyncio
+
+from trainwright.cluster.images.formats import (
+    CONFIGS,
+    INDEXES,
+    LARGEST_DOCUMENT,
+    MANIFESTS,
+    Descriptor,
+    FormatError,
+    Index,
+    Manifest,
+    Platform,
+    decode_manifest_or_index,
+    digest_of,
+)
+from trainwright.cluster.images.reference import ImageReference
+from trainwright.cluster.images.registry.client import RegistryClient
+from trainwright.cluster.images.registry.credentials import Keyring, choices
+from trainwright.cluster.images.registry.errors import (
+    AccessDeniedError,
+    CutConnectionError,
+    NotFoundError,
+    RegistryError,
+)
+from trainwright.cluster.images.registry.progress import LayerProgress, Report, State, ignore
+from trainwright.cluster.images.registry.settings import RegistrySettings, endpoints
+from trainwright.cluster.images.store import BlobWriter, Image, ImageStore, WrongDigestError
+
+_MANIFESTS_AND_INDEXES = (*MANIFESTS, *INDEXES)
+
+
+async def pull_image(
+    store: ImageStore,
+    reference: ImageReference,
+    *,
+    platform: Platform | None = None,
+    credentials: Keyring | None = None,
+    settings: RegistrySettings | None = None,
+    progress: Report = ignore,
+) -> Image:
+    """Stores the image under its name. Blobs that are stored already are not fetched again.
+
+    Mirrors are asked before the registry, and every credential is tried until one is accepted. Raises RegistryError,
+    FormatError for what is not an image, and StoreError. After an error, blobs that arrived whole stay for another
+    attempt until `collect`.
+    """
+    settings = settings or RegistrySettings()
+    failure: Exception | None = None
+    places = endpoints(reference.registry, settings, with_mirrors=True)
+    for endpoint in places:
+        # Credentials of a registry are not for its mirrors.
+        is_mirror = endpoint is not places[-1]
+        for credential in [None] if is_mirror else choices(credentials, reference):
+            try:
+                async with RegistryClient(endpoint, credential, settings) as client:
+                    puller = _Puller(client, store, reference, settings, progress)
+                    return await puller.pull(platform or Platform.of_this_machine())
+            except AccessDeniedError as error:
+                failure = failure if isinstance(failure, AccessDeniedError) else error
+            except (RegistryError, FormatError):
+                if not is_mirror:
+                    raise
+    assert failure is not None  # noqa: S101 (the registry itself comes last and is never skipped)
+    raise failure
+
+
+async def remote_digest(
+    reference: ImageReference,
+    *,
+    credentials: Keyring | None = None,
+    settings: RegistrySettings | None = None,
+) -> str:
+    """The digest that the name has in the registry now, without pulling."""
+    settings = settings or RegistrySettings()
+    endpoint = endpoints(reference.registry, settings, with_mirrors=False)[0]
+    failure: AccessDeniedError | None = None
+    for credential in choices(credentials, reference):
+        try:
+            async with RegistryClient(endpoint, credential, settings) as client:
+                data, _ = await _fetch_manifest(client, reference, reference.identifier)
+                return digest_of(data)
+        except AccessDeniedError as error:
+            failure = failure or error
+    assert failure is not None  # noqa: S101 (for the type checker)
+    raise failure
+
+
+class _Puller:
+    def __init__(
+        self,
+        client: RegistryClient,
+        store: ImageStore,
+        reference: ImageReference,
+        settings: RegistrySettings,
+        progress: Report,
+    ) -> None:
+        self._client, self._store, self._reference = client, store, reference
+        self._settings, self._report = settings, progress
+        self._slots = asyncio.Semaphore(settings.parallel)
+
+    async def pull(self, platform: Platform) -> Image:
+        with self._store.lease():
+            data, manifest, index_digest = await self._manifest(platform)
+            if manifest.config.media_type and manifest.config.media_type not in CONFIGS:
+                raise FormatError(
+                    f"{self._reference} is not a container image: it is {manifest.config.media_type[:100]}"
+                )
+            layers = {layer.digest: layer for layer in manifest.layers}
+            for layer in layers.values():
+                self._tell(layer, "Pulling fs layer")
+            await self._fetch_blobs([manifest.config, *layers.values()])
+            return self._store.add_image(data, reference=self._reference, pulled_digest=index_digest)
+
+    async def _fetch_blobs(self, blobs: list[Descriptor]) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for blob in blobs:
+                    tasks.create_task(self._fetch_blob(blob, shown=blob is not blobs[0]))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+
+    async def _manifest(self, platform: Platform) -> tuple[bytes, Manifest, str | None]:
+        """The manifest, and the digest of the index that names it, if there is one."""
+        data, media_type = await _fetch_manifest(self._client, self._reference, self._reference.identifier)
+        document = self._decode(data, media_type)
+        if isinstance(document, Manifest):
+            return data, document, None
+        chosen = document.choose(platform)
+        chosen_data, media_type = await _fetch_manifest(self._client, self._reference, chosen.digest)
+        manifest = self._decode(chosen_data, media_type)
+        if isinstance(manifest, Index):
+            raise FormatError(f"{self._reference} is an index of indexes, which is not supported")
+        return chosen_data, manifest, digest_of(data)
+
+    def _decode(self, data: bytes, media_type: str) -> Manifest | Index:
+        try:
+            return decode_manifest_or_index(data, media_type)
+        except FormatError as error:
+            what = f" with {media_type}" if media_type and "json" not in media_type else ""
+            raise FormatError(
+                f"{self._client.endpoint.registry} answered{what} for {self._reference}: {error}"
+            ) from error
+
+    async def _fetch_blob(self, blob: Descriptor, *, shown: bool) -> None:
+        async with self._slots:
+            if self._store.has_blob(blob.digest, blob.size):
+                if shown:
+                    self._tell(blob, "Already exists")
+                return
+            with self._store.writer() as writer:
+                await self._fill(writer, blob, shown=shown)
+                try:
+                    await asyncio.to_thread(writer.commit, blob.digest)
+                except WrongDigestError as error:
+                    raise RegistryError(f"{self._client.endpoint.registry} sent a wrong blob: {error}") from error
+            if shown:
+                self._tell(blob, "Pull complete", blob.size)
+
+    async def _fill(self, writer: BlobWriter, blob: Descriptor, *, shown: bool) -> None:
+        """Continues after interruptions until the blob is whole, as long as there is progress."""
+        attempts, pause = 0, self._settings.first_pause
+        while writer.size < blob.size or blob.size == 0:
+            before = writer.size
+            try:
+                await self._receive(writer, blob, shown=shown)
+                if writer.size >= blob.size:
+                    return
+                name = self._client.endpoint.registry
+                failure = CutConnectionError(f"{name} sent {writer.size} of {blob.size} bytes of {blob.digest}")
+            except CutConnectionError as error:
+                failure = error
+            attempts = 1 if writer.size > before else attempts + 1
+            if attempts >= self._settings.attempts:
+                raise failure
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, self._settings.longest_pause) if attempts > 1 else self._settings.first_pause
+
+    async def _receive(self, writer: BlobWriter, blob: Descriptor, *, shown: bool) -> None:
+        path = f"/v2/{self._reference.repository}/blobs/{blob.digest}"
+        headers = {"Range": f"bytes={writer.size}-"} if writer.size else {}
+        async with self._client.request(
+            "GET", path, scope=_scope(self._reference), headers=headers, accept=(200, 206)
+        ) as response:
+            # A registry that ignores the range sends everything again.
+            if writer.size and not _continues_at(
+                response.headers.get("Content-Range", ""), writer.size, response.status
+            ):
+                writer.restart()
+            while chunk := await self._client.connected(response.content.readany()):
+                if writer.size + len(chunk) > blob.size:
+                    raise RegistryError(
+                        f"{self._client.endpoint.registry} sent a wrong blob: more than the {blob.size} bytes "
+                        f"that the manifest says for {blob.digest}"
+                    )
+                await asyncio.to_thread(writer.write, chunk)
+                if shown:
+                    self._tell(blob, "Downloading", writer.size)
+
+    def _tell(self, blob: Descriptor, state: State, done: int = 0) -> None:
+        self._report(LayerProgress(blob.hex[:12], state, done, blob.size))
+
+
+async def _fetch_manifest(client: RegistryClient, reference: ImageReference, identifier: str) -> tuple[bytes, str]:
+    """The document and its media type, verified if the identifier is a digest."""
+    path = f"/v2/{reference.repository}/manifests/{identifier}"
+    try:
+        data, response = await client.read_document(
+            path, scope=_scope(reference), accept=_MANIFESTS_AND_INDEXES, largest=LARGEST_DOCUMENT
+        )
+    except NotFoundError as error:
+        raise NotFoundError(f"{reference.familiar} not found: {error}") from error
+    except AccessDeniedError as error:
+        raise AccessDeniedError(f"{reference.familiar}: {error}") from error
+    expected = identifier if ":" in identifier else response.headers.get("Docker-Content-Digest", "")
+    if expected.startswith("sha256:") and digest_of(data) != expected:
+        raise RegistryError(
+            f"{client.endpoint.registry} sent a wrong manifest: its digest is {digest_of(data)}, not {expected}"
+        )
+    return data, response.content_type
+
+
+def _scope(reference: ImageReference) -> str:
+    return f"repository:{reference.repository}:pull"
+
+
+def _continues_at(content_range: str, offset: int, status: int) -> bool:
+    return status == 206 and content_range.removeprefix("bytes ").split("-")[0].strip() == str(offset)

@@ -1,0 +1,192 @@
+"""Pushing images: blobs that the registry lacks are mounted from another repository or uploaded, then the manifest."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urljoin, urlsplit
+
+from trainwright.cluster.images.formats import OCI_MANIFEST, Descriptor
+from trainwright.cluster.images.reference import ImageReference
+from trainwright.cluster.images.registry.client import Body, RegistryClient
+from trainwright.cluster.images.registry.credentials import Keyring, choices
+from trainwright.cluster.images.registry.errors import (
+    AccessDeniedError,
+    CutConnectionError,
+    NotFoundError,
+    RegistryError,
+)
+from trainwright.cluster.images.registry.progress import LayerProgress, Report, State, ignore
+from trainwright.cluster.images.registry.settings import RegistrySettings, endpoints
+from trainwright.cluster.images.store import DamagedImageError, Image, ImageStore
+
+_PIECE = 1 << 20
+_MOST_SOURCES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    digest: str
+    size: int
+    """Of the manifest."""
+
+
+async def push_image(
+    store: ImageStore,
+    image: Image,
+    reference: ImageReference,
+    *,
+    credentials: Keyring | None = None,
+    settings: RegistrySettings | None = None,
+    progress: Report = ignore,
+) -> Pushed:
+    """Uploads the image under this name. The registry then has the same digests as the store."""
+    settings = settings or RegistrySettings()
+    endpoint = endpoints(reference.registry, settings, with_mirrors=False)[0]
+    failure: AccessDeniedError | None = None
+    for credential in choices(credentials, reference):
+        try:
+            with store.lease():
+                async with RegistryClient(endpoint, credential, settings) as client:
+                    return await _Pusher(client, store, image, reference, settings, progress).push()
+        except AccessDeniedError as error:
+            failure = failure or AccessDeniedError(f"{reference.familiar}: {error}")
+    assert failure is not None  # noqa: S101 (for the type checker)
+    raise failure
+
+
+class _Pusher:
+    def __init__(
+        self,
+        client: RegistryClient,
+        store: ImageStore,
+        image: Image,
+        reference: ImageReference,
+        settings: RegistrySettings,
+        progress: Report,
+    ) -> None:
+        self._client, self._store, self._image, self._reference = client, store, image, reference
+        self._settings, self._report = settings, progress
+        self._slots = asyncio.Semaphore(settings.parallel)
+        self._scope = f"repository:{reference.repository}:pull,push"
+        self._names = {
+            layer.digest: diff_id.partition(":")[2][:12]
+            for layer, diff_id in zip(image.manifest.layers, image.config.rootfs.diff_ids, strict=True)
+        }
+
+    async def push(self) -> Pushed:
+        manifest = self._image.manifest
+        # Docker lists the topmost layer first.
+        layers = list({layer.digest: layer for layer in reversed(manifest.layers)}.values())
+        for layer in layers:
+            self._tell(layer, "Preparing")
+        data = self._store.read_document(self._image.descriptor)
+        sources = self._sources(layers)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for layer in layers:
+                    tasks.create_task(self._push_blob(layer, sources[layer.digest]))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        await self._push_blob(manifest.config, [])
+        media_type = manifest.media_type or self._image.descriptor.media_type or OCI_MANIFEST
+        path = f"/v2/{self._reference.repository}/manifests/{self._reference.identifier}"
+        body = Body(lambda: data, len(data), media_type)
+        async with self._client.request("PUT", path, scope=self._scope, body=body, accept=(200, 201, 202)):
+            return Pushed(self._image.descriptor.digest, len(data))
+
+    def _sources(self, layers: Iterable[Descriptor]) -> dict[str, list[str]]:
+        """Other repositories of this registry that have a layer, as far as the store knows."""
+        sources: dict[str, list[str]] = {layer.digest: [] for layer in layers}
+        for image in self._store.images():
+            name = image.reference
+            if (
+                name is None
+                or name.registry != self._reference.registry
+                or name.repository == self._reference.repository
+            ):
+                continue
+            for layer in image.manifest.layers:
+                known = sources.get(layer.digest)
+                if known is not None and name.repository not in known and len(known) < _MOST_SOURCES:
+                    known.append(name.repository)
+        return sources
+
+    async def _push_blob(self, blob: Descriptor, sources: list[str]) -> None:
+        async with self._slots:
+            if await self._exists(blob):
+                self._tell(blob, "Layer already exists")
+                return
+            for source in sources:
+                if await self._mount(blob, source):
+                    self._tell(blob, "Mounted from", source=source)
+                    return
+            await self._upload(blob)
+            self._tell(blob, "Pushed", blob.size)
+
+    async def _exists(self, blob: Descriptor) -> bool:
+        path = f"/v2/{self._reference.repository}/blobs/{blob.digest}"
+        async with self._client.request("HEAD", path, scope=self._scope, accept=(200, 404)) as response:
+            return response.status == 200
+
+    async def _mount(self, blob: Descriptor, source: str) -> bool:
+        query = urlencode({"mount": blob.digest, "from": source})
+        path = f"/v2/{self._reference.repository}/blobs/uploads/?{query}"
+        scope = f"{self._scope} repository:{source}:pull"
+        try:
+            async with self._client.request("POST", path, scope=scope, accept=(201, 202)) as response:
+                if response.status == 201:
+                    return True
+                # The registry has begun an upload instead.
+                location = await self._location(response.headers.get("Location", ""))
+            async with self._client.request("DELETE", location, scope=self._scope, accept=(200, 202, 204, 404, 405)):
+                return False
+        except (AccessDeniedError, NotFoundError):
+            return False
+
+    async def _upload(self, blob: Descriptor) -> None:
+        """An upload that is interrupted begins again."""
+        pause = self._settings.first_pause
+        for attempt in range(1, self._settings.attempts + 1):
+            try:
+                return await self._try_upload(blob)
+            except CutConnectionError:
+                if attempt == self._settings.attempts:
+                    raise
+            await asyncio.sleep(pause)
+            pause *= 2
+        return None
+
+    async def _try_upload(self, blob: Descriptor) -> None:
+        path = f"/v2/{self._reference.repository}/blobs/uploads/"
+        async with self._client.request("POST", path, scope=self._scope, accept=(202,)) as response:
+            location = await self._location(response.headers.get("Location", ""))
+        separator = "&" if urlsplit(location).query else "?"
+        target = f"{location}{separator}digest={quote(blob.digest, safe='')}"
+        source = self._store.blob_path(blob.digest)
+        if not self._store.has_blob(blob.digest, blob.size):
+            raise DamagedImageError(
+                f"{blob.digest} is missing or damaged in {self._store.directory}: pull or load it again"
+            )
+        body = Body(lambda: self._pieces(source, blob), blob.size)
+        async with self._client.request("PUT", target, scope=self._scope, body=body, accept=(201,)):
+            return
+
+    async def _pieces(self, path: Path, blob: Descriptor) -> Any:
+        """The blob in pieces, reporting how much was sent."""
+        sent = 0
+        with await asyncio.to_thread(path.open, "rb") as file:
+            while piece := await asyncio.to_thread(file.read, _PIECE):
+                yield piece
+                sent += len(piece)
+                self._tell(blob, "Pushing", sent)
+
+    async def _location(self, location: str) -> str:
+        if not location:
+            raise RegistryError(f"{self._client.endpoint.registry} began an upload without saying where (no Location)")
+        return urljoin(await self._client.url("/"), location)
+
+    def _tell(self, blob: Descriptor, state: State, done: int = 0, source: str = "") -> None:
+        if blob.digest in self._names:
+            self._report(LayerProgress(self._names[blob.digest], state, done, blob.size, source))
