@@ -1,7 +1,9 @@
-"""Admission of creates and deletes: the plugins NamespaceLifecycle, Priority and ResourceQuota, and deleted CRDs."""
+"""Admission of creates and deletes: the plugins NamespaceLifecycle, Priority, DefaultTolerationSeconds and
+ResourceQuota, and deleted CRDs."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
+from trainwright.cluster.apiserver.resources.pod_strategy import set_default_tolerations
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.priority_admission import admit_priority_class, set_priority
@@ -35,6 +37,7 @@ def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, obj: Ob
             raise StatusError(405, "MethodNotAllowed", message)
     if kind.resource == PODS:
         set_priority(store, obj)
+        set_default_tolerations(obj["spec"])
     elif kind.resource == PRIORITY_CLASSES:
         admit_priority_class(store, obj)
     if kind.resource.namespaced:

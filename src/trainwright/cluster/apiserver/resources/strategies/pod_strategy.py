@@ -33,6 +33,10 @@ _MUTABLE_ONLY = (
 )
 
 
+_DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATION_SECONDS = 300
+
+
 def _set_defaults(pod: Object) -> None:
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
@@ -105,9 +109,29 @@ def _prepare_for_create(pod: Object) -> None:
 
 def _prepare_for_update(new: Object, old: Object) -> None:
     """Keeps what admission has set if the client does not send it."""
+    if any(one.get("key") in _DEFAULT_TOLERATIONS for one in old["spec"].get("tolerations") or ()):
+        set_default_tolerations(new["spec"])
     for field in ("priority", "preemptionPolicy"):
         if field in old["spec"]:
             new["spec"].setdefault(field, old["spec"][field])
+
+
+def set_default_tolerations(spec: Object) -> None:
+    """A pod stays for five minutes on a node that fails, unless its tolerations say otherwise.
+
+    On the real server that is the plugin DefaultTolerationSeconds, which also completes updates.
+    """
+    tolerations = spec.get("tolerations") or []
+    keys = {one.get("key") or "" for one in tolerations if one.get("effect", "") in {"", "NoExecute"}}
+    missing = [key for key in _DEFAULT_TOLERATIONS if not keys & {key, ""}]
+    if missing:
+        spec["tolerations"] = [
+            *tolerations,
+            *(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
+                for key in missing
+            ),
+        ]
 
 
 def _prepare_for_status_update(new: Object, old: Object) -> None:
