@@ -1,5 +1,7 @@
 """Discovery of the served resources: aggregated for kubectl, unaggregated for other clients."""
 
+import base64
+import hashlib
 from collections.abc import Iterable
 
 from trainwright.cluster.apiserver.access.reviews import REVIEWS
@@ -10,6 +12,7 @@ from trainwright.objects.resources import Resource
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
+_CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _SUBRESOURCE_VERBS = {
     "status": ["get", "patch", "update"],
@@ -172,19 +175,25 @@ def _api_resources(kind: ResourceType) -> list[Object]:
         "singularName": kind.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": _VERBS,
+        "verbs": _CUSTOM_VERBS if kind.custom else _VERBS,
         **_short_names_and_categories(kind),
+        "storageVersionHash": _storage_version_hash(kind),
     }
     entries = [entry]
-    for name in sorted(kind.subresources):
+    for name in sorted(kind.subresources, reverse=kind.custom):  # status before scale
         shown = _response_kind(kind, name)
         below = {
             "name": f"{resource.plural}/{name}",
             "singularName": "",
             "namespaced": resource.namespaced,
-            "kind": shown["kind"],
-            "verbs": _SUBRESOURCE_VERBS[name],
         }
-        foreign = name in _SUBRESOURCE_KINDS and shown["group"]
-        entries.append(below | ({"group": shown["group"], "version": shown["version"]} if foreign else {}))
+        if name in _SUBRESOURCE_KINDS and shown["group"]:
+            below |= {"group": shown["group"], "version": shown["version"]}
+        entries.append(below | {"kind": shown["kind"], "verbs": _SUBRESOURCE_VERBS[name]})
     return entries
+
+
+def _storage_version_hash(kind: ResourceType) -> str:
+    """Changes when the objects are stored in another version."""
+    digest = hashlib.sha256(f"{kind.storage_api_version}/{kind.resource.kind}".encode()).digest()
+    return base64.b64encode(digest[:8]).decode()

@@ -29,7 +29,14 @@ from trainwright.cluster.apiserver.http.request_objects import (
     read_options,
 )
 from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo, read_delete_options, read_selectors
-from trainwright.cluster.apiserver.http.responses import Response, encode, in_version, object_body, status_response
+from trainwright.cluster.apiserver.http.responses import (
+    Response,
+    encode,
+    in_version,
+    object_body,
+    scale_body,
+    status_response,
+)
 from trainwright.cluster.apiserver.resources.crds import unenforced_rule_warnings
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
@@ -88,7 +95,7 @@ class ResourceHandlers:
         info, kind = request.info, request.info.kind
         stored = existing(info, self._store.get(kind.key, info.scope, info.name))
         if info.subresource == "scale" and kind.scale:
-            return Response(200, encode(scale_of(kind.scale, stored.obj)))
+            return Response(200, scale_body(scale_of(kind.scale, stored.obj), request.representation, request.now))
         return Response(200, object_body(kind, stored, request.representation, request.now))
 
     def list(self, request: ApiRequest) -> Response:

@@ -6,7 +6,8 @@ from datetime import datetime
 
 import msgspec
 
-from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.resources.printer_columns import SCALE
+from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType
 from trainwright.cluster.apiserver.storage.store import Stored
 from trainwright.net.websocket import WebSocket
 from trainwright.objects import Object
@@ -91,6 +92,14 @@ def object_body(kind: ResourceType, stored: Stored, representation: Representati
     return plain_body(kind, stored)
 
 
+def scale_body(scale: Object, representation: Representation, now: datetime) -> bytes:
+    """An autoscaling/v1 Scale as it is, or as a Table."""
+    if representation.kind != "Table":
+        return encode(scale)
+    metadata = {"resourceVersion": scale["metadata"].get("resourceVersion", "")}
+    return encode(_table(SCALE, [_row(SCALE, scale, scale, representation, now)], metadata))
+
+
 def plain_body(kind: ResourceType, stored: Stored) -> bytes:
     """The stored bytes; an object that is stored in another version gets the requested apiVersion."""
     if kind.resource.api_version != kind.storage_api_version:
@@ -130,16 +139,21 @@ def table(
     with_columns: bool = True,
 ) -> Object:
     """A meta.k8s.io/v1 Table; only the first event of a watch has the columns."""
+    rows = [_row(kind.columns, obj, in_version(kind, obj), representation, now) for obj in objects]
+    return _table(kind.columns if with_columns else None, rows, metadata)
+
+
+def _table(columns: tuple[Column, ...] | None, rows: list[Object], metadata: Object) -> Object:
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": metadata,
-        "columnDefinitions": _column_definitions(kind) if with_columns else None,
-        "rows": [_row(kind, obj, representation, now) for obj in objects],
+        "columnDefinitions": None if columns is None else _column_definitions(columns),
+        "rows": rows,
     }
 
 
-def _column_definitions(kind: ResourceType) -> list[Object]:
+def _column_definitions(columns: tuple[Column, ...]) -> list[Object]:
     return [
         {
             "name": column.name,
@@ -148,14 +162,16 @@ def _column_definitions(kind: ResourceType) -> list[Object]:
             "description": column.description or column.name,
             "priority": column.priority,
         }
-        for column in kind.columns
+        for column in columns
     ]
 
 
-def _row(kind: ResourceType, obj: Object, representation: Representation, now: datetime) -> Object:
-    row: Object = {"cells": [column.cell(obj, now) for column in kind.columns]}
+def _row(
+    columns: tuple[Column, ...], obj: Object, shown: Object, representation: Representation, now: datetime
+) -> Object:
+    row: Object = {"cells": [column.cell(obj, now) for column in columns]}
     if representation.include_object == "Object":
-        row["object"] = in_version(kind, obj)
+        row["object"] = shown
     elif representation.include_object == "Metadata":
         row["object"] = partial_object_metadata(obj)
     return row

@@ -305,7 +305,8 @@ def _shutting_down(request: _Received) -> web.Response:
 
 
 def _to_aiohttp(result: Response) -> web.Response:
-    response = web.Response(status=result.code, body=result.body, headers={"Content-Type": result.content_type})
+    body = result.body + b"\n" if result.content_type == "application/json" else result.body  # as the real server
+    response = web.Response(status=result.code, body=body, headers={"Content-Type": result.content_type})
     response.headers["Cache-Control"] = "no-cache, private"
     for warning in dict.fromkeys(result.warnings):
         text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")

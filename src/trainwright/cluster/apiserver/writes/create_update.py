@@ -9,7 +9,12 @@ from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.schema.decoding import DecodeError
 from trainwright.cluster.apiserver.schema.structural import Findings
 from trainwright.cluster.apiserver.writes.managed_fields import FieldManager, record_update
-from trainwright.cluster.apiserver.writes.metadata import keep_system_fields, metadata_errors, wipe_system_fields
+from trainwright.cluster.apiserver.writes.metadata import (
+    drop_empty_fields,
+    keep_system_fields,
+    metadata_errors,
+    wipe_system_fields,
+)
 from trainwright.objects import Object, field_errors
 from trainwright.objects.field_errors import ErrorType, FieldError
 from trainwright.objects.paths import value_at
@@ -66,9 +71,11 @@ def decode_object(kind: ResourceType, body: Any) -> DecodedObject:
     if not isinstance(body["metadata"], dict):
         raise errors.undecodable(resource, "metadata: must be of type object")
     try:
-        return DecodedObject(body, kind.schema.decode(body))
+        decoded = DecodedObject(body, kind.schema.decode(body))
     except DecodeError as error:
         raise errors.undecodable(resource, str(error)) from error
+    drop_empty_fields(body["metadata"])
+    return decoded
 
 
 def new_object(

@@ -43,7 +43,7 @@ class ManagedFieldsEntry:
             "manager": self.manager,
             "operation": self.operation,
             "apiVersion": self.api_version,
-            "time": self.time,
+            **({"time": self.time} if self.time else {}),
             "fieldsType": "FieldsV1",
             "fieldsV1": to_fields_v1(self.paths),
         }

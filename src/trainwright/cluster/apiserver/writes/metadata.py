@@ -39,6 +39,13 @@ def keep_system_fields(new: Object, old: Object) -> None:
             new.pop(field, None)
 
 
+def drop_empty_fields(metadata: Object) -> None:
+    """Go leaves out empty maps and lists."""
+    for field in ("labels", "annotations", "finalizers", "ownerReferences"):
+        if field in metadata and not metadata[field]:
+            del metadata[field]
+
+
 def metadata_errors(obj: Object, kind: ResourceType) -> list[FieldError]:
     metadata = obj["metadata"]
     name = metadata.get("name", "")

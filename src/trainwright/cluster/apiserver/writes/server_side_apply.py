@@ -1,5 +1,6 @@
 """Server-side apply: merges an applied configuration, reports conflicts, removes fields that are no longer applied."""
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,6 +25,11 @@ from trainwright.cluster.apiserver.writes.managed_fields import (
 )
 from trainwright.objects import Object
 from trainwright.objects.times import format_time
+
+_KUBECTL = "kubectl"
+"""The manager of `kubectl apply --server-side`."""
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def apply_object(
@@ -53,11 +59,31 @@ def apply_object(
 
     if own is None:
         own = ManagedFieldsEntry(manager.name, "Apply", kind.resource.api_version, manager.subresource, "")
-    owned = {path for path, value in applied_fields.items() if value is not NODE or path[-1].startswith("k:")}
-    if own.paths != owned or not own.time:
-        own.paths, own.time = owned, format_time(manager.now)
+    own.paths = {path for path, value in applied_fields.items() if value is not NODE or path[-1].startswith("k:")}
+    if old is None or _content(merged) != _content(old):
+        own.time = format_time(manager.now)
+    if manager.name == _KUBECTL and _LAST_APPLIED in (merged["metadata"].get("annotations") or {}):
+        merged["metadata"]["annotations"] = merged["metadata"]["annotations"] | {_LAST_APPLIED: _last_applied(applied)}
     write_entries(merged, [*others, own])
     return merged
+
+
+def _last_applied(applied: Object) -> str:
+    """The value of the annotation that client-side apply uses, so that a user can return to it."""
+    metadata = dict(applied["metadata"])
+    annotations = {
+        key: value for key, value in (metadata.pop("annotations", None) or {}).items() if key != _LAST_APPLIED
+    }
+    shown = applied | {"metadata": metadata | ({"annotations": annotations} if annotations else {})}
+    text = json.dumps(shown, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&":  # as Go writes JSON
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text + "\n"
+
+
+def _content(obj: Object) -> Object:
+    """The object without its managedFields, whose changes alone are no change at any time."""
+    return obj | {"metadata": {key: value for key, value in obj["metadata"].items() if key != "managedFields"}}
 
 
 def _without_reset_fields(kind: ResourceType, applied: Object, subresource: str) -> Object:

@@ -21,7 +21,7 @@ def scale_of(paths: ScalePaths, obj: Object) -> Object:
     if paths.selector and (selector := value_at(obj, *paths.selector)):
         status["selector"] = selector if isinstance(selector, str) else format_label_selector(selector)
     replicas = value_at(obj, *paths.replicas)
-    spec = {} if replicas is None else {"replicas": replicas}
+    spec = {"replicas": replicas} if replicas else {}  # Go leaves out a zero
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
 
 

@@ -47,6 +47,12 @@ CONFIG_MAP = (NAME, Column("Data", _size("data", "binaryData"), "string"), AGE)
 SECRET = (NAME, Column("Type", _at("type")), Column("Data", _size("data"), "string"), AGE)
 WEBHOOK_CONFIGURATION = (NAME, Column("Webhooks", _size("webhooks"), "integer"), AGE)
 LEASE = (NAME, Column("Holder", _at("spec", "holderIdentity", default="")), AGE)
+SCALE = (
+    NAME,
+    Column("Desired", _at("spec", "replicas", default=0), "integer"),
+    Column("Available", _at("status", "replicas", default=0), "integer"),
+    AGE,
+)
 NAMESPACE = (NAME, Column("Status", _at("status", "phase")), AGE)
 
 
@@ -189,7 +195,7 @@ NODE = (
     Column("Status", _node_status),
     Column("Roles", _node_roles),
     AGE,
-    Column("Version", _node_info("kubeletVersion")),
+    Column("Version", _at("status", "nodeInfo", "kubeletVersion", default="")),
     Column("Internal-IP", _node_address("InternalIP"), priority=1),
     Column("External-IP", _node_address("ExternalIP"), priority=1),
     Column("OS-Image", _node_info("osImage"), priority=1),

@@ -49,7 +49,13 @@ def _prepare_new_node(node: Object) -> None:
     node.setdefault("status", {})
 
 
-NODE = Strategy(prepare_for_create=_prepare_new_node)
+def _default_node(node: Object) -> None:
+    spec = node.get("spec") or {}
+    if spec.get("podCIDR") and not spec.get("podCIDRs"):
+        spec["podCIDRs"] = [spec["podCIDR"]]
+
+
+NODE = Strategy(set_defaults=_default_node, prepare_for_create=_prepare_new_node)
 
 
 def _validate_config_map(config_map: Object) -> list[FieldError]:
