@@ -6,7 +6,7 @@ from datetime import datetime
 
 import msgspec
 
-from trainwright.cluster.apiserver.resources.printer_columns import SCALE
+from trainwright.cluster.apiserver.resources.columns.printer_columns import SCALE
 from trainwright.cluster.apiserver.resources.resource_type import Column, ResourceType
 from trainwright.cluster.apiserver.storage.store import Stored
 from trainwright.net.websocket import WebSocket

@@ -3,8 +3,8 @@ ResourceQuota, and deleted CRDs."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
-from trainwright.cluster.apiserver.resources.pod_strategy import set_default_tolerations
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.resources.strategies.pod_strategy import set_default_tolerations
 from trainwright.cluster.apiserver.storage.store import ObjectStore
 from trainwright.cluster.apiserver.writes.priority_admission import admit_priority_class, set_priority
 from trainwright.cluster.apiserver.writes.quota_admission import admit_quota
