@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.cluster.controlplane import ControlPlane, binaries, running_control_plane
+from tests.support.thoroughness import without_thorough
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.errors import AlreadyExists
@@ -90,11 +91,14 @@ _JOBS_ON_THIS_MACHINE = (
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What runs in one worker: the tests of a file, because they share its fixtures, and all jobs of this machine.
 
     Those of the node come last: they run in a thread, and Hypothesis does not like that another thread uses `random`.
     """
+    if not any("::" in argument for argument in config.args):  # a test that is named runs
+        items[:], waiting = without_thorough(items)
+        config.hook.pytest_deselected(items=waiting)
     for item in items:
         path = str(item.path.relative_to(_ROOT))
         if path.startswith(_JOBS_ON_THIS_MACHINE):

@@ -29,6 +29,7 @@ from tests.support.differential.lockstep import Side, run_in_lockstep
 from tests.support.differential.snapshots import Snapshot
 from tests.support.differential.themes import gang_themes_of, themes_of
 from tests.support.harness.running_operator import running_operator
+from tests.support.thoroughness import THOROUGH
 from trainwright.api.kinds import KINDS, Kind
 from trainwright.engine import Settings
 from trainwright.kube.client.async_client import Client
@@ -36,7 +37,6 @@ from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.operator.setup.capabilities import discover_capabilities
 
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 SAMPLE = {"PyTorchJob": 10, "TFJob": 10, "XGBoostJob": 6, "PaddleJob": 6, "JAXJob": 6}
 """Number of cases by kind; the thorough run has every theme."""
 SEED = int(os.environ.get("DIFFERENTIAL_SEED", "1"))

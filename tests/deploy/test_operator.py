@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.chaos.operator_process import THOROUGH
 from tests.support.cluster.chart_installation import Installation, installation_in
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.commands.helm import Helm, Key
 from tests.support.commands.real_kubectl import RealKubectl
 from tests.support.objects.jobs import JobBuilder
+from tests.support.thoroughness import THOROUGH
 from tests.support.waiting import eventually
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
 from trainwright.kube.client.async_client import Client

@@ -10,12 +10,12 @@ import pytest
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.cluster.leftovers import Footprint
 from tests.support.commands.trainwright import trainwright
+from tests.support.thoroughness import THOROUGH
 from tests.support.waiting import eventually
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object
 from trainwright.objects.resources import NODES, PODS, SERVICES
 
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 KILLS, COUNT = (10, 20) if THOROUGH else (3, 6)
 SECONDS = 60
 

@@ -11,10 +11,10 @@ import pytest
 from tests.support.cluster.controlplane import free_ports
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.commands.trainwright import trainwright
+from tests.support.thoroughness import THOROUGH
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "pytorch-digits" / "train.py"
 ARGUMENTS = ("--epochs", "2", "--model-dir", "models")
-MORE = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,8 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.torch
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("flag", "processes"), [("--workers", 1), ("--workers", 2), *([("--workers", 4), ("--nproc", 2)] if MORE else [])]
+    ("flag", "processes"),
+    [("--workers", 1), ("--workers", 2), *([("--workers", 4), ("--nproc", 2)] if THOROUGH else [])],
 )
 def test_the_files_are_those_of_torchrun(embedded: UpCommand, tmp_path: Path, flag: str, processes: int) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"

@@ -1,6 +1,5 @@
 """The examples of all frameworks but PyTorch: real programs, distributed by the environment that the operator sets."""
 
-import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,17 +27,13 @@ EQUAL_RESULTS = ["tensorflow-workers", "jax", "xgboost", "paddle"]
 SECONDS = 540
 """Machines that run other things too need many times the usual time."""
 
-only_in_test_all = pytest.mark.skipif(
-    os.environ.get("HYPOTHESIS_PROFILE") != "all", reason="make test-all installs this framework"
-)
-
 
 def trained(example: str, *values: object) -> Any:
     """A parameter for the example with the marks of its framework."""
     framework = FRAMEWORKS[example]
     marks = [getattr(pytest.mark, framework)]
     if framework != "tensorflow":
-        marks.append(only_in_test_all)
+        marks.append(pytest.mark.thorough)
     if framework == "paddle" and find_spec("paddle") is None:
         marks.append(
             pytest.mark.skip(reason="PaddlePaddle cannot be installed on this machine, see tools/setup paddle")

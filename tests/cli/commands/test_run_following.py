@@ -128,6 +128,7 @@ def test_a_container_that_waits_for_something_missing_says_so(call: Call, tmp_pa
     assert "waiting has not started: master-0 " in answer.out
 
 
+@pytest.mark.thorough  # waits for half a minute of silence
 def test_a_job_that_hangs_is_noticed_with_the_command_that_shows_where(call: Call, tmp_path: Path) -> None:
     job = shell_job("hangs", "echo begun; exec sleep 600", runPolicy={"cleanPodPolicy": "Running"})
     answer = call("run", "--timeout", "35s", write_manifest(tmp_path, job))

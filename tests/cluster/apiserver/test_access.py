@@ -406,6 +406,7 @@ class TestTokens:
         reply = await api.post(api.path("serviceaccounts", "nobody", "token"), {})
         assert (reply.code, reply.message) == (404, 'serviceaccounts "nobody" not found')
 
+    @pytest.mark.thorough("real")  # which believes a token for ten seconds
     async def test_token_is_invalid_after_its_account_is_deleted(self, api: RawApi) -> None:
         await new_account(api)
         robot = bearer(api, await account_token(api))
@@ -423,6 +424,7 @@ class TestTokens:
         status = (await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review)).body["status"]
         assert (status["authenticated"], status["audiences"]) == (True, ["vault"])
 
+    @pytest.mark.thorough("real")  # which believes a token for ten seconds
     async def test_token_bound_to_a_secret_ends_with_it(self, api: RawApi) -> None:
         await new_account(api)
         secret = (await api.post(api.path("secrets"), {"metadata": {"name": "s"}})).metadata

@@ -209,6 +209,7 @@ async def test_a_dependent_that_is_seen_before_its_owner_is_not_garbage(embedded
     assert all(await asyncio.gather(*(exists(embedded, child) for child in children)))
 
 
+@pytest.mark.thorough("real")  # which tries again after ten seconds
 async def test_content_of_a_deleted_namespace_is_deleted(arena: Arena) -> None:
     name = f"{arena.namespace}-inner"
     await arena.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -1,5 +1,4 @@
 import errno
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from unittest import mock
 import pytest
 
 from tests.support.images.builder import add_image
+from tests.support.thoroughness import THOROUGH
 from trainwright.cluster.datadir import DataDir
 from trainwright.cluster.images.formats import FormatError, Manifest
 from trainwright.cluster.images.reference import ImageReference
@@ -21,8 +21,6 @@ from trainwright.cluster.images.store import (
     StoreError,
     WrongDigestError,
 )
-
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 
 
 @pytest.fixture

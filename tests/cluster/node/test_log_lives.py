@@ -19,13 +19,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
+from tests.support.thoroughness import THOROUGH
 from trainwright.api.kinds import PYTORCH
 from trainwright.cluster.embedded import ContainerRun, DataDir, LogLine, PodRecord, RunLog, pod_records
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.node_annotations import DIRECTORY, HOST_IMAGE, LOG_MAX_SIZE
 
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 CLUSTERS, LIVES = (5, 10) if THOROUGH else (1, 4)
 """How many clusters there are, and how many jobs live in each of them."""
 SEED = int(os.environ.get("LOG_LIVES_SEED", "1"))

@@ -1,6 +1,5 @@
 """The diagnosis of injected faults: the rank and the cause of at least 95 %, and never a wrong rank."""
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,9 +9,9 @@ import pytest
 
 from tests.insight.faults.experiment import POLICIES, Result, cases, observed_results, run_cases, sample, score
 from tests.support.cluster.embedded_cluster import up_command
+from tests.support.thoroughness import THOROUGH
 from trainwright.insight.diagnosis import diagnose
 
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
 SEED, SAMPLE = 7, 4
 
 

@@ -1,7 +1,6 @@
 """The operator as a process of its own, for tests that kill, pause or disconnect it."""
 
 import asyncio
-import os
 import re
 import sys
 import urllib.request
@@ -10,9 +9,6 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.cluster.controlplane import Daemon, held_port
-
-THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "all"
-"""True under `make test-all`: all disturbances; otherwise a seeded sample of them."""
 
 
 class OperatorProcess(Daemon):
