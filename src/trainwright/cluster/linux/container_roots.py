@@ -12,7 +12,17 @@ import os
 import stat
 
 from trainwright.cluster.linux.devices import make_dev, protect_kernel_files, share_host_dev
-from trainwright.cluster.linux.mounts import NODEV, NOSUID, Mount, bind, make_read_only, mount
+from trainwright.cluster.linux.mounts import (
+    NODEV,
+    NOSUID,
+    RDONLY,
+    Mount,
+    bind,
+    is_below,
+    make_read_only,
+    mount,
+    restrict,
+)
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -41,6 +51,21 @@ class OverlayLayers:
         self._image = list(image)
         self._options = ",userxattr" if user_namespace else ""
         self._count = 0
+
+    def mount_whole_host(self) -> bool:
+        """One overlay of the host's root file system at the root; False where the kernel refuses it: in a user
+        namespace, because of the mounts below it, and if it is an overlay itself."""
+        if self.user_namespace or self._image:
+            return False
+        for name in ("host", "nothing"):
+            os.mkdir(f"memory/{name}")
+        try:
+            # The layer is below `/` as well, which is forbidden for a lower directory, but not for one of an overlay.
+            mount("overlay", "memory/host", "overlay", RDONLY, "lowerdir=/:memory/nothing")
+            self._mount(["memory/host"], self.root, "layers/host", "/")
+        except OSError:
+            return False
+        return True
 
     def mount_host(self, lower: str, target: str) -> None:
         """Over a directory of the host, and of the image if it has files there."""
@@ -80,17 +105,30 @@ class OverlayLayers:
         return found
 
     def _mount(self, lowers: list[str], target: str, layer: str, path: str) -> None:
-        os.makedirs(f"{layer}/upper")
-        os.mkdir(f"{layer}/work")
+        os.mkdir(layer)
+        os.mkdir(f"{layer}/upper")
         os.symlink(path, f"{layer}/path")
         os.chmod(f"{layer}/upper", stat.S_IMODE(os.stat(lowers[0]).st_mode))
+        if _are_empty(lowers):  # an overlay would show the same, and takes ten times as long to mount
+            bind(os.path.abspath(f"{layer}/upper"), target)
+            restrict(target, NODEV)
+            return
+        os.mkdir(f"{layer}/work")
         options = f"lowerdir={_lower_option(lowers, layer)},upperdir={layer}/upper,workdir={layer}/work{self._options}"
         mount("overlay", target, "overlay", NODEV, options)
 
 
+def _are_empty(directories: list[str]) -> bool:
+    """False if it is not known."""
+    try:
+        return not any(os.listdir(directory) for directory in directories)
+    except OSError:
+        return False
+
+
 def _lower_option(lowers: list[str], layer: str) -> str:
     """Links with short names for several: the options of a mount are one page at most."""
-    if len(lowers) == 1 and lowers[0] == os.readlink(f"{layer}/path"):
+    if lowers == ["memory/host"] or lowers == [os.readlink(f"{layer}/path")]:
         return lowers[0].replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
     os.mkdir(f"{layer}/lower")
     names = [f"{layer}/lower/{number}" for number in range(len(lowers))]
@@ -132,15 +170,22 @@ def _make_kernel_directory(path: str, name: str) -> None:
             raise OSError(errno.ENOTDIR, f"/{name} of the image is not a directory") from None
 
 
-def populate_with_host(
-    root: str, layers: OverlayLayers, mount_points: dict[str, list[str]], *, replaced: set[str]
-) -> None:
-    """Fills the new root with the host's top-level directories, each as the lower directory of an overlay.
-
-    One overlay of `/` is enough for root, but is refused to unprivileged users, because `/` has locked mounts. The
-    directories in `replaced` are mounted later.
-    """
+def populate_with_host(root: str, layers: OverlayLayers, mount_points: list[str], *, replaced: set[str]) -> None:
+    """Fills the new root with the host's files. The directories in `replaced` are mounted later."""
     layers.root = root
+    if layers.mount_whole_host():
+        for point in mount_points:
+            if point not in replaced and not is_below(point, list(replaced)):
+                _overlay_or_read_only(point, root + point, layers)
+    else:
+        _populate_with_directories(root, layers, mount_points, replaced)
+    _make_temporary_directory(root, layers)
+    for name in ("sys", "dev", "proc"):
+        os.makedirs(f"{root}/{name}", exist_ok=True)
+
+
+def _populate_with_directories(root: str, layers: OverlayLayers, mount_points: list[str], replaced: set[str]) -> None:
+    """The host's top-level directories, each as the lower directory of an overlay."""
     image = layers.image_names()
     for name in sorted({*os.listdir("/"), *image} - set(_NOT_OVERLAID)):
         source, target = f"/{name}", f"{root}/{name}"
@@ -154,12 +199,10 @@ def populate_with_host(
         elif os.path.isdir(source):
             os.mkdir(target)
             if source not in replaced:
-                _mount_host_directory(source, target, layers, mount_points.get(name, []))
+                points = [point for point in mount_points if is_below(point, [source])]
+                _mount_host_directory(source, target, layers, points)
         elif os.path.isfile(source):
             _bind_file(source, target)
-    _make_temporary_directory(root, layers)
-    for name in ("sys", "dev", "proc"):
-        os.mkdir(f"{root}/{name}")
 
 
 def _mount_host_directory(source: str, target: str, layers: OverlayLayers, points: list[str]) -> None:
@@ -198,7 +241,7 @@ def _bind_file(source: str, target: str) -> None:
 
 def _make_temporary_directory(root: str, layers: OverlayLayers) -> None:
     """The container's own /tmp, on the disk."""
-    os.mkdir(root + _TEMPORARY)
+    os.makedirs(root + _TEMPORARY, exist_ok=True)
     if found := layers.image_directories(_TEMPORARY):
         layers.mount(found, root + _TEMPORARY, path=_TEMPORARY)
         return
@@ -221,14 +264,10 @@ def _overlay_or_read_only(source: str, target: str, layers: OverlayLayers) -> No
         make_read_only(target)
 
 
-def mount_points(mounts: list[Mount]) -> dict[str, list[str]]:
-    """Top-level directory -> mount points below it that have real files, outermost first."""
-    points: dict[str, list[str]] = {}
-    for _, _, point, kind in mounts:
-        top, _, inner = point[1:].partition("/")
-        if inner and top not in _NOT_OVERLAID and kind not in _PSEUDO_FILE_SYSTEMS:
-            points.setdefault(top, []).append(point)
-    return {top: sorted(set(found)) for top, found in points.items()}
+def mount_points(mounts: list[Mount]) -> list[str]:
+    """The mount points that have real files, outermost first, without `/`."""
+    points = {point for _, _, point, kind in mounts if kind not in _PSEUDO_FILE_SYSTEMS}
+    return sorted(point for point in points if point.split("/")[1] not in {*_NOT_OVERLAID, ""})
 
 
 def mount_kernel_directories(

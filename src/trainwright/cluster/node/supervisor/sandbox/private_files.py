@@ -64,6 +64,8 @@ def keep_private_files(scratch: str) -> None:
     unmount_memory(scratch)
     for name in os.listdir(f"{scratch}/{_LAYERS}"):
         layer = f"{scratch}/{_LAYERS}/{name}"
+        if _remove_unused(layer):
+            continue
         remove_tree(f"{layer}/work")
         if os.path.islink(f"{layer}/path"):
             _prune(f"{layer}/upper", os.readlink(f"{layer}/path"))
@@ -71,6 +73,17 @@ def keep_private_files(scratch: str) -> None:
             remove_tree(layer)
     for directory in (f"{scratch}/memory", f"{scratch}/{_LAYERS}", scratch):
         _remove(directory)
+
+
+def _remove_unused(layer: str) -> bool:
+    """Removes a layer to which nothing was written, as most are, without looking into it. False if it was used."""
+    try:
+        os.rmdir(f"{layer}/upper")
+    except OSError:
+        return False
+    for path in ("work/work", "work", "path", ""):
+        _remove(f"{layer}/{path}")
+    return True
 
 
 def _layers(directory: str) -> Iterator[tuple[str, str]]:
