@@ -63,9 +63,9 @@ class ForkServer:
         answer: asyncio.Future[SupervisorProcess] = asyncio.get_running_loop().create_future()
         try:
             self._socket.send(os.fsencode(directory.path))
-        except ConnectionError:
+        except ConnectionError as error:
             self._on_end()
-            raise
+            raise self._failure from error
         self._waiting.append(answer)
         return await answer
 
@@ -105,15 +105,15 @@ class ForkServer:
             os.kill(self._pid, signal.SIGKILL)  # it would end by itself, but then nobody would wait for it
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
-        failure = OSError(f"the fork server of supervisors ended: {self._last_words}")
         while self._waiting:
             if not (waiting := self._waiting.popleft()).cancelled():
-                waiting.set_exception(failure)
+                waiting.set_exception(self._failure)
 
     @property
-    def _last_words(self) -> str:
+    def _failure(self) -> OSError:
+        """With the last line of its log."""
         try:
             lines = self._log.read_text(errors="replace").splitlines()
         except OSError:
             lines = []
-        return lines[-1] if lines else "unknown reason"
+        return OSError(f"the fork server of supervisors ended: {lines[-1] if lines else 'unknown reason'}")

@@ -55,12 +55,15 @@ def write_json(path: str, value: dict[str, Any], *, durable: bool = True) -> Non
 
 
 def own_identity() -> dict[str, Any]:
-    """How the agent identifies this process later: a pid alone may be reused."""
+    """How the agent identifies this process later: a pid alone may be reused.
+
+    In the pid namespace of a pod, too, /proc is still the host's, and so is the pid.
+    """
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         text = file.read()
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
-    return {"pid": os.getpid(), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
+    return {"pid": int(text.split()[0]), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
 
 
 def notify_agent(node_directory: str, message: str) -> bool:

@@ -21,15 +21,17 @@ import sys
 from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
 from trainwright.cluster.node.supervisor.containers import exec_sessions, termination_message  # noqa: F401
 from trainwright.cluster.node.supervisor.lifecycle import handlers, probes  # noqa: F401
-from trainwright.cluster.node.supervisor.sandbox import private_files  # noqa: F401
+from trainwright.cluster.node.supervisor.sandbox import private_files, sandbox  # noqa: F401
 
 _MAX_PATH = 4096
+_MAX_PID = 16
 
 
 def serve() -> None:
     """Until the agent closes the socket."""
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # what the shell of `trainwright up` left open would be open in pods
     agent = socket.socket(fileno=0)
+    sandbox.become_subreaper()
     signal.signal(signal.SIGCHLD, lambda *_: _reap())
     gc.collect()
     gc.freeze()  # a collection in a supervisor would write to all objects, which copies their memory
@@ -53,18 +55,30 @@ def _answer(agent: socket.socket, directory: str) -> None:
 
 
 def _fork_supervisor(directory: str) -> tuple[int, int]:
-    """Its pid and pidfd."""
+    """The pid and pidfd of the supervisor or, if there is none, of a process that has ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # it must not be reaped before the pidfd is open
+    reader, writer = os.pipe()
     try:
         child = os.fork()
         if child == 0:
-            _become_supervisor(directory)
-        return child, os.pidfd_open(child)
+            os.close(reader)
+            _become_supervisor(directory, writer)
+        os.close(writer)
+        writer = -1
+        # A supervisor in a pid namespace is a child of the child, which ends. It becomes a child of this process then.
+        pid = int(os.read(reader, _MAX_PID) or child)
+        descriptor = os.pidfd_open(pid)
+        if pid != child:
+            os.waitpid(child, 0)
+        return pid, descriptor
     finally:
+        for end in (reader, writer):
+            if end >= 0:
+                os.close(end)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
-def _become_supervisor(directory: str) -> None:
+def _become_supervisor(directory: str, reports: int) -> None:
     status: object = 1
     try:
         os.setsid()
@@ -77,7 +91,7 @@ def _become_supervisor(directory: str) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         _set_command_line([*sys.orig_argv[:-1], directory])
-        pod_process.main([directory])
+        pod_process.supervise(directory, reports)
         status = 0
     except SystemExit as exit_:
         status = exit_.code

@@ -31,17 +31,26 @@ def main(arguments: list[str]) -> None:
 
         sys.stdout.write(json.dumps(detection.try_overlay(arguments[1])))
         return
-    directory = os.path.abspath(arguments[0])
+    supervise(os.path.abspath(arguments[0]))
+
+
+def supervise(directory: str, reports: int | None = None) -> None:
+    """Supervises the pod in this process or, if it has a pid namespace, in a child: pid 1 of the pod.
+
+    `reports` is a pipe to which the pid of the supervisor is written; this process does not wait for the child then.
+    Without it, this process stays in the foreground, and the pod ends with it.
+    """
     pod = read_json(os.path.join(directory, "pod.json"))
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until this process and pid 1 of the pod have ended
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until the supervisor has ended, which inherits it
     except BlockingIOError:
         sys.exit(EXIT_ALREADY_SUPERVISED)
-    write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # meaningless after a reboot
     processes.limit_open_files(pod.get("openFiles"))
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     if pod["sandbox"] == sandbox.PLAIN:
+        _register(directory)
+        _report(os.getpid(), reports)
         sandbox.become_subreaper()
         Supervisor(directory, pod, is_pid_1=False).run()
         return
@@ -54,27 +63,46 @@ def main(arguments: list[str]) -> None:
             memory_limit=pod.get("memoryLimit"),
         )
     except OSError as error:
+        _register(directory)
         Supervisor(directory, pod, is_pid_1=False).fail("SandboxFailed", error.strerror or str(error))
         return
-    _wait_for_pid_1(directory, pod)
-
-
-def _wait_for_pid_1(directory: str, pod: dict[str, Any]) -> None:
-    """Forks pid 1 of the pod and stays outside its pid namespace, where the agent can signal it; pid 1 dies with it."""
     child = os.fork()
     if child == 0:
-        sandbox.die_with_parent(signal.SIGKILL)
+        _run_as_pid_1(directory, pod, reports)
+    if reports is None:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    _report(child, reports)
+
+
+def _report(pid: int, reports: int | None) -> None:
+    if reports is not None:
+        os.write(reports, b"%d" % pid)
+        os.close(reports)
+
+
+def _run_as_pid_1(directory: str, pod: dict[str, Any], reports: int | None) -> None:
+    """The agent can signal it from outside: its signals are blocked until it has handlers, and so they are not lost."""
+    try:
+        if reports is None:
+            sandbox.die_with_parent(signal.SIGKILL)
+        else:
+            os.close(reports)
+            os.setsid()
+        _register(directory)
         if not pod["ownUsers"]:
             privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
         if pod.get("nfsVolumes"):
             _mount_nfs(directory, pod)
         Supervisor(directory, pod, is_pid_1=True).run()
         os._exit(0)
-    while True:
-        if (number := signal.sigwait(SIGNALS)) != signal.SIGCHLD:
-            processes.kill(child, number)
-        elif os.waitpid(child, os.WNOHANG)[0]:
-            return
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(1)
+
+
+def _register(directory: str) -> None:
+    write_json(os.path.join(directory, "supervisor.json"), own_identity(), durable=False)  # meaningless after a reboot
 
 
 def _mount_nfs(directory: str, pod: dict[str, Any]) -> None:
