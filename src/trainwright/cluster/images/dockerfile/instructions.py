@@ -56,6 +56,8 @@ class Mount:
 class Run(Instruction):
     command: Command
     heredocs: tuple[Heredoc, ...] = ()
+    heredoc_text: str = ""
+    """The lines of its here-documents as written."""
     mounts: tuple[Mount, ...] = ()
     network: str = "default"
 

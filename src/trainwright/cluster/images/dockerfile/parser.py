@@ -247,8 +247,14 @@ def _run(line: _Line) -> Run:
         raise line.error(f"invalid network mode: {network!r}: it is default, host or none", 0)
     if line.flag("security", "sandbox") != "sandbox":
         raise line.error("RUN --security=insecure is not supported", 0)
-    heredocs = tuple(line.logical.heredocs)
-    return Run(**line.common, command=_command(line), heredocs=heredocs, mounts=mounts, network=network)
+    return Run(
+        **line.common,
+        command=_command(line),
+        heredocs=tuple(line.logical.heredocs),
+        heredoc_text=line.logical.heredoc_text,
+        mounts=mounts,
+        network=network,
+    )
 
 
 def _mount(line: _Line, text: str) -> Mount:

@@ -59,13 +59,15 @@ def run_in_image_root(
     working_directory: str = "/",
     host_files: bool = False,
     hidden: Iterable[str] = (),
+    prepare: Callable[[], Iterable[Bind]] = tuple,
 ) -> int:
     """Runs `execute`, which executes a program or returns, as process 1 of a new root directory. Returns the wait
     status; every process below it has ended then.
 
     `layers` are the directories of the image's layers, the topmost first. `scratch` is an empty directory: `written`
     lists what the process has written there. `host_files`: the layers lie over the files of this machine, of which it
-    sees the `hidden` directories empty. Raises OSError if the root directory cannot be made.
+    sees the `hidden` directories empty. `prepare` is called before the root is made: it may mount things,
+    which end with the process, and returns more binds. Raises OSError if the root directory cannot be made.
 
     `execute` must not import modules: the process no longer sees the files of this Python.
     """
@@ -73,7 +75,13 @@ def run_in_image_root(
 
     def enter() -> None:
         enter_image_root(
-            layers, scratch, binds=binds, working_directory=working_directory, host_files=host_files, hidden=hidden
+            layers,
+            scratch,
+            binds=binds,
+            working_directory=working_directory,
+            host_files=host_files,
+            hidden=hidden,
+            prepare=prepare,
         )
 
     child = os.fork()
@@ -109,11 +117,12 @@ def enter_image_root(
     working_directory: str = "/",
     host_files: bool = False,
     hidden: Iterable[str] = (),
+    prepare: Callable[[], Iterable[Bind]] = tuple,
 ) -> None:
     """Gives this process, which has namespaces of its own, the root directory."""
     mount(None, "/", None, REC | PRIVATE)
-    sources = [(os.open(one.source, os.O_PATH | os.O_CLOEXEC), one) for one in binds]
-    user_namespace = _in_user_namespace()
+    sources = [(os.open(one.source, os.O_PATH | os.O_CLOEXEC), one) for one in (*binds, *prepare())]
+    user_namespace = in_user_namespace()
     host_mounts = read_mounts()
     os.makedirs(f"{scratch}/memory/root")
     os.makedirs(f"{scratch}/memory/layers")
@@ -204,7 +213,7 @@ def _make_mount_point(point: str, *, directory: bool) -> None:
             pass
 
 
-def _in_user_namespace() -> bool:
+def in_user_namespace() -> bool:
     """True unless this is the first one, in which overlays have attributes of their own."""
     with open("/proc/self/uid_map", encoding="ascii") as file:
         return file.read().split() != ["0", "0", "4294967295"]

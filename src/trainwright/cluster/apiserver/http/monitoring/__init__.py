@@ -1,1 +1,0 @@
-"""What the API server tells about its own state: health checks and metrics."""
