@@ -31,7 +31,7 @@ _NO_DESCRIPTORS_SECONDS = 1.0
 class Limits:
     connections: int = 4096
     unauthenticated: int = 256
-    """Connections without an authenticated request; of servers that authenticate nobody: all connections."""
+    """Connections without an authenticated request; all connections of a server without authentication."""
     eviction_seconds: float = 1.0
     """How old such a connection has to be to be closed for a new one."""
     request_seconds: float = 10.0

@@ -261,7 +261,7 @@ class NodeAgent:
         await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
 
     async def _registration_loop(self) -> None:
-        """Registers again when somebody deletes the Node."""
+        """Registers again when the Node is deleted."""
         while True:
             await self._node_deleted.wait()
             self._node_deleted.clear()

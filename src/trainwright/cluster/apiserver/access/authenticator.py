@@ -41,7 +41,8 @@ class Authenticator:
         self._authorizer = authorizer
 
     def user_of(self, headers: Headers, certificate: Mapping[str, Any] | None, now: datetime) -> UserInfo:
-        """The user as whom the request is executed; raises 401 for an invalid token, 403 for a forbidden impersonation.
+        """The user of the request, or the one that it impersonates. Raises 401 for an invalid token, 403 for a
+        forbidden impersonation.
 
         `certificate` is the client's, which TLS has verified, as `ssl.SSLSocket.getpeercert` returns it.
         """

@@ -1,4 +1,4 @@
-"""Nobody grants permissions that he does not have, unless the verbs `escalate` or `bind` allow it."""
+"""A user cannot grant permissions that the user does not have, unless the verbs `escalate` or `bind` allow it."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.attributes import Attributes

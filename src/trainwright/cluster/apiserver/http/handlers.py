@@ -324,7 +324,7 @@ class ResourceHandlers:
             admit_pod(self._store, obj, info.scope)
 
     def _check_escalation(self, request: ApiRequest, new: Object, old: Object | None) -> None:
-        """Nobody writes a role or binding that gives more than the writer has."""
+        """Raises 403 for a role or binding that grants more than the user has."""
         resource = request.info.kind.resource
         if resource.group == ROLES.group:
             check_escalation(self._access.authorizer, request.user, resource, request.attributes(""), new, old)

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from multidict import MultiMapping
+
 from trainwright import __version__
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
@@ -20,6 +22,9 @@ from trainwright.cluster.apiserver.admission.webhook_client import LocalService,
 from trainwright.cluster.apiserver.http import discovery
 from trainwright.cluster.apiserver.http.bodies import decode_body
 from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
+from trainwright.cluster.apiserver.http.monitoring import request_metrics
+from trainwright.cluster.apiserver.http.monitoring.health import health_response
+from trainwright.cluster.apiserver.http.monitoring.request_metrics import RequestMetrics
 from trainwright.cluster.apiserver.http.openapi import OpenApi, v2_document
 from trainwright.cluster.apiserver.http.requests import (
     ApiRequest,
@@ -57,7 +62,6 @@ EVENT_LIFETIME = timedelta(hours=1)
 _EXPIRY_SECONDS = 60.0
 _TEXT = "text/plain; charset=utf-8"
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-_HEALTH = {"/healthz": "healthz", "/livez": "livez", "/readyz": "readyz"}
 _VERSION = {
     "major": "1",
     # The kubectl of the Google Cloud SDK chooses its own version by this one; 33 is its newest.
@@ -72,6 +76,7 @@ _VERSION = {
 }
 
 
+_PATHS = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
 _SYSTEM_KINDS = (NAMESPACES, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 _OPENID_CONFIGURATION = {
     "issuer": ISSUER,
@@ -110,6 +115,7 @@ class Routes:
         )
         self._openapi = OpenApi(self._registry)
         self._watches: set[Watch] = set()
+        self.metrics = RequestMetrics()
         for stored in store.list(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural):
             self._registry.install(stored.obj)
         store.subscribe(CUSTOM_RESOURCE_DEFINITIONS.qualified_plural, self._crd_changed)
@@ -216,13 +222,13 @@ class Routes:
         self,
         method: str,
         path: str,
-        query: Mapping[str, str],
+        query: MultiMapping[str],
         accept: str,
         body: bytes,
         content_type: str,
         user: UserInfo,
     ) -> Response:
-        """Discovery, OpenAPI, health, version, reviews."""
+        """Discovery, OpenAPI, health, metrics, version, reviews."""
         segments = [segment for segment in path.split("/") if segment]
         if method == "POST" and (found := _review_of(segments)):
             resource, namespace = found
@@ -233,9 +239,13 @@ class Routes:
             return Response(201, encode(answer))
         if method not in {"GET", "HEAD"}:
             return _not_found()
-        if path in _HEALTH:
-            failed = tuple(self._unhealthy_components()) if path == "/readyz" else ()
-            return _health(_HEALTH[path], verbose="verbose" in query, failed=failed)
+        excluded = query.getall("exclude", [])
+        failed = tuple(self._unhealthy_components())
+        if health := health_response(path, failed, verbose="verbose" in query, excluded=excluded):
+            return health
+        if path == "/metrics":
+            stored = ((kind.key, self._store.count(kind.key)) for kind in self._registry.types())
+            return Response(200, self.metrics.text(sorted(set(stored))), request_metrics.CONTENT_TYPE)
         if segments == ["version"]:
             return Response(200, encode(_VERSION))
         if segments and segments[0] == "openapi":
@@ -271,7 +281,17 @@ class Routes:
             case ["apis", group, version]:
                 document = discovery.api_resource_list(self._registry, group, version)
             case []:
-                paths = ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]
+                paths = [
+                    "/api",
+                    "/apis",
+                    "/healthz",
+                    "/livez",
+                    "/metrics",
+                    "/openapi/v2",
+                    "/openapi/v3",
+                    "/readyz",
+                    "/version",
+                ]
                 document = {"paths": paths}
         if document is not None:
             return Response(200, encode(document))
@@ -361,15 +381,6 @@ def _event_time(stored: Stored) -> datetime:
     event = stored.obj
     text = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"]["creationTimestamp"]
     return parse_time(text)
-
-
-def _health(name: str, *, verbose: bool, failed: tuple[str, ...] = ()) -> Response:
-    """The real server's text. Unauthenticated clients can read it, so the reasons are only in the log."""
-    if not failed and not verbose:
-        return Response(200, b"ok", _TEXT)
-    lines = "".join(f"[-]{component} failed: reason withheld\n" for component in failed)
-    text = f"[+]ping ok\n[+]store ok\n{lines}{name} check {'failed' if failed else 'passed'}\n"
-    return Response(500 if failed else 200, text.encode(), _TEXT)
 
 
 def _not_found() -> Response:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +20,8 @@ from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
 from trainwright.cluster.apiserver.admission.webhook_client import LocalService
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.http.bodies import LIMIT
-from trainwright.cluster.apiserver.http.requests import ApiRequest, Upgrade
+from trainwright.cluster.apiserver.http.monitoring.request_metrics import request_labels
+from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo, Upgrade
 from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, UpgradeResponse, encode
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
@@ -144,7 +146,7 @@ class ApiServer:
                 raise errors.too_large(LIMIT)
             if self._stopping:
                 raise errors.shutting_down()
-            response = await self._route(received, request.body or b"", user)
+            response = await self._measured(received, request.body or b"", user)
         except Exception as error:
             response = _error_response(error, received)
         if isinstance(response, StreamingResponse):
@@ -164,7 +166,7 @@ class ApiServer:
             body = await _read(request)
             if self._stopping:
                 return _shutting_down(received)
-            response = await self._route(received, body, user)
+            response = await self._measured(received, body, user)
             if isinstance(response, StreamingResponse):
                 return await self._stream(request, response)
             if isinstance(response, UpgradeResponse):
@@ -184,12 +186,32 @@ class ApiServer:
             self._access.authorizer.check(user, replace(wanted, verb="create"))
         return user
 
-    async def _route(
+    async def _measured(
         self, request: "_Received", body: bytes, user: UserInfo
+    ) -> Response | StreamingResponse | UpgradeResponse:
+        """The response, also to a request that fails; counted in the metrics."""
+        info = self._routes.request_info(request.path)
+        labels, metrics = request_labels(request.method, request.path, request.query, info), self._routes.metrics
+        code, started = 0, time.perf_counter()
+        metrics.begin(labels)
+        try:
+            response = await self._route(request, info, body, user)
+            code = response.code if isinstance(response, Response) else 200
+            return response
+        except ConnectionError:
+            raise
+        except Exception as error:
+            failed = _error_response(error, request)
+            code = failed.code
+            return failed
+        finally:
+            metrics.end(labels, code, time.perf_counter() - started)
+
+    async def _route(
+        self, request: "_Received", info: RequestInfo | None, body: bytes, user: UserInfo
     ) -> Response | StreamingResponse | UpgradeResponse:
         path, accept = request.path, request.headers.get("Accept", "")
         content_type = request.headers.get("Content-Type", "")
-        info = self._routes.request_info(path)
         if info is None:
             return self._routes.handle_non_resource(
                 request.method, path, request.query, accept, body, content_type, user

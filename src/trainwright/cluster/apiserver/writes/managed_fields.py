@@ -10,7 +10,7 @@ from trainwright.objects import Object
 from trainwright.objects.times import format_time
 
 _STRUCTS: set[Path] = {("f:spec",), ("f:status",)}
-"""They always exist in the Go types of built-in kinds, so that nobody owns them as a whole."""
+"""They always exist in the Go types of built-in kinds, so no manager owns them as a whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ def _content(obj: Object) -> Object:
 
 
 def _without_reset_fields(kind: ResourceType, applied: Object, subresource: str) -> Object:
-    """Without the fields that this endpoint does not write: their values are ignored, and nobody comes to own them."""
+    """Without the fields that this endpoint does not write: their values are ignored, and no manager owns them."""
     if subresource == "status":
         return {key: value for key, value in applied.items() if key in {"apiVersion", "kind", "metadata", "status"}}
     return {key: value for key, value in applied.items() if key != "status" or not kind.has_status}

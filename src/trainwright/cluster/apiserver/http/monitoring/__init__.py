@@ -1,0 +1,1 @@
+"""What the API server tells about its own state: health checks and metrics."""
