@@ -134,6 +134,24 @@ def test_kubectl_shows_a_progress_bar_while_it_runs(commands: Commands, gate: Pa
     logs.communicate(timeout=60)
 
 
+def test_kubectl_top_shows_what_pods_use(commands: Commands) -> None:
+    kubectl = commands.kubectl
+    kubectl("run", "busy", "--image=x", "--labels=app=busy", "--command", "--", "python3", "-c", "while True: pass")
+    kubectl("run", "idle", "--image=x", "--command", "--", "sleep", "600")
+    kubectl("wait", "--for=condition=Ready", "pod/busy", "pod/idle", "--timeout=60s")
+
+    table = kubectl("top", "pods", "--sort-by=cpu").splitlines()
+    assert table[0].split() == ["NAME", "CPU(cores)", "MEMORY(bytes)"]
+    assert [line.split()[0] for line in table[1:]] == ["busy", "idle"]
+    busy = kubectl("top", "pods", "-l", "app=busy", "--containers", "--no-headers").split()
+    assert busy[:2] == ["busy", "busy"]
+    assert int(busy[2].removesuffix("m")) > 50
+    [node] = kubectl("top", "nodes", "--no-headers").splitlines()
+    assert re.fullmatch(r"local +\d+m +\d+% +\d+Mi +\d+% *", node)
+    assert kubectl("get", "pods", "-o", "name") == "pod/busy\npod/idle\n"
+    assert 'podmetrics.metrics.k8s.io "default/nosuch" not found' in commands.refused_kubectl("top", "pod", "nosuch")
+
+
 def _row(table: str, name: str) -> list[str]:
     (row,) = (line.split() for line in table.splitlines() if line.startswith(f"{name} "))
     return row

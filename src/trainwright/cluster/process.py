@@ -48,6 +48,7 @@ from trainwright.cluster.datadir import (
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.container_logs import ContainerLogs
 from trainwright.cluster.node.pod_streams import NodeStreams
+from trainwright.cluster.node.resource_usage import NodeUsage
 from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
 from trainwright.cluster.proxy.service_proxy import ServiceProxy
@@ -228,6 +229,7 @@ class EmbeddedCluster:
                 authority=authority,
                 local_services=self._local_services,
                 admits_accounts=True,
+                usage=NodeUsage(self._data.node) if self._with_node else None,
             )
 
         port = await self._listen(new_server)

@@ -79,6 +79,8 @@ MUTATING_WEBHOOK_CONFIGURATIONS = Resource(
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
+NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics", namespaced=False)
+POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
 CUSTOM_RESOURCE_DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )

@@ -28,6 +28,8 @@ class PodProcess:
     """Used so far, of all threads."""
     memory: int
     """Resident bytes; shared pages are counted in every process."""
+    ended_cpu_seconds: float = 0.0
+    """Used by its children that have ended, and by theirs."""
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -57,12 +59,12 @@ def running_containers(directory: Path) -> list[RunningContainer]:
 def process_trees(pids: Iterable[int]) -> dict[int, list[PodProcess]]:
     """These processes, each with all its descendants, in the order of their pids. Reads /proc once."""
     children: dict[int, list[int]] = {}
-    stats: dict[int, tuple[float, int]] = {}
+    stats: dict[int, tuple[float, int, float]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and (stat := _read_stat(int(entry.name))):
-            parent, cpu, memory = stat
+            parent, cpu, memory, ended = stat
             children.setdefault(parent, []).append(int(entry.name))
-            stats[int(entry.name)] = (cpu, memory)
+            stats[int(entry.name)] = (cpu, memory, ended)
     return {pid: [_process(one, *stats[one]) for one in sorted(_tree(pid, children)) if one in stats] for pid in pids}
 
 
@@ -74,18 +76,20 @@ def _tree(pid: int, children: Mapping[int, list[int]]) -> list[int]:
     return found
 
 
-def _process(pid: int, cpu_seconds: float, memory: int) -> PodProcess:
-    return PodProcess(pid=pid, command=_command(pid), cpu_seconds=cpu_seconds, memory=memory)
+def _process(pid: int, cpu_seconds: float, memory: int, ended: float) -> PodProcess:
+    command = _command(pid)
+    return PodProcess(pid=pid, command=command, cpu_seconds=cpu_seconds, memory=memory, ended_cpu_seconds=ended)
 
 
-def _read_stat(pid: int) -> tuple[int, float, int] | None:
-    """Parent, seconds of CPU and resident bytes."""
+def _read_stat(pid: int) -> tuple[int, float, int, float] | None:
+    """Parent, seconds of CPU, resident bytes, and seconds of CPU of children that have ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (OSError, UnicodeDecodeError):
         return None
     fields = text[text.rindex(")") + 2 :].split()  # the name before it may contain blanks and brackets
-    return int(fields[1]), (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS, int(fields[21]) * _PAGE_SIZE
+    own, ended = int(fields[11]) + int(fields[12]), int(fields[13]) + int(fields[14])
+    return int(fields[1]), own / _CLOCK_TICKS, int(fields[21]) * _PAGE_SIZE, ended / _CLOCK_TICKS
 
 
 def _command(pid: int) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ import base64
 import hashlib
 from collections.abc import Iterable
 
-from trainwright.cluster.apiserver.access.reviews import REVIEWS
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.objects import Object
@@ -92,14 +91,14 @@ def api_resource_list(registry: Registry, group: str, version: str) -> Object | 
     resources: list[Object] = []
     for kind in _types(registry, group, version):
         resources += _api_resources(kind)
-    for one in _reviews(group, version):
+    for one, verbs in _computed(registry, group, version):
         resources.append(
             {
                 "name": one.plural,
                 "singularName": one.kind.lower(),
                 "namespaced": one.namespaced,
                 "kind": one.kind,
-                "verbs": ["create"],
+                "verbs": verbs,
             }
         )
     group_version = f"{group}/{version}" if group else version
@@ -108,13 +107,14 @@ def api_resource_list(registry: Registry, group: str, version: str) -> Object | 
 
 def _groups(registry: Registry) -> dict[str, list[str]]:
     groups = registry.versions()
-    for one in REVIEWS:
+    for one in registry.computed:
         groups.setdefault(one.group, [one.version])
     return groups
 
 
-def _reviews(group: str, version: str) -> list[Resource]:
-    return [one for one in REVIEWS if (one.group, one.version) == (group, version)]
+def _computed(registry: Registry, group: str, version: str) -> list[tuple[Resource, list[str]]]:
+    wanted = (group, version)
+    return [(one, list(verbs)) for one, verbs in registry.computed.items() if (one.group, one.version) == wanted]
 
 
 def _types(registry: Registry, group: str, version: str) -> Iterable[ResourceType]:
@@ -122,17 +122,17 @@ def _types(registry: Registry, group: str, version: str) -> Iterable[ResourceTyp
 
 
 def _aggregated_resources(registry: Registry, group: str, version: str) -> list[Object]:
-    reviews = [
+    computed = [
         {
             "resource": one.plural,
             "responseKind": {"group": group, "version": version, "kind": one.kind},
             "scope": "Namespaced" if one.namespaced else "Cluster",
             "singularResource": one.kind.lower(),
-            "verbs": ["create"],
+            "verbs": verbs,
         }
-        for one in _reviews(group, version)
+        for one, verbs in _computed(registry, group, version)
     ]
-    return [*(_aggregated_resource(kind) for kind in _types(registry, group, version)), *reviews]
+    return [*(_aggregated_resource(kind) for kind in _types(registry, group, version)), *computed]
 
 
 def _aggregated_resource(kind: ResourceType) -> Object:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from trainwright.cluster.apiserver.http.handlers import ResourceHandlers
 from trainwright.cluster.apiserver.http.monitoring import request_metrics
 from trainwright.cluster.apiserver.http.monitoring.health import health_response
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import RequestMetrics
+from trainwright.cluster.apiserver.http.monitoring.resource_metrics import ResourceMetrics
 from trainwright.cluster.apiserver.http.openapi import OpenApi, v2_document
 from trainwright.cluster.apiserver.http.requests import (
     ApiRequest,
@@ -45,12 +46,15 @@ from trainwright.cluster.apiserver.storage.store import Change, ObjectStore, Sto
 from trainwright.cluster.apiserver.writes.patch import APPLY, patch_media_type
 from trainwright.objects import Object, field_errors
 from trainwright.objects.kinds.logs import LogUnavailable
+from trainwright.objects.kinds.resource_usage import UsageReader
 from trainwright.objects.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CUSTOM_RESOURCE_DEFINITIONS,
     EVENTS,
     NAMESPACES,
+    NODE_METRICS,
+    POD_METRICS,
     PODS,
     Resource,
 )
@@ -76,6 +80,7 @@ _VERSION = {
 }
 
 
+_METRICS_PATH = ["apis", POD_METRICS.group, POD_METRICS.version]
 _PATHS = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
 _SYSTEM_KINDS = (NAMESPACES, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)
 _OPENID_CONFIGURATION = {
@@ -101,6 +106,7 @@ class Routes:
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
         *,
         admits_accounts: bool = False,
+        usage: UsageReader | None = None,
     ) -> None:
         self._store = store
         self._access = access
@@ -108,7 +114,11 @@ class Routes:
         self._streams = StreamHandlers(streams or NoStreams())
         self._clock = clock
         self._unhealthy_components = unhealthy_components
-        self._registry = Registry()
+        computed: dict[Resource, Sequence[str]] = dict.fromkeys(REVIEWS, ("create",))
+        if usage is not None:
+            computed |= dict.fromkeys((NODE_METRICS, POD_METRICS), ("get", "list"))
+        self._registry = Registry(computed)
+        self._resource_metrics = ResourceMetrics(store, self._registry, usage) if usage is not None else None
         self._webhooks = WebhookAdmission(store, WebhookClient(store, local_services), self._versions_of)
         self._handlers = ResourceHandlers(
             store, self._registry, access, self._webhooks, admits_accounts=admits_accounts
@@ -218,7 +228,7 @@ class Routes:
                 return await self._handlers.delete_collection(request)
         raise errors.method_not_allowed()
 
-    def handle_non_resource(
+    async def handle_non_resource(
         self,
         method: str,
         path: str,
@@ -250,6 +260,8 @@ class Routes:
             return Response(200, encode(_VERSION))
         if segments and segments[0] == "openapi":
             return self._openapi_response(segments, accept)
+        if segments[:3] == _METRICS_PATH and len(segments) > 3 and self._resource_metrics is not None:
+            return await self._resource_metrics.get(segments[3:], query)
         if segments == ["openid", "v1", "jwks"]:
             return Response(200, encode(self._access.signer.public_keys()), "application/jwk-set+json")
         if segments == [".well-known", "openid-configuration"]:

@@ -33,6 +33,7 @@ from trainwright.kube.client.requests import Response as KubeResponse
 from trainwright.net import websocket
 from trainwright.net.certificate_authority import new_key_pem
 from trainwright.net.http_server import BodyTooLargeError, HttpServer, read_body
+from trainwright.objects.kinds.resource_usage import UsageReader
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +66,8 @@ class ApiServer:
     `token` is that of the cluster's administrator. `load_service_account_key` returns the key (PEM) of service account
     tokens; `authority` is the CA certificate (PEM) that clients trust. Webhooks of `local_services`, by namespace and
     name of a Service, are called in this process. With `admits_accounts` new pods need a service account that exists
-    and get its token as a volume; controllers must create accounts and the ConfigMap kube-root-ca.crt.
+    and get its token as a volume; controllers must create accounts and the ConfigMap kube-root-ca.crt. With `usage`
+    metrics.k8s.io is served.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class ApiServer:
         authority: bytes = b"",
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
         admits_accounts: bool = False,
+        usage: UsageReader | None = None,
     ) -> None:
         self._clock = clock
         self._admits_accounts = admits_accounts
@@ -95,6 +98,7 @@ class ApiServer:
             streams,
             local_services,
             admits_accounts=admits_accounts,
+            usage=usage,
         )
         self._http = HttpServer(self._handle, tls=tls, cancel_handlers=True)
         self._stopping = False
@@ -213,7 +217,7 @@ class ApiServer:
         path, accept = request.path, request.headers.get("Accept", "")
         content_type = request.headers.get("Content-Type", "")
         if info is None:
-            return self._routes.handle_non_resource(
+            return await self._routes.handle_non_resource(
                 request.method, path, request.query, accept, body, content_type, user
             )
         api_request = ApiRequest(

@@ -1,5 +1,7 @@
 """The resources that are served: the built-in ones and those of the installed CRDs."""
 
+from collections.abc import Mapping, Sequence
+
 from trainwright.cluster.apiserver.resources.builtin_types import builtin_types
 from trainwright.cluster.apiserver.resources.crds import types_of
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
@@ -8,9 +10,13 @@ from trainwright.objects.resources import Resource
 
 
 class Registry:
-    """Resource types by group, version and plural. `generation` increases with every change."""
+    """Resource types by group, version and plural. `generation` increases with every change.
 
-    def __init__(self) -> None:
+    `computed` are resources of which no objects are stored, with their verbs.
+    """
+
+    def __init__(self, computed: Mapping[Resource, Sequence[str]] | None = None) -> None:
+        self.computed = computed or {}
         self._types = {_key(one.resource): one for one in builtin_types()}
         self._by_crd: dict[str, tuple[Object, list[ResourceType]]] = {}
         self.generation = 1
