@@ -16,7 +16,6 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCommand]:
     """`trainwright up`, with a home, a data directory and a kubeconfig of its own; its pods are killed at the end."""
     with up_command(tmp_path_factory.mktemp("embedded")) as up:
         yield up
-        trainwright("down", "--data-dir", str(up.data.path), environment=up.environment)
 
 
 @pytest.fixture

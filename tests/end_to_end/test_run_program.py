@@ -21,7 +21,6 @@ ARGUMENTS = ("--epochs", "2", "--model-dir", "models")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with up_command(tmp_path_factory.mktemp("embedded")) as up:
         yield up
-        trainwright("down", "--data-dir", str(up.data.path), environment=up.environment)
 
 
 @pytest.mark.torch

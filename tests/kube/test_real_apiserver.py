@@ -40,12 +40,6 @@ def config_map(name: str, **data: str) -> Object:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-@pytest.fixture
-async def client(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Client]:
-    async with Client(replace(control_plane.config, namespace=real_namespace)) as client:
-        yield client
-
-
 async def eventually(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not holds():

@@ -1,11 +1,7 @@
 """Every kind of patch on the real API server: changes, conflicts and errors."""
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
-
 import pytest
 
-from tests.support.cluster.controlplane import ControlPlane
 from tests.support.objects.jobs import JobBuilder
 from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
@@ -15,12 +11,6 @@ from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS, PODS
 
 pytestmark = pytest.mark.apiserver
-
-
-@pytest.fixture
-async def client(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[Client]:
-    async with Client(replace(control_plane.config, namespace=real_namespace)) as client:
-        yield client
 
 
 def config_map(name: str = "a", **data: str) -> Object:

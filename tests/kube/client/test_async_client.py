@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.servers.scripted_server import ScriptedServer, answer, cut, scripted_server, stream
+from tests.support.servers.scripted_server import ScriptedServer, answer, cut, stream
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import (
     Expired,
@@ -77,12 +77,6 @@ async def caller(request: pytest.FixtureRequest) -> AsyncIterator[Caller]:
     caller = Caller(request.param)
     yield caller
     await caller.close()
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    async with scripted_server() as running:
-        yield running
 
 
 async def test_an_object_is_fetched_with_our_name_and_token(server: ScriptedServer, caller: Caller) -> None:

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.servers.scripted_server import Answer, ScriptedServer, answer, cut, scripted_server
+from tests.support.servers.scripted_server import Answer, ScriptedServer, answer, cut
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, BadRequest, NotFound, ServerError, Unreachable
 from trainwright.kube.client.exec_protocol import Output
@@ -53,12 +53,6 @@ async def echo(socket: web.WebSocketResponse) -> None:
         assert message.type is WSMsgType.BINARY
         await socket.send_bytes(b"\x01" + message.data[1:])
     await socket.send_bytes(SUCCESS)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    async with scripted_server() as running:
-        yield running
 
 
 @pytest.fixture

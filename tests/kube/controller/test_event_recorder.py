@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.support.servers.scripted_server import ScriptedServer, answer, scripted_server
+from tests.support.servers.scripted_server import ScriptedServer, answer
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.requests import Request, Response
 from trainwright.kube.controller.event_recorder import COUNTING_SECONDS, EventRecorder
@@ -137,12 +137,6 @@ async def test_standing_event_is_one_event_of_all_processes(caplog: pytest.LogCa
 
 
 # Over the wire
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    async with scripted_server() as running:
-        yield running
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
-from tests.support.commands.trainwright import trainwright
 from trainwright.api.kinds import KINDS
 from trainwright.cli.main import cli
 from trainwright.kube.client.sync_client import SyncClient
@@ -71,7 +70,6 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UpCommand]:
     """One cluster for the tests of all these commands: each has a namespace of its own."""
     with up_command(tmp_path_factory.mktemp("embedded")) as up:
         yield up
-        trainwright("down", "--data-dir", str(up.data.path), environment=up.environment)
 
 
 @pytest.fixture
