@@ -298,7 +298,7 @@ class ImageStore:
             os.close(descriptor)
 
     def _collect(self) -> Collected:
-        needed = self._needed_digests()
+        needed, needed_layers = self._needed_digests()
         deleted, size = [], 0
         for path in sorted((self.directory / "blobs" / "sha256").glob("*")):
             if f"sha256:{path.name}" not in needed:
@@ -308,7 +308,7 @@ class ImageStore:
         layers = []
         for path in sorted(self.layers.glob("*")):
             # Locks and other files beside a layer's directory begin with its digest.
-            if f"sha256:{path.name.partition('.')[0]}" not in needed:
+            if f"sha256:{path.name.partition('.')[0]}" not in needed_layers:
                 # Renamed first: a layer that is half deleted must not be taken for a whole one.
                 discarded = self.directory / "tmp" / f"layer-{path.name}"
                 path.rename(discarded)
@@ -319,10 +319,11 @@ class ImageStore:
                 path.unlink(missing_ok=True)
         return Collected(tuple(deleted), tuple(layers), size)
 
-    def _needed_digests(self) -> set[str]:
-        """Blobs of images and pins, and the digests of their uncompressed layers."""
+    def _needed_digests(self) -> tuple[set[str], set[str]]:
+        """Blobs of images and pins, and the unpacked layers of these."""
         roots = [entry.digest for entry in self._index().manifests]
         needed: set[str] = set()
+        layers: set[str] = set()
         for digest in [*roots, *(digest for pin in self.pins().values() for digest in pin.digests)]:
             if digest in needed or not is_digest(digest):
                 continue
@@ -332,8 +333,8 @@ class ImageStore:
                 descriptor = Descriptor(digest=digest, size=0)
                 manifest = Manifest.decode(self.read_document(descriptor))
                 needed.update(blob.digest for blob in (manifest.config, *manifest.layers))
-                needed.update(ImageConfig.decode(self.read_document(manifest.config)).rootfs.diff_ids)
-        return needed
+                layers.update(ImageConfig.decode(self.read_document(manifest.config)).rootfs.diff_ids)
+        return needed, layers
 
     # Files
 
