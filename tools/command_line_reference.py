@@ -18,8 +18,18 @@ def main() -> None:
     for name in COMMANDS:
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
-        context = click.Context(command, info_name=f"trainwright {name}", terminal_width=110, max_content_width=110)
-        print(f"\n## trainwright {name}\n\n```\n{command.get_help(context)}\n```")
+        print_command(command, f"trainwright {name}", "##")
+
+
+def print_command(command: click.Command, name: str, heading: str) -> None:
+    """The help of a command, and of the commands of a group below it."""
+    context = click.Context(command, info_name=name, terminal_width=110, max_content_width=110)
+    print(f"\n{heading} {name}\n\n```\n{command.get_help(context)}\n```")
+    if isinstance(command, click.Group):
+        for member in command.list_commands(context):
+            found = command.get_command(context, member)
+            assert found is not None
+            print_command(found, f"{name} {member}", f"{heading}#")
 
 
 if __name__ == "__main__":

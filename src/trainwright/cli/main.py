@@ -36,6 +36,9 @@ SECTIONS = {
         "status": "Show the state of the cluster and its jobs.",
         "doctor": "Check this machine and its cluster, and say what to do.",
     },
+    "Images": {
+        "image": "List, pull, push, save and load images.",
+    },
     "Other": {
         "operator": "Run the operator against a Kubernetes cluster.",
         "crds": "Print the CustomResourceDefinitions.",
@@ -45,7 +48,8 @@ SECTIONS = {
 }
 """The commands as `--help` shows them."""
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
-"""`trainwright.cli.commands.NAME` defines each as `command`; those that look after jobs are in `commands.jobs`."""
+"""`trainwright.cli.commands.NAME` defines each as `command`; those that look after jobs are in `commands.jobs`,
+the group of those about images is in `commands.images`."""
 ALIASES = {"get": "ps"}
 """kubectl's words for commands of ours."""
 
@@ -62,8 +66,7 @@ class LazyGroup(click.Group):
         name = ALIASES.get(cmd_name, cmd_name)
         if name not in COMMANDS:
             return None
-        package = "jobs." if name in SECTIONS["Look after jobs"] else ""
-        command = importlib.import_module(f"trainwright.cli.commands.{package}{name}").command
+        command = importlib.import_module(f"trainwright.cli.commands.{_module(name)}").command
         assert isinstance(command, click.Command)  # noqa: S101 (for the type checker)
         return command
 
@@ -119,9 +122,20 @@ def main(**settings: Any) -> None:
     cli(prog_name="trainwright", **settings)
 
 
+def _module(name: str) -> str:
+    if name == "image":
+        return "images.group"
+    return f"jobs.{name}" if name in SECTIONS["Look after jobs"] else name
+
+
 def _unknown_command(name: str) -> str:
     import difflib
 
+    from trainwright.cli.commands.images.group import ALIASES as IMAGE_ALIASES
+    from trainwright.cli.commands.images.group import COMMANDS as IMAGE_COMMANDS
+
+    if name in IMAGE_COMMANDS or name in IMAGE_ALIASES:
+        return f"unknown command {name!r}: did you mean `image {IMAGE_ALIASES.get(name, name)}`?"
     near = difflib.get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean `{near[0]}`?" if near else f"available commands: {', '.join(COMMANDS)}"
     return f"unknown command {name!r}: {hint}"

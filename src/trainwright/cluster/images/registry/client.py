@@ -26,7 +26,7 @@ from trainwright.cluster.images.registry.errors import (
     UnreachableRegistryError,
     words_of,
 )
-from trainwright.cluster.images.registry.settings import Endpoint, RegistrySettings, tls_context
+from trainwright.cluster.images.registry.settings import Endpoint, RegistrySettings, endpoints, tls_context
 
 _LARGEST_ERROR = 64 << 10
 _READ_BUFFER = 1 << 20
@@ -225,6 +225,16 @@ class RegistryClient:
             except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError):
                 continue
         return self.endpoint.schemes[-1]
+
+
+async def check_credential(server: str, credential: Credential, settings: RegistrySettings) -> None:
+    """Raises AccessDeniedError unless the registry accepts the credential."""
+    endpoint = endpoints(server, settings, with_mirrors=False)[0]
+    async with (
+        RegistryClient(endpoint, credential, settings) as client,
+        client.request("GET", "/v2/", scope="") as response,
+    ):
+        await client.connected(response.read())
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float:

@@ -1,0 +1,164 @@
+"""`trainwright image prune` and `df`: the disk space of images."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from trainwright.cli.commands.images.store import open_store, report_image_errors, size_text, store_flag
+from trainwright.cli.jobs.output import object_text, output_flag
+from trainwright.cli.jobs.tables import table_lines
+from trainwright.cluster.images.layers.namespace import remove_tree
+from trainwright.cluster.images.store import ImageStore
+
+_BUILD_DIRECTORIES = ("build-cache", "cache-mounts")
+
+
+@click.command(name="prune")
+@click.option(
+    "-a", "--all", "all_images", is_flag=True, help="Remove all images that no pod uses, and the build cache."
+)
+@click.option("-f", "--force", is_flag=True, help="Do not ask.")
+@store_flag
+def prune_command(all_images: bool, force: bool, data_dir: Path | None) -> None:
+    """Remove images that have no name, or that no pod uses.
+
+    Layers that only interrupted pulls and builds have left are removed too.
+    """
+    what = "all images that no pod uses, and the build cache" if all_images else "all images without a name"
+    if not force:
+        click.echo(f"WARNING! This will remove {what}.", err=True)
+        if not click.confirm("Are you sure you want to continue?", default=False, err=True):
+            raise click.Abort
+    store = open_store(data_dir)
+    with report_image_errors():
+        for line in _remove_images(store, all_images=all_images):
+            click.echo(line)
+        reclaimed = _remove_build_cache(store) if all_images else 0
+        before = sum(_size(path) for path in store.layers.glob("*"))
+        collected = store.collect()
+        reclaimed += collected.size + before - sum(_size(path) for path in store.layers.glob("*"))
+    for digest in collected.digests:
+        click.echo(f"deleted: {digest}")
+    if collected.busy:
+        click.echo("Another command uses the store: nothing was deleted. Run this again when it has ended.", err=True)
+    click.echo(f"\nTotal reclaimed space: {size_text(reclaimed)}")
+
+
+def _remove_images(store: ImageStore, *, all_images: bool) -> list[str]:
+    used = _used(store)
+    lines = []
+    for image in store.images():
+        if image.descriptor.digest in used or (image.reference is not None and not all_images):
+            continue
+        if image.reference is not None:
+            store.remove(image.reference)
+            lines.append(f"untagged: {image.reference.familiar}")
+        else:
+            store.remove_image(image.id)
+    return lines
+
+
+def _remove_build_cache(store: ImageStore) -> int:
+    size = 0
+    with store.lease():
+        for name in _BUILD_DIRECTORIES:
+            directory = store.directory / name
+            if directory.is_dir():
+                size += _size(directory)
+                remove_tree(directory)
+    return size
+
+
+@dataclass(frozen=True)
+class _Row:
+    type: str
+    total: int
+    active: int
+    size: int
+    reclaimable: int
+
+
+@click.command(name="df")
+@output_flag("table", "json", "yaml")
+@store_flag
+def df_command(output: str, data_dir: Path | None) -> None:
+    """Show the disk space of images.
+
+    Layers that images share are counted once. RECLAIMABLE is what `trainwright image prune --all` removes: images that
+    no pod uses, what interrupted commands have left, and the build cache.
+    """
+    store = open_store(data_dir)
+    with report_image_errors():
+        rows = _usage(store)
+    if output != "table":
+        documents = [
+            {
+                "Type": row.type,
+                "TotalCount": row.total,
+                "Active": row.active,
+                "Size": row.size,
+                "Reclaimable": row.reclaimable,
+            }
+            for row in rows
+        ]
+        click.echo(object_text(documents, output))
+        return
+    cells = [(row.type, str(row.total), str(row.active), size_text(row.size), _reclaimable_text(row)) for row in rows]
+    for line in table_lines(("TYPE", "TOTAL", "ACTIVE", "SIZE", "RECLAIMABLE"), cells):
+        click.echo(line)
+
+
+def _usage(store: ImageStore) -> list[_Row]:
+    images = store.images()
+    used = _used(store)
+    active = {image.id: image for image in images if image.descriptor.digest in used}
+    blobs = {f"sha256:{path.name}": path.stat().st_size for path in (store.directory / "blobs" / "sha256").glob("*")}
+    kept = {digest for image in active.values() for digest in image.digests}
+    layers = {f"sha256:{path.name}": _size(path) for path in store.layers.glob("*") if path.is_dir()}
+    kept_layers = {diff_id for image in active.values() for diff_id in image.config.rootfs.diff_ids}
+    build = [store.directory / name for name in _BUILD_DIRECTORIES if (store.directory / name).is_dir()]
+    build_size = sum(map(_size, build))
+    return [
+        _Row(
+            "Images",
+            len({image.id for image in images}),
+            len(active),
+            sum(blobs.values()),
+            sum(size for digest, size in blobs.items() if digest not in kept),
+        ),
+        _Row(
+            "Unpacked Layers",
+            len(layers),
+            len(kept_layers & layers.keys()),
+            sum(layers.values()),
+            sum(size for diff_id, size in layers.items() if diff_id not in kept_layers),
+        ),
+        _Row("Build Cache", sum(1 for path in build for _ in path.iterdir()), 0, build_size, build_size),
+    ]
+
+
+def _reclaimable_text(row: _Row) -> str:
+    share = f" ({100 * row.reclaimable // row.size}%)" if row.size else ""
+    return size_text(row.reclaimable) + share
+
+
+def _used(store: ImageStore) -> set[str]:
+    """The manifests of images that pods use."""
+    return {digest for pin in store.pins().values() if pin.holder for digest in pin.digests}
+
+
+def _size(path: Path) -> int:
+    """Bytes on the disk; files that this user cannot see are not counted."""
+    if not path.is_dir() or path.is_symlink():
+        return path.lstat().st_size
+    seen: set[tuple[int, int]] = set()
+    size = 0
+    for directory, _, names in os.walk(path, onerror=lambda _: None):
+        for name in names:
+            found = os.lstat(os.path.join(directory, name))  # noqa: PTH118 (a tree of 100,000 files)
+            if (found.st_dev, found.st_ino) not in seen:
+                seen.add((found.st_dev, found.st_ino))
+                size += found.st_blocks * 512
+    return size

@@ -1,0 +1,82 @@
+"""`trainwright image inspect`: everything about images, in the form of `docker image inspect`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from trainwright.cli.commands.images.store import (
+    complete_images,
+    find_image,
+    image_size,
+    open_store,
+    report_image_errors,
+    store_flag,
+)
+from trainwright.cli.commands.images.templates import render
+from trainwright.cli.jobs.output import object_text, output_flag
+from trainwright.cluster.images.formats import SKIPPED_LABEL
+from trainwright.cluster.images.store import Image
+
+
+@click.command(name="inspect")
+@click.argument("names", nargs=-1, required=True, metavar="IMAGE…", shell_complete=complete_images)
+@click.option(
+    "-f", "--format", "template", metavar="TEMPLATE", help="A template such as '{{.Id}}' or '{{json .Config}}'."
+)
+@output_flag("json", "yaml")
+@store_flag
+def inspect_command(names: tuple[str, ...], template: str | None, output: str, data_dir: Path | None) -> None:
+    """Show all that is known about images.
+
+    HostFiles says that an image lies above the files of this machine, SkippedRun which lines its build has skipped.
+    """
+    store = open_store(data_dir)
+    found = [find_image(store, name) for name in names]
+    with report_image_errors():
+        images = store.images()
+    documents = [describe(image, [other for other in images if other.id == image.id]) for image in found]
+    if template:
+        for document in documents:
+            click.echo(render(template, document))
+    else:
+        click.echo(object_text(documents, output))
+
+
+def describe(image: Image, names: list[Image]) -> dict[str, Any]:
+    """`names` are all images of the same ID."""
+    config = msgspec.json.decode(image.config.encode())
+    references = [other.reference for other in names if other.reference]
+    digests = [other.reference.with_digest(other.registry_digest) for other in names if other.reference]
+    document: dict[str, Any] = {
+        "Id": image.id,
+        "RepoTags": [reference.familiar for reference in references if reference.tag and not reference.digest],
+        "RepoDigests": list(dict.fromkeys(digest.familiar for digest in digests)),
+        "Created": image.config.created,
+        "Author": image.config.author,
+        "Architecture": image.config.architecture,
+        "Variant": image.config.variant,
+        "Os": image.config.os,
+        "Size": image_size(image),
+        "Digest": image.descriptor.digest,
+        "Config": config.get("config", {}),
+        "RootFS": {"Type": "layers", "Layers": image.config.rootfs.diff_ids},
+        "Layers": [
+            {"MediaType": layer.media_type, "Digest": layer.digest, "Size": layer.size}
+            for layer in image.manifest.layers
+        ],
+    }
+    if image.config.uses_host_files:
+        document["HostFiles"] = True
+    if SKIPPED_LABEL in image.config.config.labels:
+        document["SkippedRun"] = _skipped(image.config.config.labels[SKIPPED_LABEL])
+    return {name: value for name, value in document.items() if value != ""}
+
+
+def _skipped(label: str) -> Any:
+    try:
+        return json.loads(label)
+    except ValueError:
+        return [label]

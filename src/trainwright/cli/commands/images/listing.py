@@ -1,0 +1,172 @@
+"""`trainwright image ls` and `history`."""
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trainwright.cli.commands.images.store import (
+    complete_images,
+    created_text,
+    find_image,
+    image_size,
+    open_store,
+    report_image_errors,
+    size_text,
+    store_flag,
+)
+from trainwright.cli.commands.images.templates import render
+from trainwright.cli.errors import CommandError
+from trainwright.cli.jobs.output import object_text, output_flag
+from trainwright.cli.jobs.tables import table_lines
+from trainwright.cluster.images.formats import History
+from trainwright.cluster.images.store import Image
+
+_NONE = "<none>"
+_LONGEST_INSTRUCTION = 45
+
+
+@click.command(name="ls")
+@click.argument("name", required=False, metavar="[REPOSITORY[:TAG]]", shell_complete=complete_images)
+@click.option("-q", "--quiet", is_flag=True, help="Only print IDs.")
+@click.option("--no-trunc", is_flag=True, help="Do not shorten IDs.")
+@click.option("--digests", is_flag=True, help="Show the digests by which registries know the images.")
+@click.option(
+    "-f",
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="dangling=true, reference=PATTERN or label=KEY.",
+)
+@click.option("--format", "template", metavar="TEMPLATE", help="A template such as '{{.Repository}}:{{.Tag}}'.")
+@output_flag("table", "json", "yaml")
+@store_flag
+def ls_command(
+    name: str | None,
+    quiet: bool,
+    no_trunc: bool,
+    digests: bool,
+    filters: tuple[str, ...],
+    template: str | None,
+    output: str,
+    data_dir: Path | None,
+) -> None:
+    """List images.
+
+    SIZE is what an image occupies in the store, compressed; layers that images share are counted for each. An image
+    that has lost its name to a newer one is listed as <none>.
+    """
+    with report_image_errors():
+        images, damaged = open_store(data_dir).survey()
+    for sentence in damaged:
+        click.echo(f"Warning: {sentence}; remove it with `trainwright image rm`, then pull or load it again", err=True)
+    shown = [image for image in images if _matches_name(image, name) and all(_passes(image, f) for f in filters)]
+    # Docker's order.
+    shown.sort(key=lambda image: image.config.created, reverse=True)
+    rows = [_row(image, no_trunc=no_trunc) for image in shown]
+    if quiet:
+        _print_lines(dict.fromkeys(str(row["ID"]) for row in rows))
+    elif template:
+        _print_lines(render(template, row) for row in rows)
+    elif output != "table":
+        click.echo(object_text(rows, output))
+    else:
+        head = ["REPOSITORY", "TAG", "IMAGE ID", "CREATED", "SIZE"]
+        fields = ["Repository", "Tag", "ID", "CreatedSince", "Size"]
+        if digests:
+            head.insert(2, "DIGEST")
+            fields.insert(2, "Digest")
+        _print_lines(table_lines(head, [[str(row[field]) for field in fields] for row in rows]))
+
+
+@click.command(name="history")
+@click.argument("name", metavar="IMAGE", shell_complete=complete_images)
+@click.option("-q", "--quiet", is_flag=True, help="Only print IDs.")
+@click.option("--no-trunc", is_flag=True, help="Do not shorten anything.")
+@output_flag("table", "json", "yaml")
+@store_flag
+def history_command(name: str, quiet: bool, no_trunc: bool, output: str, data_dir: Path | None) -> None:
+    """Show the layers of an image and what made them, the latest first."""
+    image = find_image(open_store(data_dir), name)
+    rows = _history(image, no_trunc=no_trunc)
+    if quiet:
+        _print_lines(str(row["ID"]) for row in rows)
+    elif output != "table":
+        click.echo(object_text(rows, output))
+    else:
+        fields = ("ID", "CreatedSince", "CreatedBy", "Size", "Comment")
+        head = ("IMAGE", "CREATED", "CREATED BY", "SIZE", "COMMENT")
+        _print_lines(table_lines(head, [[str(row[field]) for field in fields] for row in rows]))
+
+
+def _row(image: Image, *, no_trunc: bool) -> dict[str, Any]:
+    reference = image.reference
+    return {
+        "Repository": reference.familiar_name if reference else _NONE,
+        "Tag": (reference.tag if reference else None) or _NONE,
+        "Digest": image.registry_digest,
+        "ID": image.id if no_trunc else image.short_id,
+        "CreatedAt": image.config.created,
+        "CreatedSince": created_text(image.config.created),
+        "Size": size_text(image_size(image)),
+    }
+
+
+def _history(image: Image, *, no_trunc: bool) -> list[dict[str, Any]]:
+    """Of an image whose history is not complete, the layers that it does not mention come last."""
+    layers = list(reversed(image.manifest.layers))
+    steps = list(reversed(image.config.history))
+    missing = len(layers) - sum(not step.empty_layer for step in steps)
+    steps += [History()] * max(missing, 0)
+    rows = []
+    for number, step in enumerate(steps):
+        size = 0 if step.empty_layer or not layers else layers.pop(0).size
+        instruction = " ".join(step.created_by.split())
+        if not no_trunc and len(instruction) > _LONGEST_INSTRUCTION:
+            instruction = instruction[: _LONGEST_INSTRUCTION - 1] + "…"
+        shown_id = image.id if no_trunc else image.short_id
+        rows.append(
+            {
+                "ID": "<missing>" if number else shown_id,
+                "CreatedAt": step.created,
+                "CreatedSince": created_text(step.created),
+                "CreatedBy": instruction,
+                "Size": size_text(size),
+                "Comment": step.comment,
+            }
+        )
+    return rows
+
+
+def _matches_name(image: Image, name: str | None) -> bool:
+    if name is None:
+        return True
+    if image.reference is None:
+        return False
+    repository, colon, tag = name.rpartition(":")
+    if not colon or "/" in tag:
+        repository, tag = name, ""
+    names = (image.reference.familiar_name, image.reference.name)
+    return any(fnmatchcase(found, repository) for found in names) and (
+        not tag or fnmatchcase(image.reference.tag or "", tag)
+    )
+
+
+def _passes(image: Image, condition: str) -> bool:
+    key, _, value = condition.partition("=")
+    if key == "dangling":
+        return (image.reference is None) == (value.lower() in {"true", "1"})
+    if key == "reference":
+        return _matches_name(image, value)
+    if key == "label":
+        label, has_value, wanted = value.partition("=")
+        labels = image.config.config.labels
+        return label in labels and (not has_value or labels[label] == wanted)
+    raise CommandError(f"unknown filter {key!r}: write dangling=true, reference=PATTERN, label=KEY or label=KEY=VALUE")
+
+
+def _print_lines(lines: Any) -> None:
+    for line in lines:
+        click.echo(line)

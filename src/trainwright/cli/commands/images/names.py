@@ -1,0 +1,107 @@
+"""`trainwright image tag` and `rm`."""
+
+from pathlib import Path
+
+import click
+
+from trainwright.cli.commands.images.store import (
+    complete_images,
+    find_image,
+    open_store,
+    parse_name,
+    report_image_errors,
+    store_flag,
+)
+from trainwright.cli.errors import CommandError
+from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError
+from trainwright.cluster.images.store import DamagedImageError, Image, ImageStore
+
+
+@click.command(name="tag")
+@click.argument("source", metavar="IMAGE", shell_complete=complete_images)
+@click.argument("target", metavar="NAME[:TAG]")
+@store_flag
+def tag_command(source: str, target: str, data_dir: Path | None) -> None:
+    """Give an image another name. An image that had this name loses it."""
+    store = open_store(data_dir)
+    image = find_image(store, source)
+    reference = parse_name(target)
+    if reference.digest:
+        raise CommandError(f"{target} has a digest: an image cannot get one as its name")
+    with report_image_errors():
+        store.tag(reference, image)
+
+
+@click.command(name="rm")
+@click.argument("names", nargs=-1, required=True, metavar="IMAGE…", shell_complete=complete_images)
+@click.option("-f", "--force", is_flag=True, help="Also remove images with several names, and those that pods use.")
+@store_flag
+def rm_command(names: tuple[str, ...], force: bool, data_dir: Path | None) -> None:
+    """Remove images.
+
+    A name is removed; with its last name the image and what no other image shares. An image of a running pod is removed
+    with --force; its files stay until the pod is gone.
+    """
+    store = open_store(data_dir)
+    failures = []
+    for name in names:
+        try:
+            with report_image_errors():
+                for line in _remove(store, name, force=force):
+                    click.echo(line)
+        except CommandError as error:
+            failures.append(error.message)
+    with report_image_errors():
+        collected = store.collect()
+    for digest in collected.digests:
+        click.echo(f"Deleted: {digest}")
+    if collected.busy:
+        click.echo("Another command uses the store: `trainwright image prune` frees the space later.", err=True)
+    if failures:
+        raise CommandError("\n".join(failures))
+
+
+def _remove(store: ImageStore, name: str, *, force: bool) -> list[str]:
+    try:
+        image = find_image(store, name)
+    except CommandError as error:
+        if isinstance(error.__cause__, DamagedImageError) and _remove_damaged(store, name):
+            return [f"Untagged: {name}"]
+        raise
+    same = [other for other in store.images() if other.id == image.id]
+    is_id = not _is_name_of(name, image)
+    if is_id and len([other for other in same if other.reference]) > 1 and not force:
+        raise CommandError(
+            f"conflict: unable to delete {image.short_id} (must be forced) - "
+            "image is referenced in multiple repositories"
+        )
+    if (is_id or len(same) == 1) and not force:
+        _refuse_used(store, image)
+    if is_id or image.reference is None:
+        return [f"Untagged: {reference.familiar}" for reference in store.remove_image(image.id)]
+    store.remove(image.reference)
+    return [f"Untagged: {image.reference.familiar}"]
+
+
+def _refuse_used(store: ImageStore, image: Image) -> None:
+    for name, pin in store.pins().items():
+        if pin.holder and image.descriptor.digest in pin.digests:
+            raise CommandError(
+                f"conflict: unable to remove {image.short_id} (must be forced) - pod {name} is using this image"
+            )
+
+
+def _is_name_of(name: str, image: Image) -> bool:
+    if image.reference is None:
+        return False
+    try:
+        return ImageReference.parse(name).name == image.reference.name
+    except InvalidReferenceError:
+        return False
+
+
+def _remove_damaged(store: ImageStore, name: str) -> bool:
+    try:
+        return store.remove(ImageReference.parse(name))
+    except InvalidReferenceError:
+        return store.remove_damaged(name)

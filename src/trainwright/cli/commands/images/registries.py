@@ -1,0 +1,127 @@
+"""`trainwright image pull` and `push`."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trainwright.cli.commands.images.progress import TransferDisplay
+from trainwright.cli.commands.images.store import (
+    complete_images,
+    find_image,
+    open_store,
+    parse_name,
+    report_image_errors,
+    store_flag,
+)
+from trainwright.cli.console import Console
+from trainwright.cli.errors import CommandError
+from trainwright.cluster.images.formats import Platform
+from trainwright.cluster.images.registry.credentials import DockerConfig
+from trainwright.cluster.images.registry.pull import pull_image
+from trainwright.cluster.images.registry.push import push_image
+from trainwright.cluster.images.registry.settings import RegistrySettings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+plain_http_flag = click.option("--plain-http", is_flag=True, help="Reach the registry without encryption.")
+"""Registries on this machine need no flag, as in Docker."""
+
+
+@click.command(name="pull")
+@click.argument("name", metavar="NAME[:TAG|@DIGEST]")
+@click.option("--platform", metavar="OS/ARCH", help="The platform of the image (default: that of this machine).")
+@click.option(
+    "--mirror", "mirrors", multiple=True, metavar="HOST", help="Ask this registry first; http://HOST is allowed."
+)
+@plain_http_flag
+@click.option("-q", "--quiet", is_flag=True, help="Only print the name.")
+@store_flag
+def pull_command(
+    name: str, platform: str | None, mirrors: tuple[str, ...], plain_http: bool, quiet: bool, data_dir: Path | None
+) -> None:
+    """Download an image from a registry.
+
+    Every layer is verified by its digest; layers that are stored already are not downloaded. Credentials are those of
+    `trainwright image login` and `docker login` (~/.docker/config.json, credential helpers included).
+    """
+    store = open_store(data_dir)
+    reference = parse_name(name)
+    if ":" not in name.rpartition("/")[2] and not quiet:
+        click.echo("Using default tag: latest")
+    settings = RegistrySettings(
+        mirrors={reference.registry: mirrors}, plain_http=frozenset([reference.registry] if plain_http else ())
+    )
+    console = Console.of()
+    display = TransferDisplay(console, quiet=quiet)
+    with report_image_errors():
+        wanted = Platform.parse(platform) if platform else None
+        before = store.find(reference)
+        if not quiet:
+            click.echo(f"{reference.identifier}: Pulling from {reference.repository}")
+        try:
+            image = asyncio.run(
+                pull_image(
+                    store,
+                    reference,
+                    platform=wanted,
+                    credentials=DockerConfig.of_user(),
+                    settings=settings,
+                    progress=display.report,
+                )
+            )
+        finally:
+            display.finish()
+    if not quiet:
+        is_new = before is None or before.descriptor.digest != image.descriptor.digest
+        click.echo(f"Digest: {image.registry_digest}")
+        what = "Downloaded newer image" if is_new else "Image is up to date"
+        click.echo(f"Status: {what} for {reference.familiar}")
+    click.echo(str(reference))
+
+
+@click.command(name="push")
+@click.argument("name", metavar="NAME[:TAG]", shell_complete=complete_images)
+@plain_http_flag
+@click.option("-q", "--quiet", is_flag=True, help="Only print the name.")
+@store_flag
+def push_command(name: str, plain_http: bool, quiet: bool, data_dir: Path | None) -> None:
+    """Upload an image to the registry that its name says.
+
+    Layers that the registry has, also in another of its repositories, are not uploaded again.
+    """
+    store = open_store(data_dir)
+    reference = parse_name(name)
+    if reference.digest:
+        raise CommandError(
+            f"cannot push {name}: a digest is not a name; give the image a tag with `trainwright image tag`"
+        )
+    with report_image_errors():
+        image = store.find(reference)
+    if image is None:
+        raise CommandError(
+            f"An image does not exist locally with the tag: {reference.familiar_name}:{reference.tag}; "
+            f"`trainwright image tag IMAGE {reference.familiar}` gives one that name"
+        )
+    image = find_image(store, str(reference))
+    if not quiet:
+        click.echo(f"The push refers to repository [{reference.name}]")
+    settings = RegistrySettings(plain_http=frozenset([reference.registry] if plain_http else ()))
+    display = TransferDisplay(Console.of(), quiet=quiet)
+    with report_image_errors():
+        try:
+            pushed = asyncio.run(
+                push_image(
+                    store,
+                    image,
+                    reference,
+                    credentials=DockerConfig.of_user(),
+                    settings=settings,
+                    progress=display.report,
+                )
+            )
+        finally:
+            display.finish()
+    click.echo(str(reference) if quiet else f"{reference.tag}: digest: {pushed.digest} size: {pushed.size}")
