@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from trainwright.cluster.datadir import write_atomically
-from trainwright.net.certificate_authority import new_authority
+from trainwright.net.certificate_authority import Authority, load_authority, new_authority
 
 SERVER_NAMES = (
     "localhost", "127.0.0.1", "::1",
@@ -39,6 +39,11 @@ def server_context(directory: Path, *, now: datetime | None = None) -> tuple[ssl
     return context, (directory / "ca.pem").read_bytes()
 
 
+def authority(directory: Path) -> Authority:
+    """The CA that `server_context` has created."""
+    return load_authority((directory / "ca.pem").read_bytes(), (directory / "ca.key").read_bytes())
+
+
 def service_account_key(path: Path) -> bytes:
     """The private key (PEM) that signs the tokens of service accounts; created on first use."""
     from trainwright.net.certificate_authority import new_key_pem
@@ -55,10 +60,10 @@ def _is_valid(directory: Path, now: datetime) -> bool:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(directory / "server.pem")
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(directory / "ca.pem", directory / "ca.key")
-        authority = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        authority.load_verify_locations(directory / "ca.pem")
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.load_verify_locations(directory / "ca.pem")
         # Both certificates have the same validity period, so the expiry of the CA is that of the server.
-        expiries = [ssl.cert_time_to_seconds(str(found["notAfter"])) for found in authority.get_ca_certs()]
+        expiries = [ssl.cert_time_to_seconds(str(found["notAfter"])) for found in trusting.get_ca_certs()]
     except (OSError, ValueError):  # ssl.SSLError is an OSError
         return False
     return bool(expiries) and min(expiries) > (now + RENEW_BEFORE).timestamp()
@@ -66,11 +71,11 @@ def _is_valid(directory: Path, now: datetime) -> bool:
 
 def _create(directory: Path, now: datetime) -> None:
     """Writes both files into a new directory and renames it: a crash never leaves one without the other."""
-    authority, key, server = _issue(now)
+    ca, key, server = _issue(now)
     fresh = directory.with_name(directory.name + ".new")
     shutil.rmtree(fresh, ignore_errors=True)
     fresh.mkdir(mode=0o700)
-    for name, content in (("ca.pem", authority), ("ca.key", key), ("server.pem", server)):
+    for name, content in (("ca.pem", ca), ("ca.key", key), ("server.pem", server)):
         descriptor = os.open(fresh / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -82,6 +87,6 @@ def _create(directory: Path, now: datetime) -> None:
 
 def _issue(now: datetime) -> tuple[bytes, bytes, bytes]:
     """The CA certificate, its key, and the server's key followed by its certificate, all PEM."""
-    authority = new_authority("trainwright embedded cluster", now=now, lifetime=LIFETIME)
-    certificate, key = authority.issue(SERVER_NAMES, now=now, lifetime=LIFETIME)
-    return authority.pem, authority.key_pem, key + certificate
+    ca = new_authority("trainwright embedded cluster", now=now, lifetime=LIFETIME)
+    certificate, key = ca.issue(SERVER_NAMES, now=now, lifetime=LIFETIME)
+    return ca.pem, ca.key_pem, key + certificate

@@ -229,6 +229,7 @@ class EmbeddedCluster:
                 authority=authority,
                 local_services=self._local_services,
                 admits_accounts=True,
+                load_authority=lambda: pki.authority(self._data.pki),
                 usage=NodeUsage(self._data.node) if self._with_node else None,
             )
 

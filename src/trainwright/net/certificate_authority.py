@@ -11,10 +11,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+    from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 _BACKDATED = timedelta(hours=1)
 """For clients whose clock is behind."""
+
+
+class InvalidRequestError(ValueError):
+    """A certificate signing request that cannot be signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,58 @@ class Authority:
         )
         return certificate.public_bytes(Encoding.PEM), _key_pem(key)
 
+    def sign_client(self, request: bytes, *, now: datetime, lifetime: timedelta) -> bytes:
+        """A client certificate (PEM) for the subject and the key of a certificate signing request (PEM)."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+        from cryptography.hazmat.primitives.serialization import Encoding
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
+        try:
+            wanted = x509.load_pem_x509_csr(request)
+            key, valid = wanted.public_key(), wanted.is_signature_valid
+        except (ValueError, TypeError) as error:
+            raise InvalidRequestError(f"the request cannot be read: {error}") from error
+        if not valid:
+            raise InvalidRequestError("the signature of the request is not that of its key")
+        if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey):
+            raise InvalidRequestError("the key must be RSA, ECDSA or Ed25519")
+        end = min(now + lifetime, self.certificate.not_valid_after_utc)
+        certificate = (
+            _builder(wanted.subject, self.certificate.subject, key, now, end)
+            .add_extension(_issued_by(self.key), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return certificate.public_bytes(Encoding.PEM)
+
+
+def organizations_of(request: bytes) -> list[str]:
+    """The organizations in the subject of a certificate signing request (PEM); none if it cannot be read."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    try:
+        subject = x509.load_pem_x509_csr(request).subject
+        return [str(one.value) for one in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    except (ValueError, TypeError):
+        return []
+
+
+def load_authority(certificate: bytes, key: bytes) -> Authority:
+    """From PEM."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec, rsa
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    loaded = load_pem_private_key(key, password=None)
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise TypeError("the key of a CA is RSA or ECDSA")
+    return Authority(x509.load_pem_x509_certificate(certificate), loaded)
+
 
 def new_authority(name: str, *, now: datetime, lifetime: timedelta, organization: str | None = None) -> Authority:
     from cryptography import x509
@@ -80,7 +136,11 @@ def new_authority(name: str, *, now: datetime, lifetime: timedelta, organization
 
 
 def _builder(
-    subject: "x509.Name", issuer: "x509.Name", key: "ec.EllipticCurvePublicKey", now: datetime, end: datetime
+    subject: "x509.Name",
+    issuer: "x509.Name",
+    key: "ec.EllipticCurvePublicKey | rsa.RSAPublicKey | ed25519.Ed25519PublicKey",
+    now: datetime,
+    end: datetime,
 ) -> "x509.CertificateBuilder":
     from cryptography import x509
 

@@ -15,6 +15,7 @@ _CUSTOM_VERBS = ["delete", "deletecollection", "get", "list", "patch", "create",
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _SUBRESOURCE_VERBS = {
     "status": ["get", "patch", "update"],
+    "approval": ["get", "patch", "update"],
     "scale": ["get", "patch", "update"],
     "log": ["get"],
     "binding": ["create"],

@@ -1,5 +1,6 @@
 """The handlers of all verbs, generic over resources; a kind's own behaviour is in its ResourceType."""
 
+import asyncio
 import secrets
 import uuid
 from collections.abc import Callable
@@ -7,6 +8,8 @@ from dataclasses import replace
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.access.access_control import AccessControl
+from trainwright.cluster.apiserver.access.attributes import Attributes
+from trainwright.cluster.apiserver.access.certificate_signer import check_subject, set_requestor
 from trainwright.cluster.apiserver.access.escalation import check_escalation
 from trainwright.cluster.apiserver.admission.service_account import admit_pod, wait_for_default_account
 from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdmission
@@ -40,6 +43,7 @@ from trainwright.cluster.apiserver.http.responses import (
 from trainwright.cluster.apiserver.resources.crds import unenforced_rule_warnings
 from trainwright.cluster.apiserver.resources.registry import Registry
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
+from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import condition_errors
 from trainwright.cluster.apiserver.resources.strategies.webhook_strategies import match_condition_warnings
 from trainwright.cluster.apiserver.storage.store import ObjectStore, Removed, Stored
 from trainwright.cluster.apiserver.writes.admission import admit_create
@@ -51,12 +55,13 @@ from trainwright.cluster.apiserver.writes.create_update import (
 )
 from trainwright.cluster.apiserver.writes.managed_fields import FieldManager
 from trainwright.cluster.apiserver.writes.metadata import generated_name
-from trainwright.cluster.apiserver.writes.patch import APPLY, patched_object
+from trainwright.cluster.apiserver.writes.patch import APPLY, patch_media_type, patched_object
 from trainwright.cluster.apiserver.writes.server_side_apply import apply_object
 from trainwright.cluster.apiserver.writes.subresources import bound_pod, scale_of, with_scale
 from trainwright.objects import Object, copied, field_errors
 from trainwright.objects.paths import value_at
 from trainwright.objects.resources import (
+    CERTIFICATE_SIGNING_REQUESTS,
     CUSTOM_RESOURCE_DEFINITIONS,
     PODS,
     ROLES,
@@ -132,6 +137,8 @@ class ResourceHandlers:
         metadata = decoded.obj["metadata"]
         if metadata.get("resourceVersion"):
             raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        if info.kind.resource == CERTIFICATE_SIGNING_REQUESTS:
+            set_requestor(decoded.obj, request.user)
         decoded = await self._writer.mutate(request, decoded, None)
         metadata = decoded.obj["metadata"]
         self._check_escalation(request, decoded.obj, None)
@@ -144,6 +151,8 @@ class ResourceHandlers:
             if not prefix or self._store.get(info.kind.key, info.scope, name) is None:
                 break
 
+        if info.kind.resource == CERTIFICATE_SIGNING_REQUESTS:
+            await asyncio.to_thread(check_subject, obj)
         await self._wait_for_account(info)
         self._complete(info, obj)
         await self._writer.validate(replace(request, info=replace(info, name=name)), obj, None)
@@ -271,6 +280,45 @@ class ResourceHandlers:
 
         await self._writer.write(request, info, try_update)
         return status_response(201, {})
+
+    async def approve(self, request: ApiRequest) -> Response:
+        """PUT or PATCH of certificatesigningrequests/NAME/approval. An approved request is signed at once."""
+        info, kind = request.info, request.info.kind
+        stored = existing(info, self._store.get(kind.key, info.scope, info.name))
+        self._check_approver(request, stored.obj["spec"]["signerName"])
+        if request.method == "PATCH":
+            media = patch_media_type(request.content_type, kind)
+            body = Body(patched_object(kind, stored.obj, decode_json(request.body, "patch"), media))
+        else:
+            body = read_body(request)
+        check_name(request, body.value)
+        sent = decode(request, body).obj
+        if sent["metadata"].get("resourceVersion") not in {None, "", stored.obj["metadata"]["resourceVersion"]}:
+            raise errors.modified(kind.resource, info.name)
+        moment = {"lastUpdateTime": format_time(request.now), "lastTransitionTime": format_time(request.now)}
+        wanted = value_at(sent, "status", "conditions", default=[])
+        conditions = [moment | {key: value for key, value in one.items() if value} for one in wanted]
+        changed = stored.obj | {"status": (stored.obj.get("status") or {}) | {"conditions": conditions}}
+        if found := condition_errors(changed, stored.obj):
+            raise errors.invalid(kind.resource, info.name, found)
+        signer = self._access.certificates
+        if signer is not None and signer.is_responsible(changed) and not request.dry_run:
+            changed |= {"status": await asyncio.to_thread(signer.signed, changed, request.now)}
+
+        def try_update(current: Stored | None) -> Object:
+            if existing(info, current).version != stored.version:
+                raise errors.modified(kind.resource, info.name)
+            return changed
+
+        return _object_response(request, 200, await self._writer.write(request, info, try_update))
+
+    def _check_approver(self, request: ApiRequest, signer: str) -> None:
+        """Approving needs a permission for the signer, by its name or for all of its domain."""
+        names = (signer, f"{signer.partition('/')[0]}/*")
+        wanted = [Attributes("approve", CERTIFICATE_SIGNING_REQUESTS.group, "signers", "", "", name) for name in names]
+        if not any(self._access.authorizer.authorize(request.user, one).allowed for one in wanted):
+            why = f'user not permitted to approve requests with signerName "{signer}"'
+            raise errors.forbidden(request.info.kind.resource, request.info.name, why)
 
     async def evict(self, request: ApiRequest) -> Response:
         """POST pods/NAME/eviction: a delete with the options of the Eviction."""

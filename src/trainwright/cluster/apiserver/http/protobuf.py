@@ -5,10 +5,12 @@ The tables below have the fields that kubectl sends; other kinds are refused wit
 
 import base64
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from trainwright.cluster.apiserver import errors
 from trainwright.objects import Object
+from trainwright.objects.times import format_time
 
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -53,6 +55,27 @@ _MESSAGES: dict[str, Fields] = {
         3: ("globalDefault", "boolean"),
         4: ("description", "text"),
         5: ("preemptionPolicy", "text"),
+    },
+    "CertificateSigningRequest": {
+        1: _METADATA,
+        2: ("spec", "CertificateSigningRequestSpec"),
+        3: ("status", "CertificateSigningRequestStatus"),
+    },
+    "CertificateSigningRequestSpec": {
+        1: ("request", "base64"),
+        5: ("usages", "list of text"),
+        7: ("signerName", "text"),
+        8: ("expirationSeconds", "integer"),
+    },
+    "CertificateSigningRequestStatus": {
+        1: ("conditions", "list of CertificateSigningRequestCondition"),
+        2: ("certificate", "base64"),
+    },
+    "CertificateSigningRequestCondition": {
+        **_numbered("text", "type", "reason", "message"),
+        4: ("lastUpdateTime", "Time"),
+        5: ("lastTransitionTime", "Time"),
+        6: ("status", "text"),
     },
     "DeleteOptions": {
         1: ("gracePeriodSeconds", "integer"),
@@ -119,6 +142,8 @@ _MESSAGES: dict[str, Fields] = {
     },
     "ObjectMeta": {
         **_numbered("text", "name", "generateName", "namespace"),
+        5: ("uid", "text"),
+        6: ("resourceVersion", "text"),
         11: ("labels", "map of text"),
         12: ("annotations", "map of text"),
     },
@@ -167,7 +192,7 @@ def decode_envelope(raw: bytes) -> Object:
                 "write a manifest (kubectl create … --dry-run=client -o yaml) and send it with kubectl apply -f"
             )
         return {"apiVersion": names.get(1, ""), "kind": kind} | _message(envelope.get(2, b""), kind)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise errors.bad_request(f"the body is not valid Kubernetes protobuf: {error}") from error
 
 
@@ -231,6 +256,9 @@ def _value(value: Any, kind: str) -> Any:
             return bool(value)
         case "Quantity":
             return dict(_fields(value)).get(1, b"0").decode()
+        case "Time":
+            seconds = _value(dict(_fields(value)).get(1, 0), "integer")
+            return format_time(datetime.fromtimestamp(seconds, UTC)) if seconds > 0 else None
         case "IntOrString":
             content = dict(_fields(value))
             return content.get(3, b"").decode() if content.get(1) else content.get(2, 0)

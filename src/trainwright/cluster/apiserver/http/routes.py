@@ -217,6 +217,8 @@ class Routes:
                 return await self._handlers.evict(request)
             case "POST", True, "token":
                 return self._request_token(request)
+            case "PUT" | "PATCH", True, "approval":
+                return await self._handlers.approve(request)
             case "PUT", True, "" | "status" | "scale" | "finalize":
                 return await self._handlers.update(request)
             case "PATCH", True, "" | "status" | "scale":

@@ -37,7 +37,7 @@ from trainwright.kube.client.in_process import InProcessResponse
 from trainwright.kube.client.requests import Request
 from trainwright.kube.client.requests import Response as KubeResponse
 from trainwright.net import websocket
-from trainwright.net.certificate_authority import new_key_pem
+from trainwright.net.certificate_authority import Authority, new_key_pem
 from trainwright.net.http_server import BodyTooLargeError, HttpServer, read_body
 from trainwright.objects.kinds.resource_usage import UsageReader
 
@@ -73,7 +73,7 @@ class ApiServer:
     tokens; `authority` is the CA certificate (PEM) that clients trust. Webhooks of `local_services`, by namespace and
     name of a Service, are called in this process. With `admits_accounts` new pods need a service account that exists
     and get its token as a volume; controllers must create accounts and the ConfigMap kube-root-ca.crt. With `usage`
-    metrics.k8s.io is served.
+    metrics.k8s.io is served; with `load_authority`, the CA, certificates of clients are signed.
     """
 
     def __init__(
@@ -91,10 +91,13 @@ class ApiServer:
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
         admits_accounts: bool = False,
         usage: UsageReader | None = None,
+        load_authority: Callable[[], Authority] | None = None,
     ) -> None:
         self._clock = clock
         self._admits_accounts = admits_accounts
-        self._access = AccessControl(store, token, load_key=load_service_account_key, authority=authority)
+        self._access = AccessControl(
+            store, token, load_key=load_service_account_key, authority=authority, load_authority=load_authority
+        )
         self._routes = Routes(
             store,
             logs,

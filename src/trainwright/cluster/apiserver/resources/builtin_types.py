@@ -15,6 +15,7 @@ from trainwright.cluster.apiserver.resources.strategies import (
     webhook_strategies,
     workload_strategies,
 )
+from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import CERTIFICATE_SIGNING_REQUEST
 from trainwright.cluster.apiserver.resources.strategies.pod_strategy import POD_STRATEGY
 from trainwright.cluster.apiserver.resources.strategies.priority_strategy import PRIORITY_CLASS
 from trainwright.cluster.apiserver.resources.strategies.service_strategy import SERVICE
@@ -233,6 +234,15 @@ def builtin_types() -> list[ResourceType]:
             scale=_REPLICAS,
             stored_as=resources.DEPLOYMENTS,
             warning=_LEGACY_DEPLOYMENT,
+        ),
+        _row(
+            resources.CERTIFICATE_SIGNING_REQUESTS,
+            "csr",
+            columns=printer_columns.CERTIFICATE_SIGNING_REQUEST,
+            strategy=CERTIFICATE_SIGNING_REQUEST,
+            subresources=("approval", "status"),
+            selectable_fields={"spec.signerName": ""},
+            returns_deleted_object=True,
         ),
         _row(resources.LEASES, columns=printer_columns.LEASE),
         _row(

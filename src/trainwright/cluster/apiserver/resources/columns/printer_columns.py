@@ -1,7 +1,7 @@
 """The printer columns of built-in kinds other than pods, and of custom resources."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from trainwright.cluster.apiserver.resources.columns.jsonpath import compile_path
@@ -52,6 +52,28 @@ SCALE = (
     Column("Desired", _at("spec", "replicas", default=0), "integer"),
     Column("Available", _at("status", "replicas", default=0), "integer"),
     AGE,
+)
+
+
+def _requested_duration(request: Object, _now: datetime) -> str:
+    seconds = value_at(request, "spec", "expirationSeconds")
+    return NONE if seconds is None else human_duration(timedelta(seconds=seconds))
+
+
+def _request_condition(request: Object, _now: datetime) -> str:
+    status = request.get("status") or {}
+    types = {one.get("type") for one in status.get("conditions") or ()}
+    decision = next((one for one in ("Denied", "Approved") if one in types), "Pending")
+    return decision + (",Failed" if "Failed" in types else "") + (",Issued" if status.get("certificate") else "")
+
+
+CERTIFICATE_SIGNING_REQUEST = (
+    NAME,
+    AGE,
+    Column("SignerName", _at("spec", "signerName")),
+    Column("Requestor", _at("spec", "username", default="")),
+    Column("RequestedDuration", _requested_duration),
+    Column("Condition", _request_condition),
 )
 NAMESPACE = (NAME, Column("Status", _at("status", "phase")), AGE)
 
