@@ -61,6 +61,8 @@ class UpOptions:
     gang_scheduler: str | None = None
     ephemeral: bool = False
     """Deletes the data when it stops."""
+    unknown_images: str = "host"
+    registries: tuple[str, ...] = ()
 
 
 async def run_cluster(
@@ -85,6 +87,8 @@ async def run_cluster(
         local_services={(NAMESPACE, names.service): local_webhooks(KINDS)},
         nfs_mappings=options.nfs_mappings,
         gang_scheduler=options.gang_scheduler,
+        unknown_images=options.unknown_images,
+        registries=options.registries,
     )
     await cluster.start()
     try:

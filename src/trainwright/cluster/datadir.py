@@ -60,6 +60,10 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """In the user's kubeconfig."""
     ephemeral: bool = False
     """Its data is deleted when it stops."""
+    unknown_images: str = "host"
+    """What happens to pods whose image is not on this machine."""
+    registries: list[str] = []
+    """Those from which images are pulled without a login."""
 
     @property
     def process(self) -> ProcessIdentity:

@@ -67,6 +67,8 @@ def new_cluster(
     local_services: "Mapping[tuple[str, str], LocalService] | None" = None,
     nfs_mappings: Mapping[str, str] | None = None,
     gang_scheduler: str | None = None,
+    unknown_images: str = "host",
+    registries: Iterable[str] = (),
 ) -> "EmbeddedCluster":
     """A cluster that has not been started yet, for the event loop of this process.
 
@@ -84,6 +86,8 @@ def new_cluster(
         local_services=local_services,
         nfs_mappings=nfs_mappings,
         gang_scheduler=gang_scheduler,
+        unknown_images=unknown_images,
+        registries=registries,
     )
 
 

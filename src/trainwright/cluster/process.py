@@ -7,7 +7,7 @@ import asyncio
 import errno
 import resource
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,9 +45,11 @@ from trainwright.cluster.datadir import (
     RememberedPort,
     this_process,
 )
+from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
 from trainwright.cluster.node.container_logs import ContainerLogs
 from trainwright.cluster.node.pod_streams import NodeStreams
+from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.resource_usage import NodeUsage
 from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.cluster.proxy.forwarder import ConnectionLimit
@@ -106,7 +108,8 @@ class EmbeddedCluster:
 
     `port` defaults to that of the last start, else to DEFAULT_PORT, else to a free one nearby; `sandbox` to the
     strongest level that works. `python` is for pods whose job names none; `nfs_mappings` are directories in place of
-    NFS exports (`SERVER:/PATH`), by default those of the last start.
+    NFS exports (`SERVER:/PATH`), by default those of the last start. `unknown_images` is one of UNKNOWN_IMAGES;
+    `registries` are those from which images are pulled without a login.
     """
 
     def __init__(
@@ -121,6 +124,8 @@ class EmbeddedCluster:
         local_services: Mapping[tuple[str, str], LocalService] | None = None,
         nfs_mappings: Mapping[str, str] | None = None,
         gang_scheduler: str | None = None,
+        unknown_images: str = "host",
+        registries: Iterable[str] = (),
     ) -> None:
         self._data = DataDir(directory.absolute())
         self._port = port
@@ -130,6 +135,9 @@ class EmbeddedCluster:
         self._mirror_logs = mirror_logs or {}
         self._local_services = local_services
         self._nfs_mappings = nfs_mappings
+        self._images = ImageSettings(
+            directory=ImageStore.of(self._data).directory, unknown=unknown_images, registries=frozenset(registries)
+        )
         self._gang = GangScheduler(gang_scheduler) if gang_scheduler else None
         self._components = ComponentManager()
         self._exit_stack = AsyncExitStack()
@@ -197,6 +205,8 @@ class EmbeddedCluster:
             nfs_mappings=dict(self._data.nfs_mappings()),
             context=context,
             ephemeral=ephemeral,
+            unknown_images=self._images.unknown,
+            registries=sorted(self._images.registries),
         )
         self._data.write_record(record)
         self._exit_stack.callback(self._data.remove_record, record)
@@ -336,6 +346,7 @@ class EmbeddedCluster:
                 hidden=[self._data.path],
                 provisioned=self._data.volumes,
                 nfs_mappings=self._remembered_nfs_mappings(),
+                images=self._images,
             )
         except SandboxError as error:
             raise ClusterError(str(error)) from error

@@ -36,6 +36,8 @@ class UpFlags:
     """Pairs of `SERVER:/PATH` and directory."""
     gang_scheduler: str | None = None
     ephemeral: bool = False
+    unknown_images: str | None = None
+    registries: tuple[str, ...] = ()
 
 
 def nfs_mapping(text: str) -> tuple[str, str]:
@@ -86,6 +88,19 @@ def nfs_mapping(text: str) -> tuple[str, str]:
     metavar="NAME",
     help="Start all pods of a job or none: volcano, or any name for the PodGroups of the coscheduling plugin.",
 )
+@click.option(
+    "--unknown-images",
+    type=click.Choice(["host", "pull", "refuse"]),
+    help="What happens to a pod whose image is not on this machine: it runs on the machine's own files, the image is "
+    "pulled, or the pod waits (default: host).",
+)
+@click.option(
+    "--registry",
+    "registries",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="A registry from which images of pods are pulled without a login (can be repeated).",
+)
 @click.option("--ephemeral", is_flag=True, help="End the pods and delete the data when the cluster stops.")
 @click.option("-v", "--verbose", is_flag=True, help="Log at debug level.")
 def command(
@@ -97,6 +112,8 @@ def command(
     sandbox: str | None,
     map_nfs: tuple[tuple[str, str], ...],
     gang_scheduler_name: str | None,
+    unknown_images: str | None,
+    registries: tuple[str, ...],
     ephemeral: bool,
     verbose: bool,
 ) -> None:
@@ -110,7 +127,9 @@ def command(
     """
     require_linux()
     data = data_dir_at(data_dir)
-    flags = UpFlags(kubeconfig, port, python, sandbox, map_nfs, gang_scheduler_name, ephemeral)
+    flags = UpFlags(
+        kubeconfig, port, python, sandbox, map_nfs, gang_scheduler_name, ephemeral, unknown_images, registries
+    )
     if detach:
         _start_detached(data, flags, verbose=verbose)
     else:
@@ -133,6 +152,8 @@ def differences(record: ClusterRecord, flags: UpFlags) -> list[str]:
         ("--python", record.python, str(flags.python) if flags.python else None),
         ("--kubeconfig", record.kubeconfig, str(flags.kubeconfig.absolute()) if flags.kubeconfig else None),
         ("--ephemeral", record.ephemeral, flags.ephemeral or None),
+        ("--unknown-images", record.unknown_images, flags.unknown_images),
+        ("--registry", ",".join(record.registries) or "none", ",".join(sorted(flags.registries)) or None),
     ]
     pairs.append(("--map-nfs", _nfs_text(record.nfs_mappings), _nfs_text(dict(flags.map_nfs)) or None))
     return [f"{flag} {actual}, not {given}" for flag, actual, given in pairs if given is not None and given != actual]
@@ -210,6 +231,8 @@ def _run_in_foreground(data: DataDir, flags: UpFlags, *, verbose: bool) -> None:
         nfs_mappings=dict(flags.map_nfs) or None,
         gang_scheduler=flags.gang_scheduler,
         ephemeral=flags.ephemeral,
+        unknown_images=flags.unknown_images or "host",
+        registries=flags.registries,
     )
 
     def on_note(note: str) -> None:
@@ -296,6 +319,8 @@ def _foreground_command(data: DataDir, flags: UpFlags, *, verbose: bool) -> list
     words += ["--sandbox", flags.sandbox] if flags.sandbox else []
     words += [word for export, directory in flags.map_nfs for word in ("--map-nfs", f"{export}={directory}")]
     words += ["--gang-scheduler-name", flags.gang_scheduler] if flags.gang_scheduler else []
+    words += ["--unknown-images", flags.unknown_images] if flags.unknown_images else []
+    words += [word for registry in flags.registries for word in ("--registry", registry)]
     words += ["--ephemeral"] if flags.ephemeral else []
     return [*words, "--verbose"] if verbose else words
 

@@ -54,12 +54,15 @@ def hide_process() -> None:
 
 def restrict_process(security: dict[str, Any]) -> None:
     """The last step before a program is executed. Keys that are missing change nothing: `capabilities` (names), `user`,
-    `group`, `groups`, `noNewPrivileges`."""
+    `group`, `groups`, `noNewPrivileges`. `identified`: the ids are complete, they belong to an image."""
     kept = security.get("capabilities")
     mask = sum(1 << CAPABILITIES.index(name) for name in kept) if kept is not None else None
     if mask is not None:
         _limit_capabilities(mask)
-    _set_ids(security.get("user"), security.get("group"), security.get("groups"))
+    if security.get("identified"):
+        _apply_ids(security["user"], security["group"], security["groups"])
+    else:
+        _set_ids(security.get("user"), security.get("group"), security.get("groups"))
     if mask is not None:
         _set_capabilities(mask & _permitted() if os.getuid() == 0 else 0)
     if security.get("noNewPrivileges"):
@@ -78,6 +81,10 @@ def _set_ids(user: int | None, group: int | None, groups: list[int] | None) -> N
             known = (0, [])
         group = known[0] if group is None else group
         groups = [*known[1], *(groups or [])]
+    _apply_ids(user, group, groups)
+
+
+def _apply_ids(user: int | None, group: int | None, groups: list[int] | None) -> None:
     if groups is not None:
         os.setgroups(groups)
     if group is not None:

@@ -35,7 +35,7 @@ def enter_as_root(flags: int = 0) -> bool:
     """
     user, group = os.getuid(), os.getgid()
     ranges = {kind: subordinate_ids(kind, user) for kind in _PROGRAMS}
-    if not all(ranges.values()) or not all(_find_program(program) for program in _PROGRAMS.values()):
+    if not has_subordinate_ids(user):
         check(libc.unshare(CLONE_NEWUSER | flags), "create namespaces")
         _write_maps(f"0 {user} 1", f"0 {group} 1")
         return False
@@ -59,6 +59,11 @@ def enter_as_root(flags: int = 0) -> bool:
         except OSError:
             pass  # one of the two programs has written it
     return False
+
+
+def has_subordinate_ids(user: int) -> bool:
+    """True if the user has some, and the programs that map them are installed."""
+    return all(_find_program(program) and subordinate_ids(kind, user) for kind, program in _PROGRAMS.items())
 
 
 def subordinate_ids(kind: str, user: int) -> tuple[int, int] | None:

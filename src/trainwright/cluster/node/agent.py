@@ -17,8 +17,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trainwright.cluster.linux.user_namespaces import has_subordinate_ids
 from trainwright.cluster.node.descriptors import raise_limit
+from trainwright.cluster.node.devices.driver_files import DriverFiles, read_driver_files
 from trainwright.cluster.node.disk import read_disk
+from trainwright.cluster.node.image_list import index_version, read_images
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.network.service_variables import api_server_variables
 from trainwright.cluster.node.node_status import (
@@ -30,6 +33,7 @@ from trainwright.cluster.node.node_status import (
     read_machine,
     reported_ports,
 )
+from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
 from trainwright.cluster.node.retention import Retention
@@ -79,6 +83,7 @@ class NodeAgent:
         hidden: Iterable[Path] = (),
         provisioned: Path | None = None,
         nfs_mappings: Mapping[str, str] | None = None,
+        images: ImageSettings | None = None,
     ) -> None:
         self._client = client
         self._directory = directory
@@ -92,13 +97,15 @@ class NodeAgent:
         services = api_server_variables(client.config.server) if detected.level != PLAIN else {}
         cgroup_directories, limits_reason = find_directories(f"trainwright-{_hash(directory)}")
         write_json(str(directory / CGROUPS_FILE), {"cgroups": cgroup_directories})
+        settings = images or ImageSettings(directory=directory.absolute() / "images")
+        machine = read_machine(directory)
         self._config = NodeConfig(
             node_name=name,
             directory=directory.absolute(),
             sandbox=detected,
             python=str(python or sys.executable),
             supervisor_python=supervisor_interpreter,
-            machine=read_machine(directory),
+            machine=machine,
             open_files=open_files,
             home=str(home),
             shared_home=str(home) if home.is_dir() and home.resolve() != Path("/") else None,
@@ -106,8 +113,13 @@ class NodeAgent:
             nfs=_nfs_support(detected, nfs_mappings or {}),
             cgroups=cgroup_directories,
             limits_reason=limits_reason,
+            images=settings,
+            driver=read_driver_files() if machine.gpus else DriverFiles(),
+            has_many_users=detected.user_namespace and has_subordinate_ids(os.getuid()),
             provisioned=str(provisioned) if provisioned is not None else None,
-            hidden=tuple({os.path.realpath(path): None for path in (*hidden, directory, home / ".kube")}),
+            hidden=tuple(
+                {os.path.realpath(path): None for path in (*hidden, directory, home / ".kube", settings.directory)}
+            ),
         )
         self._running: asyncio.Task[None] | None = None
         self._node_deleted = asyncio.Event()
@@ -202,7 +214,7 @@ class NodeAgent:
             loop.remove_reader(listener)
             listener.close()
             (self._config.directory / AGENT_SOCKET).unlink(missing_ok=True)
-            pod_workers.close()
+            await pod_workers.close()
             await recorder.close()
             self._running = None
 
@@ -256,6 +268,7 @@ class NodeAgent:
             sandbox=self._config.sandbox,
             limits_reason=self._config.limits_reason,
             disk=read_disk(self._config.directory),
+            images=await asyncio.to_thread(read_images, self._config.images.directory),
             now=datetime.now(UTC),
         )
         await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
@@ -298,10 +311,14 @@ class NodeAgent:
 
     async def _disk_loop(self, pod_workers: PodWorkers) -> None:
         almost_full = False  # as registered, or reported at once
+        images = index_version(self._config.images.directory)
         while True:
-            if read_disk(self._config.directory).is_almost_full != almost_full:
-                almost_full = not almost_full
-                pod_workers.set_disk_pressure(almost_full)
+            pressure = read_disk(self._config.directory).is_almost_full
+            version = index_version(self._config.images.directory)
+            if pressure != almost_full or version != images:
+                if pressure != almost_full:
+                    pod_workers.set_disk_pressure(pressure)
+                almost_full, images = pressure, version
                 await self._try("status of the node", self._report_status)
             await asyncio.sleep(_DISK_PERIOD)
 
@@ -311,6 +328,10 @@ class NodeAgent:
             await update()
         except (ApiError, Unreachable) as error:
             log.warning("failed to update the %s: %s", what, error)
+
+
+def _real_paths(*paths: Path) -> tuple[str, ...]:
+    return tuple({os.path.realpath(path): None for path in paths})
 
 
 def _nfs_support(sandbox: Sandbox, mappings: Mapping[str, str]) -> NfsSupport:

@@ -95,7 +95,14 @@ def _gpu_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
 
 
 def node_status(
-    machine: Machine, before: Object, *, sandbox: Sandbox, disk: Disk, now: datetime, limits_reason: str = ""
+    machine: Machine,
+    before: Object,
+    *,
+    sandbox: Sandbox,
+    disk: Disk,
+    now: datetime,
+    limits_reason: str = "",
+    images: Sequence[Object] = (),
 ) -> Object:
     """`limits_reason` is why limits of cpu and memory are not enforced."""
     capacity = {
@@ -126,6 +133,7 @@ def node_status(
         "capacity": capacity,
         "allocatable": capacity,
         "conditions": conditions,
+        "images": list(images),
         "addresses": [
             {"type": "InternalIP", "address": HOST_ADDRESS},
             {"type": "Hostname", "address": machine.hostname},

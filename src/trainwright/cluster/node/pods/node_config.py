@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainwright.cluster.node.devices.driver_files import DriverFiles
 from trainwright.cluster.node.node_status import Machine
+from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox
 from trainwright.cluster.node.volumes.nfs import NfsSupport
 
@@ -28,3 +30,7 @@ class NodeConfig:
     cgroups: Mapping[str, str] = field(default_factory=dict)
     limits_reason: str = ""
     """Why limits cannot be enforced."""
+    images: ImageSettings
+    driver: DriverFiles = field(default_factory=DriverFiles)
+    has_many_users: bool = False
+    """True if the user has subordinate ids for the users of images."""

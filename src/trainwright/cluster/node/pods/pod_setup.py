@@ -24,7 +24,7 @@ def set_up_pod(directory: PodDirectory, config: RuntimeConfig) -> tuple[WaitingR
 
 
 def _failures(config: RuntimeConfig) -> Iterator[WaitingReason]:
-    if not os.access(config.python, os.X_OK):
+    if config.python is not None and not os.access(config.python, os.X_OK):
         text = f"Python {config.python} does not exist or is not executable: correct annotation {PYTHON}"
         yield WaitingReason(reason="PythonNotFound", message=text)
     if config.shared_directory and not Path(config.shared_directory).is_dir():

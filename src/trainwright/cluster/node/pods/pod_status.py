@@ -1,6 +1,6 @@
 """The status of a pod as the kubelet would report it, from the state that its supervisor recorded. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -20,9 +20,11 @@ def pod_status(
     host_address: str,
     state: Mapping[str, Any] | None,
     waiting: Sequence[WaitingReason] = (),
+    image_ids: Mapping[str, str] | None = None,
     now: datetime,
 ) -> Object:
-    """`state` is the supervisor's state.json; None before it is written, then `waiting` says why."""
+    """`state` is the supervisor's state.json; None before it is written, then `waiting` says why. `image_ids` are those
+    of containers that run on an image."""
     inits, mains = _container_statuses(pod, state, waiting)
     policy = pod["spec"].get("restartPolicy") or container_status.ALWAYS
     failure = str((state or {}).get("reason", ""))
@@ -30,6 +32,7 @@ def pod_status(
     pod_phase = "Failed" if failure else phase(policy, inits, mains, finished=finished)
     reported = {key: value for key, value in (pod.get("status") or {}).items() if key not in {"reason", "message"}}
     generation = pod["metadata"].get("generation")
+    rendered = _render_statuses(pod, "containers", mains, image_ids or {})
     status: Object = {
         **reported,
         **({"observedGeneration": generation} if generation else {}),
@@ -42,10 +45,10 @@ def pod_status(
         "podIP": address,
         "podIPs": [{"ip": address}],
         "startTime": format_time(_start_time([*inits, *mains], reported.get("startTime"), now)),
-        "containerStatuses": sorted(_render_statuses(pod, "containers", mains), key=lambda one: str(one["name"])),
+        "containerStatuses": sorted(rendered, key=lambda one: str(one["name"])),
     }
     if inits:
-        status["initContainerStatuses"] = _render_statuses(pod, "initContainers", inits)
+        status["initContainerStatuses"] = _render_statuses(pod, "initContainers", inits, image_ids or {})
     if failure:
         status |= {"reason": failure, "message": (state or {}).get("message", "")}
     return status
@@ -59,10 +62,11 @@ class ContainerEvent(NamedTuple):
     """The container, as in events of the kubelet."""
 
 
-def transitions(pod: Object, before: Object, after: Object) -> list[ContainerEvent]:
+def transitions(pod: Object, before: Object, after: Object, *, pulled: Set[str] = frozenset()) -> list[ContainerEvent]:
     """The kubelet's events for the changes of containers between two statuses of a pod.
 
-    An image that this node does not have is not `Pulled`: another event says so.
+    An image that this node does not have is not `Pulled`: another event says so. That of the containers in `pulled` has
+    just been pulled, which is reported already.
     """
     metadata = pod["metadata"]
     events = []
@@ -72,7 +76,8 @@ def transitions(pod: Object, before: Object, after: Object) -> list[ContainerEve
             path = field_path(field, status["name"])
             old = known.get(status["name"], {"state": {}, "restartCount": 0})
             if _has_started(status) and (not _has_started(old) or status["restartCount"] != old["restartCount"]):
-                if is_host_image(status["image"]):
+                just_pulled = status["name"] in pulled and not status["restartCount"]
+                if (is_host_image(status["image"]) or status["imageID"]) and not just_pulled:
                     message = f'Container image "{status["image"]}" already present on machine'
                     events.append(ContainerEvent("Normal", "Pulled", f"{message} and can be accessed by the pod", path))
                 events.append(ContainerEvent("Normal", "Created", "Container created", path))
@@ -169,7 +174,9 @@ def _start_time(statuses: Sequence[ContainerStatus], reported: str | None, now: 
     return min([first, *(parse_time(state["startedAt"]) for state in states if state.get("startedAt"))])
 
 
-def _render_statuses(pod: Object, kind: str, statuses: Sequence[ContainerStatus]) -> list[Object]:
+def _render_statuses(
+    pod: Object, kind: str, statuses: Sequence[ContainerStatus], image_ids: Mapping[str, str]
+) -> list[Object]:
     specs = {spec["name"]: spec for spec in pod["spec"].get(kind) or []}
     rendered = []
     for status in statuses:
@@ -191,7 +198,7 @@ def _render_statuses(pod: Object, kind: str, statuses: Sequence[ContainerStatus]
                 "started": container_status.is_started(status),
                 "restartCount": status["restarts"],
                 "image": spec.get("image", ""),
-                "imageID": "",
+                "imageID": image_ids.get(status["name"], ""),
                 **({"containerID": container_id} if has_run else {}),
                 **({"volumeMounts": mounts} if mounts else {}),
             }

@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from trainwright.cluster.node.disk import how_to_free
 from trainwright.cluster.node.network.hosts import hostname, unresolved_names
 from trainwright.cluster.node.network.pod_network import PodNetwork
 from trainwright.cluster.node.node_status import HOST_ADDRESS
+from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning, node_fields, node_user
 from trainwright.cluster.node.pods.config.runtime_config import (
     RuntimeConfig,
@@ -30,6 +31,7 @@ from trainwright.cluster.node.pods.config.runtime_config import (
 )
 from trainwright.cluster.node.pods.config.security_context import file_owner
 from trainwright.cluster.node.pods.event_relay import EventRelay
+from trainwright.cluster.node.pods.images.pod_images import PodImages
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
@@ -101,6 +103,14 @@ class PodWorkers:
             metadata=raw_metadata,
             indexes={"uid": lambda pod: [str(pod["metadata"]["uid"])], "objects": object_keys},
         )
+        self._images = PodImages(
+            client,
+            node.images,
+            self._recorder,
+            home=node.home,
+            wake=self.queue.add,
+            can_mount=node.sandbox.level != PLAIN,
+        )
         self.volumes = VolumeManager(client, on_change=self._on_object_change, clock=clock)
 
     def restore(self) -> None:
@@ -116,9 +126,10 @@ class PodWorkers:
                 if not (directory.state or {}).get("finished"):
                     self._gpus.restore(uid, [*config["initContainers"], *config["containers"]])
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stops watching the supervisors. The pods keep running."""
         self._supervisors.close()
+        await self._images.close()
 
     def on_pod_change(self, before: Object | None, after: Object | None) -> None:
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
@@ -314,7 +325,10 @@ class PodWorkers:
             reasons = (WaitingReason(reason="FailedMount", message=str(error)),)
             self._recorder.warn_of_waiting(pod, reasons)
             return reasons
-        context = self._context(pod, directory)
+        images = await self._images.prepare(pod, directory)
+        if not isinstance(images, dict):
+            return images
+        context = self._context(pod, directory, images)
         config = generate_runtime_config(pod, context, objects)
         if not isinstance(config, RuntimeConfig):
             self._recorder.warn_of_waiting(pod, config)
@@ -331,7 +345,9 @@ class PodWorkers:
         self._warn_about_disk(pod)
         return ()
 
-    def _context(self, pod: Object, directory: PodDirectory) -> PodContext:
+    def _context(
+        self, pod: Object, directory: PodDirectory, images: Mapping[str, ContainerImage] | None = None
+    ) -> PodContext:
         return PodContext(
             node_name=self._node.node_name,
             host_address=HOST_ADDRESS,
@@ -355,6 +371,10 @@ class PodWorkers:
             names=self._network.addresses_for(pod) if self._node.sandbox.level == PLAIN else {},
             gpus=self._gpus.of_pod(pod["metadata"]["uid"]) if self._node.machine.gpus else None,
             host_id=self._node.machine.boot_id,
+            images=images or {},
+            has_resolver=os.path.exists("/etc/resolv.conf"),  # noqa: PTH110 - on every start
+            has_many_users=self._node.has_many_users,
+            driver=self._node.driver,
         )
 
     async def _refresh_volumes(self, pod: Object, directory: PodDirectory) -> Outcome:
@@ -393,11 +413,18 @@ class PodWorkers:
             return pod
         before = pod.get("status") or {}
         address = before.get("podIP") or self._network.add_pod(pod)
-        status = pod_status(
-            pod, address=address, host_address=HOST_ADDRESS, state=state, waiting=waiting, now=self._clock()
-        )
         metadata = pod["metadata"]
         uid, name, namespace = metadata["uid"], metadata["name"], metadata["namespace"]
+        image_ids = self._images.ids(uid, self._directory_of(uid)) if state is not None else {}
+        status = pod_status(
+            pod,
+            address=address,
+            host_address=HOST_ADDRESS,
+            state=state,
+            waiting=waiting,
+            image_ids=image_ids,
+            now=self._clock(),
+        )
         if status["phase"] in _FINISHED_PHASES:
             self._gpus.release(uid)  # before the status lets the scheduler bind the next pod
         annotations = {SANDBOX: self._node.sandbox.level}
@@ -413,7 +440,7 @@ class PodWorkers:
         except (NotFound, Conflict):
             return pod  # deleted, or replaced by another pod of the same name, as the watch will show
         self.store.remember(pod)
-        for event in transitions(pod, before, status):
+        for event in transitions(pod, before, status, pulled=self._images.pulled_for(uid)):
             self._recorder.record_about(pod, event.field_path, event.reason, event.message, type_=event.type)
         if _is_finished(pod):
             self._network.finish_pod(uid)
@@ -439,6 +466,7 @@ class PodWorkers:
         self._waiting_for_names.discard(uid)
         self._recorder.forget(uid)
         self.volumes.forget(uid)
+        self._images.forget(uid)
         self._events.forget(uid)
         self._generations.pop(uid, None)
         if directory.owner is not None:

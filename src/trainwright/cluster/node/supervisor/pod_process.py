@@ -61,6 +61,7 @@ def supervise(directory: str, reports: int | None = None) -> None:
             user_namespace=pod["ownUsers"],
             memory_volumes=pod["memoryVolumes"],
             memory_limit=pod.get("memoryLimit"),
+            as_root=bool(pod.get("asRoot")),
         )
     except OSError as error:
         _register(directory)

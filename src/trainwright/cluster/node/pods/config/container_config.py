@@ -5,8 +5,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainwright.cluster.node.devices.driver_files import driver_mounts
 from trainwright.cluster.node.network.hosts import hostname, replace_names
 from trainwright.cluster.node.pod_fields import service_account_of
+from trainwright.cluster.node.pods.config.container_image import DEFAULT_PATH, ContainerImage, arguments_of
 from trainwright.cluster.node.pods.config.environment import expand, make_environment
 from trainwright.cluster.node.pods.config.lifecycle_config import lifecycle_settings, termination_mount
 from trainwright.cluster.node.pods.config.limits import container_limits
@@ -20,7 +22,7 @@ from trainwright.objects.node_annotations import DIRECTORY, REPLICAS
 
 _SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of the machine, as under torchrun
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_RESOLVER = "/etc/resolv.conf"
 
 
 class ContainerConfigBuilder:
@@ -34,7 +36,9 @@ class ContainerConfigBuilder:
         security: dict[str, Any],
         *,
         sidecar: bool,
+        home: str | None = None,
     ) -> None:
+        """`home` is that of the user in the image; None on the files of this machine."""
         self._pod = pod
         self._spec = spec
         self._context = context
@@ -46,6 +50,8 @@ class ContainerConfigBuilder:
         self._security: dict[str, Any] = security
         self._host_paths: dict[str, str] = {}
         self._replaced: set[str] = set()
+        self._image = context.images.get(spec["name"], ContainerImage())
+        self._home = home
         self._gpus = (context.gpus or {}).get(spec["name"], ())
         self.warnings: list[PodWarning] = []
 
@@ -69,10 +75,20 @@ class ContainerConfigBuilder:
         mounts = [self._mount(mount, variables) for mount in self._spec.get("volumeMounts") or []]
         if self._overlay and all(mount["target"] != message["target"] for mount in mounts):
             mounts.append(message)
-        arguments = [*self._spec["command"], *(self._spec.get("args") or [])]
-        argv = [self._adapt_path(expand(argument, variables)) for argument in arguments]
-        shared = self._annotations.get(DIRECTORY)
-        cwd = self._adapt_path(self._spec.get("workingDir") or shared or "/")
+        of_image, of_manifest = arguments_of(self._spec, self._image)
+        expanded = [expand(argument, variables) for argument in of_manifest]
+        argv = [self._adapt_path(argument) for argument in (*of_image, *expanded)]
+        shared = self._annotations.get(DIRECTORY) if self._image.host_files else None
+        cwd = self._adapt_path(
+            posixpath.join("/", self._spec.get("workingDir") or self._image.working_directory or shared or "/")
+        )
+        environment = {
+            **self._base_environment(argv, variables),
+            **self._image_environment(),
+            **self._gpu_environment(),
+            **self._context.service_variables,
+            **variables,
+        }
         if not self._overlay:
             self._warn_about_unused_paths()
         return {
@@ -80,12 +96,13 @@ class ContainerConfigBuilder:
             "argv": argv,
             "limits": container_limits(self._spec) if self._context.cgroups else {},
             "security": self._security,
-            "env": {**self._base_environment(argv, variables), **self._context.service_variables, **variables},
+            "env": environment,
             "cwd": cwd,
-            "mounts": [*self._node_mounts(mounts), *mounts] if self._overlay else mounts,
+            "mounts": [*self._node_mounts(mounts, environment), *mounts] if self._overlay else mounts,
             **{field: True for field in ("stdin", "stdinOnce", "tty") if self._spec.get(field)},
             "gpus": [gpu.uuid for gpu in self._gpus],
             "devices": sorted({node for gpu in self._gpus for node in gpu.nodes}),
+            **self._root(),
             **lifecycle_settings(
                 self._spec,
                 address=self._context.address,
@@ -96,21 +113,49 @@ class ContainerConfigBuilder:
             ),
         }
 
+    def _root(self) -> dict[str, Any]:
+        """What the supervisor needs to know about the image."""
+        image = self._image
+        if not image.image_id:
+            return {}
+        return {
+            "imageID": image.image_id,
+            "root": {"layers": list(image.layers), "hostFiles": image.host_files, "volumes": list(image.volumes)},
+            "stopSignal": image.stop_signal,
+        }
+
+    def _image_environment(self) -> dict[str, str]:
+        """ENV of the image. Over the host's files its own directories come first in PATH, then the pod's Python."""
+        environment = {name: self._adapt_value(value) for name, value in self._image.environment.items()}
+        if self._image.host_files and "PATH" in environment:
+            base = self._host_path().split(":")
+            own = [entry for entry in environment["PATH"].split(":") if entry and entry not in base]
+            environment["PATH"] = ":".join([*own, *base])
+        return environment
+
+    def _host_path(self) -> str:
+        python = self._image.python or pod_python(self._annotations, self._context)
+        return f"{posixpath.dirname(python)}:{DEFAULT_PATH}"
+
     def _base_environment(self, argv: list[str], variables: Mapping[str, str]) -> dict[str, str]:
         """The variables that an image would define.
 
         GLOO_SOCKET_IFNAME: pods have loopback addresses, and gloo does not choose that interface by itself.
         """
-        python = pod_python(self._annotations, self._context)
-        same_user = self._security.get("user") in {None, self._context.user}
+        if self._image.host_files:
+            same_user = self._security.get("user") in {None, self._context.user}
+            of_files = {
+                "PATH": self._host_path(),
+                "HOME": self._context.home if same_user else "/",
+                "LANG": "C.UTF-8",
+            }
+        else:
+            of_files = {"PATH": DEFAULT_PATH, "HOME": self._home or "/"}
         return {
-            "PATH": f"{posixpath.dirname(python)}:{_SYSTEM_PATH}",
-            "HOME": self._context.home if same_user else "/",
+            **of_files,
             "HOSTNAME": hostname(self._pod),
-            "LANG": "C.UTF-8",
             "OMP_NUM_THREADS": str(self._threads(argv, variables)),
             "GLOO_SOCKET_IFNAME": "lo",
-            **self._gpu_environment(),
         }
 
     def _gpu_environment(self) -> dict[str, str]:
@@ -165,26 +210,42 @@ class ContainerConfigBuilder:
             raise PodConfigError(f'volumeMounts: no volume is named "{mount["name"]}"')
         return volume
 
-    def _node_mounts(self, volumes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _node_mounts(self, volumes: list[dict[str, Any]], environment: Mapping[str, str]) -> list[dict[str, Any]]:
         """The hosts file, and what the pod shares with this machine: the user's home, the directory of the manifest and
         the installation of its Python. The rest of the machine's files is below private layers.
 
         A volume that is mounted at or above the home replaces it, as it replaces the files of an image.
         """
-        mounts = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
+        mounts: list[dict[str, Any]] = [{"source": self._context.hosts_file, "target": "/etc/hosts", "readOnly": True}]
+        if self._gpus:  # NCCL copies between the GPUs of different pods through it
+            mounts.append({"source": _SHARED_MEMORY, "target": _SHARED_MEMORY, "readOnly": False})
+        if self._image.has_own_files:
+            return [*mounts, *self._mounts_of_image(volumes, environment)]
         home = self._context.shared_home
-        if home and not any(_contains(volume["target"], home) for volume in volumes):
+        if home and not any(_contains(volume["target"], home) for volume in volumes) and not self._image.covers_home:
             mounts.append({"source": home, "target": home, "readOnly": False})
-        installation = _installation(pod_python(self._annotations, self._context))
+        installation = _installation(self._image.python or pod_python(self._annotations, self._context))
         private = any(_contains(private, installation) for private in PRIVATE_DIRECTORIES)
         if private and not (home and _contains(home, installation)):
             mounts.append({"source": installation, "target": installation, "readOnly": True})
-        if self._gpus:  # NCCL copies between the GPUs of different pods through it
-            mounts.append({"source": _SHARED_MEMORY, "target": _SHARED_MEMORY, "readOnly": False})
         if shared := self._annotations.get(DIRECTORY):
             path = posixpath.normpath(shared)
             mounts.append({"source": path, "target": path, "readOnly": False})
         return mounts
+
+    def _mounts_of_image(
+        self, volumes: list[dict[str, Any]], environment: Mapping[str, str]
+    ) -> list[dict[str, object]]:
+        """What an image with files of its own gets from this machine: the resolver, and the driver of its GPUs."""
+        found: list[dict[str, object]] = []
+        if self._context.has_resolver:
+            found.append({"source": _RESOLVER, "target": _RESOLVER, "readOnly": True})
+        if self._gpus:
+            found += driver_mounts(
+                self._context.driver, environment=environment, library_directory=self._image.library_directory
+            )
+        taken = {volume["target"] for volume in volumes}
+        return [mount for mount in found if mount["target"] not in taken]
 
     # At `plain` there are no mounts and no hosts file: host paths and addresses replace paths and names in values.
 

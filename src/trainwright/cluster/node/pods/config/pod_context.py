@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from trainwright.cluster.node.devices.driver_files import DriverFiles
 from trainwright.cluster.node.devices.nvidia import Gpu
 from trainwright.cluster.node.pod_fields import NodeFields
+from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.security_context import NodeUser
 from trainwright.cluster.node.volumes.nfs import NfsSupport
 from trainwright.objects.node_annotations import PYTHON
@@ -48,6 +50,14 @@ class PodContext:
     """Those of each container; None on a machine that has none."""
     host_id: str = ""
     """The same for all pods of this machine."""
+    images: Mapping[str, ContainerImage] = field(default_factory=dict)
+    """By name of the container; one without an image runs on the files of this machine."""
+    has_resolver: bool = False
+    """True if this machine has an /etc/resolv.conf."""
+    has_many_users: bool = False
+    """True if the user of the node has subordinate ids for the users of images."""
+    driver: DriverFiles = field(default_factory=DriverFiles)
+    """The files of the NVIDIA driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,12 @@ def node_fields(context: PodContext) -> NodeFields:
 
 
 def node_user(context: PodContext) -> NodeUser:
-    return NodeUser(level=context.level, user=context.user, user_namespace=context.user_namespace)
+    return NodeUser(
+        level=context.level,
+        user=context.user,
+        user_namespace=context.user_namespace,
+        has_many_users=context.has_many_users,
+    )
 
 
 def volume_directory(context: PodContext) -> str:

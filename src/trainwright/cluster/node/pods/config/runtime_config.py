@@ -11,6 +11,8 @@ from typing import Any
 
 from trainwright.cluster.node.network.hosts import hostname
 from trainwright.cluster.node.pods.config.container_config import ContainerConfigBuilder
+from trainwright.cluster.node.pods.config.container_image import ContainerImage, has_command
+from trainwright.cluster.node.pods.config.image_security import image_security
 from trainwright.cluster.node.pods.config.limits import memory_limit
 from trainwright.cluster.node.pods.config.pod_context import (
     PodContext,
@@ -51,7 +53,8 @@ class RuntimeConfig:
     pod_json: dict[str, Any]
     """For the supervisor, see `supervisor`."""
     volumes: tuple[Volume, ...]
-    python: str
+    python: str | None
+    """None if all containers run on files of their images."""
     shared_directory: str | None
     provisioned: str | None
     warnings: tuple[PodWarning, ...]
@@ -73,7 +76,7 @@ def generate_runtime_config(
     annotations = pod["metadata"].get("annotations") or {}
     ports = _listen_ports(annotations.get(LISTEN_PORTS, ""))
     log_limit = _log_limit(annotations.get(LOG_MAX_SIZE))
-    waiting = [*_invalid_annotations(annotations, ports, log_limit), *_unsupported_containers(pod)]
+    waiting = [*_invalid_annotations(annotations, ports, log_limit), *_unsupported_containers(pod, context)]
     if waiting:
         return tuple(waiting)
     warnings = list(_warnings(pod, context, annotations))
@@ -85,10 +88,16 @@ def generate_runtime_config(
     for kind, configs in containers.items():
         for index, spec in enumerate(pod["spec"].get(kind) or []):
             try:
-                security = container_security(pod, spec, f"spec.{kind}[{index}]", node_user(context))
+                path, image = f"spec.{kind}[{index}]", context.images.get(spec["name"])
+                if image is not None and image.has_own_files:
+                    security = image_security(pod, spec, path, image, node_user(context))
+                else:
+                    security = container_security(pod, spec, path, node_user(context))
                 not_honoured += security.not_honoured
                 sidecar = kind == "initContainers" and spec.get("restartPolicy") == container_status.ALWAYS
-                builder = ContainerConfigBuilder(pod, spec, context, objects, volumes, security.config, sidecar=sidecar)
+                builder = ContainerConfigBuilder(
+                    pod, spec, context, objects, volumes, security.config, sidecar=sidecar, home=security.home
+                )
                 configs.append(builder.build())
                 warnings += builder.warnings
             except PodConfigError as error:
@@ -111,6 +120,7 @@ def generate_runtime_config(
             "address": context.address,
             "sandbox": context.level,
             "ownUsers": context.user_namespace,
+            "asRoot": context.user_namespace and any(image.has_own_files for image in context.images.values()),
             "hostname": hostname(pod),
             "grace": pod["spec"].get("terminationGracePeriodSeconds", 30),
             "restartPolicy": pod["spec"].get("restartPolicy") or container_status.ALWAYS,
@@ -128,8 +138,8 @@ def generate_runtime_config(
             **containers,
         },
         volumes=tuple(volumes.values()),
-        python=pod_python(annotations, context),
-        shared_directory=annotations.get(DIRECTORY),
+        python=pod_python(annotations, context) if _uses_host_files(pod, context) else None,
+        shared_directory=annotations.get(DIRECTORY) if _uses_host_files(pod, context) else None,
         provisioned=context.provisioned,
         warnings=tuple(warnings),
     )
@@ -178,16 +188,38 @@ def is_host_image(image: str) -> bool:
     return name == HOST_IMAGE or name.startswith(f"{HOST_IMAGE}:")
 
 
-def _unsupported_containers(pod: Object) -> list[WaitingReason]:
+def _uses_host_files(pod: Object, context: PodContext) -> bool:
+    return any(not _image(spec, context).has_own_files for spec in _specs(pod))
+
+
+def _specs(pod: Object) -> list[Object]:
+    return [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
+
+
+def _image(spec: Object, context: PodContext) -> ContainerImage:
+    return context.images.get(spec["name"], ContainerImage(unknown=not is_host_image(str(spec.get("image") or ""))))
+
+
+def _unsupported_containers(pod: Object, context: PodContext) -> list[WaitingReason]:
     waiting = []
-    for kind in ("initContainers", "containers"):
-        for spec in pod["spec"].get(kind) or []:
-            if not spec.get("command"):
-                message = (
-                    f"this node has no image {spec.get('image') or '(none)'} that could define the command: add "
-                    f"`command:` to container {spec['name']}"
-                )
-                waiting.append(WaitingReason(reason="ImageHasNoCommand", message=message, container=spec["name"]))
+    for spec in _specs(pod):
+        image = _image(spec, context)
+        if image.has_own_files and context.level != OVERLAY:
+            message = (
+                f"image {spec['image']} has files of its own, which a container can only have at sandbox overlay: run "
+                "the cluster as root, or allow unprivileged user namespaces. To use this machine's files instead: "
+                f"trainwright image map {spec['image']} --python {context.python}"
+            )
+            waiting.append(WaitingReason(reason="ImageNeedsOverlay", message=message, container=spec["name"]))
+        elif not has_command(spec, image) and image.image_id:
+            message = f"no command specified: neither image {spec['image']} nor container {spec['name']} has one"
+            waiting.append(WaitingReason(reason="CreateContainerError", message=message, container=spec["name"]))
+        elif not spec.get("command") and not image.image_id:
+            message = (
+                f"this node has no image {spec.get('image') or '(none)'} that could define the command: add "
+                f"`command:` to container {spec['name']}"
+            )
+            waiting.append(WaitingReason(reason="ImageHasNoCommand", message=message, container=spec["name"]))
     return waiting
 
 
@@ -212,9 +244,7 @@ def _invalid_annotations(
 def _warnings(pod: Object, context: PodContext, annotations: Mapping[str, str]) -> list[PodWarning]:
     warnings = []
     python = pod_python(annotations, context)
-    containers = [*(pod["spec"].get("initContainers") or []), *pod["spec"]["containers"]]
-    images = [str(spec.get("image") or "") for spec in containers]
-    unknown = sorted({image for image in images if not is_host_image(image)})
+    unknown = sorted({str(spec.get("image") or "") for spec in _specs(pod) if _image(spec, context).unknown})
     if unknown:
         images_text = f"image {unknown[0]} is" if len(unknown) == 1 else f"images {', '.join(unknown)} are"
         text = f"{images_text} not on this machine: the pod uses the machine's own files and Python {python}"

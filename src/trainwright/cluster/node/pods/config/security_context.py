@@ -29,6 +29,8 @@ class NodeUser:
     level: str
     user: int
     user_namespace: bool
+    has_many_users: bool = False
+    """True if the user namespace of images has more users than root."""
 
     @property
     def may_change_user(self) -> bool:
@@ -41,6 +43,8 @@ class ContainerSecurity:
     """For the supervisor: see `privileges.restrict_process`, and `privileged` and `readOnlyRoot`."""
     not_honoured: tuple[str, ...] = field(default=())
     """Paths of fields, each with the reason in brackets."""
+    home: str | None = None
+    """Of the user in the image; None on the files of this machine."""
 
 
 def container_security(pod: Object, container: Object, path: str, node: NodeUser) -> ContainerSecurity:

@@ -88,6 +88,7 @@ def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) ->
     cwd = container.spec["cwd"]
     security = container.spec.get("security") or {}  # pods of an earlier version have none
     if pod["sandbox"] == sandbox.OVERLAY:
+        root = container.spec.get("root") or {}
         sandbox.enter_container(
             directory,
             scratch=str(container.scratch),
@@ -98,6 +99,9 @@ def _enter_sandbox(container: Container, directory: str, pod: dict[str, Any]) ->
             devices=container.spec.get("devices"),
             privileged=bool(security.get("privileged")),
             read_only_root=bool(security.get("readOnlyRoot")),
+            layers=root.get("layers"),
+            host_files=bool(root.get("hostFiles", True)),
+            image_volumes=root.get("volumes"),
         )
     processes.change_directory(cwd)
     privileges.restrict_process(security)

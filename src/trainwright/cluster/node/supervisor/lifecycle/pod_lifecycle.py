@@ -182,7 +182,8 @@ class PodLifecycle:
             if step == termination.HOOK:
                 self._run_pre_stop(container, ending, now)
             else:
-                processes.kill(container.process, signal.SIGTERM if step == termination.TERM else signal.SIGKILL)
+                stop = int(container.spec.get("stopSignal", signal.SIGTERM))
+                processes.kill(container.process, stop if step == termination.TERM else signal.SIGKILL)
 
     def _run_pre_stop(self, container: Container, ending: Termination, now: float) -> None:
         def on_done(outcome: str, _: str) -> None:

@@ -147,11 +147,13 @@ def enter_container(
     read_only_root: bool = False,
     layers: list[str] | None = None,
     host_files: bool = True,
+    image_volumes: list[str] | None = None,
 ) -> None:
     """Gives this process, a child of pid 1, the root file system of one container.
 
     `layers` are the directories of an image's layers, the topmost first; `host_files` is True if they lie over the
-    host's files.
+    host's files. `image_volumes` are directories of the image that stay writable below a read-only root.
+
     `scratch` is from `make_scratch`. Each mount has a `source` on the host, a `target` and `readOnly`; `volume` is the
     directory that the source must not leave, and `hostPath` marks a path that the user chose. Targets and the working
     directory need not exist on the host. `hidden` are directories of the host that the container sees empty, by their
@@ -212,11 +214,23 @@ def enter_container(
         os.makedirs(resolve_without_proc(working_directory))
     for place in covers:  # last, because mount points may have been created in them
         restrict(place, RDONLY, recursive=False)
+    writable = [
+        _make_writable(path, overlays) for path in image_volumes or () if read_only_root and path not in sources
+    ]
     _leave_host(old_root, opened.values())
     if read_only_root:
         shared = [target for target, one in by_target.items() if "volume" not in one]
-        for place in dict.fromkeys((*overlays.targets, *shared, *(("/tmp",) if host_files else ()), "/")):  # noqa: S108
+        targets = [target for target in overlays.targets if target not in writable]
+        for place in dict.fromkeys((*targets, *shared, *(("/tmp",) if host_files else ()), "/")):  # noqa: S108
             restrict(place, RDONLY, recursive=False)
+
+
+def _make_writable(path: str, overlays: OverlayLayers) -> str:
+    """VOLUME of an image below a read-only root: an overlay of its own, with the image's files."""
+    place = resolve_without_proc(path)
+    os.makedirs(place, exist_ok=True)
+    overlays.mount([place], place, path=place)
+    return place
 
 
 def restrict_mount(point: str, *, no_devices: bool, read_only: bool) -> None:

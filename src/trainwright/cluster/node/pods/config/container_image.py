@@ -1,0 +1,158 @@
+"""The image of a container as the node runs it: its layers, and what it says about the program. Pure."""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trainwright.cluster.node.referenced_objects import PodConfigError
+from trainwright.objects import Object
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Of images that define none, as in containerd."""
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """An entry of /etc/passwd."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str = "/"
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """/etc/passwd and /etc/group of an image."""
+
+    users: tuple[User, ...] = ()
+    groups: tuple[tuple[str, int, frozenset[str]], ...] = ()
+    """Name, number and names of the members."""
+
+    @classmethod
+    def parse(cls, passwd: str, group: str) -> "Accounts":
+        """Lines that are no entries are left out."""
+        users = [
+            User(fields[0], int(fields[2]), int(fields[3]), fields[5] or "/")
+            for fields in (line.split(":") for line in passwd.splitlines())
+            if len(fields) >= 6 and fields[2].isdecimal() and fields[3].isdecimal()
+        ]
+        groups = [
+            (fields[0], int(fields[2]), frozenset(filter(None, fields[3].split(","))))
+            for fields in (line.split(":") for line in group.splitlines())
+            if len(fields) >= 4 and fields[2].isdecimal()
+        ]
+        return cls(tuple(users), tuple(groups))
+
+    def find(self, text: str) -> User | None:
+        """By name, else by number."""
+        by_name = next((user for user in self.users if user.name == text), None)
+        if by_name is not None or not text.isdecimal():
+            return by_name
+        return next((user for user in self.users if user.uid == int(text)), None)
+
+    def group_number(self, text: str) -> int | None:
+        by_name = next((number for name, number, _ in self.groups if name == text), None)
+        return int(text) if by_name is None and text.isdecimal() else by_name
+
+    def groups_of(self, name: str) -> list[int]:
+        return [number for _, number, members in self.groups if name in members]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerImage:
+    """By default the files of this machine."""
+
+    image_id: str = ""
+    """`NAME@sha256:…`; empty for the files of this machine."""
+    layers: tuple[str, ...] = ()
+    """Directories, the topmost first."""
+    host_files: bool = True
+    """True if the layers lie over the files of this machine."""
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    working_directory: str = ""
+    user: str = ""
+    """USER of the Dockerfile: `name`, `1000`, `name:group`."""
+    accounts: Accounts = field(default_factory=Accounts)
+    volumes: tuple[str, ...] = ()
+    stop_signal: int = signal.SIGTERM
+    library_directory: str = "/usr/lib"
+    """Where the dynamic linker of the image looks for libraries."""
+    covers_home: bool = False
+    """True if a layer over the files of this machine has files in the user's home, which is then not shared."""
+    python: str | None = None
+    """The Python that the name is mapped to, on the files of this machine."""
+    unknown: bool = False
+    """True if no image of this name was found."""
+    pulled: bool = False
+    """True if it was pulled for this pod."""
+
+    @property
+    def has_own_files(self) -> bool:
+        return not self.host_files
+
+
+def arguments_of(spec: Object, image: ContainerImage) -> tuple[list[str], list[str]]:
+    """Program and arguments, by Kubernetes' rules: `command` replaces ENTRYPOINT and CMD, `args` replaces CMD.
+
+    Those of the image are literal: only those of the manifest may refer to variables. The first list is of the image,
+    the second of the manifest; together they are never empty.
+    """
+    command, args = list(spec.get("command") or []), list(spec.get("args") or [])
+    if command:
+        return [], [*command, *args]
+    found = (list(image.entrypoint), args) if args else ([*image.entrypoint, *image.command], [])
+    if not any(found):
+        raise PodConfigError("no command specified")
+    return found
+
+
+def has_command(spec: Object, image: ContainerImage) -> bool:
+    return bool(spec.get("command") or image.entrypoint or spec.get("args") or image.command)
+
+
+def parse_environment(entries: list[str]) -> dict[str, str]:
+    """ENV of an image: `NAME=value`."""
+    pairs = (entry.partition("=") for entry in entries)
+    return {name: value for name, _, value in pairs if name}
+
+
+def parse_stop_signal(text: str) -> int:
+    """`SIGINT`, `INT` or `2`; SIGTERM for what is none."""
+    name = text.strip().upper()
+    if name.isdecimal():
+        return int(name) if 0 < int(name) < signal.NSIG else signal.SIGTERM
+    found = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", signal.SIGTERM)
+    return int(found) if isinstance(found, signal.Signals) else signal.SIGTERM
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """As whom the program of a container runs."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    home: str
+
+
+def identity_of(image: ContainerImage, *, run_as_user: int | None, run_as_group: int | None) -> Identity:
+    """As containerd finds it: runAsUser or USER, looked up in the image. Raises PodConfigError for an unknown name."""
+    name, _, group = image.user.partition(":")
+    if run_as_user is not None:
+        name, group = str(run_as_user), ""
+    known = image.accounts.find(name or "0")
+    if known is None and name and not name.isdecimal():
+        raise PodConfigError(f"unable to find user {name}: no matching entries in passwd file")
+    uid = known.uid if known else int(name or "0")
+    gid = run_as_group
+    if gid is None and group:
+        gid = image.accounts.group_number(group)
+        if gid is None:
+            raise PodConfigError(f"unable to find group {group}: no matching entries in group file")
+    if gid is None:
+        gid = known.gid if known else 0
+    groups = image.accounts.groups_of(known.name) if known else []
+    return Identity(uid, gid, tuple(dict.fromkeys([gid, *groups])), known.home if known else "/")

@@ -1,0 +1,1 @@
+"""The images of pods: found, pulled and unpacked before the pod starts."""
