@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.commands.kubectl import Commands
-from tests.support.waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pytorch-digits"
 PODS = ("pytorch-digits-master-0", "pytorch-digits-worker-0", "pytorch-digits-worker-1")
@@ -14,11 +13,11 @@ PODS = ("pytorch-digits-master-0", "pytorch-digits-worker-0", "pytorch-digits-wo
 
 @pytest.mark.torch
 @pytest.mark.timeout(300)
-async def test_a_training_job_survives_kill_9_of_the_cluster(tmp_path: Path, kubectl_binary: Path) -> None:
+def test_a_training_job_survives_kill_9_of_the_cluster(tmp_path: Path, kubectl_binary: Path) -> None:
     with up_command(tmp_path) as up:
         commands = Commands(up, kubectl_binary)
         commands.trainwright("run", "--no-follow", str(EXAMPLE / "pytorchjob.yaml"))
-        await eventually(lambda: _log(commands), lambda log: "Train Epoch: 1" in log, seconds=120)
+        _wait_for_output(commands, "Train Epoch: 1")
         before = {name: _process(commands, name) for name in PODS}
         up.kill()
 
@@ -26,15 +25,19 @@ async def test_a_training_job_survives_kill_9_of_the_cluster(tmp_path: Path, kub
         commands = Commands(up, kubectl_binary)
         commands.kubectl("wait", "--for=condition=Succeeded", "pytorchjob/pytorch-digits", "--timeout=110s")
         assert {name: _process(commands, name) for name in PODS} == before
-        assert "Saved /models/digits.pt" in await _log(commands)
+        assert "Saved /models/digits.pt" in commands.kubectl("logs", PODS[0])
         (volume,) = commands.get("pv")["items"]
         assert (Path(volume["spec"]["hostPath"]["path"]) / "digits.pt").stat().st_size > 0
 
 
-async def _log(commands: Commands) -> str:
-    pods = commands.get("pods", "-l", "training.kubeflow.org/replica-type=master")["items"]
-    running = any(pod["status"]["phase"] != "Pending" for pod in pods)
-    return commands.kubectl("logs", PODS[0]) if running else ""
+def _wait_for_output(commands: Commands, text: str) -> None:
+    """Of the master. Follows its log: commands that ask again and again would take the processors from the training."""
+    for state in ("create", "condition=Ready"):
+        commands.kubectl("wait", f"--for={state}", f"pod/{PODS[0]}", "--timeout=110s")
+    with commands.start_kubectl("logs", "-f", PODS[0]) as log:
+        assert log.stdout is not None
+        assert any(text in line for line in log.stdout)
+        log.kill()
 
 
 def _process(commands: Commands, name: str) -> tuple[str, str, int]:

@@ -32,7 +32,7 @@ def trained(example: str, *values: object) -> Any:
     """A parameter for the example with the marks of its framework."""
     framework = FRAMEWORKS[example]
     marks = [getattr(pytest.mark, framework)]
-    if framework != "tensorflow":
+    if example != "tensorflow-parameter-server":
         marks.append(pytest.mark.thorough)
     if framework == "paddle" and find_spec("paddle") is None:
         marks.append(
@@ -95,6 +95,5 @@ def run_example(example: str, directory: Path, sandbox: str = "strongest") -> st
     with up_command(directory, *level) as up:
         data = ["--data-dir", str(up.data.path)]
         answer = trainwright("run", *data, str(EXAMPLES / example), environment=up.environment, seconds=SECONDS)
-        trainwright("down", *data, environment=up.environment)
     assert answer.code == 0, answer.all
     return answer.out
