@@ -1,4 +1,4 @@
-"""OpenAPI v3 documents, which kubectl reads for create, apply, edit and explain."""
+"""OpenAPI documents: version 3, which kubectl reads for create, apply, edit and explain, and version 2 for others."""
 
 import hashlib
 from typing import Any
@@ -11,20 +11,15 @@ from trainwright.cluster.apiserver.schema.structural import Schema
 from trainwright.objects import Object
 
 _PREFIX = "#/components/schemas/"
+_V2 = "v2"
+_V2_PREFIX = "#/definitions/"
+_NOT_IN_V2 = {"oneOf", "anyOf", "not", "nullable"}
 
 
-_EMPTY_V2 = {"swagger": "2.0", "info": {"title": "trainwright", "version": "v1"}, "paths": {}, "definitions": {}}
 _EMPTY_V2_PROTOBUF = b"\x0a\x032.0" + b"\x12\x11" + b"\x0a\x0btrainwright" + b"\x12\x02v1"
 _V2_ACCEPT = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 # The requested type with an @ is not a valid media type, so the response has another one.
 _V2_CONTENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-
-
-def v2_document(accept: str) -> tuple[bytes, str]:
-    """kubectl reads version 2 before it sends a `kind: List`; an empty document leaves validation to the server."""
-    if _V2_ACCEPT in accept:
-        return _EMPTY_V2_PROTOBUF, _V2_CONTENT_TYPE
-    return encode(_EMPTY_V2), "application/json"
 
 
 class OpenApi:
@@ -47,9 +42,7 @@ class OpenApi:
 
     def document(self, path: str) -> bytes | None:
         """The document of `api/v1` or `apis/GROUP/VERSION`."""
-        if self._generation != self._registry.generation:
-            self._documents.clear()
-            self._generation = self._registry.generation
+        self._forget_outdated()
         if path not in self._documents:
             match path.split("/"):
                 case ["api", version]:
@@ -62,6 +55,23 @@ class OpenApi:
                 return None
             self._documents[path] = encode(_document(types))
         return self._documents[path]
+
+    def document_v2(self, accept: str) -> tuple[bytes, str]:
+        """`/openapi/v2` with its media type.
+
+        kubectl asks for protobuf before it sends a `kind: List`; an empty document leaves validation to the server.
+        """
+        if _V2_ACCEPT in accept:
+            return _EMPTY_V2_PROTOBUF, _V2_CONTENT_TYPE
+        self._forget_outdated()
+        if _V2 not in self._documents:
+            self._documents[_V2] = encode(_swagger(_document(self._registry.types())))
+        return self._documents[_V2], "application/json"
+
+    def _forget_outdated(self) -> None:
+        if self._generation != self._registry.generation:
+            self._documents.clear()
+            self._generation = self._registry.generation
 
     def _types(self, group: str, version: str) -> list[ResourceType]:
         types = self._registry.types()
@@ -87,12 +97,51 @@ def _document(types: list[ResourceType]) -> Object:
     }
 
 
+def _swagger(document: Object) -> Object:
+    """The document in version 2, whose schemas can say less."""
+    return {
+        "swagger": "2.0",
+        "info": document["info"],
+        "paths": {
+            path: {verb: _operation_v2(one) for verb, one in verbs.items()} for path, verbs in document["paths"].items()
+        },
+        "definitions": {name: _schema_v2(schema) for name, schema in document["components"]["schemas"].items()},
+    }
+
+
+def _operation_v2(operation: Object) -> Object:
+    replies = {}
+    for code, reply in operation["responses"].items():
+        schema = reply["content"]["application/json"]["schema"]
+        replies[code] = {"description": reply["description"], "schema": _schema_v2(schema)}
+    parameters = [{"name": one["name"], "in": one["in"], **one["schema"]} for one in operation.get("parameters", ())]
+    shown = operation | {"responses": replies, "consumes": ["*/*"], "produces": ["application/json"]}
+    return shown | ({"parameters": parameters} if parameters else {})
+
+
+def _schema_v2(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_schema_v2(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shown = {key: value for key, value in schema.items() if key not in _NOT_IN_V2}
+    if isinstance(shown.get("$ref"), str):
+        return {"$ref": shown["$ref"].replace(_PREFIX, _V2_PREFIX)}
+    if isinstance(shown.get("properties"), dict):
+        shown["properties"] = {name: _schema_v2(one) for name, one in shown["properties"].items()}
+    for key in ("items", "additionalProperties", "allOf"):
+        if key in shown:
+            shown[key] = _schema_v2(shown[key])
+    return shown
+
+
 def _gvk(kind: ResourceType) -> Object:
     return {"group": kind.resource.group, "version": kind.resource.version, "kind": kind.resource.kind}
 
 
 def _schema_name(kind: ResourceType) -> str:
-    group = ".".join(reversed(kind.resource.group.split("."))) if kind.custom else "io.k8s.api"
+    group = kind.resource.group
+    group = ".".join(reversed(group.split("."))) if kind.custom else f"io.k8s.api.{group.partition('.')[0] or 'core'}"
     return f"{group}.{kind.resource.version}.{kind.resource.kind}"
 
 

@@ -26,7 +26,7 @@ from trainwright.cluster.apiserver.http.monitoring import request_metrics
 from trainwright.cluster.apiserver.http.monitoring.health import health_response
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import RequestMetrics
 from trainwright.cluster.apiserver.http.monitoring.resource_metrics import ResourceMetrics
-from trainwright.cluster.apiserver.http.openapi import OpenApi, v2_document
+from trainwright.cluster.apiserver.http.openapi import OpenApi
 from trainwright.cluster.apiserver.http.requests import (
     ApiRequest,
     RequestInfo,
@@ -272,7 +272,7 @@ class Routes:
 
     def _openapi_response(self, segments: list[str], accept: str) -> Response:
         if segments[1:] == ["v2"]:
-            return Response(200, *v2_document(accept))
+            return Response(200, *self._openapi.document_v2(accept))
         if segments[1:2] != ["v3"]:
             return _not_found()
         document = self._openapi.document("/".join(segments[2:])) if len(segments) > 2 else self._openapi.index()
