@@ -33,5 +33,5 @@ def without_thorough(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[
 
 
 def _concerns(mark: pytest.Mark, item: pytest.Item) -> bool:
-    parameters = getattr(getattr(item, "callspec", None), "id", "").split("-")
-    return not mark.args or any(name in parameters for name in mark.args)
+    parameters = getattr(getattr(item, "callspec", None), "id", "")
+    return not mark.args or any(f"-{name}-" in f"-{parameters}-" for name in mark.args)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 logger = logging.getLogger(__name__)
 
@@ -159,6 +160,17 @@ class HttpServer:
             logger.error("failed to accept a connection", exc_info=error)
 
 
+class _WithoutMalformedRequests(logging.Filter):
+    """aiohttp logs a traceback for each of them; the client gets a 400."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_protocol_logger = logging.getLogger(f"{__name__}.protocol")
+_protocol_logger.addFilter(_WithoutMalformedRequests())
+
+
 class _ConnectionTracker(web.Server):
     """aiohttp's server, which knows the connections that have not authenticated yet."""
 
@@ -167,6 +179,7 @@ class _ConnectionTracker(web.Server):
             self._handle,
             handler_cancellation=cancel_handlers,
             access_log=None,
+            logger=_protocol_logger,
             keepalive_timeout=limits.keepalive_seconds,
             max_line_size=limits.line_bytes,
             max_field_size=limits.line_bytes,

@@ -15,6 +15,7 @@ _SUFFIXES: dict[str, Fraction] = {
 _QUANTITY = re.compile(
     r"(?P<number>[+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:[eE](?P<exponent>[+-]?\d{1,3})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)"
 )
+_LARGEST = Fraction(2**63 - 1)
 _LONGEST = 100
 """Maximum number of characters. Kubernetes uses at most 19 digits, and Python limits the length of integers."""
 _BINARY = ("Ei", "Pi", "Ti", "Gi", "Mi", "Ki")
@@ -27,7 +28,7 @@ class QuantityError(ValueError):
 def parse_quantity(value: object) -> Fraction:
     """The exact amount of a text or a number: Kubernetes accepts both."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**_LONGEST:
-        return Fraction(value)
+        return _capped(Fraction(value))
     text = repr(value) if isinstance(value, float) else value
     match = _QUANTITY.fullmatch(text) if isinstance(text, str) and len(text) <= _LONGEST else None
     if match is None:
@@ -36,8 +37,13 @@ def parse_quantity(value: object) -> Fraction:
         )
     number = Fraction(match["number"])
     if match["exponent"] is not None:
-        return number * Fraction(10) ** int(match["exponent"])
-    return number * _SUFFIXES[match["suffix"] or ""]
+        return _capped(number * Fraction(10) ** int(match["exponent"]))
+    return _capped(number * _SUFFIXES[match["suffix"] or ""])
+
+
+def _capped(amount: Fraction) -> Fraction:
+    """Kubernetes has no larger quantities than 2^63-1."""
+    return max(-_LARGEST, min(amount, _LARGEST))
 
 
 def format_quantity(amount: Fraction) -> str:

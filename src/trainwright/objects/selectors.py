@@ -39,6 +39,7 @@ class LabelSelector:
 
 
 _KEY = r"[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+_PARTS = re.compile(r",|\([^)]*\)?|[^,(]+")
 _SET_TERM = re.compile(rf"(?P<key>{_KEY})\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
 _EQUALITY_TERM = re.compile(rf"(?P<key>{_KEY})\s*(?P<operator>==|=|!=)\s*(?P<value>[-A-Za-z0-9_.]*)")
 _EXISTS_TERM = re.compile(rf"(?P<not>!?)\s*(?P<key>{_KEY})")
@@ -53,7 +54,10 @@ def read_label_selector(selector: Mapping[str, Any]) -> LabelSelector:
     """Converts a metav1.LabelSelector of an object: `{"matchLabels": …, "matchExpressions": …}`."""
     equal = (Requirement(key, "in", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items())
     terms = (
-        Requirement(term["key"], _OPERATORS[term["operator"]], frozenset(term.get("values") or ()))
+        # One without an operator matches nothing; admission refuses it, but not in every kind.
+        Requirement(
+            term.get("key", ""), _OPERATORS.get(term.get("operator", ""), "in"), frozenset(term.get("values") or ())
+        )
         for term in selector.get("matchExpressions") or ()
     )
     return LabelSelector((*equal, *terms))
@@ -110,7 +114,13 @@ def _partition(term: str) -> tuple[str, str, str]:
 
 def _split_terms(text: str) -> list[str]:
     """Splits at commas that are not inside parentheses."""
-    return [term for term in re.split(r",(?![^(]*\))", text) if term.strip()]
+    terms = [""]
+    for part in _PARTS.findall(text):
+        if part == ",":
+            terms.append("")
+        else:
+            terms[-1] += part
+    return [term for term in terms if term.strip()]
 
 
 def _requirement(term: str) -> Requirement:

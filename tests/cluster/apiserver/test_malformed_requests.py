@@ -6,8 +6,8 @@ Every test here passes unchanged on the embedded server and on the real kube-api
 import pytest
 
 from tests.support.cluster.raw_api import APPLY, JSON_PATCH, STRATEGIC, RawApi
-from tests.support.objects.manifests import config_map, pod
-from tests.support.objects.widgets import definition, install, widget
+from tests.support.objects.manifests import config_map, pod, webhook_configuration
+from tests.support.objects.widgets import DEFINITIONS, definition, install, widget
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -152,3 +152,53 @@ class TestReviews:
     async def test_malformed_review(self, api: RawApi, body: bytes) -> None:
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         assert (await api.send("POST", path, body)).code == 400
+
+
+class TestPatterns:
+    @pytest.mark.parametrize(
+        ("pattern", "why"),
+        [
+            ("(", "missing closing ): `(`"),
+            ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
+            ("\\1", "invalid escape sequence: `\\1`"),
+            ("a{1001}", "invalid repeat count: `{1001}`"),
+            ("*", "missing argument to repetition operator: `*`"),
+        ],
+    )
+    async def test_what_go_does_not_understand_is_refused(self, api: RawApi, pattern: str, why: str) -> None:
+        crd = definition("patterned")
+        spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["properties"] = {**spec["properties"], "title": {"type": "string", "pattern": pattern}}
+        reply = await api.post(DEFINITIONS, crd)
+        assert reply.code == 422
+        assert f"must be a valid regular expression, but isn't: error parsing regexp: {why}" in reply.message
+
+    async def test_no_pattern_takes_long(self, api: RawApi) -> None:
+        """Python's own regular expressions would take longer than the age of the universe."""
+        crd = definition("patients")
+        spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        spec["properties"] = {**spec["properties"], "title": {"type": "string", "pattern": "^(a+)+$"}}
+        path = await install(api, crd)
+        body = widget(title="a" * 100_000 + "!") | {"kind": "Patient"}
+        reply = await api.post(path, body)
+        assert reply.code == 422
+        assert "spec.title in body should match '^(a+)+$'" in reply.message
+
+
+class TestSelectors:
+    @pytest.mark.parametrize("term", [{}, {"operator": "In"}, {"key": "a", "operator": "Is"}])
+    async def test_webhook_with_a_malformed_selector_is_refused(self, api: RawApi, term: dict[str, str]) -> None:
+        body = webhook_configuration(f"{api.namespace}-selector")
+        body["webhooks"][0]["objectSelector"] = {"matchExpressions": [term]}
+        path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+        reply = await api.post(path, body)
+        assert reply.code == 422
+        assert "webhooks[0].objectSelector.matchExpressions[0]" in reply.message
+        assert (await api.post(api.path("configmaps"), config_map("still-possible"))).code == 201
+
+
+class TestWarnings:
+    async def test_control_characters_of_a_body_are_not_in_headers(self, api: RawApi) -> None:
+        reply = await api.post(api.path("configmaps"), config_map("warned") | {"a\r\nX-Injected: b\x1b": 1})
+        assert reply.code == 201
+        assert not any(set(warning) & set("\r\n\x1b") for warning in reply.warnings)

@@ -27,6 +27,8 @@ from trainwright.objects.resources import (
     SERVICES,
 )
 
+pytestmark = pytest.mark.thorough("plain", sample=9)
+
 
 def main_status(pod: Object) -> Object:
     status: Object = pod["status"]["containerStatuses"][0]

@@ -3,11 +3,15 @@
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.support.cluster.node import Node, container
 from tests.support.waiting import eventually
 from trainwright.kube.client.requests import PatchKind
 from trainwright.objects import Object
 from trainwright.objects.resources import EVENTS, NODES, PODS
+
+pytestmark = pytest.mark.thorough("plain", sample=4)
 
 SLEEP = "trap 'exit 0' TERM; while :; do sleep 0.01; done"
 

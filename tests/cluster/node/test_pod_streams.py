@@ -17,6 +17,8 @@ from trainwright.cluster.node.pod_streams import AttachSession, ExecSession, Nod
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET
 from trainwright.objects.kinds.pod_streams import StreamOptions, StreamUnavailable
 
+pytestmark = pytest.mark.thorough("root-overlay", "root-plain", "ordinary-plain", sample=8)
+
 SLEEP = "exec sleep 600"
 POD = {"metadata": {"uid": "uid", "name": "pod", "namespace": "default"}}
 

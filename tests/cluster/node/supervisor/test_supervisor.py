@@ -19,6 +19,8 @@ from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.cluster.node.supervisor.pod_process import EXIT_ALREADY_SUPERVISED
 from trainwright.cluster.node.supervisor.ports import reserve_port
 
+pytestmark = pytest.mark.thorough("root-overlay", "root-plain", "ordinary-plain", sample=33)
+
 
 def until_gone(marker: str) -> None:
     deadline = time.monotonic() + 10

@@ -1,8 +1,10 @@
 """Decodes request bodies: JSON, YAML, and the protobuf messages for which kubectl has no alternative."""
 
+import asyncio
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ import msgspec
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.http.protobuf import decode_envelope
 from trainwright.objects import Object, json_numbers
+from trainwright.objects.json_numbers import paused_collections
 
 LIMIT = 3 * 1024 * 1024
 """Bytes of a request body; the real server's limit."""
@@ -18,6 +21,9 @@ LIMIT = 3 * 1024 * 1024
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+_APPLY = "application/apply-patch+yaml"
+_SHORT_YAML = 4096
+_END_OF_NAME = re.compile(rb'"\s*:')
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +40,7 @@ def decode_body(raw: bytes, content_type: str, *, kind: str) -> Body:
     if media == PROTOBUF:
         return Body(decode_envelope(raw))
     if media == YAML:
-        return Body(_yaml(raw, kind))
+        return Body(decode_yaml(raw, kind))
     if media not in {JSON, "text/plain", "application/octet-stream", "application/x-www-form-urlencoded"}:
         raise errors.unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: "
@@ -64,9 +70,18 @@ def strict_decoding_errors(body: Body, unknown: list[str]) -> list[str]:
             for index, below in enumerate(value):
                 yield from paths(below, f"{path}[{index}]")
 
-    document = json.loads(body.text, object_pairs_hook=collect)
-    duplicates = paths(document, "") if repeated else ()
+    duplicates: Iterable[str] = ()
+    if _repeats_fields(body.text):
+        with paused_collections():
+            document = json.loads(body.text, object_pairs_hook=collect)
+        duplicates = paths(document, "")
     return [f'duplicate field "{path}"' for path in duplicates] + [f'unknown field "{path}"' for path in unknown]
+
+
+def _repeats_fields(text: bytes) -> bool:
+    """Compares the number of fields with that after decoding, which is quick; a quote may be written as \\u0022."""
+    kept = msgspec.json.encode(json_numbers.decode_json(text)).count(b'":')
+    return len(_END_OF_NAME.findall(text)) > kept or b"\\u0022" in text
 
 
 def decode_json(raw: bytes, kind: str) -> Any:
@@ -88,12 +103,21 @@ def nested_object(body: dict[str, Any], field: str, *, kind: str) -> dict[str, A
     return value or {}
 
 
-def decode_apply(raw: bytes, kind: str) -> Any:
-    """The content type of server-side apply is YAML; kubectl sends JSON."""
+def decode_yaml(raw: bytes, kind: str) -> Any:
+    """YAML; clients often send JSON, which is YAML too, and quickly read."""
     try:
         return json_numbers.decode_json(raw)
     except (msgspec.DecodeError, ValueError):
         return _yaml(raw, kind)
+
+
+async def convert_long_yaml(raw: bytes, content_type: str, *, kind: str) -> tuple[bytes, str]:
+    """A long YAML body as JSON, made in a thread: YAML takes seconds per megabyte, and other requests would wait."""
+    media = content_type.partition(";")[0].strip().lower()
+    if len(raw) <= _SHORT_YAML or media not in {YAML, _APPLY}:
+        return raw, content_type
+    converted = await asyncio.to_thread(lambda: msgspec.json.encode(decode_yaml(raw, kind)))
+    return converted, JSON if media == YAML else content_type
 
 
 def _yaml(raw: bytes, kind: str) -> Any:

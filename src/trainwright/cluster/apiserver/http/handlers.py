@@ -16,9 +16,9 @@ from trainwright.cluster.apiserver.admission.webhook_admission import WebhookAdm
 from trainwright.cluster.apiserver.http.bodies import (
     JSON,
     Body,
-    decode_apply,
     decode_body,
     decode_json,
+    decode_yaml,
     nested_object,
 )
 from trainwright.cluster.apiserver.http.listing import list_objects
@@ -197,7 +197,7 @@ class ResourceHandlers:
         if not request.query.get("fieldManager"):
             missing = field_errors.required("fieldManager", "is required for apply patch")
             raise errors.invalid_options("PatchOptions", missing)
-        applied = decode_apply(request.body, kind.resource.kind)
+        applied = decode_yaml(request.body, kind.resource.kind)
         if not isinstance(applied, dict):
             raise errors.bad_request("the body of an apply must be an object")
         if not value_at(applied, "metadata", "name"):

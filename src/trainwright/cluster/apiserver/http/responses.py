@@ -14,6 +14,10 @@ from trainwright.objects import Object
 
 encode = msgspec.json.encode
 
+_WARNINGS_LENGTH = 4096
+_WARNING_LENGTH = 256
+"""Characters of all warnings of a response; and of each, if they are more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Response:
@@ -46,6 +50,23 @@ class UpgradeResponse:
     """Uses the WebSocket until one side closes it."""
     release: Callable[[], None]
     """To be called in the end, also if `serve` was not."""
+
+
+def warning_headers(warnings: Iterable[str]) -> list[str]:
+    """The values of the header `Warning`. As on the real server each is shortened if all together are long."""
+    texts = [_printable(text) for text in dict.fromkeys(warnings) if text]
+    if sum(map(len, texts)) > _WARNINGS_LENGTH:
+        count = _WARNINGS_LENGTH // _WARNING_LENGTH
+        texts = [text[:_WARNING_LENGTH] for text in texts[:count]]
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return [f'299 - "{text}"' for text in quoted]
+
+
+def _printable(text: str) -> str:
+    """Without the control characters of values that users wrote, which are not allowed in headers."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == " " else "\ufffd" for one in text.replace("\n", " "))
 
 
 def status_response(code: int, details: Object) -> Response:

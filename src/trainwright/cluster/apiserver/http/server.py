@@ -19,10 +19,16 @@ from trainwright.cluster.apiserver.access.attributes import request_attributes
 from trainwright.cluster.apiserver.access.users import ANONYMOUS, UserInfo
 from trainwright.cluster.apiserver.admission.webhook_client import LocalService
 from trainwright.cluster.apiserver.errors import StatusError
-from trainwright.cluster.apiserver.http.bodies import LIMIT
+from trainwright.cluster.apiserver.http.bodies import LIMIT, convert_long_yaml
 from trainwright.cluster.apiserver.http.monitoring.request_metrics import request_labels
 from trainwright.cluster.apiserver.http.requests import ApiRequest, RequestInfo, Upgrade
-from trainwright.cluster.apiserver.http.responses import Response, StreamingResponse, UpgradeResponse, encode
+from trainwright.cluster.apiserver.http.responses import (
+    Response,
+    StreamingResponse,
+    UpgradeResponse,
+    encode,
+    warning_headers,
+)
 from trainwright.cluster.apiserver.http.routes import Routes
 from trainwright.cluster.apiserver.http.streams.pod_logs import LogReader
 from trainwright.cluster.apiserver.http.streams.pod_streams import SUBRESOURCES, PodStreams
@@ -219,6 +225,7 @@ class ApiServer:
     ) -> Response | StreamingResponse | UpgradeResponse:
         path, accept = request.path, request.headers.get("Accept", "")
         content_type = request.headers.get("Content-Type", "")
+        body, content_type = await convert_long_yaml(body, content_type, kind=info.kind.resource.kind if info else "")
         if info is None:
             return await self._routes.handle_non_resource(
                 request.method, path, request.query, accept, body, content_type, user
@@ -337,7 +344,6 @@ def _to_aiohttp(result: Response) -> web.Response:
     body = result.body + b"\n" if result.content_type == "application/json" else result.body  # as the real server
     response = web.Response(status=result.code, body=body, headers={"Content-Type": result.content_type})
     response.headers["Cache-Control"] = "no-cache, private"
-    for warning in dict.fromkeys(result.warnings):
-        text = warning.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-        response.headers.add("Warning", f'299 - "{text}"')
+    for value in warning_headers(result.warnings):
+        response.headers.add("Warning", value)
     return response

@@ -1,6 +1,6 @@
 """CustomResourceDefinitions: their strategy, and the resource types of the custom resources that they define."""
 
-import re
+from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.apiserver.resources.columns.jsonpath import JsonPathError, compile_path
@@ -8,6 +8,7 @@ from trainwright.cluster.apiserver.resources.columns.printer_columns import cust
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType, ScalePaths, Strategy
 from trainwright.cluster.apiserver.schema.builtin import definition
 from trainwright.cluster.apiserver.schema.decoding import ObjectSchema
+from trainwright.cluster.apiserver.schema.patterns import PatternError, compile_pattern
 from trainwright.cluster.apiserver.schema.structural import Schema, unenforced_rules
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
@@ -216,16 +217,36 @@ def _structural_errors(schema: Any, path: str) -> list[FieldError]:
     untyped = schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("x-kubernetes-int-or-string")
     if not schema.get("type") and not untyped:
         found.append(required(f"{path}.type", "must not be empty for specified object fields"))
-    if pattern := schema.get("pattern"):
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            found.append(invalid(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}"))
+    found += _pattern_errors(schema, path)
     for name, sub in (schema.get("properties") or {}).items():
         found += _structural_errors(sub, f"{path}.properties[{name}]")
     for keyword in ("items", "additionalProperties"):
         found += _structural_errors(schema.get(keyword), f"{path}.{keyword}")
     return found
+
+
+def _pattern_errors(schema: Any, path: str) -> Iterator[FieldError]:
+    """Those of the schema itself and of its combinations, whose fields need no types."""
+    if not isinstance(schema, dict):
+        return
+    if pattern := schema.get("pattern"):
+        try:
+            compile_pattern(pattern)
+        except PatternError as error:
+            yield invalid(f"{path}.pattern", pattern, f"must be a valid regular expression, but isn't: {error}")
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        for index, sub in enumerate(schema.get(keyword) or ()):
+            yield from _combined_pattern_errors(sub, f"{path}.{keyword}[{index}]")
+    yield from _combined_pattern_errors(schema.get("not"), f"{path}.not")
+
+
+def _combined_pattern_errors(schema: Any, path: str) -> Iterator[FieldError]:
+    if not isinstance(schema, dict):
+        return
+    yield from _pattern_errors(schema, path)
+    for name, sub in (schema.get("properties") or {}).items():
+        yield from _combined_pattern_errors(sub, f"{path}.properties[{name}]")
+    yield from _combined_pattern_errors(schema.get("items"), f"{path}.items")
 
 
 CRD_STRATEGY = Strategy(

@@ -2,12 +2,12 @@
 
 import base64
 import binascii
-import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from trainwright.cluster.apiserver.schema.patterns import compile_pattern
 from trainwright.objects.field_errors import (
     FieldError,
     duplicate,
@@ -104,8 +104,7 @@ def text_checks(schema: dict[str, Any]) -> list[Check]:
     if (longest := schema.get("maxLength")) is not None:
         checks.append(lambda v, path: [too_long(path, longest)] if isinstance(v, str) and len(v) > longest else [])
     if pattern := schema.get("pattern"):
-        matches = re.compile(pattern).search
-        checks.append(_text(lambda text: matches(text) is not None, f"should match '{pattern}'"))
+        checks.append(_text(compile_pattern(pattern), f"should match '{pattern}'"))
     if schema.get("format") == "date-time" and schema.get("type") == "string":
         checks.append(_date_time)
     if schema.get("format") == "byte":

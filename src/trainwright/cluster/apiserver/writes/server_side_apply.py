@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
@@ -55,7 +55,8 @@ def apply_object(
     owned_by_others = set[Path]().union(*(one.paths for one in others))
     no_longer_applied = (own.paths if own else set()) - applied_fields.keys() - owned_by_others
     merged = _merge(kind, old or {}, applied)
-    _remove(merged, no_longer_applied, owned_by_others | applied_fields.keys(), root, kind)
+    removals = _removals(no_longer_applied, owned_by_others | applied_fields.keys())
+    merged = cast("Object", _without(merged, removals, root, kind))
 
     if own is None:
         own = ManagedFieldsEntry(manager.name, "Apply", kind.resource.api_version, manager.subresource, "")
@@ -149,42 +150,47 @@ def _merge_value(old: Any, applied: Any, schema: Schema, kind: ResourceType) -> 
     return applied
 
 
-def _remove(obj: Object, no_longer_applied: set[Path], needed: set[Path], root: Schema, kind: ResourceType) -> None:
-    """Removes fields that the manager no longer applies and no other manager owns; list elements as a whole."""
-    for path in sorted(no_longer_applied, key=len):
-        if any(other[: len(path)] == path for other in needed):
-            continue
-        _remove_path(obj, path, root, kind)
+Removals = dict[str, "Removals"]
+"""Path element -> what is removed below it; empty if the whole value is."""
 
 
-def _remove_path(obj: Object, path: Path, root: Schema, kind: ResourceType) -> None:
-    schema = root
-    value: Any = obj
-    for depth, element in enumerate(path):
-        last = depth == len(path) - 1
-        name = element.partition(":")[2]
-        if element.startswith("f:"):
-            if not isinstance(value, dict) or name not in value:
-                return
-            if last:
-                del value[name]
-                return
-            # The merge shares unchanged values with the stored object, which must not be modified.
-            value[name] = value[name].copy()
-            value = value[name]
-            schema = (
-                {"$ref": "ObjectMeta"}
-                if depth == 0 and name == "metadata"
-                else child_schema(schema, name, kind.schema.lookup)
-            )
+def _removals(no_longer_applied: set[Path], needed: set[Path]) -> Removals:
+    """Fields that the manager no longer applies and no other manager owns; list elements as a whole."""
+    kept = {path[:length] for path in needed for length in range(1, len(path) + 1)}
+    root: Removals = {}
+    for path in sorted(no_longer_applied - kept, key=len):
+        below = root
+        for element in path[:-1]:
+            if element in below and not below[element]:
+                break  # it is removed with what is above it
+            below = below.setdefault(element, {})
         else:
-            schema = resolved(schema, kind.schema.lookup)
-            keys = element_keys(value, schema) if isinstance(value, list) else None
-            if keys is None or element not in keys:
-                return
-            index = keys.index(element)
-            if last:
-                del value[index]
-                return
-            value[index] = value[index].copy()
-            value, schema = value[index], schema.get("items", {})
+            below[path[-1]] = {}
+    return root
+
+
+def _without(value: Any, removals: Removals, schema: Schema, kind: ResourceType) -> Any:
+    """A copy, because the merge shares unchanged values with the stored object. A value of another type stays."""
+    if isinstance(value, dict):
+        left = dict(value)
+        for element, below in removals.items():
+            name = element.removeprefix("f:")
+            if element == name or name not in left:
+                continue
+            if below:
+                metadata = schema is kind.schema.root and name == "metadata"
+                inner = {"$ref": "ObjectMeta"} if metadata else child_schema(schema, name, kind.schema.lookup)
+                left[name] = _without(left[name], below, inner, kind)
+            else:
+                del left[name]
+        return left
+    schema = resolved(schema, kind.schema.lookup)
+    keys = element_keys(value, schema) if isinstance(value, list) else None
+    if keys is None:
+        return value
+    items = schema.get("items", {})
+    return [
+        _without(element, removals[key], items, kind) if key in removals else element
+        for key, element in zip(keys, value, strict=True)
+        if key not in removals or removals[key]
+    ]

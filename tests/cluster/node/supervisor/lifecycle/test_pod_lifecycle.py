@@ -14,6 +14,8 @@ from tests.support.cluster.supervised_pods import SupervisedPod, container
 from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.cluster.node.supervisor.pod_events import read_events
 
+pytestmark = pytest.mark.thorough("root-overlay", "root-plain", "ordinary-plain", sample=22)
+
 SLEEP = "trap 'exit 0' TERM; while :; do sleep 0.01; done"
 
 

@@ -4,6 +4,7 @@ import base64
 import re
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
 from trainwright.objects.quantities import parse_quantity
@@ -170,7 +171,7 @@ def _validate_claim(claim: Object) -> list[FieldError]:
     found = _access_mode_errors(spec, "at least 1 access mode is required")
     if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
         found.append(required("spec.resources[storage]"))
-    return found
+    return found + list(label_selector_errors(spec.get("selector") or {}, "spec.selector"))
 
 
 def _validate_claim_update(new: Object, old: Object) -> list[FieldError]:

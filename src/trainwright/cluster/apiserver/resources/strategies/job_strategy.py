@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
-from trainwright.cluster.apiserver.resources.strategies.labels import qualified_name_problem
+from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors, qualified_name_problem
 from trainwright.cluster.apiserver.resources.strategies.workload_strategies import (
     default_template,
     immutable_errors,
-    label_selector_errors,
     negative_errors,
     selector_is_valid,
     template_errors,

@@ -1,11 +1,13 @@
-"""Validation of labels and of the qualified names that are their keys."""
+"""Validation of labels, of the qualified names that are their keys, and of label selectors."""
 
 import re
 from collections.abc import Iterator, Mapping
 
-from trainwright.objects.field_errors import FieldError, invalid
+from trainwright.objects import Object
+from trainwright.objects.field_errors import FieldError, forbidden, invalid, required
 from trainwright.objects.names import dns_subdomain_problem
 
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NAME_PART = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _INVALID_NAME_PART = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -38,3 +40,21 @@ def qualified_name_problem(key: str) -> str | None:
     if len(name) > 63:
         return "name part must be no more than 63 bytes"
     return None if _NAME_PART.fullmatch(name) else _INVALID_NAME_PART
+
+
+def label_selector_errors(selector: Object, path: str) -> Iterator[FieldError]:
+    yield from label_map_errors(selector.get("matchLabels") or {}, f"{path}.matchLabels")
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        yield from _expression_errors(term, f"{path}.matchExpressions[{index}]")
+
+
+def _expression_errors(term: Object, path: str) -> Iterator[FieldError]:
+    operator, values = term.get("operator", ""), term.get("values") or []
+    if operator in {"In", "NotIn"} and not values:
+        yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+    if operator in {"Exists", "DoesNotExist"} and values:
+        yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+    if operator not in _OPERATORS:
+        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
+    if problem := qualified_name_problem(term.get("key", "")):
+        yield invalid(f"{path}.key", term.get("key", ""), problem)

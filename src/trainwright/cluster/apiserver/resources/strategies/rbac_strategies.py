@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, invalid, not_supported, required
 from trainwright.objects.names import dns_subdomain_problem, path_segment_problem
@@ -32,6 +33,8 @@ def _validate_cluster_role(role: Object) -> list[FieldError]:
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
         detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
         found.append(required("aggregationRule.clusterRoleSelectors", detail))
+    for index, selector in enumerate((aggregation or {}).get("clusterRoleSelectors") or ()):
+        found += label_selector_errors(selector, f"aggregationRule.clusterRoleSelectors[{index}]")
     return found
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
+from trainwright.cluster.apiserver.resources.strategies.labels import label_selector_errors
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, duplicate, invalid, not_supported, required
 from trainwright.objects.names import dns_subdomain_problem
@@ -67,6 +68,8 @@ def _webhook_errors(webhook: Object, path: str) -> Iterator[FieldError]:
     if not 1 <= webhook.get("timeoutSeconds", 10) <= 30:
         problem = "the timeout value must be between 1 and 30 seconds"
         yield invalid(f"{path}.timeoutSeconds", webhook["timeoutSeconds"], problem)
+    for field in ("namespaceSelector", "objectSelector"):
+        yield from label_selector_errors(webhook.get(field) or {}, f"{path}.{field}")
     yield from _client_errors(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
     yield from _version_errors(webhook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwright.cluster.apiserver.resources.resource_type import Strategy
-from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors, qualified_name_problem
+from trainwright.cluster.apiserver.resources.strategies.labels import label_map_errors, label_selector_errors
 from trainwright.cluster.apiserver.resources.strategies.pod_strategy import default_pod_spec, pod_spec_errors
 from trainwright.objects import Object
 from trainwright.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
@@ -23,7 +23,6 @@ _NOT_A_PERCENTAGE = (
 )
 _NOT_NEGATIVE = "must be greater than or equal to 0"
 _STRATEGY_TYPES = ("Recreate", "RollingUpdate")
-_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def default_template(template: Object) -> None:
@@ -145,24 +144,6 @@ def template_errors(template: Object) -> Iterator[FieldError]:
     yield from label_map_errors(template["metadata"].get("labels") or {}, "spec.template.metadata.labels")
     for error in pod_spec_errors(template["spec"]):
         yield replace(error, path=f"spec.template.{error.path}")
-
-
-def label_selector_errors(selector: Object, path: str) -> Iterator[FieldError]:
-    yield from label_map_errors(selector.get("matchLabels") or {}, f"{path}.matchLabels")
-    for index, term in enumerate(selector.get("matchExpressions") or ()):
-        yield from _expression_errors(term, f"{path}.matchExpressions[{index}]")
-
-
-def _expression_errors(term: Object, path: str) -> Iterator[FieldError]:
-    operator, values = term.get("operator", ""), term.get("values") or []
-    if operator in {"In", "NotIn"} and not values:
-        yield required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
-    if operator in {"Exists", "DoesNotExist"} and values:
-        yield forbidden(f"{path}.values", "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
-    if operator not in _OPERATORS:
-        yield invalid(f"{path}.operator", operator, "not a valid selector operator")
-    if problem := qualified_name_problem(term.get("key", "")):
-        yield invalid(f"{path}.key", term.get("key", ""), problem)
 
 
 def selector_is_valid(selector: Object | None) -> bool:
