@@ -1,8 +1,11 @@
 """Every command in README and docs runs, and prints what the page shows."""
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,11 @@ import pytest
 from tests.support.cluster.controlplane import running_control_plane
 from tests.support.commands.console_blocks import Step, read_steps, run_steps, shows
 from tests.support.commands.helm import helm_binary
+from tests.support.images.builder import add_image
+from tests.support.images.registry import running_registry
+from trainwright.cluster.images.formats import RunConfig
+from trainwright.cluster.images.registry.push import push_image
+from trainwright.cluster.images.store import ImageStore
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.md"))]
@@ -29,12 +37,27 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, tmp_path: Path, 
         "LANG": "C.UTF-8",
     }
     steps = read_steps(page)
-    try:
-        results = run_steps(steps, directory=ROOT, env=env, timeout=580)
-    finally:
-        subprocess.run([bin_directory / "trainwright", "down"], env=env, check=False, capture_output=True)
+    with ExitStack() as stack:
+        if "$REGISTRY" in page.read_text():
+            env["REGISTRY"] = stack.enter_context(registry_of_the_pages(tmp_path))
+        try:
+            results = run_steps(steps, directory=ROOT, env=env, timeout=580)
+        finally:
+            subprocess.run([bin_directory / "trainwright", "down"], env=env, check=False, capture_output=True)
 
     check(steps, results)
+
+
+@contextmanager
+def registry_of_the_pages(directory: Path) -> Iterator[str]:
+    """A registry with the image team/trainer:1.0, which pages may name."""
+    with running_registry(directory / "registry") as address:
+        store = ImageStore(directory / "pushed")
+        config = RunConfig(cmd=["python3", "/opt/train.py"])
+        image = add_image(store, f"{address}/team/trainer:1.0", ({"opt/train.py": b"print('training')\n"},), config)
+        assert image.reference
+        asyncio.run(push_image(store, image, image.reference))
+        yield address
 
 
 @pytest.mark.apiserver

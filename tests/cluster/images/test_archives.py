@@ -116,6 +116,17 @@ def test_saved_images_come_back_with_all_digests_and_names(store: ImageStore, tm
     assert other.find(nameless.id) is not None
 
 
+def test_image_that_is_stored_already_is_not_stored_again_with_other_layers(store: ImageStore) -> None:
+    image = add_image(store, "demo", ({"hello.txt": b"hello"},))
+    members = docker_members(
+        layer=tar_of({"hello.txt": b"hello"}), config=store.blob_path(image.id).read_bytes(), tags=("other",)
+    )
+    before = blobs(store)
+
+    assert load(store, archive(members)) == ["other:latest"]
+    assert sorted(blobs(store)) == sorted(before)
+
+
 def test_saving_twice_writes_the_same_bytes(store: ImageStore) -> None:
     add_image(store)
     archives = [io.BytesIO(), io.BytesIO()]

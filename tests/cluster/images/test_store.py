@@ -1,4 +1,5 @@
 import errno
+import gzip
 import signal
 import subprocess
 import sys
@@ -127,6 +128,15 @@ def test_image_with_another_name_does_not_become_nameless(store: ImageStore) -> 
     add_image(store, "demo", ({"a": b"2"},))
 
     assert names(store) == ["demo:latest", "kept:latest"]
+
+
+def test_image_that_comes_back_with_other_layers_is_listed_once(store: ImageStore) -> None:
+    image = add_image(store, "demo")
+    layer = gzip.decompress(store.blob_path(image.manifest.layers[0].digest).read_bytes())
+
+    store.add_image(Manifest.of_oci(image.manifest.config, [store.write_blob(layer)]), reference=image.reference)
+
+    assert names(store) == ["demo:latest"]
 
 
 def test_tagging_twice_changes_nothing(store: ImageStore) -> None:

@@ -223,6 +223,10 @@ class _Loader:
         config = self._contents.find(entry.config)
         if config is None:
             raise ArchiveError(f"the archive lacks {entry.config[:200]!r}, the configuration of an image")
+        known = next((image for image in self._store.images() if image.id == config.digest), None)
+        if known is not None:
+            # Its layers are the same, perhaps compressed.
+            return self._store.read_document(known.descriptor)
         diff_ids = ImageConfig.decode(self._document(config)).rootfs.diff_ids
         if len(diff_ids) != len(entry.layers):
             raise ArchiveError(f"the image has {len(entry.layers)} layers, but its configuration {len(diff_ids)}")

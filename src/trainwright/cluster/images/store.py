@@ -398,8 +398,11 @@ class ImageStore:
                 if reference is not None and _reference(old) == reference:
                     if old.digest == entry.digest:
                         continue
-                    # The image that had this name stays, as in Docker, under its other names or without one.
+                    # The image that had this name stays, as in Docker, under its other names or without one. With
+                    # other layers (compressed in another way) it is still the same image if its ID is the same.
                     if any(other.digest == old.digest and other is not old for other in manifests):
+                        continue
+                    if self._id_of(old) == self._id_of(entry):
                         continue
                     kept.append(_named(old, None))
                 elif old.digest == entry.digest and (_reference(old) is None):
