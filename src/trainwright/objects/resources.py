@@ -49,6 +49,7 @@ EVENT_VIEWS = Resource("events.k8s.io", "v1", "events", "Event")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 PERSISTENT_VOLUME_CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+LIMIT_RANGES = Resource("", "v1", "limitranges", "LimitRange")
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
@@ -113,6 +114,7 @@ BUILT_IN = (
     STORAGE_CLASSES,
     PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
+    LIMIT_RANGES,
     CUSTOM_RESOURCE_DEFINITIONS,
 )
 """The built-in resources that this project uses; everything else is a custom resource."""

@@ -16,6 +16,7 @@ from trainwright.cluster.apiserver.resources.strategies import (
     workload_strategies,
 )
 from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import CERTIFICATE_SIGNING_REQUEST
+from trainwright.cluster.apiserver.resources.strategies.limit_range_strategy import LIMIT_RANGE
 from trainwright.cluster.apiserver.resources.strategies.pod_strategy import POD_STRATEGY
 from trainwright.cluster.apiserver.resources.strategies.priority_strategy import PRIORITY_CLASS
 from trainwright.cluster.apiserver.resources.strategies.service_strategy import SERVICE
@@ -112,6 +113,7 @@ def builtin_types() -> list[ResourceType]:
             strategy=core_strategies.EVENT,
             selectable_fields=_EVENT_FIELDS,
         ),
+        _row(resources.LIMIT_RANGES, "limits", columns=printer_columns.CREATED_AT, strategy=LIMIT_RANGE),
         _row(
             resources.NAMESPACES,
             "ns",

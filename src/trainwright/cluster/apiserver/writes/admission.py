@@ -1,11 +1,12 @@
-"""Admission of creates and deletes: the plugins NamespaceLifecycle, Priority, DefaultTolerationSeconds and
-ResourceQuota, and deleted CRDs."""
+"""Admission of creates and deletes: the plugins NamespaceLifecycle, Priority, DefaultTolerationSeconds,
+LimitRanger and ResourceQuota, and deleted CRDs."""
 
 from trainwright.cluster.apiserver import errors
 from trainwright.cluster.apiserver.errors import StatusError
 from trainwright.cluster.apiserver.resources.resource_type import ResourceType
 from trainwright.cluster.apiserver.resources.strategies.pod_strategy import set_default_tolerations
 from trainwright.cluster.apiserver.storage.store import ObjectStore
+from trainwright.cluster.apiserver.writes.limit_range_admission import admit_limits
 from trainwright.cluster.apiserver.writes.priority_admission import admit_priority_class, set_priority
 from trainwright.cluster.apiserver.writes.quota_admission import admit_quota
 from trainwright.objects import Object
@@ -41,6 +42,7 @@ def admit_create(store: ObjectStore, kind: ResourceType, namespace: str, obj: Ob
     elif kind.resource == PRIORITY_CLASSES:
         admit_priority_class(store, obj)
     if kind.resource.namespaced:
+        admit_limits(store, kind, namespace, obj)
         admit_quota(store, kind, namespace, obj)
 
 

@@ -104,7 +104,7 @@ def _prepare_for_create(pod: Object) -> None:
     spec = pod["spec"]
     spec.setdefault("serviceAccountName", "default")
     spec.setdefault("serviceAccount", spec["serviceAccountName"])
-    pod["status"] = {"phase": "Pending", "qosClass": _qos_class(pod["spec"])}
+    pod["status"] = {"phase": "Pending", "qosClass": qos_class(pod["spec"])}
 
 
 def _prepare_for_update(new: Object, old: Object) -> None:
@@ -141,7 +141,7 @@ def _prepare_for_status_update(new: Object, old: Object) -> None:
         new["status"] = {"qosClass": qos_class} | (new.get("status") or {})
 
 
-def _qos_class(spec: Object) -> str:
+def qos_class(spec: Object) -> str:
     wanted = [container.get("resources") or {} for _, container in _containers(spec)]
     if not any(one.get("requests") or one.get("limits") for one in wanted):
         return "BestEffort"
