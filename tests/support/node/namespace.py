@@ -62,6 +62,7 @@ class NodeNamespace:
         """A directory of the machine that hostPath volumes of this case may use."""
         directory = self._running.host_directory / self.name
         directory.mkdir(exist_ok=True)
+        directory.chmod(0o777)  # pods of an ordinary user write to it
         return directory
 
     # Objects
