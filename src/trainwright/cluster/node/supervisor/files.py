@@ -47,7 +47,7 @@ def write_json(path: str, value: dict[str, Any], *, durable: bool = True) -> Non
     """Writes the file atomically. `durable`: waits until it is on the disk, for files that are needed after a
     reboot."""
     with open(f"{path}.new", "w", encoding="utf-8") as file:
-        json.dump(value, file)
+        file.write(json.dumps(value))  # json.dump does not use the C encoder
         if durable:
             file.flush()
             os.fsync(file.fileno())
@@ -61,7 +61,7 @@ def own_identity() -> dict[str, Any]:
     """
     with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
         text = file.read()
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         boot = file.read().strip()
     return {"pid": int(text.split()[0]), "startTicks": int(text[text.rindex(")") + 2 :].split()[19]), "bootId": boot}
 

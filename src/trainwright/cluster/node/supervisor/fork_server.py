@@ -9,10 +9,11 @@ do not. Standard library only.
 from __future__ import annotations
 
 import ctypes
+import encodings.ascii  # noqa: F401 - like other modules that are not used here, for supervisors
 import errno
 import gc
 import os
-import pwd  # noqa: F401 - like other modules that are not used here, for supervisors
+import pwd  # noqa: F401
 import resource  # noqa: F401
 import signal
 import socket
