@@ -21,8 +21,13 @@ import sys
 
 from trainwright.cluster.node.supervisor import pod_events, pod_process  # noqa: F401
 from trainwright.cluster.node.supervisor.containers import exec_sessions, termination_message  # noqa: F401
+from trainwright.cluster.node.supervisor.files import read_json
 from trainwright.cluster.node.supervisor.lifecycle import handlers, probes  # noqa: F401
 from trainwright.cluster.node.supervisor.sandbox import private_files, sandbox  # noqa: F401
+
+TYPE_CHECKING = False  # importing typing takes four milliseconds
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MAX_PATH = 4096
 _MAX_PID = 16
@@ -58,28 +63,61 @@ def _answer(agent: socket.socket, directory: str) -> None:
 def _fork_supervisor(directory: str) -> tuple[int, int]:
     """The pid and pidfd of the supervisor or, if there is none, of a process that has ended."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # it must not be reaped before the pidfd is open
+    try:
+        if _is_for_root(directory):
+            child = _fork_into_pid_namespace(directory)
+            return child, os.pidfd_open(child)
+        return _fork_twice(directory)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+
+
+def _is_for_root(directory: str) -> bool:
+    """Whether the pod needs a pid namespace and no user namespace. An error of its files is left to the supervisor."""
+    try:
+        pod = read_json(f"{directory}/pod.json")
+        return bool(pod["sandbox"] == sandbox.OVERLAY and not pod["ownUsers"])
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _fork_into_pid_namespace(directory: str) -> int:
+    own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        sandbox.next_child_in_pid_namespace(None)
+        try:
+            child = os.fork()
+            if child == 0:
+                os.close(own)
+                _become_supervisor(directory, pod_process.supervise_as_pid_1)
+            return child
+        finally:
+            sandbox.next_child_in_pid_namespace(own)
+    finally:
+        os.close(own)
+
+
+def _fork_twice(directory: str) -> tuple[int, int]:
+    """A process cannot enter a pid namespace, only its children; in a user namespace it could not come back from."""
     reader, writer = os.pipe()
     try:
         child = os.fork()
         if child == 0:
             os.close(reader)
-            _become_supervisor(directory, writer)
+            _become_supervisor(directory, lambda directory: pod_process.supervise(directory, writer))
+    finally:
         os.close(writer)
-        writer = -1
-        # A supervisor in a pid namespace is a child of the child, which ends. It becomes a child of this process then.
+    try:
         pid = int(os.read(reader, _MAX_PID) or child)
         descriptor = os.pidfd_open(pid)
         if pid != child:
-            os.waitpid(child, 0)
+            os.waitpid(child, 0)  # then the supervisor is a child of this process
         return pid, descriptor
     finally:
-        for end in (reader, writer):
-            if end >= 0:
-                os.close(end)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+        os.close(reader)
 
 
-def _become_supervisor(directory: str, reports: int) -> None:
+def _become_supervisor(directory: str, supervise: Callable[[str], None]) -> None:
     status: object = 1
     try:
         os.setsid()
@@ -92,7 +130,7 @@ def _become_supervisor(directory: str, reports: int) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         _set_command_line([*sys.orig_argv[:-1], directory])
-        pod_process.supervise(directory, reports)
+        supervise(directory)
         status = 0
     except SystemExit as exit_:
         status = exit_.code

@@ -40,7 +40,31 @@ def supervise(directory: str, reports: int | None = None) -> None:
     `reports` is a pipe to which the pid of the supervisor is written; this process does not wait for the child then.
     Without it, this process stays in the foreground, and the pod ends with it.
     """
-    pod = read_json(os.path.join(directory, "pod.json"))
+    pod = _take_pod(directory)
+    if pod["sandbox"] == sandbox.PLAIN:
+        _register(directory)
+        _report(os.getpid(), reports)
+        sandbox.become_subreaper()
+        Supervisor(directory, pod, is_pid_1=False).run()
+    elif _enter_namespaces(directory, pod):
+        child = os.fork()
+        if child == 0:
+            _run_child(directory, pod, reports)
+        if reports is None:
+            sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        _report(child, reports)
+
+
+def supervise_as_pid_1(directory: str) -> None:
+    """In a process that was forked into a pid namespace for the pod."""
+    pod = _take_pod(directory)
+    if _enter_namespaces(directory, pod, pid_namespace=False):
+        _run_as_pid_1(directory, pod)
+
+
+def _take_pod(directory: str) -> dict[str, Any]:
+    """pod.json, locked for this process."""
+    pod: dict[str, Any] = read_json(os.path.join(directory, "pod.json"))
     lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held until the supervisor has ended, which inherits it
@@ -48,17 +72,17 @@ def supervise(directory: str, reports: int | None = None) -> None:
         sys.exit(EXIT_ALREADY_SUPERVISED)
     processes.limit_open_files(pod.get("openFiles"))
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    if pod["sandbox"] == sandbox.PLAIN:
-        _register(directory)
-        _report(os.getpid(), reports)
-        sandbox.become_subreaper()
-        Supervisor(directory, pod, is_pid_1=False).run()
-        return
+    return pod
+
+
+def _enter_namespaces(directory: str, pod: dict[str, Any], *, pid_namespace: bool = True) -> bool:
+    """False if the kernel refused, with which the pod has failed."""
     try:
         sandbox.enter_pod(
             directory,
             hostname=pod["hostname"],
             user_namespace=pod["ownUsers"],
+            pid_namespace=pid_namespace,
             memory_volumes=pod["memoryVolumes"],
             memory_limit=pod.get("memoryLimit"),
             as_root=bool(pod.get("asRoot")),
@@ -66,13 +90,8 @@ def supervise(directory: str, reports: int | None = None) -> None:
     except OSError as error:
         _register(directory)
         Supervisor(directory, pod, is_pid_1=False).fail("SandboxFailed", error.strerror or str(error))
-        return
-    child = os.fork()
-    if child == 0:
-        _run_as_pid_1(directory, pod, reports)
-    if reports is None:
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    _report(child, reports)
+        return False
+    return True
 
 
 def _report(pid: int, reports: int | None) -> None:
@@ -81,25 +100,29 @@ def _report(pid: int, reports: int | None) -> None:
         os.close(reports)
 
 
-def _run_as_pid_1(directory: str, pod: dict[str, Any], reports: int | None) -> None:
-    """The agent can signal it from outside: its signals are blocked until it has handlers, and so they are not lost."""
+def _run_child(directory: str, pod: dict[str, Any], reports: int | None) -> None:
     try:
         if reports is None:
             sandbox.die_with_parent(signal.SIGKILL)
         else:
             os.close(reports)
             os.setsid()
-        _register(directory)
-        if not pod["ownUsers"]:
-            privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
-        if pod.get("nfsVolumes"):
-            _mount_nfs(directory, pod)
-        Supervisor(directory, pod, is_pid_1=True).run()
+        _run_as_pid_1(directory, pod)
         os._exit(0)
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(1)
+
+
+def _run_as_pid_1(directory: str, pod: dict[str, Any]) -> None:
+    """The agent can signal it from outside: its signals are blocked until it has handlers, and so they are not lost."""
+    _register(directory)
+    if not pod["ownUsers"]:
+        privileges.hide_process()  # it sees the host's files; in a user namespace only its capabilities count
+    if pod.get("nfsVolumes"):
+        _mount_nfs(directory, pod)
+    Supervisor(directory, pod, is_pid_1=True).run()
 
 
 def _register(directory: str) -> None:

@@ -71,14 +71,16 @@ def enter_pod(
     memory_volumes: list[dict[str, object]],
     memory_limit: int | None = None,
     as_root: bool = False,
+    pid_namespace: bool = True,
 ) -> None:
-    """Moves this process into new namespaces for a pod; its next child is pid 1 of the pod.
+    """Moves this process into new namespaces for a pod; its next child is pid 1 of the pod. Without `pid_namespace`
+    this process is, see `next_child_in_pid_namespace`.
 
     `user_namespace` creates a user namespace as well, which an unprivileged user needs. With `as_root` the user is root
     in it, as programs of images expect; otherwise programs see the same user as outside. `directory` is the pod's: the
     shared memory of its containers is mounted at `shm` in it, volumes of medium Memory at their paths.
     """
-    namespaces = _CLONE_NEWNS | _CLONE_NEWPID | _CLONE_NEWUTS | _CLONE_NEWIPC
+    namespaces = _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWIPC | (_CLONE_NEWPID if pid_namespace else 0)
     if not user_namespace:
         check(libc.unshare(namespaces), "create namespaces")
     elif as_root:
@@ -96,6 +98,15 @@ def enter_pod(
         size, owner = volume.get("size"), volume.get("group")
         options = "mode=1777" if owner is None else f"mode=2777,gid={owner}"
         _mount_memory(str(volume["path"]), options, int(str(size)) if size else memory_limit)
+
+
+def next_child_in_pid_namespace(own: int | None) -> None:
+    """The next child of this process, which is root, gets a new pid namespace. With `own`, a descriptor of that of this
+    process, children are in that one again."""
+    if own is None:
+        check(libc.unshare(_CLONE_NEWPID), "create a pid namespace")
+    else:
+        check(libc.setns(own, _CLONE_NEWPID), "return to the pid namespace")
 
 
 def mount_proc(directory: str) -> str | None:
