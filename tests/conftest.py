@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--node",
         action="append",
-        choices=["overlay", "ordinary", "plain", "kubelet"],
+        choices=["overlay", "ordinary", "plain", "ordinary-plain", "kubelet"],
         help="where tests/node_behaviour runs, overlay by default (ordinary: as an unprivileged user); can be repeated",
     )
 

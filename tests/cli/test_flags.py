@@ -1,5 +1,6 @@
 """Flag values as users write them, and the flag syntax of Go programs, as Deployments of Go operators use it."""
 
+import errno
 from pathlib import Path
 
 import click
@@ -58,6 +59,15 @@ def test_a_python_must_exist(tmp_path: Path) -> None:
 def test_a_python_must_be_executable(tmp_path: Path) -> None:
     (tmp_path / "python").write_text("")
     with pytest.raises(click.BadParameter, match="not executable"):
+        python_path(str(tmp_path / "python"))
+
+
+def test_python_in_a_closed_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path) -> bool:  # root may enter every directory
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(click.BadParameter, match="is in a directory that you may not enter: give the path of a Python"):
         python_path(str(tmp_path / "python"))
 
 

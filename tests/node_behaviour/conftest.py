@@ -15,6 +15,7 @@ from tests.support.node.namespace import KUBELET, RunningNode
 _PARALLEL = 8
 _EMBEDDED = ("overlay", "plain")
 _SECONDS, _KUBELET_SECONDS = 120, 180
+_PLAIN = "at plain a pod has no mounts, devices, users, hostname and hosts file of its own"
 _CASES = pytest.StashKey[dict[str, list[Case]]]()
 
 
@@ -30,13 +31,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if (level := _level(item)) is None:
             continue
         item.add_marker(pytest.mark.xdist_group(f"node {level}"))  # all files share one cluster
-        sandbox = "overlay" if level == ORDINARY else level
+        sandbox = ORDINARY.get(level, level)
         item.add_marker(pytest.mark.timeout(_KUBELET_SECONDS if level == KUBELET else _SECONDS))
-        if item.get_closest_marker("as_root") and (level == ORDINARY or os.getuid() != 0):
+        if item.get_closest_marker("as_root") and (level in ORDINARY or os.getuid() != 0):
             item.add_marker(pytest.mark.skip(reason="only root can do it"))
         for mark in item.iter_markers("only"):
             if sandbox not in mark.args:
-                item.add_marker(pytest.mark.skip(reason=f"only for {', '.join(mark.args)}"))
+                reason = _PLAIN if sandbox == "plain" else f"only for {', '.join(mark.args)}"
+                item.add_marker(pytest.mark.skip(reason=reason))
         if level != KUBELET and item.get_closest_marker("todo"):
             item.add_marker(pytest.mark.xfail(reason="not yet", raises=(AssertionError, KeyError)))
         for mark in item.iter_markers("differs"):

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.support.node.namespace import NodeNamespace, container
 from tests.support.waiting import eventually
 from trainwright.objects import Object
@@ -137,6 +139,7 @@ async def test_a_job_without_retries_fails_with_its_program(node: NodeNamespace)
     assert [one["reason"] for one in found["status"]["conditions"]] == ["BackoffLimitExceeded"] * 2
 
 
+@pytest.mark.only("overlay", "kubelet")
 async def test_indexed_pods_have_their_index_and_name(node: NodeNamespace) -> None:
     await job(
         node,

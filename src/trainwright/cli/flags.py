@@ -80,7 +80,13 @@ def duration(text: str) -> float:
 def python_path(text: str) -> Path:
     """The absolute path of an executable. Symlinks are kept: a virtual environment's Python is one."""
     path = Path(text).expanduser().absolute()
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except PermissionError as error:
+        raise click.BadParameter(
+            f"{path} is in a directory that you may not enter: give the path of a Python, such as .venv/bin/python"
+        ) from error
+    if not is_file:
         raise click.BadParameter(f"{path} does not exist: give the path of a Python, such as .venv/bin/python")
     if not os.access(path, os.X_OK):
         raise click.BadParameter(f"{path} is not executable: give the path of a Python, such as .venv/bin/python")

@@ -14,8 +14,8 @@ from tests.support.cluster.supervised_pods import User, processes_with, users
 from tests.support.node.namespace import RunningNode
 from trainwright.kube.client.async_client import Client
 
-ORDINARY = "ordinary"
-"""Overlay of an unprivileged user."""
+ORDINARY = {"ordinary": "overlay", "ordinary-plain": "plain"}
+"""Nodes of an unprivileged user, with their sandboxes."""
 _PATIENCE = 30.0
 _ROOT = Path(__file__).parents[3]
 
@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[3]
 @asynccontextmanager
 async def embedded_node(level: str, directory: Path) -> AsyncIterator[RunningNode]:
     with ExitStack() as stack:
-        user = users()[-1] if level == ORDINARY else User("the user of the tests")
+        user = users()[-1] if level in ORDINARY else User("the user of the tests")
         if user.prefix:  # directories of pytest are closed to others
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="trainwright-ordinary-")))
             directory.chmod(0o755)
@@ -36,7 +36,7 @@ async def embedded_node(level: str, directory: Path) -> AsyncIterator[RunningNod
         packages = f"{_ROOT / 'src'}:{sysconfig.get_path('purelib')}"  # another Python than that of the tests has none
         started = up_command(
             directory,
-            *("--sandbox", "overlay" if level == ORDINARY else level, "--python", python),
+            *("--sandbox", ORDINARY.get(level, level), "--python", python),
             python=Path(python),
             prefix=user.prefix,
             environment={"PYTHONPATH": packages} if user.prefix else None,
