@@ -1,7 +1,7 @@
 # Every target sets up what it needs: .venv, the packages, the real Kubernetes.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all coverage lint mutate bench bench-regression kubernetes generate setup test-node
+.PHONY: help run test test-all coverage lint mutate bench bench-regression kubernetes generate setup test-node test-images
 
 PYTHON ?= python3
 SANDBOX ?=
@@ -29,6 +29,10 @@ test-all: kubernetes ## Run all tests with forty times as many generated example
 test-node: setup kubernetes ## Run tests/node_behaviour on a real kubelet and on the embedded node; needs root and Debian's containerd (ARGS=... for pytest)
 	@tools/build-node >/dev/null
 	@.venv/bin/pytest tests/node_behaviour --node=kubelet --node=overlay --node=plain $(ARGS)
+
+test-images: setup kubernetes ## Build, exchange and run images with Debian's buildah, podman, skopeo and mmdebstrap; needs root (ARGS=... for pytest)
+	@tools/install-image-tools >/dev/null
+	@TRAINWRIGHT_IMAGE_TOOLS=1 .venv/bin/pytest -m images $(ARGS)
 
 coverage: setup ## Fail unless the tests cover every branch of api and engine
 	@.venv/bin/pytest -q tests/api tests/engine --cov=trainwright.api --cov=trainwright.engine --cov-branch \

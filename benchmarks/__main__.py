@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import commands, first_step, follow_logs, node, operator_throughput, rank_start, startup
+from benchmarks import commands, first_step, follow_logs, images, node, operator_throughput, rank_start, startup
 
 BENCHMARKS = {
     "startup": startup.main,
@@ -11,6 +11,7 @@ BENCHMARKS = {
     "rank-start": rank_start.main,
     "follow-logs": follow_logs.main,
     "node": node.main,
+    "images": images.main,
     "operator": operator_throughput.main,
 }
 

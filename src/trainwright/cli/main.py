@@ -37,7 +37,7 @@ SECTIONS = {
         "doctor": "Check this machine and its cluster, and say what to do.",
     },
     "Images": {
-        "image": "List, pull, push, save and load images.",
+        "image": "Build, list, pull, push, save and load images.",
     },
     "Other": {
         "operator": "Run the operator against a Kubernetes cluster.",

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 COMMANDS = {
+    "build": ("build", "Build an image from a Dockerfile."),
     "ls": ("listing", "List images."),
     "inspect": ("inspect", "Show all that is known about images."),
     "history": ("listing", "Show the layers of an image and what made them."),
@@ -69,7 +70,7 @@ class ImageGroup(click.Group):
 
 @click.group(name="image", cls=ImageGroup)
 def command() -> None:
-    """List, pull, push, save and load images.
+    """Build, list, pull, push, save and load images.
 
     No Docker is needed: the commands and their flags are Docker's, as far as they make sense without a daemon. All
     clusters of a user share one store of images; a cluster with --data-dir has its own. NAME is read as Docker reads

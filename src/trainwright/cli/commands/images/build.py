@@ -1,0 +1,194 @@
+"""`trainwright image build`."""
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from trainwright.cli.commands.images.store import open_store, parse_name, report_image_errors, store_flag
+from trainwright.cli.errors import CommandError
+from trainwright.cli.pods_python import default_python
+from trainwright.cluster.embedded import DataDir
+from trainwright.cluster.images.build.command import build_image
+from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.options import BuildOptions, Unreachable
+from trainwright.cluster.images.build.progress import Progress
+from trainwright.cluster.images.formats import FormatError, Platform
+from trainwright.cluster.images.reference import ImageReference
+from trainwright.cluster.images.registry.credentials import DockerConfig
+from trainwright.cluster.images.registry.errors import RegistryError, UnreachableRegistryError
+from trainwright.cluster.images.registry.pull import pull_image
+from trainwright.cluster.images.registry.settings import RegistrySettings
+from trainwright.cluster.images.store import Image, ImageStore
+
+_CONNECT_SECONDS = 5.0
+_SECRETS = (".kube", ".docker", ".ssh", ".gnupg", ".aws", ".config/gcloud")
+"""What programs of a build must not see of the home directory."""
+_PASSED_ON = ("PIP_", "UV_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy", "all_proxy")
+"""Variables that say where packages come from."""
+
+
+@click.command(name="build")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False, exists=True))
+@click.option("-f", "--file", "dockerfile", metavar="FILE", help="The Dockerfile (default: DIR/Dockerfile).")
+@click.option("-t", "--tag", "tags", multiple=True, metavar="NAME[:TAG]", help="A name of the image; can be repeated.")
+@click.option("--build-arg", "build_args", multiple=True, metavar="NAME[=VALUE]", help="The value of an ARG.")
+@click.option("--target", default="", metavar="STAGE", help="Build up to this stage.")
+@click.option("--platform", metavar="OS/ARCH", help="The platform of the image (default: that of this machine).")
+@click.option("--no-cache", is_flag=True, help="Run every instruction again.")
+@click.option("--strict", is_flag=True, help="Fail if FROM cannot be had, instead of using the files of this machine.")
+@click.option(
+    "--skip-run",
+    multiple=True,
+    metavar="PATTERN",
+    help="Do not run the RUN lines whose command matches, such as 'apt *'; they are recorded in the image.",
+)
+@click.option(
+    "--python",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="PATH",
+    help="The Python of an image over the files of this machine (default: the active one).",
+)
+@click.option("--mirror", "mirrors", multiple=True, metavar="HOST", help="Ask this registry before that of FROM.")
+@click.option("--plain-http", is_flag=True, help="Reach registries without encryption.")
+@click.option("-q", "--quiet", is_flag=True, help="Only print the ID of the image.")
+@click.option("--progress", type=click.Choice(["auto", "plain", "tty"]), default="auto", hidden=True)
+@click.option("--rm/--no-rm", default=True, hidden=True)
+@click.option("--force-rm", is_flag=True, hidden=True)
+@store_flag
+def build_command(
+    directory: Path,
+    dockerfile: str | None,
+    tags: tuple[str, ...],
+    build_args: tuple[str, ...],
+    target: str,
+    platform: str | None,
+    no_cache: bool,
+    strict: bool,
+    skip_run: tuple[str, ...],
+    python: Path | None,
+    mirrors: tuple[str, ...],
+    plain_http: bool,
+    quiet: bool,
+    progress: str,
+    rm: bool,
+    force_rm: bool,
+    data_dir: Path | None,
+) -> None:
+    """Build an image from a Dockerfile and the files in DIR.
+
+    RUN lines really run, on the layers of the image, without access to the files of this machine. FROM takes the image
+    from the store, else from its registry. If no registry is reachable, the files of this machine stand in for it: the
+    build says so, the image records it, and --strict refuses it. Instructions of which nothing has changed come from
+    the cache.
+    """
+    _ = progress, rm, force_rm  # flags of docker that change nothing here
+    store = open_store(data_dir)
+    with report_image_errors():
+        wanted = Platform.parse(platform) if platform else Platform.of_this_machine()
+    with _dockerfile(dockerfile, directory) as path:
+        options = BuildOptions(
+            dockerfile=path,
+            context=directory.absolute(),
+            tags=[_tag(tag) for tag in tags],
+            build_args=dict(_build_arg(text, os.environ) for text in build_args),
+            target=target,
+            platform=wanted,
+            no_cache=no_cache,
+            strict=strict,
+            skip_run=skip_run,
+            python=default_python(python.absolute() if python else None).path,
+            hidden=_hidden(store, data_dir),
+            environment={name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)},
+            is_root=os.geteuid() == 0,
+            created=_source_date(os.environ),
+        )
+        registries = _Registries(store, mirrors, plain_http)
+        try:
+            with report_image_errors():
+                image = build_image(store, options, registries.pull, Progress(quiet=quiet))
+        except BuildError as error:
+            raise CommandError(str(error)) from error
+    if quiet:
+        click.echo(image.id)
+
+
+class _Registries:
+    def __init__(self, store: ImageStore, mirrors: tuple[str, ...], plain_http: bool) -> None:
+        self._store = store
+        self._mirrors = mirrors
+        self._plain_http = plain_http
+
+    def pull(self, reference: ImageReference, platform: Platform) -> Image | Unreachable:
+        settings = RegistrySettings(
+            mirrors={reference.registry: self._mirrors},
+            plain_http=frozenset([reference.registry] if self._plain_http else ()),
+            connect_seconds=_CONNECT_SECONDS,
+            attempts=1,
+        )
+        try:
+            return asyncio.run(
+                pull_image(
+                    self._store, reference, platform=platform, credentials=DockerConfig.of_user(), settings=settings
+                )
+            )
+        except UnreachableRegistryError as error:
+            return Unreachable(str(error))
+        except (RegistryError, FormatError) as error:
+            raise BuildError(f"pulling {reference.familiar}: {error}") from error
+
+
+class _dockerfile:  # noqa: N801 - a context manager
+    """The path of the Dockerfile; `-` is copied from standard input."""
+
+    def __init__(self, name: str | None, directory: Path) -> None:
+        self._name = name
+        self._directory = directory
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Path:
+        if self._name != "-":
+            return Path(self._name).absolute() if self._name else self._directory.absolute() / "Dockerfile"
+        self._temporary = tempfile.TemporaryDirectory()
+        path = Path(self._temporary.name) / "Dockerfile"
+        path.write_bytes(sys.stdin.buffer.read())
+        return path
+
+    def __exit__(self, *_: object) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+def _tag(text: str) -> ImageReference:
+    reference = parse_name(text)
+    if reference.digest:
+        raise CommandError(f"invalid argument {text!r} for -t: an image cannot get a digest as its name")
+    return reference
+
+
+def _build_arg(text: str, environment: Mapping[str, str]) -> tuple[str, str]:
+    name, has_value, value = text.partition("=")
+    if not name:
+        raise CommandError(f"--build-arg {text!r}: it must be NAME=VALUE, or NAME for that of the environment")
+    return name, value if has_value else environment.get(name, "")
+
+
+def _hidden(store: ImageStore, data_dir: Path | None) -> list[str]:
+    """Directories with keys, and with the files of pods and images."""
+    data = [one.path for one in DataDir.all_named()] + ([data_dir.absolute()] if data_dir else [])
+    found = [*data, store.directory, *(Path.home() / name for name in _SECRETS)]
+    return list(dict.fromkeys(str(path.resolve()) for path in found))
+
+
+def _source_date(environment: Mapping[str, str]) -> str:
+    """SOURCE_DATE_EPOCH makes the same image each time."""
+    import datetime
+
+    text = environment.get("SOURCE_DATE_EPOCH", "")
+    if not text.isdecimal():
+        return ""
+    return datetime.datetime.fromtimestamp(int(text), datetime.UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,209 @@
+"""The context of a build: the directory whose files COPY and ADD read, without what .dockerignore names."""
+
+import hashlib
+import os
+import posixpath
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainwright.cluster.images.build.copying import Attributes, CopyJob, NewFile
+from trainwright.cluster.images.build.digests import digest_of_file, digest_of_files
+from trainwright.cluster.images.build.downloads import download, is_address, is_git
+from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.steps import is_archive
+from trainwright.cluster.images.build.tree import Tree, TreeFile
+from trainwright.cluster.images.dockerfile.ignore import IgnoreRules, PatternError, read_ignore_rules
+from trainwright.cluster.images.dockerfile.instructions import Copy
+from trainwright.cluster.images.dockerfile.lines import Heredoc
+from trainwright.cluster.images.dockerfile.words import expand
+
+_MAGIC = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPattern:
+    """A COPY or ADD whose sources are not found yet."""
+
+    sources: Sequence[str]
+    template: CopyJob
+    excludes: Sequence[str]
+    where: str
+    """What users call the place of the sources."""
+
+    def in_tree(self, tree: Tree) -> CopyJob:
+        found: list[tuple[Tree, TreeFile]] = []
+        rules = _exclude_rules(self.excludes)
+        for source in self.sources:
+            files = [file for file in tree.find(source) if not (rules and file.path and rules.ignores(file.path))]
+            if not files:
+                raise BuildError(f"file not found in {self.where}: stat {source}: file does not exist")
+            found += [(_excluding(tree, rules, file), file) for file in files]
+        return replace(self.template, sources=tuple(found), several=self.template.several or len(found) > 1)
+
+
+def _exclude_rules(excludes: Sequence[str]) -> IgnoreRules | None:
+    try:
+        return IgnoreRules(excludes) if excludes else None
+    except PatternError as error:
+        raise BuildError(str(error)) from error
+
+
+def _excluding(tree: Tree, rules: IgnoreRules | None, file: TreeFile) -> Tree:
+    """The tree without what --exclude names, whose patterns begin at the source."""
+    if rules is None:
+        return tree
+    inside = f"{file.path}/" if file.path else ""
+    return Tree(
+        tree.root,
+        lambda path: tree.ignores(path) or rules.ignores(path.removeprefix(inside)),
+        tree.has_exceptions or rules.has_exceptions,
+    )
+
+
+def copy_job(copy: Copy, sources: Sequence[str], destination: str, *, mode: int | None) -> CopyPattern:
+    several = len(sources) > 1
+    template = CopyJob(destination, Attributes(mode=mode), parents=copy.parents, several=several)
+    where = copy.origin or "build context or excluded by .dockerignore"
+    return CopyPattern(sources, template, copy.excludes, where)
+
+
+@dataclass
+class FoundFiles:
+    """What a COPY or ADD reads, with the digest of all of it. `close` removes what was downloaded."""
+
+    job: CopyJob
+    digest: str
+    temporary: tempfile.TemporaryDirectory[str] | None = None
+    opened: list[int] = field(default_factory=list)
+
+    def close(self) -> None:
+        for descriptor in self.opened:
+            os.close(descriptor)
+        if self.temporary is not None:
+            self.temporary.cleanup()
+
+
+class Context:
+    """The directory stays open: inside the root directory of an image its path means something else."""
+
+    def __init__(self, directory: Path, rules: IgnoreRules, temporary: Path) -> None:
+        self._temporary = temporary
+        self.descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._tree = Tree.of_context(f"/proc/self/fd/{self.descriptor}", rules)
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def read(
+        self, copy: Copy, sources: Sequence[str], pattern: CopyPattern, variables: Mapping[str, str]
+    ) -> FoundFiles:
+        """Finds the sources of COPY or ADD in the context, at addresses and in here-documents."""
+        found = FoundFiles(pattern.template, "")
+        heredocs = {f"<<{one.name}": one for one in copy.heredocs}
+        local = []
+        new_files: list[NewFile] = []
+        archives: list[tuple[str, str]] = []
+        digests = []
+        try:
+            for written, source in zip(copy.sources, sources, strict=True):
+                heredoc = heredocs.get(written.replace("<<-", "<<").replace("'", "").replace('"', ""))
+                if heredoc is not None and written.startswith("<<"):
+                    new, digest = self._heredoc(found, heredoc, variables)
+                    new_files.append(new)
+                    digests.append(digest)
+                elif copy.is_add and is_git(source):
+                    raise BuildError("ADD does not fetch Git repositories: clone it and COPY the files")
+                elif copy.is_add and is_address(source):
+                    new, digest = self._download(found, source, copy.checksum, pattern.template.destination)
+                    digests.append(digest)
+                    if copy.unpack and is_archive(new.path):
+                        archives.append((source, self._opened(found, new.path)))
+                    else:
+                        new_files.append(new)
+                elif copy.checksum:
+                    raise BuildError("--checksum is for addresses alone")
+                else:
+                    local.append(source)
+            job = replace(pattern, sources=local).in_tree(self._tree) if local else pattern.template
+            digests.append(self._digest(job))
+            if copy.is_add and copy.unpack is not False:
+                job, more = self._split_archives(job)
+                archives += more
+            found.job = replace(
+                job, new_files=tuple(new_files), archives=tuple(archives), several=job.several or len(new_files) > 1
+            )
+            found.digest = hashlib.sha256(" ".join(digests).encode()).hexdigest()
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def _digest(self, job: CopyJob) -> str:
+        try:
+            return hashlib.sha256(
+                "".join(digest_of_files(tree, [file]) for tree, file in job.sources).encode()
+            ).hexdigest()
+        except OSError as error:
+            name = str(error.filename or "").removeprefix(f"{self._tree.root}/")
+            raise BuildError(f"cannot read {name or 'the context'}: {error.strerror or error}") from error
+
+    def _split_archives(self, job: CopyJob) -> tuple[CopyJob, list[tuple[str, str]]]:
+        """ADD unpacks local archives into the destination, which is then a directory."""
+        archives, others = [], []
+        for tree, file in job.sources:
+            path = tree.absolute(file.path)
+            if not file.is_directory and is_archive(path):
+                archives.append((file.path, path))
+            else:
+                others.append((tree, file))
+        return replace(job, sources=tuple(others)), archives
+
+    def _directory(self, found: FoundFiles) -> str:
+        if found.temporary is None:
+            found.temporary = tempfile.TemporaryDirectory(prefix="add-", dir=self._temporary)
+        return found.temporary.name
+
+    def _opened(self, found: FoundFiles, path: str) -> str:
+        """A path to the file that works in another root directory too."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        found.opened.append(descriptor)
+        return f"/proc/self/fd/{descriptor}"
+
+    def _heredoc(self, found: FoundFiles, heredoc: Heredoc, variables: Mapping[str, str]) -> tuple[NewFile, str]:
+        content = heredoc.content
+        if heredoc.expand:
+            content = "".join(_expand_line(line, variables) for line in content.splitlines(keepends=True))
+        path = f"{self._directory(found)}/{len(found.opened)}"
+        Path(path).write_text(content)
+        digest = digest_of_file(path).hex()
+        return NewFile(heredoc.name, self._opened(found, path), 0o644), digest
+
+    def _download(self, found: FoundFiles, address: str, checksum: str, destination: str) -> tuple[NewFile, str]:
+        path = f"{self._directory(found)}/{len(found.opened)}"
+        loaded = download(address, path, checksum)
+        if not loaded.name and destination.endswith("/"):
+            raise BuildError(f"cannot determine the file name of {address}: the destination must not end with /")
+        name = loaded.name or posixpath.basename(destination)
+        return NewFile(name, self._opened(found, path), 0o600, loaded.mtime), loaded.digest
+
+
+def _expand_line(line: str, variables: Mapping[str, str]) -> str:
+    """Quotes in a here-document are ordinary characters."""
+    quoted = line.replace('"', '\\"')
+    return expand(f'"{quoted}"', variables) if "$" in line or "\\" in line else line
+
+
+def read_context_rules(directory: Path, dockerfile: Path) -> IgnoreRules:
+    """`NAME.dockerignore` beside the Dockerfile comes before .dockerignore of the context."""
+    for path in (dockerfile.with_name(f"{dockerfile.name}.dockerignore"), directory / ".dockerignore"):
+        try:
+            return read_ignore_rules(path.read_text(errors="surrogateescape"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise BuildError(f"cannot read {path}: {error.strerror or error}") from error
+        except PatternError as error:
+            raise BuildError(f"{path.name}: {error}") from error
+    return IgnoreRules([])

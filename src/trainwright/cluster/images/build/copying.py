@@ -1,0 +1,209 @@
+"""COPY, ADD and WORKDIR, inside the root directory of the image that is being built.
+
+The process sees the image's files alone: paths lead nowhere else, whatever links the image has. What is copied is read
+through open directories of the context or of another image.
+"""
+
+import errno
+import os
+import posixpath
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainwright.cluster.images.build.accounts import Account
+from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.tree import Tree, TreeFile
+
+_CHUNK = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What copied files get in place of their own."""
+
+    owner: Account | None = None
+    """None keeps that of the source."""
+    mode: int | None = None
+
+    def mode_of(self, status: os.stat_result) -> int:
+        return stat.S_IMODE(status.st_mode) if self.mode is None else self.mode
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that is not in a tree: from an address or a here-document."""
+
+    name: str
+    path: str
+    """Where its content is now."""
+    mode: int
+    mtime: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    destination: str
+    attributes: Attributes
+    sources: tuple[tuple[Tree, TreeFile], ...] = ()
+    new_files: tuple[NewFile, ...] = ()
+    archives: tuple[tuple[str, str], ...] = ()
+    """Archives to unpack into the destination: what users call them, and their paths."""
+    parents: bool = False
+    """`--parents`: the directories of the sources are kept."""
+    several: bool = False
+    """True if the destination must be a directory."""
+
+
+class Copier:
+    """Copies everything but archives."""
+
+    def __init__(self, job: CopyJob) -> None:
+        self._job = job
+        self._links: dict[tuple[int, int], str] = {}
+
+    def run(self) -> None:
+        job = self._job
+        real = os.path.realpath(job.destination)
+        is_directory = job.destination.endswith("/") or os.path.isdir(real) or job.parents
+        if job.several and not is_directory and os.path.lexists(real):
+            raise BuildError(f"{job.destination} is not a directory, and there are several sources")
+        is_directory = is_directory or job.several
+        for tree, file in job.sources:
+            self._copy_source(tree, file, real, is_directory)
+        for new in job.new_files:
+            target = posixpath.join(real, new.name) if is_directory else real
+            self._make_parents(target)
+            self._write_file(new.path, target, mode=new.mode if job.attributes.mode is None else job.attributes.mode)
+            self._own(target, None)
+            if new.mtime is not None:
+                os.utime(target, (new.mtime, new.mtime))
+
+    def _copy_source(self, tree: Tree, file: TreeFile, real: str, is_directory: bool) -> None:
+        if self._job.parents:
+            real = posixpath.join(real, posixpath.dirname(file.path) if not file.is_directory else file.path)
+        if not file.is_directory:
+            self._copy(tree, file, posixpath.join(real, posixpath.basename(file.path)) if is_directory else real)
+            return
+        if os.path.lexists(real) and not os.path.isdir(real):
+            raise BuildError(f"cannot copy a directory to {self._job.destination}, which is a file")
+        created = not os.path.isdir(real)
+        self._make_directories(real)
+        directories = [(real, file.status)] if created and not self._job.parents else []
+        for one in tree.walk(file.path):
+            target = posixpath.join(real, one.path[len(file.path) :].lstrip("/"))
+            if one.is_directory and not os.path.isdir(target):
+                directories.append((target, one.status))
+            self._copy(tree, one, target)
+        for target, status in reversed(directories):  # what is created in them changes their times
+            os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns))
+
+    def _copy(self, tree: Tree, file: TreeFile, target: str) -> None:
+        self._make_parents(target)
+        source, status = tree.absolute(file.path), file.status
+        kind = stat.S_IFMT(status.st_mode)
+        if kind == stat.S_IFDIR:
+            if os.path.islink(target) and os.path.isdir(target):
+                return  # a link of the image to a directory stays, and what is copied goes there
+            if not os.path.isdir(target):
+                self._remove(target)
+                os.mkdir(target)
+                os.chmod(target, self._job.attributes.mode_of(status))
+                self._own(target, status)
+            return
+        if os.path.isdir(target) and not os.path.islink(target):
+            raise BuildError(f"cannot copy the file {file.path} over the directory {target}")
+        if status.st_nlink > 1 and (first := self._links.get((status.st_dev, status.st_ino))):
+            self._remove(target)
+            os.link(first, target, follow_symlinks=False)
+            return
+        if kind == stat.S_IFLNK:
+            self._remove(target)
+            os.symlink(os.readlink(source), target)
+            self._own(target, status)
+            os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns), follow_symlinks=False)
+            return
+        if kind == stat.S_IFREG:
+            self._write_file(source, target, mode=self._job.attributes.mode_of(status))
+        elif kind == stat.S_IFIFO:
+            self._remove(target)
+            os.mkfifo(target)
+        else:
+            return  # sockets, and devices, which only their own image has
+        self._own(target, status)
+        os.chmod(target, self._job.attributes.mode_of(status))  # a new owner clears the set-user-ID bit
+        _copy_attributes(source, target)
+        os.utime(target, ns=(status.st_mtime_ns, status.st_mtime_ns))
+        if status.st_nlink > 1:
+            self._links[status.st_dev, status.st_ino] = target
+
+    def _write_file(self, source: str, target: str, *, mode: int) -> None:
+        self._remove(target)
+        reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            try:
+                while os.sendfile(writer, reader, None, _CHUNK):
+                    pass
+                os.fchmod(writer, mode)
+            finally:
+                os.close(writer)
+        finally:
+            os.close(reader)
+
+    @staticmethod
+    def _remove(target: str) -> None:
+        try:
+            os.unlink(target)
+        except FileNotFoundError:
+            pass
+        except IsADirectoryError as error:
+            raise BuildError(f"cannot copy a file over the directory {target}") from error
+
+    def _make_parents(self, target: str) -> None:
+        self._make_directories(posixpath.dirname(target))
+
+    def _make_directories(self, path: str) -> None:
+        make_directories(path, self._job.attributes.owner)
+
+    def _own(self, target: str, status: os.stat_result | None) -> None:
+        owner = self._job.attributes.owner
+        if owner is not None:
+            set_owner(target, owner.user, owner.group)
+        elif status is not None:
+            set_owner(target, status.st_uid, status.st_gid)
+
+
+def make_directories(path: str, owner: Account | None) -> None:
+    """Those that do not exist, for the owner."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = posixpath.dirname(path)
+    for one in reversed(missing):
+        os.mkdir(one, 0o755)
+        os.chmod(one, 0o755)  # noqa: S103 - the mode of directories in images
+        if owner is not None:
+            set_owner(one, owner.user, owner.group)
+
+
+def set_owner(path: str, user: int, group: int) -> None:
+    try:
+        os.chown(path, user, group, follow_symlinks=False)
+    except OSError as error:
+        # An ordinary user without subordinate ids owns all files.
+        if error.errno not in {errno.EINVAL, errno.EPERM}:
+            raise
+
+
+def _copy_attributes(source: str, target: str) -> None:
+    try:
+        names: Sequence[str] = os.listxattr(source)
+    except OSError:
+        return
+    for name in names:
+        if name == "security.capability" or (name.startswith("user.") and not name.startswith("user.overlay.")):
+            try:
+                os.setxattr(target, name, os.getxattr(source, name))
+            except OSError:
+                continue  # this file system or user has no such attributes

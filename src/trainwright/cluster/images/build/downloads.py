@@ -1,0 +1,69 @@
+"""Files that ADD reads from an address."""
+
+import email.utils
+import hashlib
+import os
+import posixpath
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+
+from trainwright.cluster.images.build.errors import BuildError
+
+_TIMEOUT = 60.0
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    path: str
+    name: str
+    """The last part of the address; empty if it has none."""
+    digest: str
+    mtime: float | None
+
+
+def is_address(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
+
+
+def is_git(source: str) -> bool:
+    return source.startswith(("git://", "git@", "ssh://")) or (
+        is_address(source) and ".git" in source.partition("#")[0][-4:]
+    )
+
+
+def download(address: str, path: str, checksum: str) -> Download:
+    """`checksum` is what the content must have, as ALGORITHM:HEX; empty for any content."""
+    algorithm, _, expected = checksum.partition(":")
+    if checksum and (algorithm not in {"sha256", "sha384", "sha512"} or not expected):
+        raise BuildError(f"--checksum={checksum} is not of the form sha256:HEX")
+    found = hashlib.sha256()
+    checked = hashlib.new(algorithm) if checksum else found
+    try:
+        with urllib.request.urlopen(address, timeout=_TIMEOUT) as answer:  # noqa: S310 - the caller checks the scheme
+            modified = answer.headers.get("Last-Modified")
+            with open(path, "xb") as file:
+                while data := answer.read(_CHUNK):
+                    file.write(data)
+                    found.update(data)
+                    if checked is not found:
+                        checked.update(data)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise BuildError(f"{address}: the server answered {error.code} {error.reason}") from error
+    except (OSError, ValueError) as error:
+        raise BuildError(f"cannot read {address}: {getattr(error, 'reason', error)}") from error
+    if checksum and checked.hexdigest() != expected.lower():
+        os.unlink(path)
+        raise BuildError(f"{address}: its content has the checksum {algorithm}:{checked.hexdigest()}, not {checksum}")
+    name = posixpath.basename(urllib.parse.unquote(urllib.parse.urlsplit(address).path))
+    return Download(path, name, found.hexdigest(), _seconds(modified))
+
+
+def _seconds(modified: str | None) -> float | None:
+    try:
+        return email.utils.parsedate_to_datetime(modified).timestamp() if modified else None
+    except ValueError:
+        return None

@@ -1,0 +1,50 @@
+"""What a user asks of a build."""
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwright.cluster.images.formats import Platform
+from trainwright.cluster.images.reference import ImageReference
+from trainwright.cluster.images.store import Image
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """No registry could be asked for an image."""
+
+    cause: str
+
+
+Pull = Callable[[ImageReference, Platform], Image | Unreachable]
+"""Pulls an image into the store. Raises BuildError if the registry refuses."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    dockerfile: Path
+    context: Path
+    tags: Sequence[ImageReference] = ()
+    build_args: Mapping[str, str] = field(default_factory=dict)
+    target: str = ""
+    platform: Platform = field(default_factory=Platform.of_this_machine)
+    no_cache: bool = False
+    strict: bool = False
+    """Refuse to use the host's files in place of an image."""
+    skip_run: Sequence[str] = ()
+    """Patterns of commands of RUN that are not executed."""
+    python: Path | None = None
+    """The Python of images over the host's files."""
+    hidden: Sequence[str] = ()
+    """Directories of this machine that programs of the build must not see."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables for programs that run on the host's files, such as the index of pip; they are no part of the image."""
+    is_root: bool = True
+    """False for an ordinary user, who is root only inside of containers."""
+    created: str = ""
+    """The time of the image, as RFC 3339; empty for now."""
+
+    def skips(self, command: str) -> bool:
+        text = " ".join(command.split())
+        return any(fnmatch.fnmatchcase(text, pattern) for pattern in self.skip_run)

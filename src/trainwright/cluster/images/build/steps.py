@@ -1,0 +1,440 @@
+"""The steps of a build that change files: they run on the layers of the image, and what they write is a new layer.
+
+Called as the root of containers (`layers.namespace`), with a lease of the store.
+"""
+
+import bz2
+import errno
+import hashlib
+import lzma
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from trainwright.cluster.images.build.accounts import Account, find_account
+from trainwright.cluster.images.build.configuration import DEFAULT_PATH, environment, shell_of
+from trainwright.cluster.images.build.copying import Attributes, Copier, CopyJob, make_directories
+from trainwright.cluster.images.build.errors import BuildError
+from trainwright.cluster.images.build.layer_files import gather_layer
+from trainwright.cluster.images.build.options import BuildOptions
+from trainwright.cluster.images.build.state import BuildState
+from trainwright.cluster.images.build.tree import Tree, TreeFile
+from trainwright.cluster.images.dockerfile.instructions import Mount, Run
+from trainwright.cluster.images.formats import OCI_LAYER_GZIP, Descriptor
+from trainwright.cluster.images.layers.image_root import Bind, in_user_namespace, run_in_image_root
+from trainwright.cluster.images.layers.namespace import remove_tree
+from trainwright.cluster.images.layers.pack import pack_layer
+from trainwright.cluster.images.layers.unpack import LayerError, unpack_layer
+from trainwright.cluster.images.layers.unpacked import UnpackedLayers
+from trainwright.cluster.images.store import ImageStore
+from trainwright.cluster.linux.mounts import NODEV, NOSUID, RDONLY, mount
+from trainwright.cluster.linux.privileges import CONTAINER_CAPABILITIES, restrict_process
+
+_NETWORK_FILES = ("/etc/hosts", "/etc/resolv.conf")
+_SCRIPT = re.compile(r"^<<-?(['\"]?)([^'\"\s<>&|;]+)\1$")
+_COMPRESSED = ((b"BZh", bz2.open), (b"\xfd7zXZ\x00", lzma.open))
+_ARCHIVES = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\x00")
+_ORIGIN = "/dev/shm/origin"  # noqa: S108 - memory of the container
+_NOT_FOUND = 127
+_NOT_EXECUTABLE = 126
+_FAILED = 1
+
+
+Prepare = Callable[[str], Sequence[Bind]]
+"""Mounts what a step needs, in a directory that it gets, and returns where the step sees it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewLayer:
+    descriptor: Descriptor
+    diff_id: str
+
+
+class Steps:
+    """`output` is the descriptor to which programs write."""
+
+    def __init__(self, store: ImageStore, options: BuildOptions, output: int, shown: Sequence[str] = ()) -> None:
+        """`shown` are directories that programs on the host's files see although they are in /tmp."""
+        self._shown = [path for path in shown if path.startswith("/tmp/")]  # noqa: S108
+        self._store = store
+        self._options = options
+        self._output = output
+        self._unpacked = UnpackedLayers(store)
+
+    # Files
+
+    def copy(self, state: BuildState, job: CopyJob, *, chown: str) -> NewLayer | None:
+        """Files get the owner that --chown names, else root; those of archives keep theirs without --chown."""
+        is_empty = not state.layers and not state.uses_host_files
+        if is_empty and job.archives and not job.sources and not job.new_files and not chown:
+            return self.add_files(lambda top: _unpack_archives(job, top + job.destination.rstrip("/")))
+        with self._scratch() as staging:
+            unpacked = []
+            if job.archives:
+                _unpack_archives(job, staging)
+                directory = os.open(staging, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                tree = Tree(f"/proc/self/fd/{directory}")
+                unpacked.append((tree, TreeFile("", tree.status(""))))
+
+            def copy_files() -> None:
+                owner = find_account(chown or "0:0")
+                Copier(replace(job, attributes=Attributes(owner, job.attributes.mode))).run()
+                kept = Attributes(owner if chown else None, job.attributes.mode)
+                if unpacked:
+                    Copier(CopyJob(f"{job.destination.rstrip('/')}/", kept, tuple(unpacked))).run()
+
+            try:
+                return self._change(state, copy_files)
+            finally:
+                for tree, _ in unpacked:
+                    os.close(int(tree.root.rpartition("/")[2]))
+
+    def copy_from(
+        self,
+        state: BuildState,
+        origin: BuildState,
+        find: Callable[[Tree], CopyJob],
+        *,
+        chown: str,
+    ) -> NewLayer | None:
+        """Copies what `find` names in the files of another image."""
+
+        def copy_files() -> None:
+            job = find(Tree(_ORIGIN))
+            owned = replace(job, attributes=Attributes(find_account(chown), job.attributes.mode)) if chown else job
+            Copier(owned).run()
+
+        layers = self._directories(origin)
+
+        def show_origin(scratch: str) -> list[Bind]:
+            return [Bind(_mount_layers(layers, scratch), _ORIGIN)]
+
+        return self._change(state, copy_files, show_origin)
+
+    def _directories(self, state: BuildState) -> list[str]:
+        """Of the layers, the topmost first."""
+        try:
+            return [str(path) for path in self._unpacked.directories(state.as_image())] if state.layers else []
+        except LayerError as error:
+            raise BuildError(f"the image cannot be unpacked: {error}") from error
+
+    def make_working_directory(self, state: BuildState) -> NewLayer | None:
+        path, user = state.config.config.working_dir, state.config.config.user
+
+        def make() -> None:
+            real = os.path.realpath(path)
+            if os.path.lexists(real) and not os.path.isdir(real):
+                raise BuildError(f"cannot create the directory {path}: it is a file")
+            make_directories(real, find_account(user) if user else None)
+
+        return self._change(state, make)
+
+    def add_files(self, write: Callable[[str], None]) -> NewLayer:
+        """Files that `write` writes below a directory are the layer."""
+        with self._scratch() as scratch:
+            layer = f"{scratch}/layer"
+            os.mkdir(layer, 0o755)
+            write(layer)
+            return self._store_layer(layer)
+
+    def _change(self, state: BuildState, change: Callable[[], None], prepare: Prepare | None = None) -> NewLayer | None:
+        """Calls `change` inside the root directory of the image."""
+        reader, writer = os.pipe()
+
+        def execute() -> None:
+            os.umask(0o022)
+            try:
+                change()
+            except BuildError as error:
+                message = str(error)
+            except OSError as error:
+                message = _os_error(error, state)
+            except RecursionError:
+                message = "directories are nested too deeply"
+            else:
+                return
+            os.write(writer, message.encode("utf-8", "replace")[:60_000])
+            os._exit(_FAILED)
+
+        with self._scratch() as scratch:
+            try:
+                status = self._run(state, scratch, execute, prepare)
+            finally:
+                os.close(writer)
+            with os.fdopen(reader, "rb") as pipe:
+                message = pipe.read().decode(errors="replace")
+            if status:
+                raise BuildError(message or f"the process that copies files ended with status {status}")
+            return self._gather(state, scratch)
+
+    # RUN
+
+    def run(
+        self,
+        state: BuildState,
+        run: Run,
+        arguments: Mapping[str, str],
+        container: str,
+        mounts: Sequence["RunMount"] = (),
+    ) -> tuple[int, NewLayer | None]:
+        """Exit code of the command, and what it wrote if that is 0."""
+        config = state.config.config
+        inherited = self._options.environment if state.uses_host_files else {}
+        variables = {"PATH": DEFAULT_PATH, "HOSTNAME": container, **inherited, **arguments, **environment(config)}
+        argv, script = command_of(run, shell_of(config))
+
+        def execute() -> None:
+            try:
+                for one in mounts:
+                    one.mount_memory()
+                account = find_account(config.user) if config.user else Account(0, 0, home="/root")
+                _execute(argv, script, variables, account, config.working_dir or "/", self._output)
+            except (BuildError, OSError) as error:
+                os.write(self._output, f"{error}\n".encode())
+            os._exit(_NOT_EXECUTABLE)
+
+        with self._scratch() as scratch:
+            status = self._run(
+                state, scratch, execute, lambda scratch: [bind for one in mounts for bind in one.binds(scratch)]
+            )
+            if status:
+                return status, None
+            return 0, self._gather(state, scratch, [one.target for one in mounts])
+
+    def mount(self, mount: Mount, target: str, origin: BuildState | None) -> "RunMount":
+        """A mount of RUN; `origin` is the image of `from=`."""
+        if mount.type == "cache":
+            name = hashlib.sha256((mount.id or target).encode()).hexdigest()[:32]
+            cache = self._store.directory / "cache-mounts" / name
+            cache.mkdir(parents=True, exist_ok=True)
+            return RunMount(mount, target, directory=str(cache))
+        if mount.type == "bind":
+            if not mount.read_only:
+                raise BuildError("--mount=type=bind,rw is not supported: copy the files to write to them")
+            if origin is not None:
+                return RunMount(mount, target, layers=self._directories(origin))
+            return RunMount(mount, target, directory=str(self._options.context))
+        if mount.type in {"secret", "ssh"} and mount.required:
+            raise BuildError(f"--mount=type={mount.type} is required, and builds here have none")
+        return RunMount(mount, target)
+
+    def _run(
+        self,
+        state: BuildState,
+        scratch: str,
+        execute: Callable[[], None],
+        prepare: Prepare | None,
+    ) -> int:
+        host_files = state.uses_host_files
+        shared = self._shown if host_files else _NETWORK_FILES
+        try:
+            status = run_in_image_root(
+                self._directories(state),
+                scratch,
+                execute,
+                binds=[Bind(path, path) for path in shared if os.path.exists(path)],
+                host_files=host_files,
+                hidden=self._options.hidden,
+                prepare=lambda: prepare(scratch) if prepare else (),
+            )
+        except OSError as error:
+            raise BuildError(f"cannot make the root directory: {error.strerror or error}") from error
+        return os.waitstatus_to_exitcode(status)
+
+    def _gather(self, state: BuildState, scratch: str, mount_points: Sequence[str] = ()) -> NewLayer | None:
+        host_files = state.uses_host_files
+        layer = gather_layer(
+            scratch,
+            mount_points=[*mount_points, *(self._shown if host_files else _NETWORK_FILES)],
+            # Pods on the host's files see the user's own home.
+            dropped=[str(Path.home())] if host_files else (),
+        )
+        return self._store_layer(layer) if layer else None
+
+    def _store_layer(self, layer: str) -> NewLayer:
+        try:
+            with self._store.writer() as writer:
+                packed = pack_layer(layer, writer)
+                descriptor = writer.commit(media_type=OCI_LAYER_GZIP)
+        except OSError as error:
+            raise BuildError(f"cannot write the layer: {error.strerror or error}") from error
+        self._keep_unpacked(layer, packed.diff_id)
+        return NewLayer(descriptor, packed.diff_id)
+
+    def _keep_unpacked(self, layer: str, diff_id: str) -> None:
+        """The files are what unpacking the layer would give."""
+        target = self._store.layers / diff_id.partition(":")[2]
+        os.chmod(layer, 0o755)  # noqa: S103 - the root directory of images
+        if not target.exists():
+            try:
+                os.rename(layer, target)
+            except OSError:
+                return  # another build has made the same layer, or it is unpacked when it is needed
+
+    @contextmanager
+    def _scratch(self) -> Iterator[str]:
+        scratch = tempfile.mkdtemp(prefix="build-", dir=self._store.directory / "tmp")
+        try:
+            yield scratch
+        finally:
+            remove_tree(Path(scratch))
+
+
+@dataclass(frozen=True, slots=True)
+class RunMount:
+    """A mount of RUN."""
+
+    what: Mount
+    target: str
+    directory: str = ""
+    """Of a cache or the context."""
+    layers: Sequence[str] | None = None
+    """Of the image in which the source is."""
+
+    def binds(self, scratch: str) -> list[Bind]:
+        if not self.directory and self.layers is None:
+            return []
+        tree = Tree(self.directory or _mount_layers(self.layers or [], scratch))
+        source = tree.absolute(tree.resolve(self.what.source))
+        if not os.path.lexists(source):
+            raise FileNotFoundError(errno.ENOENT, f"--mount: {self.what.source} does not exist", source)
+        return [Bind(source, self.target, read_only=self.what.read_only)]
+
+    def mount_memory(self) -> None:
+        """Inside the root directory of the image."""
+        if self.what.type == "tmpfs":
+            make_directories(self.target, None)
+            mount("tmpfs", self.target, "tmpfs", NOSUID | NODEV)
+
+
+def _mount_layers(layers: Sequence[str], scratch: str) -> str:
+    """In a mount namespace that ends with the step: where the files of layers are seen, the topmost first."""
+    if len(layers) == 1:
+        return layers[0]
+    place = tempfile.mkdtemp(dir=scratch)
+    if not layers:
+        return place
+    # Links with short names: the options of a mount are one page at most.
+    names = tempfile.mkdtemp(dir=scratch)
+    for number, layer in enumerate(layers):
+        os.symlink(layer, f"{names}/{number}")
+    lower = ":".join(f"{names}/{number}" for number in range(len(layers)))
+    options = f"lowerdir={lower}" + (",userxattr" if in_user_namespace() else "")
+    mount("overlay", place, "overlay", NODEV | RDONLY, options)
+    return place
+
+
+def command_of(run: Run, shell: tuple[str, ...]) -> tuple[list[str], str]:
+    """The words to execute, and the script to execute in their place if there is one."""
+    if not run.heredocs:
+        return run.command.argv(shell), ""
+    if _SCRIPT.match(run.command.text) and len(run.heredocs) == 1:
+        content = run.heredocs[0].content
+        return ([], content) if content.startswith("#!") else ([*shell, content], "")
+    return [*shell, f"{run.command.text}\n{run.heredoc_text}"], ""
+
+
+def _execute(
+    argv: list[str], script: str, variables: Mapping[str, str], account: Account, directory: str, output: int
+) -> None:
+    """Replaces this process, which is inside the root directory of the image."""
+    null = os.open("/dev/null", os.O_RDONLY)
+    for target, source in ((0, null), (1, output), (2, output)):
+        os.dup2(source, target)
+    if not os.path.isdir(directory):
+        make_directories(os.path.realpath(directory), None)
+    os.chdir(directory)
+    os.setsid()
+    security: dict[str, object] = {"capabilities": list(CONTAINER_CAPABILITIES)}
+    if account.user or account.group:
+        security |= {"user": account.user, "group": account.group, "groups": list(account.groups)}
+    try:
+        restrict_process(security)
+    except OSError as error:
+        raise BuildError(
+            f"cannot become user {account.user}:{account.group}: {error.strerror}; an ordinary user needs ids of "
+            "/etc/subuid and the program newuidmap (Debian's package uidmap)"
+        ) from error
+    values = {"HOME": account.home, **variables}
+    if script:
+        file = os.memfd_create("script", 0)
+        os.write(file, script.encode())
+        os.fchmod(file, 0o755)
+        candidates, words = [f"/proc/self/fd/{file}"], ["script"]
+    elif "/" in argv[0]:
+        candidates, words = [argv[0]], argv
+    else:
+        candidates, words = [f"{one or '.'}/{argv[0]}" for one in values["PATH"].split(":")], argv
+    found = _NOT_FOUND
+    for program in candidates:
+        try:
+            os.execve(program, words, values)  # noqa: S606 - without a shell
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            os.write(2, f"{program}: {error.strerror}\n".encode())
+            found = _NOT_EXECUTABLE
+            break
+    if found == _NOT_FOUND:
+        os.write(2, f"{words[0]}: no such program in the image\n".encode())
+    os._exit(found)
+
+
+def _unpack_archives(job: CopyJob, directory: str) -> None:
+    os.makedirs(directory, 0o755, exist_ok=True)
+    for name, path in job.archives:
+        try:
+            with open(path, "rb") as archive:
+                start = archive.read(8)
+                archive.seek(0)
+                opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
+                unpack_layer(opener(archive) if opener else archive, directory)  # type: ignore[arg-type]
+        except (LayerError, OSError, EOFError, lzma.LZMAError) as error:
+            raise BuildError(f"{name}: {error}") from error
+
+
+def is_archive(path: str) -> bool:
+    """True for a tar archive, compressed or not. A compressed file that is no archive is copied as it is."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(512)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return False
+            file.seek(0)
+            return start[257:262] == b"ustar" or (start.startswith(_ARCHIVES) and _has_archive(file))
+    except OSError:
+        return False
+
+
+def _has_archive(file: BinaryIO) -> bool:
+    import tarfile
+
+    from trainwright.cluster.images.layers.decompression import DecompressionError, decompress
+
+    start = file.read(8)
+    file.seek(0)
+    opener = next((opener for magic, opener in _COMPRESSED if start.startswith(magic)), None)
+    head = b""
+    try:
+        for chunk in decompress(opener(file) if opener else file):  # type: ignore[arg-type]
+            head += chunk
+            if len(head) >= tarfile.BLOCKSIZE:
+                break
+        tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except (DecompressionError, OSError, EOFError, lzma.LZMAError, tarfile.HeaderError):
+        return False
+    return True
+
+
+def _os_error(error: OSError, state: BuildState) -> str:
+    where = f": {error.filename}" if error.filename else ""
+    hint = ""
+    if isinstance(error, PermissionError) and state.uses_host_files:
+        hint = "; an ordinary user can add files only to directories that the image has made itself, /opt and /var"
+    return f"{error.strerror or error}{where}{hint}"

@@ -1,0 +1,111 @@
+"""`image build` as users call it."""
+
+import asyncio
+import json
+import re
+import sys
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from tests.support.images.faulty_registry import faulty_registry
+from trainwright.cli.main import cli
+from trainwright.cluster.images.store import ImageStore
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.delenv("DOCKER_CONFIG", raising=False)
+    (tmp_path / "home").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    directory = tmp_path / "context"
+    directory.mkdir()
+    (directory / "mnist.py").write_text("print('mnist')\n")
+    return directory
+
+
+def run(*arguments: str | Path, stdin: str = "", code: int = 0) -> str:
+    result = click.testing.CliRunner().invoke(cli, ["image", *map(str, arguments)], input=stdin)
+    assert result.exit_code == code, result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.output
+
+
+def test_an_image_is_built_tagged_and_listed(context: Path) -> None:
+    (context / "Dockerfile").write_text(
+        'FROM scratch\nARG P=x\nADD mnist.py /var/\nENTRYPOINT ["python", "/var/mnist.py"]\n'
+    )
+
+    printed = run("build", "-t", "rollingstones/mnist:1.0", "-t", "other", "--build-arg", "P=y", context)
+
+    assert re.search(r"Successfully built (\w{12})\nSuccessfully tagged rollingstones/mnist:1.0\n", printed)
+    assert printed.endswith("Successfully tagged other:latest\n")
+    assert re.search(r"rollingstones/mnist +1.0 ", run("ls"))
+    shown = json.loads(run("inspect", "rollingstones/mnist:1.0"))[0]
+    assert shown["Config"]["Entrypoint"] == ["python", "/var/mnist.py"]
+
+
+def test_quiet_prints_the_id_alone(context: Path) -> None:
+    printed = run("build", "-q", "-f", "-", context, stdin="FROM scratch\nCOPY mnist.py /\n")
+
+    assert re.fullmatch(r"sha256:[0-9a-f]{64}\n", printed)
+
+
+def test_the_same_date_gives_the_same_image(context: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    (context / "Dockerfile").write_text("FROM scratch\nCOPY mnist.py /mnist.py\nCMD x\n")
+
+    first, second = (run("build", "-q", "--no-cache", context) for _ in range(2))
+
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-t", "Upper/Case"], "must be lowercase"),
+        (["--platform", "x"], "is not a platform"),
+        (["--build-arg", "=1"], "it must be NAME=VALUE"),
+        (["-f", "nothing"], "unable to read the Dockerfile"),
+        (["--target", "x"], "the target stage 'x' is not in the Dockerfile"),
+        (["--strict"], "without --strict the files of this machine would stand in for it"),
+    ],
+)
+def test_a_mistake_is_one_line(context: Path, arguments: list[str], message: str) -> None:
+    (context / "Dockerfile").write_text("FROM 127.0.0.1:1/nothing\n")
+
+    printed = run("build", *arguments, context, code=1)
+
+    assert message in printed
+    assert printed.count("\n") == 1
+
+
+async def test_a_registry_that_refuses_is_an_error(context: Path) -> None:
+    async with faulty_registry() as registry:
+        (context / "Dockerfile").write_text(f"FROM {registry.address}/nothing:1\n")
+        printed = await asyncio.to_thread(run, "build", context, code=1)
+
+    assert "manifest unknown to registry" in printed
+
+
+def test_without_a_registry_the_files_of_this_machine_stand_in(context: Path, home: Path) -> None:
+    (context / "Dockerfile").write_text(
+        "FROM 127.0.0.1:1/pytorch\nRUN apk add git\nWORKDIR /opt/app\nADD mnist.py .\nRUN python mnist.py > out\n"
+    )
+    flags = ("--python", sys.executable, "--skip-run", "apk *")
+
+    printed = run("build", "-t", "over-the-host", *flags, context)
+
+    assert "127.0.0.1:1/pytorch is not in the store, and 127.0.0.1:1 is unreachable" in printed
+    shown = json.loads(run("inspect", "over-the-host"))[0]
+    assert shown["HostFiles"] is True
+    assert shown["SkippedRun"] == ["apk add git"]
+    layer = ImageStore(home / "data/trainwright/images").layers / shown["RootFS"]["Layers"][-1].partition(":")[2]
+    assert (layer / "opt/app/out").read_text() == "mnist\n"
