@@ -5,6 +5,7 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from tests.support.cluster.controlplane import ControlPlane, binaries, running_c
 from tests.support.thoroughness import without_thorough
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS
+from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects.resources import NAMESPACES, SERVICE_ACCOUNTS
+from trainwright.operator import install_crds
 
 # Otherwise pytest-asyncio creates an event loop that it never closes, and a ResourceWarning fails a later test.
 asyncio.set_event_loop(None)
@@ -49,6 +52,19 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
     definitions = [render_crd(kind) for kind in KINDS.values()]
     with running_control_plane(tmp_path_factory.mktemp("control-plane"), definitions=definitions) as plane:
         yield plane
+
+
+@pytest.fixture(scope="module")
+def job_plane(control_plane: ControlPlane) -> ControlPlane:
+    """The real kube-apiserver with our CRDs, also if the tests of another module have changed them."""
+
+    async def install() -> None:
+        async with Client(control_plane.config) as client:
+            await install_crds(client, KINDS.values())
+
+    with ThreadPoolExecutor(1) as thread:  # asynchronous fixtures ask for this one while their event loop runs
+        thread.submit(lambda: asyncio.run(install())).result()
+    return control_plane
 
 
 @pytest.fixture(scope="session")

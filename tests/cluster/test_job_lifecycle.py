@@ -40,7 +40,7 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         case "embedded-plain":
             chosen = embedded_cluster_harness(tmp_path, sandbox="plain")
         case _:
-            config = request.getfixturevalue("control_plane").config
+            config = request.getfixturevalue("job_plane").config
             chosen = real_cluster_harness(config, request.getfixturevalue("real_namespace"), tmp_path)
     async with chosen as stage:
         yield stage

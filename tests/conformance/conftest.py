@@ -12,23 +12,18 @@ from tests.support.harness.cluster_harness import (
     embedded_cluster_harness,
     real_cluster_harness,
 )
-from trainwright.api.kinds import KINDS
 from trainwright.kube.client.async_client import Client
-from trainwright.operator import install_crds
 
 
 @pytest.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
-    async with Client(control_plane.config) as client:
-        await install_crds(client, KINDS.values())
+async def client(job_plane: ControlPlane) -> AsyncIterator[Client]:
+    async with Client(job_plane.config) as client:
         yield client
 
 
 @pytest.fixture
-async def harness(
-    control_plane: ControlPlane, real_namespace: str, tmp_path: Path
-) -> AsyncIterator[RealClusterHarness]:
-    async with real_cluster_harness(control_plane.config, real_namespace, tmp_path) as cluster:
+async def harness(job_plane: ControlPlane, real_namespace: str, tmp_path: Path) -> AsyncIterator[RealClusterHarness]:
+    async with real_cluster_harness(job_plane.config, real_namespace, tmp_path) as cluster:
         yield cluster
 
 
@@ -39,6 +34,6 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         async with embedded_cluster_harness(tmp_path) as embedded:
             yield embedded
     else:
-        config = request.getfixturevalue("control_plane").config
+        config = request.getfixturevalue("job_plane").config
         async with real_cluster_harness(config, request.getfixturevalue("real_namespace"), tmp_path) as real:
             yield real

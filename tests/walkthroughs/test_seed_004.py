@@ -50,7 +50,7 @@ class Cluster:
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path, kubectl_binary: Path) -> AsyncIterator[Cluster]:
     harness: AbstractAsyncContextManager[ClusterHarness]
     if request.param == "real":
-        plane = request.getfixturevalue("control_plane")
+        plane = request.getfixturevalue("job_plane")
         kubeconfig, harness = plane.kubeconfig, real_cluster_harness(plane.config, NAMESPACE, tmp_path)
     else:
         kubeconfig, harness = DataDir(tmp_path / "data").kubeconfig, embedded_cluster_harness(tmp_path)

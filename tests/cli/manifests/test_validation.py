@@ -1,24 +1,22 @@
 """Validation before apply, against the real API server: every error is found and nothing is stored."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.objects.shell_jobs import shell_job
-from trainwright.api.kinds import KINDS, PYTORCH
+from trainwright.api.kinds import PYTORCH
 from trainwright.cli.errors import CommandError
 from trainwright.cli.manifests.positions import Place
 from trainwright.cli.manifests.reader import Document
 from trainwright.cli.manifests.validation import ValidObject, unknown_kind, validate
-from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.resources import CONFIG_MAPS
-from trainwright.operator import install_crds
 
 
 def document(obj: Object, line: int = 1) -> Document:
@@ -48,10 +46,8 @@ def test_an_unknown_kind_is_reported_with_a_suggestion(obj: Object, words: str) 
 
 
 @pytest.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[SyncClient]:
-    async with Client(control_plane.config) as installing:
-        await install_crds(installing, KINDS.values())
-    with SyncClient(control_plane.config) as client:
+def client(job_plane: ControlPlane) -> Iterator[SyncClient]:
+    with SyncClient(job_plane.config) as client:
         yield client
 
 

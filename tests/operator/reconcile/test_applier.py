@@ -40,7 +40,6 @@ from trainwright.operator.reconcile.caches import Caches
 from trainwright.operator.reconcile.child_errors import InvalidChild
 from trainwright.operator.reconcile.event_buffer import EventBuffer
 from trainwright.operator.reconcile.observer import Observer
-from trainwright.operator.setup.crds import install_crds
 
 pytestmark = pytest.mark.apiserver
 
@@ -141,10 +140,9 @@ class World:
 
 
 @pytest.fixture
-async def world(control_plane: ControlPlane, real_namespace: str) -> AsyncIterator[World]:
+async def world(job_plane: ControlPlane, real_namespace: str) -> AsyncIterator[World]:
     template = {"spec": {"containers": [{"name": "pytorch", "image": "example.com/train:1"}]}}
-    async with CountingClient(control_plane.config) as client:
-        await install_crds(client, KINDS.values())
+    async with CountingClient(job_plane.config) as client:
         job = await client.create(
             PYTORCH.resource,
             {

@@ -1,7 +1,8 @@
 """Under a CRD that prunes our status fields, as upstream's does, an annotation keeps them and an event reports it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -10,12 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fake_kubelet import running_kubelet
 from tests.support.harness.job_harness import submit
 from tests.support.harness.running_operator import running_operator, settled
 from tests.support.objects.jobs import JobBuilder
 from tests.support.servers.scripted_server import ScriptedServer, answer, cut, scripted_server
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, wait_until
 from trainwright.api.crd import render_crd
 from trainwright.api.kinds import KINDS, MULTIKUEUE, PYTORCH, Kind
 from trainwright.api.kinds.tensorflow import TENSORFLOW
@@ -23,6 +25,7 @@ from trainwright.api.pruned_status import ADDITIONAL_FIELDS, ANNOTATION, annotat
 from trainwright.engine import Plan, Transition
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict, NotFound
+from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
 from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, EVENTS, PODS
 from trainwright.operator.reconcile.caches import Caches
@@ -31,16 +34,32 @@ from trainwright.operator.reconcile.observer import Observer
 from trainwright.operator.reconcile.status_writer import StatusWriter
 from trainwright.operator.setup.crds import install_crds, kinds_pruning_status
 
+NUMBERS = range(4)
+"""Of the tests that need a kind of their own."""
+
+
+@pytest.fixture(scope="module")
+def pruning_kinds(control_plane: ControlPlane) -> Iterator[dict[str, list[Kind]]]:
+    """Kinds like others, with CRDs like upstream's. A real server takes five seconds to serve a new one, or many."""
+    kinds = {
+        like.name: [replace(like, name=f"Pruning{like.name}{n}", plural=f"pruning{like.plural}{n}") for n in NUMBERS]
+        for like in (PYTORCH, TENSORFLOW)
+    }
+    new = list(itertools.chain(*kinds.values()))
+    with SyncClient(control_plane.config) as client:
+        for kind in new:
+            client.create(CUSTOM_RESOURCE_DEFINITIONS, upstream_crd(kind))
+        for kind in new:
+            wait_until(lambda: served(client, kind))  # noqa: B023 - called at once
+        yield kinds
+        for kind in new:
+            client.delete(CUSTOM_RESOURCE_DEFINITIONS, f"{kind.plural}.kubeflow.org")
+
 
 @pytest.fixture(params=[PYTORCH, TENSORFLOW], ids=lambda kind: kind.name)
-async def kind(request: pytest.FixtureRequest, client: Client, real_namespace: str) -> AsyncIterator[Kind]:
-    """A kind like another, one for each test, with a CRD like upstream's."""
-    number = real_namespace.removeprefix("test-")
-    kind = replace(request.param, name=f"Pruning{number}", plural=f"pruning{number}")
-    await client.create(CUSTOM_RESOURCE_DEFINITIONS, upstream_crd(kind))
-    await eventually(lambda: served(client, kind), bool)
-    yield kind
-    await client.delete(CUSTOM_RESOURCE_DEFINITIONS, f"{kind.plural}.kubeflow.org")
+def kind(request: pytest.FixtureRequest, pruning_kinds: dict[str, list[Kind]]) -> Kind:
+    """One for each test, because some change its CRD."""
+    return pruning_kinds[request.param.name].pop()
 
 
 def upstream_crd(kind: Kind) -> Object:
@@ -52,9 +71,9 @@ def upstream_crd(kind: Kind) -> Object:
     return crd
 
 
-async def served(client: Client, kind: Kind) -> bool:
+def served(client: SyncClient, kind: Kind) -> bool:
     try:
-        await client.list(kind.resource)
+        client.list(kind.resource)
     except NotFound:
         return False
     return True

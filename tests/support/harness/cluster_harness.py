@@ -88,14 +88,13 @@ class EmbeddedClusterHarness(ClusterHarness):
 async def real_cluster_harness(
     config: ClusterConfig, namespace: str, directory: Path, **options: Any
 ) -> AsyncIterator[RealClusterHarness]:
-    """With `options` for the operator."""
-    async with Client(config) as client:
-        await install_crds(client, KINDS.values())
-        async with (
-            running_kubelet(client, namespace) as kubelet,
-            running_operator(client, namespace=namespace, **options) as operator,
-        ):
-            yield RealClusterHarness(client, namespace, operator, directory, kubelet)
+    """On a server that has our CRDs, with `options` for the operator."""
+    async with (
+        Client(config) as client,
+        running_kubelet(client, namespace) as kubelet,
+        running_operator(client, namespace=namespace, **options) as operator,
+    ):
+        yield RealClusterHarness(client, namespace, operator, directory, kubelet)
 
 
 @asynccontextmanager
