@@ -84,6 +84,15 @@ def test_a_directory_with_other_files_is_left_unchanged(tmp_path: Path) -> None:
     assert mode(home) == 0o755
 
 
+def test_images_may_come_before_the_first_start(tmp_path: Path) -> None:
+    data = DataDir(tmp_path / "data")
+    (data.path / "images" / "blobs").mkdir(parents=True)
+
+    data.create()
+
+    assert (data.path / "images" / "blobs").is_dir()
+
+
 def test_a_killed_first_start_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / ".format.abc").write_text("")
     DataDir(tmp_path).create()

@@ -169,8 +169,10 @@ class DataDir:
         """Refuses a directory with other files, for example a home directory: its mode and content stay as they are."""
         if (self.path / "format").exists():
             return
-        # A killed start may have left a temporary `format`.
-        other_files = [path for path in self.path.iterdir() if not path.name.startswith(".format.")]
+        # A killed start may have left a temporary `format`; images may come before the first start.
+        other_files = [
+            path for path in self.path.iterdir() if not path.name.startswith(".format.") and path.name != "images"
+        ]
         if other_files:
             raise DataDirError(
                 f"{self.path} is not empty and not a data directory of trainwright (it has {other_files[0].name}, "

@@ -118,7 +118,7 @@ async def test_run_as_user_replaces_the_user_of_the_image(node: Node) -> None:
 @pytest.mark.parametrize(
     ("container", "reason", "message"),
     [
-        (on("unknown-user:1"), "CreateContainerConfigError", "unable to find user nobody-here"),
+        (on("unknown-user:1"), "CreateContainerError", "unable to find user nobody-here"),
         (on("empty:1"), "CreateContainerError", "no command specified"),
         (on("UPPER:1", command=["true"]), "InvalidImageName", "must be lowercase"),
         (

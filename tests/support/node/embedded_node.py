@@ -11,7 +11,9 @@ from pathlib import Path
 
 from tests.support.cluster.embedded_cluster import up_command
 from tests.support.cluster.supervised_pods import User, processes_with, users
+from tests.support.node.case_images import add_case_images
 from tests.support.node.namespace import RunningNode
+from trainwright.cluster.images.store import ImageStore
 from trainwright.kube.client.async_client import Client
 
 ORDINARY = {"ordinary": "overlay", "ordinary-plain": "plain"}
@@ -29,7 +31,9 @@ async def embedded_node(level: str, directory: Path) -> AsyncIterator[RunningNod
             directory.chmod(0o755)
         (shared := directory / "shared").mkdir()
         shared.chmod(0o777)
-        user.own(directory)
+        add_case_images(ImageStore(directory / "data" / "images"))
+        for path in (directory, *(directory / "data").rglob("*"), directory / "data"):
+            user.own(path)
         python = user.python
         if user.prefix:  # that of the tests may be in root's home
             python = shutil.which("python3", path="/usr/local/bin:/usr/bin") or python

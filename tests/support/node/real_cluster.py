@@ -7,6 +7,7 @@ It lives in namespaces of its own (see `holder`) and leaves nothing behind. It n
 import asyncio
 import os
 import secrets
+import shutil
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -23,11 +24,14 @@ from tests.support.cluster.controlplane import (
     write_service_account_key,
 )
 from tests.support.node import configuration
+from tests.support.node.case_images import add_case_images
 from tests.support.node.configuration import DNS_READY_PORT, NODE_ADDRESS, SERVER, SERVICES, Layout
 from tests.support.node.holder import Holder, cgroup_of_the_node
 from tests.support.node.images import host_image, pause_image
 from tests.support.node.namespace import IMAGE, KUBELET, RunningNode, condition
 from tests.support.waiting import eventually
+from trainwright.cluster.images.archives import save_archive
+from trainwright.cluster.images.store import ImageStore
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.kubeconfig import load_kubeconfig, merge_into_kubeconfig
 from trainwright.objects.resources import NODES, Resource
@@ -127,7 +131,11 @@ class _Cluster:
         layout = self.layout
         pause_image(configuration.PAUSE_IMAGE, self._node_assets / "pause", pause := layout.directory / "pause.tar")
         host_image(f"docker.io/{IMAGE}", host := layout.directory / "host.tar")
-        for archive in (pause, host):
+        store = ImageStore(layout.directory / "case-images")
+        with (cases := layout.directory / "cases.tar").open("wb") as stream:
+            save_archive(store, add_case_images(store), stream)
+        shutil.rmtree(store.directory)
+        for archive in (pause, host, cases):
             self._holder.run(
                 *("ctr", "--address", layout.containerd_socket, "--namespace", "k8s.io"), "image", "import", archive
             )

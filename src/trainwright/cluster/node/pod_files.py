@@ -33,10 +33,18 @@ class _Mount(msgspec.Struct, frozen=True):
     target: str
 
 
+class _Root(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a container that runs on an image."""
+
+    layers: tuple[str, ...] = ()
+    host_files: bool = True
+
+
 class _Container(msgspec.Struct, frozen=True):
     name: str
     cwd: str = "/"
     mounts: tuple[_Mount, ...] = ()
+    root: _Root = msgspec.field(default_factory=_Root)
 
 
 class _Pod(msgspec.Struct, frozen=True):
@@ -59,6 +67,7 @@ def find_pod_files(directory: Path, path: str) -> list[PodFile]:
         _in_running_containers(directory, wanted)
         or _in_layers(directory, wanted)
         or _in_mounts(pod, wanted)
+        or _in_image(pod, wanted)
         or _on_host(pod, wanted)
     )
 
@@ -94,8 +103,22 @@ def _in_mounts(pod: _Pod, wanted: str) -> list[PodFile]:
     return []
 
 
+def _in_image(pod: _Pod, wanted: str) -> list[PodFile]:
+    """In the topmost layer that has it."""
+    for layer in (layer for container in pod.containers for layer in container.root.layers):
+        try:
+            found = _below(_resolve(Path(layer), wanted), wanted)
+        except OSError:
+            continue
+        if found:
+            return found
+    return []
+
+
 def _on_host(pod: _Pod, wanted: str) -> list[PodFile]:
     """A pod on the host's files saw what is there, except for what was hidden and what it had for itself."""
+    if not any(container.root.host_files for container in pod.containers):
+        return []
     from trainwright.cluster.node.supervisor.sandbox import sandbox  # few commands need it
 
     private = sandbox.PRIVATE_DIRECTORIES if pod.sandbox == sandbox.OVERLAY else ()

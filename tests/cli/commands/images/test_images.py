@@ -310,3 +310,29 @@ def test_sizes_as_docker_writes_them(size: int, text: str) -> None:
 )
 def test_ages_as_docker_writes_them(created: str, text: str) -> None:
     assert created_text(created, datetime(2024, 5, 6, 12, tzinfo=UTC)) == text
+
+
+def test_names_are_mapped_listed_and_removed(images: Images) -> None:
+    assert images.output("map") == "No image names are mapped.\n"
+
+    assert images.output("map", "team/*", "--image", "mine:2") == "team/* -> image mine:2\n"
+    mapped = images.output("map", "team/a", "--python", "/bin/sh")
+
+    assert mapped == "team/a -> this machine's files with Python /bin/sh\n"
+    assert [line.split()[0] for line in images.output("map").splitlines()] == ["PATTERN", "team/*", "team/a"]
+    assert images.output("map", "team/*", "--remove") == "team/* is no longer mapped\n"
+    assert "'team/*' is not mapped" in images.error("map", "team/*", "--remove")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("a",), "either --python or --image"),
+        (("a", "--python", "/x", "--image", "b"), "either --python or --image"),
+        (("--image", "b"), "PATTERN is missing"),
+    ],
+)
+def test_a_mapping_needs_one_meaning(images: Images, arguments: tuple[str, ...], message: str) -> None:
+    result = images("map", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr

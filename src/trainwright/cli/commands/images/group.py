@@ -21,6 +21,7 @@ COMMANDS = {
     "push": ("registries", "Upload an image to a registry."),
     "login": ("login", "Store the credentials of a registry."),
     "logout": ("login", "Remove the credentials of a registry."),
+    "map": ("map", "Say what image names mean on this machine."),
     "save": ("archives", "Write images into an archive, which `docker load` reads too."),
     "load": ("archives", "Load images from an archive of `docker save`, podman or OCI."),
 }

@@ -136,7 +136,7 @@ class PodDirectory:
             (self.path / "stop.json").unlink()
 
     def remove(self) -> None:
-        remove_tree(str(self.path))
+        _remove(self.path)
 
     def remove_private_files(self) -> None:
         remove_tree(str(self.path / "scratch"))
@@ -148,7 +148,7 @@ class PodDirectory:
         """
         work_directories = self.path.glob("scratch/*/*/*/work")
         for path in (*(self.path / name for name in _NEEDED_BY_PROCESSES), *work_directories):
-            remove_tree(str(path))
+            _remove(path)
         (self.path / SESSION_SOCKET).unlink(missing_ok=True)  # of a supervisor that was killed
         removed = removed_directory(self.path.parents[1])
         removed.mkdir(mode=0o700, exist_ok=True)
@@ -160,6 +160,15 @@ class PodDirectory:
         except ValueError:
             return None  # truncated by a power failure
         return found
+
+
+def _remove(path: Path) -> None:
+    """Users of images may have left files that belong to none of this machine."""
+    remove_tree(str(path))
+    if path.exists() and os.geteuid() != 0:
+        from trainwright.cluster.images.layers.namespace import remove_tree as remove_as_container_root  # few need it
+
+        remove_as_container_root(path)
 
 
 def pod_directories(node: Path) -> dict[str, PodDirectory]:

@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 from trainwright.cluster.node.referenced_objects import PodConfigError
 from trainwright.objects import Object
 
+
+class ContainerError(PodConfigError):
+    """The container cannot be created, whatever else the pod has."""
+
+
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Of images that define none, as in containerd."""
 
@@ -50,10 +55,6 @@ class Accounts:
         if by_name is not None or not text.isdecimal():
             return by_name
         return next((user for user in self.users if user.uid == int(text)), None)
-
-    def group_number(self, text: str) -> int | None:
-        by_name = next((number for name, number, _ in self.groups if name == text), None)
-        return int(text) if by_name is None and text.isdecimal() else by_name
 
     def groups_of(self, name: str) -> list[int]:
         return [number for _, number, members in self.groups if name in members]
@@ -105,7 +106,7 @@ def arguments_of(spec: Object, image: ContainerImage) -> tuple[list[str], list[s
         return [], [*command, *args]
     found = (list(image.entrypoint), args) if args else ([*image.entrypoint, *image.command], [])
     if not any(found):
-        raise PodConfigError("no command specified")
+        raise ContainerError("no command specified")
     return found
 
 
@@ -139,20 +140,15 @@ class Identity:
 
 
 def identity_of(image: ContainerImage, *, run_as_user: int | None, run_as_group: int | None) -> Identity:
-    """As containerd finds it: runAsUser or USER, looked up in the image. Raises PodConfigError for an unknown name."""
-    name, _, group = image.user.partition(":")
-    if run_as_user is not None:
-        name, group = str(run_as_user), ""
+    """As the kubelet and containerd find it: runAsUser or USER, looked up in the image; a group in USER does not count.
+
+    Raises ContainerError for an unknown name.
+    """
+    name = image.user.partition(":")[0] if run_as_user is None else str(run_as_user)
     known = image.accounts.find(name or "0")
     if known is None and name and not name.isdecimal():
-        raise PodConfigError(f"unable to find user {name}: no matching entries in passwd file")
+        raise ContainerError(f"unable to find user {name}: no matching entries in passwd file")
     uid = known.uid if known else int(name or "0")
-    gid = run_as_group
-    if gid is None and group:
-        gid = image.accounts.group_number(group)
-        if gid is None:
-            raise PodConfigError(f"unable to find group {group}: no matching entries in group file")
-    if gid is None:
-        gid = known.gid if known else 0
+    gid = run_as_group if run_as_group is not None else known.gid if known else 0
     groups = image.accounts.groups_of(known.name) if known else []
     return Identity(uid, gid, tuple(dict.fromkeys([gid, *groups])), known.home if known else "/")

@@ -11,7 +11,7 @@ from typing import Any
 
 from trainwright.cluster.node.network.hosts import hostname
 from trainwright.cluster.node.pods.config.container_config import ContainerConfigBuilder
-from trainwright.cluster.node.pods.config.container_image import ContainerImage, has_command
+from trainwright.cluster.node.pods.config.container_image import ContainerError, ContainerImage, has_command
 from trainwright.cluster.node.pods.config.image_security import image_security
 from trainwright.cluster.node.pods.config.limits import memory_limit
 from trainwright.cluster.node.pods.config.pod_context import (
@@ -101,9 +101,8 @@ def generate_runtime_config(
                 configs.append(builder.build())
                 warnings += builder.warnings
             except PodConfigError as error:
-                waiting.append(
-                    WaitingReason(reason="CreateContainerConfigError", message=str(error), container=spec["name"])
-                )
+                reason = "CreateContainerError" if isinstance(error, ContainerError) else "CreateContainerConfigError"
+                waiting.append(WaitingReason(reason=reason, message=str(error), container=spec["name"]))
     if waiting:
         return tuple(waiting)
     if not_honoured:

@@ -32,11 +32,21 @@ def find_private_files(scratch: str) -> Iterator[tuple[str, int, str]]:
     Empty files are not among them, nor bytecode and other files that programs leave without their users' knowledge.
     """
     for upper, path in _layers(f"{scratch}/{_LAYERS}"):
-        yield from files_below(upper, path)
+        yield from files_below(upper, path, _originals(upper))
 
 
-def files_below(upper: str, path: str) -> Iterator[tuple[str, int, str]]:
-    """The same for one directory, which the program saw at `path`."""
+def _originals(upper: str) -> list[str] | None:
+    """The directories below the layer, the topmost first; None if that is the host's of the same path."""
+    lower = f"{os.path.dirname(upper)}/lower"
+    try:
+        return [os.path.realpath(f"{lower}/{name}") for name in sorted(os.listdir(lower), key=int)]
+    except (OSError, ValueError):
+        return None
+
+
+def files_below(upper: str, path: str, originals: list[str] | None = None) -> Iterator[tuple[str, int, str]]:
+    """The same for one directory, which the program saw at `path`. `originals` are what it saw there before, if that
+    was not the host's directory."""
     examined = 0
     for parent, directories, names in os.walk(upper):
         directories.sort()
@@ -45,7 +55,9 @@ def files_below(upper: str, path: str) -> Iterator[tuple[str, int, str]]:
         if examined > MAX_ENTRIES:
             return
         for name in sorted(names):
-            size = _size_if_private(f"{parent}/{name}", os.path.join(seen, name))
+            inside = os.path.relpath(f"{parent}/{name}", upper)
+            before = [os.path.join(seen, name)] if originals is None else [f"{one}/{inside}" for one in originals]
+            size = _size_if_private(f"{parent}/{name}", os.path.join(seen, name), before)
             if size:
                 yield os.path.join(seen, name), size, f"{parent}/{name}"
 
@@ -68,7 +80,7 @@ def keep_private_files(scratch: str) -> None:
             continue
         remove_tree(f"{layer}/work")
         if os.path.islink(f"{layer}/path"):
-            _prune(f"{layer}/upper", os.readlink(f"{layer}/path"))
+            _prune(f"{layer}/upper", os.readlink(f"{layer}/path"), _originals(f"{layer}/upper"))
         if not os.path.isdir(f"{layer}/upper"):
             remove_tree(layer)
     for directory in (f"{scratch}/memory", f"{scratch}/{_LAYERS}", scratch):
@@ -81,8 +93,9 @@ def _remove_unused(layer: str) -> bool:
         os.rmdir(f"{layer}/upper")
     except OSError:
         return False
-    for path in ("work/work", "work", "path", ""):
+    for path in ("work/work", "work", "path"):
         _remove(f"{layer}/{path}")
+    remove_tree(layer)  # with the links to lower layers
     return True
 
 
@@ -99,7 +112,7 @@ def _layers(directory: str) -> Iterator[tuple[str, str]]:
             continue  # incomplete or removed meanwhile
 
 
-def _size_if_private(source: str, path: str) -> int:
+def _size_if_private(source: str, path: str, originals: list[str]) -> int:
     """0 if the file is none that a user would miss."""
     try:
         status = os.lstat(source)
@@ -107,13 +120,15 @@ def _size_if_private(source: str, path: str) -> int:
         return 0  # removed meanwhile
     if not stat.S_ISREG(status.st_mode) or _is_noise(path):
         return 0
-    try:
-        host = os.lstat(path)
-    except OSError:
-        return status.st_size
-    # A program that opens a file of the host for writing gets a copy, even if it then changes nothing.
-    unchanged = (host.st_size, host.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
-    return 0 if unchanged else status.st_size
+    for original in originals:
+        try:
+            before = os.lstat(original)
+        except OSError:
+            continue
+        # A program that opens a file for writing gets a copy, even if it then changes nothing.
+        unchanged = (before.st_size, before.st_mtime_ns) == (status.st_size, status.st_mtime_ns)
+        return 0 if unchanged else status.st_size
+    return status.st_size
 
 
 def _is_noise(path: str) -> bool:
@@ -122,11 +137,11 @@ def _is_noise(path: str) -> bool:
     return path.endswith(".pyc")
 
 
-def _prune(upper: str, path: str) -> None:
+def _prune(upper: str, path: str, originals: list[str] | None) -> None:
     """Removes other files, and directories without files. A layer that is too big to be examined stays as it is."""
     if sum(1 + len(names) for _, _, names in os.walk(upper)) > MAX_ENTRIES:
         return
-    kept = {source for _, _, source in files_below(upper, path)}
+    kept = {source for _, _, source in files_below(upper, path, originals)}
     for parent, directories, names in os.walk(upper, topdown=False):
         for name in names:
             if f"{parent}/{name}" not in kept:
