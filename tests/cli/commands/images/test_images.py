@@ -278,7 +278,7 @@ def test_words_of_docker_lead_to_the_command() -> None:
     assert "did you mean `image pull`?" in runner.invoke(cli, ["pull", "x"]).stderr
     assert "did you mean `image ls`?" in runner.invoke(cli, ["images"]).stderr
     assert "did you mean `history`?" in runner.invoke(cli, ["image", "histroy"]).stderr
-    assert "available commands: ls, " in runner.invoke(cli, ["image", "xyzzy"]).stderr
+    assert "available commands: build, ls, " in runner.invoke(cli, ["image", "xyzzy"]).stderr
 
 
 @pytest.mark.parametrize(
