@@ -10,9 +10,9 @@ from tests.cli.conftest import Call
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.commands.terminal import on_terminal
 from tests.support.commands.trainwright import command_line, trainwright
-from tests.support.objects.shell_jobs import shell_job, write_manifest
+from tests.support.objects.shell_jobs import shell_job, shell_job_of, write_manifest
 from tests.support.waiting import wait_until
-from trainwright.api.kinds import PYTORCH
+from trainwright.api.kinds import KINDS, PYTORCH
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.sync_client import SyncClient
 from trainwright.objects import Object
@@ -137,6 +137,41 @@ def test_a_job_that_hangs_is_noticed_with_the_command_that_shows_where(call: Cal
         r"no output for 3\ds; running: master-0; to see where they are: trainwright stack hangs", answer.out
     )
     call("delete", "--yes", "hangs")
+
+
+ABORTS_AT_EXIT = """
+import os, socket, time
+address = os.environ["COORDINATOR_ADDRESS"], int(os.environ["COORDINATOR_PORT"])
+if os.environ["PROCESS_ID"] == "0":
+    with socket.create_server(("", address[1])) as server:
+        server.accept()[0].recv(1)  # the other rank has joined, and the training ends
+else:
+    while True:
+        try:
+            with socket.create_connection(address) as peer:
+                peer.send(b"x")
+                peer.recv(1)
+            os.abort()
+        except OSError:
+            time.sleep(0.1)  # as torch does for half an hour
+"""
+
+
+@pytest.mark.thorough  # a rank that waits is noticed after ten seconds
+def test_a_rank_that_waits_for_one_that_has_succeeded_is_named(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "rank.py").write_text(ABORTS_AT_EXIT)
+    script = f"exec python {tmp_path}/rank.py"
+    job = shell_job_of(KINDS["JAXJob"], "late", {"Worker": (2, script)}, policy="OnFailure")
+    sentence = (
+        r"worker-1 was started again after exit code 134 and waits for worker-0, which succeeded \d+s ago "
+        r"and does not come back; to end it: trainwright stop late"
+    )
+    answer = call("run", "--timeout", "25s", write_manifest(tmp_path, job))
+    assert answer.code == 124, answer.all
+    assert len(re.findall(sentence, answer.out)) == 1, answer.all
+    described = call("describe", "late")
+    assert re.search(sentence, described.out), described.all
+    call("delete", "--yes", "late")
 
 
 def test_ctrl_c_explains_then_asks_and_stop_keeps_the_job(embedded: UpCommand, tmp_path: Path) -> None:

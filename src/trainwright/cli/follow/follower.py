@@ -16,9 +16,16 @@ from trainwright.cli.console import Console
 from trainwright.cli.follow.interrupts import Choice, Interrupts
 from trainwright.cli.follow.job_runs import RepeatedFailure
 from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.late_ranks import LateRank
 from trainwright.cli.follow.logs.log_printer import LogPrinter
 from trainwright.cli.follow.logs.log_source import LogSource
-from trainwright.cli.follow.messages import phases_text, repeated_failure_lines, silence_lines, waiting_lines
+from trainwright.cli.follow.messages import (
+    late_rank_line,
+    phases_text,
+    repeated_failure_lines,
+    silence_lines,
+    waiting_lines,
+)
 from trainwright.cli.follow.rank_output import Silence
 from trainwright.cli.follow.status_line import Status, render_status, status_of
 from trainwright.cli.follow.suggestions import Suggestions
@@ -191,6 +198,7 @@ class _Follower:
             lines = [
                 *waiting_lines(state.new_waiting(now)),
                 *(line for failure in state.new_repeated_failures() for line in self._repeated(state, failure)),
+                *(self._late(state, late, now) for late in state.new_late_ranks(now)),
                 *silence_lines(state, self._silence(state, now), suggest=self._suggest),
             ]
             for line in lines:
@@ -201,6 +209,9 @@ class _Follower:
 
     def _repeated(self, state: JobState, failure: RepeatedFailure) -> list[str]:
         return repeated_failure_lines(state, failure, suggest=self._suggest)
+
+    def _late(self, state: JobState, late: LateRank, now: float) -> str:
+        return late_rank_line(late, now, self._suggest.command("stop", state))
 
     def _live_lines(self, now: float) -> list[str]:
         if not self._console.tty:

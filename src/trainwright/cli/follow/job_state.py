@@ -11,6 +11,7 @@ from trainwright.api.labels import rank_of
 from trainwright.api.types import DEFAULT_CLEAN_POD_POLICY
 from trainwright.cli.follow.job_runs import FailedRun, RepeatedFailure, repeated_failure, runs_of_pod
 from trainwright.cli.follow.job_warnings import JobWarnings
+from trainwright.cli.follow.late_ranks import LateRank, late_ranks
 from trainwright.cli.follow.loss_curve import LossCurve
 from trainwright.cli.follow.pod_states import PERMANENT_REASONS, pod_state, waiting_reason
 from trainwright.cli.follow.rank_output import RankOutput, Silence, find_silence
@@ -88,6 +89,7 @@ class JobState:
         self._shown_failures: set[str] = set()
         self._known_failures = 0
         self._shown_silence: frozenset[str] = frozenset()
+        self._shown_late: set[str] = set()
 
     # Updates
 
@@ -353,6 +355,13 @@ class JobState:
                         exact = run.started_at if run else None
                         started[tracked.label] = exact or unix_seconds(status.state.running.started_at) or 0.0
         return started
+
+    def new_late_ranks(self, now: float) -> list[LateRank]:
+        """Ranks that wait for a peer that has succeeded, each once."""
+        found = late_ranks(self.pods(), now) if self.outcome is None else []
+        fresh = [late for late in found if late.rank not in self._shown_late]
+        self._shown_late |= {late.rank for late in fresh}
+        return fresh
 
     def new_silence(self, now: float) -> Silence | None:
         """Ranks that print nothing for longer than expected; each such silence once."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from trainwright.cli.console import plain_text
 from trainwright.cli.follow.job_runs import RepeatedFailure
 from trainwright.cli.follow.job_state import JobState
+from trainwright.cli.follow.late_ranks import LateRank
 from trainwright.cli.follow.loss_curve import sparkline
 from trainwright.cli.follow.rank_output import Silence
 from trainwright.cli.follow.status_line import seconds, shown_metrics
@@ -47,6 +48,13 @@ def repeated_failure_lines(state: JobState, repeated: RepeatedFailure, *, sugges
 
 def waiting_lines(waiting: Iterable[tuple[str, Waiting]]) -> list[str]:
     return [f"{rank} is waiting: {one.reason}: {plain_text(one.message)}" for rank, one in waiting]
+
+
+def late_rank_line(late: LateRank, now: float, stop: str) -> str:
+    """`stop` is the command that ends the job."""
+    why = "" if late.exit_code is None else f" after exit code {late.exit_code}"
+    gone = f"{late.first}, which succeeded {seconds(now - late.succeeded_at)} ago and does not come back"
+    return f"{late.rank} was started again{why} and waits for {gone}; to end it: {stop}"
 
 
 def silence_lines(state: JobState, silence: Silence | None, *, suggest: Suggestions) -> list[str]:

@@ -58,7 +58,7 @@ def _sections(
     else:
         yield "Why it failed", recorded_failure(job.object)
     yield "Ranks", _ranks(pods, now)
-    yield "Waiting", list(_waiting(pods))
+    yield "Waiting", [*_waiting(pods), *_late(session, job, pods, now)]
     yield "Conditions", _conditions(job, now)
     yield "Files", _files(session, job, pods)
     events = events_of(session, job)
@@ -174,6 +174,16 @@ def _waiting(pods: list[RankPod]) -> Iterator[str]:
             if status.state.waiting and status.state.waiting.message:
                 yield f"{one.rank}: {status.state.waiting.reason}: {status.state.waiting.message}"
                 break
+
+
+def _late(session: Session, job: FoundJob, pods: list[RankPod], now: datetime) -> list[str]:
+    """Ranks that wait for a peer that has succeeded."""
+    from trainwright.cli.follow.late_ranks import late_ranks
+    from trainwright.cli.follow.messages import late_rank_line
+
+    present = [(one.rank, one.pod) for one in latest_of_each_rank(pods) if one.pod]
+    stop, at = f"trainwright stop {job.name}{session.flags}", now.timestamp()
+    return [late_rank_line(late, at, stop) for late in late_ranks(present, at)]
 
 
 def _conditions(job: FoundJob, now: datetime) -> list[str]:
