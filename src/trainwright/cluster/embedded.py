@@ -141,12 +141,29 @@ def kill_orphaned_pods(data: DataDir) -> int:
     return kill_orphaned_pods(data.node)
 
 
-def delete_data(data: DataDir) -> None:
+def delete_data(data: DataDir) -> int:
+    """Deletes the cluster's data and keeps images, which other clusters may use too; returns how many there are."""
+    from trainwright.cluster.images.store import ImageStore, StoreError
     from trainwright.cluster.node.supervisor.files import remove_tree
 
-    remove_tree(str(data.path))
+    store = ImageStore(data.path / "images")
+    try:
+        images = len({entry.digest for entry in store.entries()})
+    except StoreError:
+        images = 0  # without an index none of them can be used
+    if images:
+        for path in data.path.iterdir():
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+            elif path != store.directory:
+                remove_tree(str(path))
+        if list(data.path.iterdir()) == [store.directory]:
+            return images
+    else:
+        remove_tree(str(data.path))
     if data.path.exists():
         raise ClusterError(f"{data.path} could not be deleted completely: the rest belongs to another user")
+    return images
 
 
 def pod_files(record: PodRecord, path: str) -> list[PodFile]:

@@ -16,9 +16,11 @@ import yaml
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.commands.trainwright import Result, command_line, trainwright
+from tests.support.images.builder import add_image
 from tests.support.objects.shell_jobs import shell_job, write_manifest
 from trainwright import __version__
 from trainwright.cluster.datadir import DataDir
+from trainwright.cluster.images.store import ImageStore
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -299,6 +301,18 @@ def test_delete_kills_pods_and_deletes_their_files(user: User, tmp_path: Path) -
     assert deleted.code == 0, deleted.all
     assert not user.data.path.exists()
     assert not _runs(program)
+
+
+def test_delete_keeps_images(user: User) -> None:
+    user.data.create()
+    store = ImageStore(user.data.path / "images")
+    image = add_image(store)
+
+    answer = user.call("down", "--delete", "--yes")
+
+    assert f"Deleted {user.data.path} except 1 image, which `trainwright image prune --all` removes" in answer.out
+    assert [path.name for path in user.data.path.iterdir()] == ["images"]
+    assert [kept.id for kept in store.images()] == [image.id]
 
 
 def test_delete_refuses_a_directory_that_is_not_a_data_directory(user: User) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.cluster.disks import small_disk
 from tests.support.images.builder import add_image, tar_of
 from trainwright.cluster.images.archives import ArchiveError, load_archive, save_archive
 from trainwright.cluster.images.reference import ImageReference
@@ -211,6 +212,21 @@ def test_full_disk_during_a_load_leaves_nothing(store: ImageStore, monkeypatch: 
 
     assert blobs(store) == []
     assert store.images() == []
+
+
+def test_load_onto_a_small_disk_names_the_cause_and_leaves_it_as_it_was(tmp_path: Path) -> None:
+    layer = tar_of({"noise": bytes(range(256)) * 20_000})
+    config = json.dumps({"rootfs": {"diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]}}).encode()
+
+    with small_disk(tmp_path / "disk") as disk:
+        store = ImageStore(disk / "images")
+        kept = add_image(store, "kept")
+        with pytest.raises(StoreError, match=r"no space left in .*`trainwright image prune`"):
+            load(store, archive(docker_members(layer=layer, config=config)))
+
+        assert [image.id for image in store.images()] == [kept.id]
+        assert len(blobs(store)) == len(kept.digests)
+        assert list((store.directory / "tmp").iterdir()) == []
 
 
 def test_saving_a_damaged_image_writes_nothing(store: ImageStore) -> None:

@@ -107,7 +107,12 @@ def _check_data_dir(data: DataDir) -> None:
 def _delete(data: DataDir) -> None:
     _check_data_dir(data)
     try:
-        delete_data(data)
+        images = delete_data(data)
     except ClusterError as error:
         raise CommandError(str(error)) from error
-    click.echo(f"Deleted {data.path}")
+    click.echo(f"Deleted {data.path}" + (f" except {count_images(images)}" if images else ""))
+
+
+def count_images(count: int) -> str:
+    images = "1 image" if count == 1 else f"{count} images"
+    return f"{images}, which `trainwright image prune --all` removes"

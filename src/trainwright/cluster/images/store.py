@@ -171,6 +171,10 @@ class ImageStore:
         """All that are whole, by name; images without a name last."""
         return self.survey()[0]
 
+    def entries(self) -> list[Descriptor]:
+        """The manifests of all images, also of damaged ones, one for each name."""
+        return self._index().manifests
+
     def survey(self) -> tuple[list[Image], list[str]]:
         """All images that are whole, and a sentence for every other one."""
         found, damaged = [], []
