@@ -1,0 +1,174 @@
+"""Archives, layouts and registries that podman, skopeo and containerd read and write as well."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.images.builder import add_image
+from tests.support.images.containerd import running_containerd
+from tests.support.images.machine_image import add_machine_image
+from tests.support.images.registry import running_registry
+from tests.support.images.tools import REASON, ContainerTools, are_wanted
+from trainwright.cluster.images.archives import load_archive, save_archive
+from trainwright.cluster.images.formats import RunConfig
+from trainwright.cluster.images.reference import ImageReference
+from trainwright.cluster.images.registry.pull import pull_image
+from trainwright.cluster.images.registry.push import push_image
+from trainwright.cluster.images.store import Image, ImageStore
+
+pytestmark = [
+    pytest.mark.images,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not are_wanted(), reason=REASON),
+]
+
+LAYERS = ({"base.txt": b"base" * 1000}, {"own.txt": b"own" * 10})
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerTools]:
+    tools = ContainerTools(tmp_path_factory.mktemp("containers"))
+    yield tools
+    tools.close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ImageStore:
+    return ImageStore(tmp_path / "images")
+
+
+def save(store: ImageStore, image: Image, path: Path) -> Path:
+    with path.open("wb") as file:
+        save_archive(store, [image], file)
+    return path
+
+
+def load(store: ImageStore, path: Path) -> Image:
+    with path.open("rb") as file:
+        [image] = load_archive(store, file)
+    return image
+
+
+def podman(tools: ContainerTools, *words: str | Path) -> str:
+    storage = ("--root", tools.directory / "storage", "--runroot", tools.directory / "run")
+    return tools.run("podman", *storage, "--storage-driver", "overlay", *words).stdout
+
+
+def test_saved_image_runs_in_podman(tools: ContainerTools, store: ImageStore, tmp_path: Path) -> None:
+    config = RunConfig(entrypoint=["python3", "/opt/train.py"], cmd=["--epochs", "2"], working_dir="/opt")
+    program = b"import os, sys; print('trained', sys.argv[1:], os.getcwd())"
+    image = add_machine_image(store, "team/trainer:1.0", config=config, files={"opt/train.py": program})
+
+    loaded = podman(tools, "load", "-i", save(store, image, tmp_path / "image.tar"))
+
+    assert "Loaded image: docker.io/team/trainer:1.0" in loaded
+    assert podman(tools, "images", "--no-trunc", "--quiet", "docker.io/team/trainer:1.0").strip() == image.id
+    assert tools.run_image("docker.io/team/trainer:1.0").stdout == "trained ['--epochs', '2'] /opt\n"
+
+
+def test_saved_image_runs_in_containerd(store: ImageStore, tmp_path: Path) -> None:
+    if not shutil.which("ctr"):
+        pytest.skip("containerd is not installed")
+    config = RunConfig(entrypoint=["python3"], cmd=["/opt/train.py"])
+    image = add_machine_image(store, "team/trainer:1.0", config=config, files={"opt/train.py": b"print('trained')"})
+
+    with running_containerd(tmp_path / "containerd") as containerd:
+        containerd.ctr("images", "import", "--snapshotter", "native", save(store, image, tmp_path / "image.tar"))
+        listed = containerd.ctr("images", "ls", "name==docker.io/team/trainer:1.0")
+        ran = containerd.ctr("run", "--rm", "--snapshotter", "native", "docker.io/team/trainer:1.0", "trained")
+
+    assert image.descriptor.digest in listed
+    assert ran == "trained\n"
+
+
+@pytest.mark.parametrize("format_", ["docker-archive", "oci-archive"])
+def test_archive_of_podman_is_loaded_with_its_id_and_name(
+    tools: ContainerTools, store: ImageStore, tmp_path: Path, format_: str
+) -> None:
+    image = add_image(store, "team/exchanged:2", LAYERS, RunConfig(env=["A=1"], labels={"a": "b"}))
+    podman(tools, "load", "-i", save(store, image, tmp_path / "ours.tar"))
+    theirs = tmp_path / "theirs.tar"
+    podman(tools, "save", "--format", format_, "-o", theirs, "docker.io/team/exchanged:2")
+
+    loaded = load(ImageStore(tmp_path / "other"), theirs)
+
+    assert str(loaded.reference) == "docker.io/team/exchanged:2"
+    assert loaded.id == image.id
+    assert loaded.config == image.config
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_archive_of_skopeo_with_compressed_layers_is_loaded(
+    tools: ContainerTools, store: ImageStore, tmp_path: Path, compression: str
+) -> None:
+    image = add_image(store, "team/compressed:1", LAYERS)
+    theirs = tmp_path / "theirs.tar"
+    flags = ("--dest-compress-format", compression, "--dest-compress", "--insecure-policy", "--quiet")
+    tools.run("skopeo", "copy", *flags, f"oci:{store.directory}:{image.reference}", f"oci-archive:{theirs}:demo:1")
+
+    loaded = load(ImageStore(tmp_path / "other"), theirs)
+
+    assert str(loaded.reference) == "docker.io/library/demo:1"
+    assert loaded.config.rootfs == image.config.rootfs
+
+
+def test_skopeo_agrees_about_layers_configuration_and_digests(
+    tools: ContainerTools, store: ImageStore, tmp_path: Path
+) -> None:
+    image = add_image(store, "team/inspected:1", LAYERS, RunConfig(env=["A=1"], entrypoint=["/x"], labels={"a": "b"}))
+    archive = save(store, image, tmp_path / "image.tar")
+
+    for place in (f"oci:{store.directory}:{image.reference}", f"oci-archive:{archive}"):
+        seen = json.loads(tools.inspect(place))
+        assert seen["Digest"] == image.descriptor.digest
+        assert seen["Layers"] == [layer.digest for layer in image.manifest.layers]
+        assert seen["Env"] == ["A=1"]
+        assert seen["Labels"] == {"a": "b"}
+        config = tools.inspect(place, "--config", "--raw")
+        assert json.loads(config) == json.loads(store.blob_path(image.id).read_bytes())
+    docker = json.loads(tools.inspect(f"docker-archive:{archive}"))
+    assert docker["Layers"] == image.config.rootfs.diff_ids
+
+
+@pytest.mark.registry
+async def test_registry_between_skopeo_and_us(tools: ContainerTools, store: ImageStore, tmp_path: Path) -> None:
+    with running_registry(tmp_path / "registry") as address:
+        ours = ImageReference.parse(f"{address}/team/ours:1")
+        image = add_image(store, str(ours), LAYERS)
+        await push_image(store, image, ours)
+        seen = json.loads(tools.inspect(f"docker://{ours}", "--tls-verify=false"))
+        flags = (
+            "--insecure-policy",
+            "--quiet",
+            "--src-tls-verify=false",
+            "--dest-tls-verify=false",
+            "--format",
+            "v2s2",
+        )
+        tools.run("skopeo", "copy", *flags, f"docker://{ours}", f"docker://{address}/team/theirs:1")
+        theirs = await pull_image(ImageStore(tmp_path / "other"), ImageReference.parse(f"{address}/team/theirs:1"))
+
+    assert seen["Digest"] == image.descriptor.digest
+    assert seen["Layers"] == [layer.digest for layer in image.manifest.layers]
+    assert theirs.manifest.media_type == "application/vnd.docker.distribution.manifest.v2+json"
+    assert [layer.digest for layer in theirs.manifest.layers] == [layer.digest for layer in image.manifest.layers]
+    assert theirs.config.rootfs == image.config.rootfs
+
+
+@pytest.mark.registry
+async def test_debians_registry_takes_and_gives_images(store: ImageStore, tmp_path: Path) -> None:
+    if not shutil.which("docker-registry"):
+        pytest.skip("docker-registry is not installed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWRIGHT_REGISTRY", subprocess.check_output(["which", "docker-registry"], text=True).strip())
+        with running_registry(tmp_path / "registry") as address:
+            name = ImageReference.parse(f"{address}/team/ours:1")
+            image = add_image(store, str(name), LAYERS)
+            await push_image(store, image, name)
+            pulled = await pull_image(ImageStore(tmp_path / "other"), name)
+
+    assert pulled.digests == image.digests
