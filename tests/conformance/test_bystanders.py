@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(90)]
 METRIC = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
 
 
+@pytest.mark.thorough(*KINDS, sample=2)
 @pytest.mark.parametrize("name", KINDS)
 async def test_foreign_objects_with_the_names_or_labels_of_a_job_are_not_changed(
     harness: RealClusterHarness, name: str
@@ -62,6 +63,7 @@ TWO_KINDS = [("PyTorchJob", "TFJob"), ("PaddleJob", "JAXJob")]
 
 
 @pytest.mark.parametrize(("one", "other"), TWO_KINDS, ids=[f"{one} and {other}" for one, other in TWO_KINDS])
+@pytest.mark.thorough("PaddleJob and JAXJob")
 async def test_jobs_of_two_kinds_with_one_name_do_each_other_no_harm(
     harness: RealClusterHarness, one: str, other: str
 ) -> None:

@@ -24,9 +24,7 @@ from tests.support.servers.faults import FaultScript
 from tests.support.thoroughness import THOROUGH
 from trainwright.kube.client.async_client import Client
 
-JOBS = 50
-FAULTS = 1000
-STEPS = 50
+JOBS, FAULTS, STEPS = (50, 1000, 50) if THOROUGH else (25, 400, 20)
 SEED = 4
 
 _QUIET_SECONDS = 1.0

@@ -23,8 +23,7 @@ from tests.support.cluster.controlplane import ControlPlane
 from tests.support.thoroughness import THOROUGH
 from trainwright.kube.client.async_client import Client
 
-JOBS = 50
-KILLS = 50 if THOROUGH else 10
+JOBS, KILLS = (50, 50) if THOROUGH else (25, 6)
 SEED = 4
 
 

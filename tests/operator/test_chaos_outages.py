@@ -51,7 +51,8 @@ def etcd_stopped(plane: ControlPlane) -> Iterator[None]:
     plane.etcd.restart()
 
 
-OUTAGES = (apiserver_stopped, apiserver_hangs, etcd_stopped)
+OUTAGES = (*((apiserver_stopped,) if THOROUGH else ()), apiserver_hangs, etcd_stopped)
+"""A server that is stopped is also in `test_operator`."""
 
 
 @pytest.mark.apiserver

@@ -134,6 +134,7 @@ print("trained", flush=True)
 """
 
 
+@pytest.mark.thorough("plain")
 @pytest.mark.parametrize("sandbox", ["overlay", "plain"])
 def test_a_checkpoint_written_on_sigterm_is_there_after_down_and_the_job_continues(
     user: User, tmp_path: Path, sandbox: str
