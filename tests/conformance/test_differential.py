@@ -63,6 +63,7 @@ async def test_every_difference_from_the_go_operator_is_a_row_of_the_page(
 
 @pytest.mark.apiserver
 @pytest.mark.timeout(600)
+@pytest.mark.thorough("scheduler-plugins")
 @pytest.mark.parametrize("scheduler", ["scheduler-plugins", "volcano"])
 async def test_every_difference_with_a_gang_scheduler_is_a_row_of_the_page(
     control_plane: ControlPlane, real_namespace: str, tmp_path: Path, add_summary: Callable[[str], None], scheduler: str

@@ -54,6 +54,7 @@ class WriteCounter(Client):
         return await super().send(request)
 
 
+@pytest.mark.thorough("closed")  # where the server refuses most of them, so that the operator sees few
 @BOTH_SCHEMAS
 @settings(
     max_examples=5 + (settings.default.max_examples // 50 if settings.default else 0),
