@@ -82,6 +82,13 @@ def embedded_namespace(embedded: UpCommand) -> Iterator[Cluster]:
 
 
 @pytest.fixture
+def by_api(embedded: UpCommand, embedded_namespace: Cluster) -> Cluster:
+    """The same namespace as one of any cluster: by a kubeconfig, from which commands do not see that it is here."""
+    flags = ("--kubeconfig", str(embedded.data.kubeconfig))
+    return Cluster(flags, embedded_namespace.namespace, embedded_namespace.client)
+
+
+@pytest.fixture
 def real(control_plane: ControlPlane, real_namespace: str) -> Iterator[Cluster]:
     with SyncClient(control_plane.config) as client:
         yield Cluster(("--kubeconfig", str(control_plane.kubeconfig)), real_namespace, client)

@@ -45,6 +45,21 @@ def test_the_stacks_of_all_ranks_are_printed(embedded_namespace: Cluster, tmp_pa
     _ = tmp_path
 
 
+def test_on_any_cluster_py_spy_runs_inside_the_pods(by_api: Cluster) -> None:
+    program = f"exec {sys.executable} -c '{HANGS}'"
+    by_api.create(shell_job("digits", program, program, workers=1))
+    wait_until(lambda: by_api.call("logs", "digits").stdout.count("hanging") == 2)
+
+    stacks = by_api.succeed("stack", "digits")
+    assert stacks.count("wait_for_the_peer (<string>:6)") == 2
+    assert "master-0: pid " in stacks
+    by_signal = by_api.succeed("stack", "digits", "--rank", "worker-0", "--signal", "USR1")
+    assert 'File "<string>", line 6 in wait_for_the_peer' in by_signal
+    refused = by_api.call("stack", "digits", "--signal", "USR2")
+    assert "it has no handler for SIGUSR2" in refused.stderr
+    assert refused.exit_code == 1
+
+
 def test_without_py_spy_the_command_that_installs_it_for_this_python_is_named(
     embedded_namespace: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,11 +81,11 @@ def test_py_spy_is_found_beside_the_python_of_the_pods(tmp_path: Path) -> None:
     assert find_py_spy("python3", str(tmp_path / "python")) == str(program)
 
 
-def test_a_job_without_python_and_other_clusters_say_so(embedded_namespace: Cluster, real: Cluster) -> None:
+def test_a_job_without_python_says_so(embedded_namespace: Cluster, real: Cluster) -> None:
     embedded_namespace.create(shell_job("digits", "true", runPolicy={"suspend": True}))
     assert "has no running Python process" in embedded_namespace.fail("stack", "digits")
     real.create(shell_job("digits", "true"))
-    assert "py-spy dump --pid 1" in real.fail("stack", "digits")
+    assert "has no running Python process" in real.fail("stack", "digits")
 
 
 def test_handled_signals_are_read_from_proc() -> None:

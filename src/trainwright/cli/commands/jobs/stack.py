@@ -14,17 +14,16 @@ import click
 
 from trainwright.cli.errors import CommandError
 from trainwright.cli.jobs.arguments import job_argument
-from trainwright.cli.jobs.logs import LogRange, current_runs, logged_runs, read_log
 from trainwright.cli.jobs.ranks import RankPod, latest_of_each_rank, rank_pods, select_rank
 from trainwright.cli.jobs.references import FoundJob, find_job
 from trainwright.cli.jobs.session import Session, cluster_command
+from trainwright.cli.jobs.stacks_by_exec import StacksByExec, new_lines, py_spy_error
 from trainwright.cli.pods_python import install_command
 from trainwright.cluster.embedded import PodProcess, processes_of
 from trainwright.objects.node_annotations import PYTHON
 from trainwright.objects.paths import value_at
 
 _PY_SPY_SECONDS = 30
-_LOG_SECONDS = 3.0
 _SIGNALS = ("USR1", "USR2", "ABRT")
 """Signals with which programs register faulthandler."""
 
@@ -60,16 +59,15 @@ def command(
     It uses py-spy, which the programs do not notice. Install it into the Python of the pods, or anywhere on PATH.
     Pids are those of this machine.
 
-    Only on the embedded cluster.
+    On other clusters py-spy runs inside the pods: their image must have it, and they the capability SYS_PTRACE.
     """
     found = find_job(session, job)
     pods = latest_of_each_rank(select_rank(rank_pods(session, found), rank))
     if session.target.data is None:
-        name = pods[0].name if pods else "POD"
-        raise CommandError(
-            "stack works on the embedded cluster only: on this one, with py-spy in the image, use "
-            f"`{session.target.kubectl} exec -n {found.namespace} {name} -- py-spy dump --pid 1`"
-        )
+        by_exec = StacksByExec(session, found, show_locals=show_locals, signal_name=signal_name)
+        if not by_exec.print(pods):
+            sys.exit(1)
+        return
     processes = list(_python_processes(pods))
     if not processes:
         raise CommandError(f"{found.reference} has no running Python process")
@@ -128,21 +126,12 @@ def _dump_by_py_spy(job: FoundJob, session: Session, processes: list[PythonProce
             raise CommandError(f"failed to run {py_spy}: {error.strerror}") from error
         if done.returncode != 0:
             failed += 1
-            click.echo(f"  {_py_spy_error(done.stderr)}", err=True)
+            click.echo(f"  {py_spy_error(done.stderr)}", err=True)
             continue
         # The first two lines name the process again.
         for line in "\n".join(done.stdout.splitlines()[2:]).strip("\n").splitlines():
             click.echo(f"  {line}" if line else "")
     return failed
-
-
-def _py_spy_error(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    message = lines[0].removeprefix("Error: ") if lines else "py-spy failed"
-    if "ermission" in text:
-        advice = "run trainwright as root, or set kernel.yama.ptrace_scope to 0"
-        return f"{message}: py-spy may not read this process; {advice}"
-    return message
 
 
 def _not_installed(job: FoundJob, session: Session, one: PythonProcess) -> str:
@@ -193,18 +182,6 @@ def _dump_by_signal(session: Session, processes: list[PythonProcess], number: si
             click.echo(f"  failed to send {number.name}: {error.strerror}", err=True)
             failed += 1
             continue
-        for text in _new_lines(session, one.pod, start):
+        for text in new_lines(session, one.pod, start):
             click.echo(f"  {text}")
     return failed
-
-
-def _new_lines(session: Session, pod: RankPod, start: float) -> list[str]:
-    """The lines of the log since `start`, when no more come or the time is over."""
-    deadline, seen = time.monotonic() + _LOG_SECONDS, -1
-    lines: list[str] = []
-    while time.monotonic() < deadline and len(lines) != seen:
-        seen = len(lines) or -1
-        time.sleep(0.2)
-        runs = current_runs(logged_runs([pod]))
-        lines = [line.text for run in runs for line in read_log(session, run, LogRange(since=start))]
-    return lines
