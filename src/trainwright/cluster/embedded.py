@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwright.cluster.datadir import CONTEXT, ClusterError, ClusterRecord, DataDir
-from trainwright.cluster.node import pod_records as records
-from trainwright.cluster.node.pod_files import PodFile, find_pod_files
 from trainwright.cluster.node.pod_processes import PodProcess, process_trees, running_containers
-from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog, whole_lines
-from trainwright.cluster.node.private_files import PrivateFile
+from trainwright.cluster.node.records import pod_records as records
+from trainwright.cluster.node.records.pod_files import PodFile, find_pod_files
+from trainwright.cluster.node.records.pod_records import ContainerRun, LogLine, PodRecord, RunLog, whole_lines
+from trainwright.cluster.node.records.private_files import PrivateFile
 
 if TYPE_CHECKING:
     from trainwright.cluster.apiserver.admission.webhook_client import LocalService

@@ -47,9 +47,9 @@ from trainwright.cluster.datadir import (
 )
 from trainwright.cluster.images.store import ImageStore
 from trainwright.cluster.node.agent import NodeAgent, SandboxError
-from trainwright.cluster.node.container_logs import ContainerLogs
 from trainwright.cluster.node.pod_streams import NodeStreams
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
+from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.cluster.node.resource_usage import NodeUsage
 from trainwright.cluster.node.supervisor.ports import port_conflict
 from trainwright.cluster.proxy.forwarder import ConnectionLimit

@@ -11,7 +11,7 @@ from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.supervised_pods import end_supervisors
 from tests.support.waiting import eventually
 from trainwright.cluster.node.agent import NodeAgent
-from trainwright.cluster.node.container_logs import ContainerLogs
+from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.client.kubeconfig import ClusterConfig

@@ -36,7 +36,7 @@ from trainwright.cluster.node.node_status import (
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_workers import PodWorkers
-from trainwright.cluster.node.retention import Retention
+from trainwright.cluster.node.records.retention import Retention
 from trainwright.cluster.node.supervisor.files import AGENT_SOCKET, CGROUPS_FILE, DISK_FULL_NOTE, write_json
 from trainwright.cluster.node.supervisor.sandbox.cgroups import find_directories
 from trainwright.cluster.node.supervisor.sandbox.detection import Sandbox, SandboxError, detect_sandbox

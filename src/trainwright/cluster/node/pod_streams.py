@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from trainwright.cluster.node.file_events import FileEvents
-from trainwright.cluster.node.log_files import LogFiles, find_log, find_pod, run_has_ended, split_records
 from trainwright.cluster.node.pipes import Pipe
 from trainwright.cluster.node.pod_ports import listening_addresses
 from trainwright.cluster.node.pod_processes import process_trees
+from trainwright.cluster.node.records.log_files import LogFiles, find_log, find_pod, run_has_ended, split_records
 from trainwright.cluster.node.supervisor.containers import terminals
 from trainwright.cluster.node.supervisor.files import SESSION_SOCKET, read_json
 from trainwright.kube.client.exec_protocol import Output

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainwright.cluster.node.log_files import find_pod
 from trainwright.cluster.node.pod_processes import PodProcess, process_trees, running_containers
+from trainwright.cluster.node.records.log_files import find_pod
 from trainwright.objects.kinds.resource_usage import Usage, UsageSample
 
 _SHORTEST_WINDOW = 1.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.container_logs import LogDecoder
+from trainwright.cluster.node.records.container_logs import LogDecoder
 from trainwright.cluster.node.supervisor.containers.container_status import MAX_RUNS
 from trainwright.cluster.node.supervisor.containers.cri_log import (
     FLUSH_SECONDS,

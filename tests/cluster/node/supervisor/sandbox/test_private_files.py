@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster.supervised_pods import container
-from trainwright.cluster.node.private_files import PrivateFile, read_private_files
+from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files
 from trainwright.cluster.node.supervisor.sandbox import private_files
 from trainwright.cluster.node.supervisor.sandbox.private_files import find_private_files
 

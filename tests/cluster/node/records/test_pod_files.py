@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from trainwright.cluster.node.pod_files import find_pod_files
 from trainwright.cluster.node.pod_processes import process_trees, running_containers
+from trainwright.cluster.node.records.pod_files import find_pod_files
 
 
 def write_pod(directory: Path, *, pid: int | None = None, cwd: str = "/work", **config: Any) -> Path:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.container_logs import ContainerLogs
+from trainwright.cluster.node.records.container_logs import ContainerLogs
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.cri_log import MAX_ROTATED_FILES, LogFile, rotated_names
 from trainwright.cluster.node.supervisor.files import write_json

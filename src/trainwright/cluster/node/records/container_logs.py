@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from trainwright.cluster.node.file_events import Changes, FileEvents
-from trainwright.cluster.node.log_files import (
+from trainwright.cluster.node.records.log_files import (
     LogFiles,
     container_status,
     find_log,

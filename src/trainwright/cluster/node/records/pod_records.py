@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from trainwright.cluster.node.log_files import LogFiles, find_log, seconds, split_records
-from trainwright.cluster.node.private_files import PrivateFile, read_private_files, read_runtime_config
+from trainwright.cluster.node.records.log_files import LogFiles, find_log, seconds, split_records
+from trainwright.cluster.node.records.private_files import PrivateFile, read_private_files, read_runtime_config
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.container_status import ContainerStatus
 

@@ -12,9 +12,9 @@ from tests.support.cluster.embedded_apiserver import running_embedded
 from tests.support.cluster.node import Node, running_node
 from tests.support.objects.widgets import definition
 from tests.support.waiting import eventually
-from trainwright.cluster.node.pod_records import RunLog, pod_records
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
-from trainwright.cluster.node.retention import KEPT_PRIVATE_FILES, MAX_REMOVED_PODS, Retention
+from trainwright.cluster.node.records.pod_records import RunLog, pod_records
+from trainwright.cluster.node.records.retention import KEPT_PRIVATE_FILES, MAX_REMOVED_PODS, Retention
 from trainwright.cluster.node.supervisor.files import read_json, write_json
 from trainwright.kube.client.async_client import Client
 from trainwright.objects import Object

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.cluster.node.pod_records import ContainerRun, LogLine, PodRecord, RunLog, pod_records, whole_lines
+from trainwright.cluster.node.records.pod_records import (
+    ContainerRun,
+    LogLine,
+    PodRecord,
+    RunLog,
+    pod_records,
+    whole_lines,
+)
 from trainwright.cluster.node.supervisor.containers import container_status
 from trainwright.cluster.node.supervisor.containers.container_status import ContainerStatus
 from trainwright.cluster.node.supervisor.containers.cri_log import LogFile

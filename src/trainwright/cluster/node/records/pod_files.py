@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from trainwright.cluster.node.pod_processes import running_containers
-from trainwright.cluster.node.private_files import read_private_files, read_runtime_config
+from trainwright.cluster.node.records.private_files import read_private_files, read_runtime_config
 
 _MAX_LINKS = 40
 
