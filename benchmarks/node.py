@@ -24,12 +24,13 @@ from trainwright.api.kinds import PYTORCH
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.objects import Object
-from trainwright.objects.resources import CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource
+from trainwright.objects.resources import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITIONS, PODS, Resource
 
 ROUNDS = 5
 PODS_AT_ONCE = 40
 READY_AT_ONCE = 30
 IDLE_SECONDS = 10.0
+REQUESTS = 2000
 SECONDS = 300.0
 
 
@@ -39,7 +40,9 @@ class Figures:
     true_pods: float
     ready_pods: float
     job: float
+    requests: float
     memory: float
+    pod_memory: float
     idle: float
 
 
@@ -48,13 +51,15 @@ _LABELS = {
     "true_pods": (f"{PODS_AT_ONCE} pods of `true`, created to Succeeded", "pods/s"),
     "ready_pods": (f"{READY_AT_ONCE} pods, created to Ready", "pods/s"),
     "job": ("PyTorchJob of 1+2 `true`, created to Succeeded", "ms"),
+    "requests": ("API requests (create, get, patch, delete)", "per CPU s"),
     "memory": ("memory of the cluster (PSS), no pods", "MB"),
+    "pod_memory": ("memory of the cluster (PSS) for each pod that sleeps", "MB"),
     "idle": (f"CPU with {READY_AT_ONCE} pods that sleep", "% of a core"),
 }
 
 
 def main() -> None:
-    contenders: dict[str, Callable[[Path], Any]] = {"embedded": _embedded}
+    contenders: dict[str, Callable[[Path], Any]] = {"embedded": embedded}
     try:
         if os.getuid() != 0 or shutil.which("containerd") is None:
             raise RuntimeError("it needs root and containerd")
@@ -91,7 +96,7 @@ def _in_a_thread(work: Coroutine[Any, Any, Figures]) -> Figures:
 
 
 @asynccontextmanager
-async def _embedded(directory: Path) -> AsyncIterator[RunningNode]:
+async def embedded(directory: Path) -> AsyncIterator[RunningNode]:
     """`trainwright up` has CRDs and operator."""
     async with embedded_node("overlay", directory) as running:
         yield running
@@ -123,26 +128,52 @@ async def _measure(start: Callable[[Path], Any]) -> Figures:
             client = running.client
             await create_namespace(client, PYTORCH.resource)
             await asyncio.sleep(IDLE_SECONDS)  # the components start
-            memory = sum(proportional_megabytes(pid) for pid in running.processes())
-            watching = asyncio.create_task((watched := _Watched(client)).run())
+            memory = _megabytes(running)
+            watching = asyncio.create_task((watched := WatchedPods(client)).run())
             await watched.pods(1, "warm-up", ["true"], _succeeded)
             single = [await watched.pods(1, f"one-{number}", ["sleep", "600"], _is_running) for number in range(ROUNDS)]
             true_pods = PODS_AT_ONCE / await watched.pods(PODS_AT_ONCE, "true", ["true"], _succeeded)
             jobs = [await watched.job(f"job-{number}") for number in range(ROUNDS)]
+            requests = await _requests_per_cpu_second(running)
             await watched.all_gone()
-            ready = READY_AT_ONCE / await watched.pods(READY_AT_ONCE, "ready", ["sleep", "600"], _is_ready)
+            empty = _megabytes(running)
+            ready = READY_AT_ONCE / await watched.pods(READY_AT_ONCE, "ready", ["sleep", "600"], is_ready)
             await asyncio.sleep(IDLE_SECONDS)
-            processes = running.processes()
-            before = sum(cpu_seconds(pid) for pid in processes)
+            pod_memory = (_megabytes(running) - empty) / READY_AT_ONCE
+            before = _cpu(running)
             await asyncio.sleep(IDLE_SECONDS)
-            idle = (sum(cpu_seconds(pid) for pid in processes) - before) / IDLE_SECONDS * 100
+            idle = (_cpu(running) - before) / IDLE_SECONDS * 100
             watching.cancel()
-            return Figures(
-                statistics.median(single) * 1000, true_pods, ready, statistics.median(jobs) * 1000, memory, idle
-            )
+            one_pod, job = (statistics.median(seconds) * 1000 for seconds in (single, jobs))
+            return Figures(one_pod, true_pods, ready, job, requests, memory, pod_memory, idle)
 
 
-class _Watched:
+async def _requests_per_cpu_second(running: RunningNode) -> float:
+    """Of all processes of the cluster together."""
+    client, places = running.client, asyncio.Semaphore(16)
+
+    async def one(name: str) -> None:
+        async with places:
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"key": "value"}}
+            await client.create(CONFIG_MAPS, body, namespace=NAMESPACE)
+            await client.get(CONFIG_MAPS, name, namespace=NAMESPACE)
+            await client.patch(CONFIG_MAPS, name, {"data": {"key": "other"}}, namespace=NAMESPACE)
+            await client.delete(CONFIG_MAPS, name, namespace=NAMESPACE)
+
+    before = _cpu(running)
+    await asyncio.gather(*(one(f"c-{number}") for number in range(REQUESTS // 4)))
+    return REQUESTS / (_cpu(running) - before)
+
+
+def _megabytes(running: RunningNode) -> float:
+    return sum(proportional_megabytes(pid) for pid in running.processes())
+
+
+def _cpu(running: RunningNode) -> float:
+    return sum(cpu_seconds(pid) for pid in running.processes())
+
+
+class WatchedPods:
     """Pods and jobs as a watch shows them."""
 
     def __init__(self, client: Client) -> None:
@@ -226,7 +257,7 @@ def _is_running(pod: Object) -> bool:
     return bool(pod) and pod.get("status", {}).get("phase") == "Running"
 
 
-def _is_ready(pod: Object) -> bool:
+def is_ready(pod: Object) -> bool:
     return bool(pod) and condition(pod, "Ready").get("status") == "True"
 
 
