@@ -19,6 +19,19 @@ def are_wanted() -> bool:
     return bool(os.environ.get("TRAINWRIGHT_IMAGE_TOOLS")) and are_installed()
 
 
+def debian_base() -> Path:
+    """The files of a small Debian system with Python, made once and kept."""
+    directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "trainwright", "test-images")
+    path = directory / "bookworm-python3.tar"
+    if not path.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}.tar")
+        command = ["mmdebstrap", "--variant=minbase", "--include=python3-minimal", "bookworm", str(temporary)]
+        subprocess.run(command, check=True, capture_output=True)
+        temporary.rename(path)
+    return path
+
+
 @dataclass(frozen=True)
 class ContainerTools:
     directory: Path

@@ -213,7 +213,7 @@ def test_copy_follows_dockers_rules_for_destinations(build: Build) -> None:
         f"""FROM {BASE}
 WORKDIR /w
 COPY dir made
-COPY dir/*.txt run.sh both/
+COPY dir/*.txt run.sh link both/
 COPY run.sh renamed
 COPY link followed
 COPY --chmod=640 --chown=12:34 dir/one.txt /deep/er/file
@@ -236,7 +236,7 @@ two.txt
     assert str(build.file(image, "/w/made/inner").readlink()) == "/etc/passwd"
     assert text("/w/both/one.txt") == "1"
     assert stat.S_IMODE(build.file(image, "/w/both/run.sh").stat().st_mode) == 0o755
-    assert text("/w/renamed") == text("/w/followed") == text("/w/with space/run.sh") == "#!/bin/sh\n"
+    assert text("/w/both/link") == text("/w/renamed") == text("/w/followed") == text("/w/with space/run.sh") == "#!/bin/sh\n"
     status = build.file(image, "/deep/er/file").stat()
     assert stat.S_IMODE(status.st_mode) == 0o640
     if os.getuid() == 0:

@@ -83,7 +83,7 @@ class Copier:
         if self._job.parents:
             real = posixpath.join(real, posixpath.dirname(file.path) if not file.is_directory else file.path)
         if not file.is_directory:
-            self._copy(tree, file, posixpath.join(real, posixpath.basename(file.path)) if is_directory else real)
+            self._copy(tree, file, posixpath.join(real, file.name) if is_directory else real)
             return
         if os.path.lexists(real) and not os.path.isdir(real):
             raise BuildError(f"cannot copy a directory to {self._job.destination}, which is a file")

@@ -23,7 +23,7 @@ def digest_of_files(tree: Tree, files: Iterable[TreeFile]) -> str:
 
 def _add(total: "hashlib._Hash", tree: Tree, file: TreeFile, *, prefix: str) -> None:
     mode = file.status.st_mode
-    name = os.fsencode(file.path[len(prefix) :].lstrip("/") or os.path.basename(prefix))
+    name = os.fsencode(file.path[len(prefix) :].lstrip("/") or file.name)
     total.update(b"%d %o %d:%d\0%b\0" % (len(name), mode, 0, 0, name))
     path = tree.absolute(file.path)
     if stat.S_ISLNK(mode):

@@ -24,6 +24,8 @@ class TreeFile:
     path: str
     """Relative to the root, without `.` and `..`; empty for the root itself."""
     status: os.stat_result
+    name: str = ""
+    """What it is called at its destination: the last part of what was asked for, which may be a link to it."""
 
     @property
     def is_directory(self) -> bool:
@@ -88,7 +90,7 @@ class Tree:
         if any(self.ignores(one) and not self.has_exceptions for one in {path, resolved} if one):
             return []
         try:
-            found = TreeFile(resolved, self.status(resolved))
+            found = TreeFile(resolved, self.status(resolved), posixpath.basename(path))
         except OSError:
             return []
         if resolved and self.ignores(resolved) and not (found.is_directory and self.has_exceptions):
