@@ -236,7 +236,13 @@ two.txt
     assert str(build.file(image, "/w/made/inner").readlink()) == "/etc/passwd"
     assert text("/w/both/one.txt") == "1"
     assert stat.S_IMODE(build.file(image, "/w/both/run.sh").stat().st_mode) == 0o755
-    assert text("/w/both/link") == text("/w/renamed") == text("/w/followed") == text("/w/with space/run.sh") == "#!/bin/sh\n"
+    assert (
+        text("/w/both/link")
+        == text("/w/renamed")
+        == text("/w/followed")
+        == text("/w/with space/run.sh")
+        == "#!/bin/sh\n"
+    )
     status = build.file(image, "/deep/er/file").stat()
     assert stat.S_IMODE(status.st_mode) == 0o640
     if os.getuid() == 0:

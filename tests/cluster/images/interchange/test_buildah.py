@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.images.tools import REASON, ContainerTools, are_wanted, debian_base
+from trainwright.cluster.images.archives import load_archive
 from trainwright.cluster.images.build.command import build_image
 from trainwright.cluster.images.build.errors import BuildError
 from trainwright.cluster.images.build.options import BuildOptions, Unreachable
@@ -199,14 +200,16 @@ def test_an_image_built_by_buildah_is_a_base_here(
         "FROM scratch\nADD base.tar /\nENV FROM_BUILDAH=yes\nRUN rm /etc/motd && mkdir /data && echo x > /data/file\n"
     )
     tools.build("by-buildah", context)
-    tools.copy(tools.storage_name("by-buildah"), f"oci:{store.directory}:docker.io/library/by-buildah:latest")
+    tools.copy(tools.storage_name("by-buildah"), f"oci-archive:{tmp_path / 'image.tar'}:by-buildah:latest")
+    with (tmp_path / "image.tar").open("rb") as archive:
+        load_archive(store, archive)
     here = tmp_path / "here"
     here.mkdir()
     (here / "Dockerfile").write_text(
         "FROM by-buildah\nRUN test ! -e /etc/motd && cat /data/file && echo $FROM_BUILDAH && python3 --version\n"
     )
 
-    options = BuildOptions(dockerfile=here / "Dockerfile", context=here)
+    options = BuildOptions(dockerfile=here / "Dockerfile", context=here, strict=True)
     build_image(store, options, lambda *_: Unreachable("no registry is asked"), Progress())
 
     assert "\nx\nyes\nPython 3.11" in capfd.readouterr().out

@@ -19,6 +19,7 @@ from trainwright.cluster.images.build.progress import Progress, container_id
 from trainwright.cluster.images.build.state import BuildState
 from trainwright.cluster.images.build.steps import NewLayer, RunMount, Steps, command_of
 from trainwright.cluster.images.dockerfile.errors import ExpansionError
+from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import (
     Arg,
     Copy,
@@ -165,8 +166,11 @@ class Builder:
             self._begin(instruction)
             try:
                 state = self._step(state, instruction, stage)
-            except (BuildError, ExpansionError) as error:
+            except (BuildError, ExpansionError, PatternError) as error:
                 raise _at(self._options, instruction, str(error)) from error
+            except OSError as error:
+                named = f": {error.filename}" if error.filename else ""
+                raise _at(self._options, instruction, f"{error.strerror or error}{named}") from error
             self._progress.made(state.short_id)
         return state
 

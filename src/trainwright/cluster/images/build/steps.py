@@ -25,6 +25,7 @@ from trainwright.cluster.images.build.layer_files import gather_layer
 from trainwright.cluster.images.build.options import BuildOptions
 from trainwright.cluster.images.build.state import BuildState
 from trainwright.cluster.images.build.tree import Tree, TreeFile
+from trainwright.cluster.images.dockerfile.ignore import PatternError
 from trainwright.cluster.images.dockerfile.instructions import Mount, Run
 from trainwright.cluster.images.formats import OCI_LAYER_GZIP, Descriptor
 from trainwright.cluster.images.layers.image_root import Bind, in_user_namespace, run_in_image_root
@@ -151,7 +152,7 @@ class Steps:
             os.umask(0o022)
             try:
                 change()
-            except BuildError as error:
+            except (BuildError, PatternError) as error:
                 message = str(error)
             except OSError as error:
                 message = _os_error(error, state)

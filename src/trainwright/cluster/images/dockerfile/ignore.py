@@ -43,24 +43,29 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
 
 
 def _character_class(pattern: str, position: int) -> tuple[str, int]:
-    """After a `[`: ranges, negated by `^`; a backslash escapes."""
+    """After a `[`: characters and ranges, negated by `^`; a backslash escapes."""
     result = "["
     if pattern.startswith("^", position):
         result += "^/"
         position += 1
     start = position
     while position < len(pattern):
-        character = pattern[position]
-        position += 1
-        if character == "]" and position > start + 1:
-            return result + "]", position
-        if character == "\\" and position < len(pattern):
-            character = pattern[position]
-            position += 1
-            result += re.escape(character)
-        else:
-            result += character if character == "-" else re.escape(character)
+        if pattern[position] == "]" and position > start:
+            return result + "]", position + 1
+        first, position = _character(pattern, position)
+        result += re.escape(first)
+        if pattern.startswith("-", position) and not pattern.startswith("-]", position):
+            last, position = _character(pattern, position + 1)
+            result += f"-{re.escape(last)}"
     raise PatternError(f"syntax error in pattern {pattern!r}: [ without ]")
+
+
+def _character(pattern: str, position: int) -> tuple[str, int]:
+    if pattern.startswith("\\", position):
+        position += 1
+    if position >= len(pattern):
+        raise PatternError(f"syntax error in pattern {pattern!r}: [ without ]")
+    return pattern[position], position + 1
 
 
 @dataclass(frozen=True, slots=True)

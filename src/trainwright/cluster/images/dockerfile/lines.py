@@ -14,7 +14,6 @@ from trainwright.cluster.images.dockerfile.words import remove_quotes, split_she
 _DIRECTIVE = re.compile(r"^#\s*([a-zA-Z][a-zA-Z0-9]*)\s*=\s*(.+?)\s*$")
 _HEREDOC = re.compile(r"^(\d*)<<(-?)([^<]*)$")
 _WITH_HEREDOCS = frozenset({"ADD", "COPY", "RUN"})
-_BLANK = " \t\v\f\r"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def read_lines(text: str) -> Lines:
     while number < len(physical):
         raw = physical[number]
         number += 1
-        stripped = raw.lstrip(_BLANK)
+        stripped = raw.lstrip()
         if not stripped or stripped.startswith("#"):
             continue
         logical = LogicalLine("", number)
@@ -88,8 +87,9 @@ def read_lines(text: str) -> Lines:
             stripped, start = physical[number], 0
             number += 1
         number = _read_heredocs(logical, physical, number, escape)
-        logical.text = logical.text.rstrip(_BLANK)
-        found.append(logical)
+        logical.text = logical.text.rstrip()
+        if logical.text:  # it may have been an escape alone
+            found.append(logical)
     return Lines(found, escape, directives, warnings)
 
 
@@ -97,7 +97,7 @@ def _read_directives(physical: list[str]) -> dict[str, str]:
     """`# escape=` and others, which must be the first lines of the file."""
     found: dict[str, str] = {}
     for number, line in enumerate(physical, 1):
-        match = _DIRECTIVE.match(line.lstrip(_BLANK))
+        match = _DIRECTIVE.match(line.lstrip())
         if match is None:
             break
         name, value = match[1].lower(), match[2]
@@ -115,7 +115,7 @@ def _next_line(physical: list[str], number: int) -> tuple[int, int | None]:
     """Skips comments and empty lines inside a continuation; and the number of an empty one."""
     empty = None
     while number < len(physical):
-        line = physical[number].strip(_BLANK)
+        line = physical[number].strip()
         if line and not line.startswith("#"):
             break
         if not line and number + 1 < len(physical):
