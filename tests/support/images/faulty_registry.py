@@ -1,6 +1,7 @@
 """A registry in the test's event loop whose answers can be spoilt, one request at a time."""
 
 import asyncio
+import ssl
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +16,7 @@ Fault = Callable[[web.BaseRequest, bytes], Awaitable[web.StreamResponse]]
 
 
 class FaultyRegistry:
-    """Serves what `put` and `add` were given, and takes no uploads."""
+    """Serves what `put` and `add` were given, and takes uploads."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -48,6 +49,8 @@ class FaultyRegistry:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self.requests.append((request.method, request.path, dict(request.headers)))
         content, media_type = self._documents.get(request.path, (b"", ""))
+        if request.method in ("POST", "PUT"):
+            return await self._upload(request)
         if self._faults[request.path]:
             return await self._faults[request.path].popleft()(request, content)
         if not media_type:
@@ -59,13 +62,25 @@ class FaultyRegistry:
             body=content[offset:], status=206 if offset else 200, content_type=media_type, headers=headers
         )
 
+    async def _upload(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self._faults[request.path]:
+            return await self._faults[request.path].popleft()(request, b"")
+        body = await request.read()
+        if request.method == "POST":
+            return web.Response(status=202, headers={"Location": f"{request.path}1"})
+        target = request.path
+        if digest := request.query.get("digest"):
+            target = f"{request.path.partition('/uploads/')[0]}/{digest}"
+        self.put(target, body, request.headers["Content-Type"])
+        return web.Response(status=201)
+
 
 @asynccontextmanager
-async def faulty_registry() -> AsyncIterator[FaultyRegistry]:
+async def faulty_registry(tls: ssl.SSLContext | None = None) -> AsyncIterator[FaultyRegistry]:
     registry = FaultyRegistry()
     runner = web.ServerRunner(web.Server(registry.handle), shutdown_timeout=0)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
     host, port = runner.addresses[0][:2]
     registry.address = f"{host}:{port}"
     try:
@@ -108,6 +123,13 @@ def cut_after(size: int, *, ranges: bool = True) -> Fault:
         return response
 
     return answer
+
+
+async def cut(request: web.BaseRequest, _: bytes) -> web.StreamResponse:
+    """No answer: the connection is cut."""
+    assert request.transport
+    request.transport.abort()
+    return web.Response()
 
 
 def fall_silent_after(size: int, over: asyncio.Event) -> Fault:

@@ -43,6 +43,8 @@ class Body:
     open: Callable[[], Any]
     size: int
     media_type: str = "application/octet-stream"
+    is_idempotent: bool = False
+    """True if it may be sent to the same address again after a part of it has arrived there."""
 
 
 class RegistryClient:
@@ -132,8 +134,7 @@ class RegistryClient:
             try:
                 response = await self._send(method, url, scope, headers, body)
             except CutConnectionError:
-                # A body that was sent in part may have been stored in part: its sender begins again.
-                if is_last or body is not None:
+                if is_last or (body is not None and not body.is_idempotent):
                     raise
             else:
                 if response.status in accept:
@@ -222,6 +223,8 @@ class RegistryClient:
             try:
                 async with self._session.get(url, allow_redirects=False, proxy=_proxy(url)):
                     return scheme
+            except aiohttp.ClientConnectorCertificateError:
+                return scheme  # the request will name what is wrong with the certificate
             except (aiohttp.ClientError, OSError, TimeoutError, ssl.SSLError):
                 continue
         return self.endpoint.schemes[-1]

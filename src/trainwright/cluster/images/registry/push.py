@@ -92,7 +92,7 @@ class _Pusher:
         await self._push_blob(manifest.config, [])
         media_type = manifest.media_type or self._image.descriptor.media_type or OCI_MANIFEST
         path = f"/v2/{self._reference.repository}/manifests/{self._reference.identifier}"
-        body = Body(lambda: data, len(data), media_type)
+        body = Body(lambda: data, len(data), media_type, is_idempotent=True)
         async with self._client.request("PUT", path, scope=self._scope, body=body, accept=(200, 201, 202)):
             return Pushed(self._image.descriptor.digest, len(data))
 
