@@ -1,6 +1,7 @@
 import errno
 import gzip
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -46,6 +47,12 @@ def test_empty_store_is_not_created_by_reading(store: ImageStore) -> None:
     assert store.find("demo") is None
     assert store.collect().digests == ()
     assert not store.directory.exists()
+
+
+def test_other_users_cannot_read_the_store(store: ImageStore) -> None:
+    add_image(store)
+
+    assert stat.S_IMODE(store.directory.stat().st_mode) == 0o700
 
 
 def test_image_is_found_by_every_name_that_docker_takes(store: ImageStore) -> None:
@@ -250,7 +257,7 @@ def test_full_disk_is_named_and_leaves_nothing(store: ImageStore) -> None:
 def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(StoreError, match=r"cannot write to .*file/images: Not a directory"):
+    with pytest.raises(StoreError, match=r"cannot write to .*file/images: File exists"):
         add_image(ImageStore(tmp_path / "file" / "images"))
 
 

@@ -344,8 +344,10 @@ class ImageStore:
 
     def _create(self) -> None:
         try:
-            for name in ("blobs/sha256", "tmp", "pins", "layers"):
-                (self.directory / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Other users must not read images, nor list the data directory, which may be created here.
+            self.directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            for name in ("", "blobs", "blobs/sha256", "tmp", "pins", "layers"):
+                (self.directory / name).mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
             raise disk_error(self.directory, error) from error
 

@@ -130,7 +130,7 @@ async def test_registry_that_never_answers_is_given_up(
 async def test_registry_that_is_not_there_is_named_at_once(store: ImageStore) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
 
-    with pytest.raises(UnreachableRegistryError, match=f"{address} is unreachable: Connect"):
+    with pytest.raises(UnreachableRegistryError, match=f"{address} is unreachable: Connection refused"):
         await pull_image(store, ImageReference.parse(f"{address}/app"), settings=RegistrySettings())
 
 

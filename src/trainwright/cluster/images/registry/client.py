@@ -1,6 +1,7 @@
 """Requests to one registry: authentication, retries, and errors with the registry's words."""
 
 import asyncio
+import os
 import ssl
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -259,5 +260,7 @@ def _proxy(url: str) -> str | None:
 
 def _cause(error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return error.os_error.strerror or str(error.os_error)
+        number = error.os_error.errno
+        # asyncio writes a text of its own in place of the system's.
+        return os.strerror(number) if number and number > 0 else error.os_error.strerror or str(error.os_error)
     return str(error) or type(error).__name__
