@@ -160,3 +160,13 @@ async def test_containers_of_a_pod_without_its_volume_are_being_created(node: No
     await node.pod("p", container("exit 0", volumeMounts=mount()), volumes=volume(secret={"secretName": "absent"}))
     await node.until_event("p", "FailedMount")
     assert await node.until_container("p", "waiting") == {"reason": "ContainerCreating"}
+
+
+async def test_a_pod_with_a_volume_beyond_its_limit_is_evicted(node: NodeNamespace) -> None:
+    main = container("head -c 3000000 /dev/zero > /v/big; exec sleep 600", volumeMounts=mount())
+    await node.pod("p", main, volumes=volume(emptyDir={"sizeLimit": "1Mi"}), restartPolicy="Always")
+    pod = await node.until_phase("p", "Failed")
+    message = 'Usage of EmptyDir volume "v" exceeds the limit "1Mi". '
+    assert (pod["status"]["reason"], pod["status"]["message"]) == ("Evicted", message)
+    event = await node.until_event("p", "Evicted")
+    assert (event["type"], event["message"]) == ("Warning", message)

@@ -62,6 +62,8 @@ _LEASE_PERIOD = 10.0
 _STATUS_PERIOD = 300.0
 _PORTS_PERIOD = 2.0
 _DISK_PERIOD = 2.0
+_EVICTION_PERIOD = 10.0
+"""As the kubelet's."""
 
 
 class NodeAgent:
@@ -207,6 +209,7 @@ class NodeAgent:
                 tasks.create_task(self._status_loop())
                 tasks.create_task(self._ports_loop())
                 tasks.create_task(self._disk_loop(pod_workers))
+                tasks.create_task(self._eviction_loop(pod_workers))
                 tasks.create_task(self._registration_loop())
         finally:
             if rewrite is not None:
@@ -321,6 +324,12 @@ class NodeAgent:
                 almost_full, images = pressure, version
                 await self._try("status of the node", self._report_status)
             await asyncio.sleep(_DISK_PERIOD)
+
+    async def _eviction_loop(self, pod_workers: PodWorkers) -> None:
+        while True:
+            await asyncio.sleep(_EVICTION_PERIOD)
+            with contextlib.suppress(OSError):  # the disk is full: the next period tries again
+                await pod_workers.evict_large_pods()
 
     async def _try(self, what: str, update: Callable[[], Awaitable[None]]) -> None:
         """Logs an error of the API server; the next period tries again."""

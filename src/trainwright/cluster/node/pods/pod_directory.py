@@ -113,9 +113,12 @@ class PodDirectory:
             return None
         return SupervisorProcess(identity, descriptor)
 
-    def stop(self, supervisor: SupervisorProcess, grace_period: float) -> None:
-        """Can be repeated: an earlier agent may have been killed between the two steps."""
-        write_json(str(self.path / "stop.json"), {"grace": grace_period})
+    def stop(self, supervisor: SupervisorProcess, grace_period: float, *, reason: str = "", message: str = "") -> None:
+        """Can be repeated: an earlier agent may have been killed between the two steps.
+
+        With a `reason` the pod fails with it, and none of its containers is started again.
+        """
+        write_json(str(self.path / "stop.json"), {"grace": grace_period, "reason": reason, "message": message})
         supervisor.signal(signal.SIGTERM)
         supervisor.grace_period = grace_period
 

@@ -32,6 +32,7 @@ from trainwright.cluster.node.pods.config.runtime_config import (
 from trainwright.cluster.node.pods.config.security_context import file_owner
 from trainwright.cluster.node.pods.event_relay import EventRelay
 from trainwright.cluster.node.pods.images.pod_images import PodImages
+from trainwright.cluster.node.pods.local_storage import EVICTED, GRACE_SECONDS, exceeded_limit, limited_volumes
 from trainwright.cluster.node.pods.node_config import NodeConfig
 from trainwright.cluster.node.pods.pod_directory import PodDirectory, SupervisorProcess, pod_directories
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
@@ -169,6 +170,20 @@ class PodWorkers:
         self._disk_pressure = pressure
         for pod in self.store.all():
             self._warn_about_disk(pod)
+
+    async def evict_large_pods(self) -> None:
+        """Ends the pods whose emptyDir volumes are larger than their limits, as the kubelet does."""
+        for pod in self.store.all():
+            volumes = list(limited_volumes(pod, has_tmpfs=self._node.sandbox.level != PLAIN))
+            uid = pod["metadata"]["uid"]
+            if not volumes or uid not in self._supervisors:
+                continue
+            directory = self._directory_of(uid)
+            message = await asyncio.to_thread(exceeded_limit, volumes, directory.path / "volumes")
+            supervisor = self._supervisors.find(uid, directory)
+            if message and supervisor is not None and supervisor.grace_period is None:
+                self._recorder.warn(pod, PodWarning(EVICTED, message))
+                directory.stop(supervisor, GRACE_SECONDS, reason=EVICTED, message=message)
 
     def _warn_about_disk(self, pod: Object) -> None:
         if self._disk_pressure and not _is_finished(pod):

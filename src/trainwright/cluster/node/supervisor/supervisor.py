@@ -295,6 +295,8 @@ class Supervisor:
         if not signalled and not stop:
             return
         self._shutdown = self._shutdown or "shutdown" in stop
+        if stop.get("reason"):
+            self._reason, self._message = str(stop["reason"]), str(stop.get("message", ""))
         self._stop(float(stop.get("grace", self._pod["grace"])), announce=False)
 
     def _stop(self, grace: float, *, announce: bool = True) -> None:

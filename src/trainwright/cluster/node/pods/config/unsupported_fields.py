@@ -61,8 +61,6 @@ def _unknown_fields(spec: Object, level: str) -> Iterator[str]:
     for index, volume in enumerate(spec.get("volumes") or []):
         empty = volume.get("emptyDir") or {}
         in_memory = empty.get("medium") == "Memory" and level == OVERLAY
-        if empty.get("sizeLimit") and not in_memory:
-            yield f"spec.volumes[{index}].emptyDir.sizeLimit"
         if empty.get("medium") and not in_memory:
             yield f"spec.volumes[{index}].emptyDir.medium"
 
