@@ -1,6 +1,5 @@
 """`trainwright image build`."""
 
-import asyncio
 import os
 import sys
 import tempfile
@@ -19,10 +18,7 @@ from trainwright.cluster.images.build.options import BuildOptions, Unreachable
 from trainwright.cluster.images.build.progress import Progress
 from trainwright.cluster.images.formats import FormatError, Platform
 from trainwright.cluster.images.reference import ImageReference
-from trainwright.cluster.images.registry.credentials import DockerConfig
 from trainwright.cluster.images.registry.errors import RegistryError, UnreachableRegistryError
-from trainwright.cluster.images.registry.pull import pull_image
-from trainwright.cluster.images.registry.settings import RegistrySettings
 from trainwright.cluster.images.store import Image, ImageStore
 
 _CONNECT_SECONDS = 5.0
@@ -124,6 +120,13 @@ class _Registries:
         self._plain_http = plain_http
 
     def pull(self, reference: ImageReference, platform: Platform) -> Image | Unreachable:
+        # Most builds find their base in the store, and the HTTP client takes longer to import than they run.
+        import asyncio
+
+        from trainwright.cluster.images.registry.credentials import DockerConfig
+        from trainwright.cluster.images.registry.pull import pull_image
+        from trainwright.cluster.images.registry.settings import RegistrySettings
+
         settings = RegistrySettings(
             mirrors={reference.registry: self._mirrors},
             plain_http=frozenset([reference.registry] if self._plain_http else ()),

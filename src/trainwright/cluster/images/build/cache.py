@@ -4,12 +4,12 @@ An entry is of use only while the store has its layers; `image prune` deletes la
 """
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from trainwright.cluster.datadir import write_atomically
 from trainwright.cluster.images.formats import Descriptor
 from trainwright.cluster.images.store import ImageStore
 
@@ -42,8 +42,11 @@ class BuildCache:
         return entry if is_whole else None
 
     def add(self, key: str, entry: CacheEntry) -> None:
+        """Without waiting for the disk: a broken entry is as good as none."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(self._directory / key, msgspec.json.encode(entry))
+        temporary = self._directory / f".{key}.{os.getpid()}"
+        temporary.write_bytes(msgspec.json.encode(entry))
+        temporary.replace(self._directory / key)
 
     def trim(self) -> None:
         """Removes entries whose layers are gone, and the oldest if there are too many."""

@@ -1,12 +1,8 @@
 """Files that ADD reads from an address."""
 
-import email.utils
 import hashlib
 import os
 import posixpath
-import urllib.error
-import urllib.parse
-import urllib.request
 from dataclasses import dataclass
 
 from trainwright.cluster.images.build.errors import BuildError
@@ -36,6 +32,10 @@ def is_git(source: str) -> bool:
 
 def download(address: str, path: str, checksum: str) -> Download:
     """`checksum` is what the content must have, as ALGORITHM:HEX; empty for any content."""
+    import urllib.error  # most builds download nothing
+    import urllib.parse
+    import urllib.request
+
     algorithm, _, expected = checksum.partition(":")
     if checksum and (algorithm not in {"sha256", "sha384", "sha512"} or not expected):
         raise BuildError(f"--checksum={checksum} is not of the form sha256:HEX")
@@ -63,6 +63,8 @@ def download(address: str, path: str, checksum: str) -> Download:
 
 
 def _seconds(modified: str | None) -> float | None:
+    import email.utils
+
     try:
         return email.utils.parsedate_to_datetime(modified).timestamp() if modified else None
     except ValueError:
