@@ -37,6 +37,10 @@ _CONTROLLERS = (
     "deployment-controller",
     "replicaset-controller",
     "job-controller",
+    "replicationcontroller-controller",
+    "statefulset-controller",
+    "daemonset-controller",
+    "cronjob-controller",
     "ttl-after-finished-controller",
     "resourcequota-controller",
 )

@@ -278,6 +278,12 @@ def _node_problems(pod: SchedulablePod, node: SchedulableNode, short: Mapping[st
     return problems, all(shortage.wanted <= shortage.allocatable for shortage in strict.values())
 
 
+def accepts_daemon(pod: SchedulablePod, node: SchedulableNode) -> bool:
+    """Whether a DaemonSet wants a pod on this node; one that is not ready or cordoned counts."""
+    taints = [taint for taint in node.spec.taints if taint.effect in {"NoSchedule", "NoExecute"}]
+    return _selects(pod, node) and all(_tolerates(pod, taint) for taint in taints)
+
+
 def _shortage_advice(problems: Sequence[str], short: Mapping[str, Shortage]) -> str:
     """For the first resource that a node has too little of."""
     name = next((name for name in short if f"Insufficient {name}" in problems), None)

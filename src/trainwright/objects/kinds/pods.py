@@ -1,5 +1,7 @@
 """The view of a pod that engine and operator use: its metadata, its node and its status."""
 
+from typing import Any
+
 import msgspec
 
 from trainwright.objects import Object
@@ -64,6 +66,7 @@ class PodStatus(View, frozen=True):
 class PodSpec(View, frozen=True):
     node_name: str = ""
     restart_policy: str = "Always"
+    affinity: dict[str, Any] | None = None
 
 
 class Pod(View, frozen=True):

@@ -12,10 +12,12 @@ from trainwright.cluster.apiserver.resources.strategies import (
     endpoint_strategies,
     job_strategy,
     rbac_strategies,
+    set_strategies,
     webhook_strategies,
     workload_strategies,
 )
 from trainwright.cluster.apiserver.resources.strategies.certificate_strategy import CERTIFICATE_SIGNING_REQUEST
+from trainwright.cluster.apiserver.resources.strategies.cronjob_strategy import CRON_JOB
 from trainwright.cluster.apiserver.resources.strategies.limit_range_strategy import LIMIT_RANGE
 from trainwright.cluster.apiserver.resources.strategies.pod_strategy import POD_STRATEGY
 from trainwright.cluster.apiserver.resources.strategies.priority_strategy import PRIORITY_CLASS
@@ -160,6 +162,18 @@ def builtin_types() -> list[ResourceType]:
             returns_deleted_object=True,
         ),
         _row(
+            resources.REPLICATION_CONTROLLERS,
+            "rc",
+            columns=workload_printer_columns.REPLICATION_CONTROLLER,
+            strategy=set_strategies.REPLICATION_CONTROLLER,
+            subresources=("status", "scale"),
+            categories=("all",),
+            selectable_fields={"status.replicas": "0"},
+            counts_generation=True,
+            default_propagation="Orphan",
+            scale=_REPLICAS,
+        ),
+        _row(
             resources.RESOURCE_QUOTAS,
             "quota",
             columns=printer_columns.RESOURCE_QUOTA,
@@ -195,6 +209,16 @@ def builtin_types() -> list[ResourceType]:
             categories=("api-extensions",),
             counts_generation=True,
         ),
+        _row(resources.CONTROLLER_REVISIONS, columns=workload_printer_columns.CONTROLLER_REVISION),
+        _row(
+            resources.DAEMON_SETS,
+            "ds",
+            columns=workload_printer_columns.DAEMON_SET,
+            strategy=set_strategies.DAEMON_SET,
+            subresources=("status",),
+            categories=("all",),
+            counts_generation=True,
+        ),
         _row(
             resources.DEPLOYMENTS,
             "deploy",
@@ -215,6 +239,25 @@ def builtin_types() -> list[ResourceType]:
             selectable_fields={"status.replicas": "0"},
             counts_generation=True,
             scale=_REPLICAS,
+        ),
+        _row(
+            resources.STATEFUL_SETS,
+            "sts",
+            columns=workload_printer_columns.STATEFUL_SET,
+            strategy=set_strategies.STATEFUL_SET,
+            subresources=("status", "scale"),
+            categories=("all",),
+            counts_generation=True,
+            scale=_REPLICAS,
+        ),
+        _row(
+            resources.CRON_JOBS,
+            "cj",
+            columns=workload_printer_columns.CRON_JOB,
+            strategy=CRON_JOB,
+            subresources=("status",),
+            categories=("all",),
+            counts_generation=True,
         ),
         _row(
             resources.BATCH_JOBS,
@@ -247,6 +290,14 @@ def builtin_types() -> list[ResourceType]:
             returns_deleted_object=True,
         ),
         _row(resources.LEASES, columns=printer_columns.LEASE),
+        _row(
+            resources.INGRESSES,
+            "ing",
+            columns=workload_printer_columns.INGRESS,
+            strategy=set_strategies.INGRESS,
+            subresources=("status",),
+            counts_generation=True,
+        ),
         _row(
             resources.ENDPOINT_SLICES,
             columns=printer_columns.ENDPOINT_SLICE,

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod, PodCondition
-from trainwright.objects.selectors import read_label_selector
+from trainwright.objects.selectors import LabelSelector, read_label_selector
 from trainwright.objects.times import parse_time
 
 
@@ -22,7 +22,7 @@ class Claim:
 def claim_pods(owner: Object, pods: Iterable[Pod]) -> Claim:
     """An owner that is being deleted neither adopts nor releases."""
     uid, deleted = owner["metadata"]["uid"], "deletionTimestamp" in owner["metadata"]
-    selector = read_label_selector(owner["spec"].get("selector") or {})
+    selector = selector_of(owner)
     owned, adopted, released = [], [], []
     for pod in pods:
         controller, matches = pod.metadata.controller, selector.matches(pod.metadata.labels)
@@ -34,6 +34,12 @@ def claim_pods(owner: Object, pods: Iterable[Pod]) -> Claim:
         elif controller is None and matches and not deleted and not pod.metadata.terminating:
             adopted.append(pod)
     return Claim((*owned, *adopted), tuple(adopted), tuple(released))
+
+
+def selector_of(owner: Object) -> LabelSelector:
+    """That of a ReplicationController is a map of labels."""
+    selector = owner["spec"].get("selector") or {}
+    return read_label_selector({"matchLabels": selector} if owner["kind"] == "ReplicationController" else selector)
 
 
 def is_active(pod: Pod) -> bool:

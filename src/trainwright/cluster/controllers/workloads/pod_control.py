@@ -20,9 +20,23 @@ _FIRST_BATCH = 1
 
 
 class PodControl:
-    """`component` is the source of the events. Responses are remembered in the store of pods."""
+    """`component` is the source of the events. Responses are remembered in the store of pods.
 
-    def __init__(self, client: Client, pods: Store[Pod], recorder: EventRecorder, component: str) -> None:
+    `created` and `deleted` are the texts of the events.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Store[Pod],
+        recorder: EventRecorder,
+        component: str,
+        *,
+        created: str = "Created pod: {pod}",
+        deleted: str = "Deleted pod: {pod}",
+    ) -> None:
+        self._created = created
+        self._deleted = deleted
         self._client = client
         self._pods = pods
         self._recorder = recorder
@@ -81,7 +95,7 @@ class PodControl:
                 self._record(owner, "Warning", "FailedCreate", f"Error creating: {error}")
             return str(error)
         self._pods.remember(read_pod(pod))
-        self._record(owner, "Normal", "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+        self._record(owner, "Normal", "SuccessfulCreate", self._text(self._created, owner, pod["metadata"]["name"]))
         return ""
 
     async def _delete(self, owner: Object, pod: Pod) -> str:
@@ -94,7 +108,7 @@ class PodControl:
             self._record(owner, "Warning", "FailedDelete", f"Error deleting: {error}")
             return str(error)
         self._remember_deleted(deleted, pod)
-        self._record(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {metadata.name}")
+        self._record(owner, "Normal", "SuccessfulDelete", self._text(self._deleted, owner, metadata.name))
         return ""
 
     async def _patch(self, pod: Pod, metadata: Object) -> None:
@@ -116,6 +130,9 @@ class PodControl:
             self._pods.remember(read_pod(response))
         else:
             self._pods.forget(pod.metadata.namespaced_name, uid=pod.metadata.uid)
+
+    def _text(self, text: str, owner: Object, pod: str) -> str:
+        return text.format(pod=pod, kind=owner["kind"], owner=owner["metadata"]["name"])
 
     def _record(self, owner: Object, type_: str, reason: str, message: str) -> None:
         self._recorder.record(owner, type_, reason, message, component=self._component)

@@ -1,4 +1,4 @@
-"""Carries out the plans for ReplicaSets."""
+"""Carries out the plans for ReplicaSets, and for ReplicationControllers, which differ in their selector alone."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -15,7 +15,7 @@ from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
-from trainwright.objects.resources import REPLICA_SETS
+from trainwright.objects.resources import REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
 
 _MARGIN_SECONDS = 0.1
 """Added to the time at which a pod becomes available, because timers may fire early."""
@@ -31,7 +31,9 @@ class ReplicaSetController:
         pods: PodControl,
         candidates: Callable[[Object], Sequence[Pod]],
         now: Callable[[], datetime],
+        resource: Resource = REPLICA_SETS,
     ) -> None:
+        self._resource = resource
         self._client = client
         self._sets = sets
         self._pods = pods
@@ -59,6 +61,8 @@ class ReplicaSetController:
         return None if wait is None else RequeueAfter(wait + _MARGIN_SECONDS)
 
     async def _write_status(self, replica_set: Object, status: Object) -> None:
+        if self._resource == REPLICATION_CONTROLLERS:
+            status.pop("terminatingReplicas", None)
         if status != replica_set.get("status"):
-            changed = await self._client.replace(REPLICA_SETS, replica_set | {"status": status}, subresource="status")
+            changed = await self._client.replace(self._resource, replica_set | {"status": status}, subresource="status")
             self._sets.remember(changed)

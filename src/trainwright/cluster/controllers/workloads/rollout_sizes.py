@@ -20,7 +20,7 @@ def new_set_size(deployment: Object, *, total: int, present: int) -> int:
     size = replicas_of(deployment)
     if not _is_rolling(deployment):
         return size
-    room = size + _scaled(_rolling(deployment, "maxSurge"), size, round_up=True) - total
+    room = size + scaled(_rolling(deployment, "maxSurge"), size, round_up=True) - total
     return present + max(min(room, size - present), 0)
 
 
@@ -29,8 +29,8 @@ def _limits(deployment: Object) -> tuple[int, int]:
     if not _is_rolling(deployment):
         return 0, 0
     size = replicas_of(deployment)
-    surge = _scaled(_rolling(deployment, "maxSurge"), size, round_up=True)
-    unavailable = _scaled(_rolling(deployment, "maxUnavailable"), size, round_up=False)
+    surge = scaled(_rolling(deployment, "maxSurge"), size, round_up=True)
+    unavailable = scaled(_rolling(deployment, "maxUnavailable"), size, round_up=False)
     return (surge, unavailable) if surge or unavailable else (0, 1)
 
 
@@ -43,7 +43,7 @@ def _rolling(deployment: Object, name: str) -> int | str:
     return value
 
 
-def _scaled(value: int | str, total: int, *, round_up: bool) -> int:
+def scaled(value: int | str, total: int, *, round_up: bool) -> int:
     if isinstance(value, int):
         return value
     product = int(value.removesuffix("%")) * total

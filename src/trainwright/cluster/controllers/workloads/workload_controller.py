@@ -1,4 +1,4 @@
-"""The controller of Deployments, ReplicaSets and Jobs: one queue and one cache of pods for all of them.
+"""The controller of all kinds that own pods, and of CronJobs: one queue and one cache of pods for all of them.
 
 The cache of pods is filled when the first ReplicaSet or Job exists, so that a cluster without any pays nothing.
 """
@@ -9,11 +9,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from trainwright.cluster.controllers.scheduler_filters import SchedulableNode
+from trainwright.cluster.controllers.workloads.cronjob_controller import CronJobController
+from trainwright.cluster.controllers.workloads.daemonset_controller import DaemonSetController
 from trainwright.cluster.controllers.workloads.deployment_controller import DeploymentController
 from trainwright.cluster.controllers.workloads.job_controller import JobController
 from trainwright.cluster.controllers.workloads.job_pods import is_tracked
+from trainwright.cluster.controllers.workloads.owned_pods import selector_of
 from trainwright.cluster.controllers.workloads.pod_control import PodControl
 from trainwright.cluster.controllers.workloads.replicaset_controller import ReplicaSetController
+from trainwright.cluster.controllers.workloads.statefulset_controller import COMPONENT as STATEFUL_COMPONENT
+from trainwright.cluster.controllers.workloads.statefulset_controller import StatefulSetController
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import Conflict
 from trainwright.kube.controller.controller import Controller
@@ -25,12 +31,33 @@ from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.metadata import ObjectMeta, OwnerReference
-from trainwright.objects.resources import BATCH_JOBS, DEPLOYMENTS, PODS, REPLICA_SETS
-from trainwright.objects.selectors import read_label_selector
+from trainwright.objects.resources import (
+    BATCH_JOBS,
+    CRON_JOBS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+)
 
 log = logging.getLogger(__name__)
 
 _JOB_NAME = "batch.kubernetes.io/job-name"
+_SERVED = {
+    (one.api_version, one.kind)
+    for one in (
+        DEPLOYMENTS,
+        REPLICA_SETS,
+        REPLICATION_CONTROLLERS,
+        STATEFUL_SETS,
+        DAEMON_SETS,
+        BATCH_JOBS,
+        CRON_JOBS,
+    )
+}
 _BY_OWNER = "owner"
 _BY_NAMESPACE = "namespace"
 
@@ -43,18 +70,40 @@ class WorkloadController:
         self._deployments = _object_store()
         self._sets = _object_store()
         self._jobs = _object_store()
+        self._controllers = _object_store()
+        self._stateful_sets = _object_store()
+        self._daemon_sets = _object_store()
+        self._cron_jobs = _object_store()
+        self._nodes = Store[SchedulableNode](metadata=lambda node: node.metadata)
+        self._stores = {
+            DEPLOYMENTS.kind: self._deployments,
+            REPLICA_SETS.kind: self._sets,
+            REPLICATION_CONTROLLERS.kind: self._controllers,
+            STATEFUL_SETS.kind: self._stateful_sets,
+            DAEMON_SETS.kind: self._daemon_sets,
+            BATCH_JOBS.kind: self._jobs,
+            CRON_JOBS.kind: self._cron_jobs,
+        }
         self._pods = Store[Pod](
             metadata=lambda pod: pod.metadata, indexes={_BY_OWNER: lambda pod: [_owner_index(pod.metadata)]}
         )
         self._pods_needed = asyncio.Event()
+        self._nodes_needed = asyncio.Event()
+        self._node_reflector = Reflector(
+            client, NODES, self._nodes, convert=SchedulableNode, on_change=self._node_changed
+        )
         self._pod_reflector = Reflector(client, PODS, self._pods, convert=Pod, on_change=self._pod_changed)
         self._controller: Controller[ObjectKey] = Controller(
             self._reconcile,
             log=log,
             reflectors=[
-                Reflector(client, DEPLOYMENTS, self._deployments, convert=_whole, on_change=self._deployment_changed),
+                Reflector(client, DEPLOYMENTS, self._deployments, convert=_whole, on_change=self._changed),
                 Reflector(client, REPLICA_SETS, self._sets, convert=_whole, on_change=self._set_changed),
                 Reflector(client, BATCH_JOBS, self._jobs, convert=_whole, on_change=self._job_changed),
+                *(
+                    Reflector(client, resource, self._stores[resource.kind], convert=_whole, on_change=self._changed)
+                    for resource in (REPLICATION_CONTROLLERS, STATEFUL_SETS, DAEMON_SETS, CRON_JOBS)
+                ),
             ],
             retry_log_level=logging.DEBUG,
         )
@@ -62,6 +111,22 @@ class WorkloadController:
         job_pods = PodControl(client, self._pods, recorder, "job-controller")
         self._replica_set_controller = ReplicaSetController(client, self._sets, set_pods, self._pods_for, now)
         self._job_controller = JobController(client, self._jobs, job_pods, recorder, self._pods_for, now)
+        text = "Pod {pod} in StatefulSet {owner} successful"
+        stateful_pods = PodControl(
+            client, self._pods, recorder, STATEFUL_COMPONENT, created=f"Create {text}", deleted=f"Delete {text}"
+        )
+        controller_pods = PodControl(client, self._pods, recorder, "replication-controller")
+        daemon_pods = PodControl(client, self._pods, recorder, "daemonset-controller")
+        self._replication_controller = ReplicaSetController(
+            client, self._controllers, controller_pods, self._pods_for, now, REPLICATION_CONTROLLERS
+        )
+        self._stateful_set_controller = StatefulSetController(
+            client, self._stateful_sets, stateful_pods, recorder, self._pods_for, now
+        )
+        self._daemon_set_controller = DaemonSetController(
+            client, self._daemon_sets, daemon_pods, self._pods_for, self._nodes.all, now
+        )
+        self._cron_job_controller = CronJobController(client, self._cron_jobs, self._jobs, recorder, self._jobs_of, now)
         self._deployment_controller = DeploymentController(
             client, self._deployments, self._sets, recorder, self._sets_for, self._live_pods, now
         )
@@ -69,6 +134,7 @@ class WorkloadController:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._watch_pods())
+            group.create_task(self._watch_nodes())
             group.create_task(self._controller.run())
 
     async def _watch_pods(self) -> None:
@@ -77,24 +143,35 @@ class WorkloadController:
         await self._pods_needed.wait()
         await self._pod_reflector.run()
 
+    async def _watch_nodes(self) -> None:
+        """Only DaemonSets need nodes."""
+        await self._nodes_needed.wait()
+        await self._node_reflector.run()
+
     async def _reconcile(self, key: ObjectKey) -> Outcome | None:
         if key.kind == PODS.kind:
             await self._untrack(key)
             return None
-        store = {DEPLOYMENTS.kind: self._deployments, REPLICA_SETS.kind: self._sets, BATCH_JOBS.kind: self._jobs}
-        obj = store[key.kind].get(key.namespaced_name)
+        obj = self._stores[key.kind].get(key.namespaced_name)
         if obj is None:
             return None
-        self._pods_needed.set()
-        await self._pod_reflector.wait_for_sync()
+        if key.kind != CRON_JOBS.kind:
+            self._pods_needed.set()
+            await self._pod_reflector.wait_for_sync()
+        if key.kind == DAEMON_SETS.kind:
+            self._nodes_needed.set()
+            await self._node_reflector.wait_for_sync()
+        reconcile = {
+            DEPLOYMENTS.kind: self._deployment_controller.reconcile,
+            REPLICA_SETS.kind: self._replica_set_controller.reconcile,
+            REPLICATION_CONTROLLERS.kind: self._replication_controller.reconcile,
+            STATEFUL_SETS.kind: self._stateful_set_controller.reconcile,
+            DAEMON_SETS.kind: self._daemon_set_controller.reconcile,
+            BATCH_JOBS.kind: self._job_controller.reconcile,
+            CRON_JOBS.kind: self._cron_job_controller.reconcile,
+        }
         try:
-            match key.kind:
-                case DEPLOYMENTS.kind:
-                    return await self._deployment_controller.reconcile(obj)
-                case REPLICA_SETS.kind:
-                    return await self._replica_set_controller.reconcile(obj)
-                case _:
-                    return await self._job_controller.reconcile(obj)
+            return await reconcile[key.kind](obj)
         except Conflict:
             return RequeueAfter(0)  # the object has changed meanwhile; its watch event follows
 
@@ -112,11 +189,21 @@ class WorkloadController:
 
     # Changes
 
-    def _deployment_changed(self, _before: Object | None, after: Object | None) -> None:
+    def _changed(self, _before: Object | None, after: Object | None) -> None:
         self._enqueue(after)
+
+    def _node_changed(self, before: SchedulableNode | None, after: SchedulableNode | None) -> None:
+        if before is not None and after is not None and _placement(before) == _placement(after):
+            return
+        for daemon_set in self._daemon_sets.all():
+            self._enqueue(daemon_set)
 
     def _job_changed(self, before: Object | None, after: Object | None) -> None:
         self._enqueue(after)
+        for one in (before, after):
+            owner = raw_metadata(one).controller if one is not None else None
+            if owner is not None and owner.kind == CRON_JOBS.kind:
+                self._enqueue_owners([raw_metadata(one)] if one is not None else [])
         if before is not None and (after is None or after["metadata"]["uid"] != before["metadata"]["uid"]):
             self._job_controller.forget(before["metadata"]["uid"])
             for pod in self._pods.by_index(_BY_OWNER, before["metadata"]["uid"]):
@@ -128,7 +215,8 @@ class WorkloadController:
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         metadata = [pod.metadata for pod in (before, after) if pod is not None]
-        self._enqueue_owners(metadata, self._sets, self._jobs)
+        stores = (self._sets, self._jobs, self._controllers, self._stateful_sets, self._daemon_sets)
+        self._enqueue_owners(metadata, *stores)
         if after is not None and is_tracked(after) and self._job_of(after) is None:
             self._enqueue_untracking(after)
         if after is None:
@@ -155,13 +243,16 @@ class WorkloadController:
                 continue
             for store in stores:
                 for one in store.by_index(_BY_NAMESPACE, metadata.namespace):
-                    if read_label_selector(one["spec"].get("selector") or {}).matches(metadata.labels):
+                    if selector_of(one).matches(metadata.labels):
                         self._enqueue(one)
 
     # Facts
 
     def _pods_for(self, owner: Object) -> list[Pod]:
         return self._pods.by_index(_BY_OWNER, owner["metadata"]["uid"], _orphans(owner["metadata"]["namespace"]))
+
+    def _jobs_of(self, cron_job: Object) -> list[Object]:
+        return self._jobs.by_index(_BY_OWNER, cron_job["metadata"]["uid"])
 
     def _sets_for(self, deployment: Object) -> list[Object]:
         metadata = deployment["metadata"]
@@ -200,5 +291,9 @@ def _orphans(namespace: str) -> str:
 
 
 def _is_ours(owner: OwnerReference) -> bool:
-    served = {(one.api_version, one.kind) for one in (DEPLOYMENTS, REPLICA_SETS, BATCH_JOBS)}
-    return (owner.api_version, owner.kind) in served
+    return (owner.api_version, owner.kind) in _SERVED
+
+
+def _placement(node: SchedulableNode) -> object:
+    """What decides whether pods of DaemonSets belong there: heartbeats do not."""
+    return node.metadata.labels, node.spec

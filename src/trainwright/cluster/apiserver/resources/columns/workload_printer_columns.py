@@ -1,4 +1,4 @@
-"""The printer columns of the kinds that own pods: Deployments, ReplicaSets, Jobs."""
+"""The printer columns of the kinds that own pods, of CronJobs and of Ingresses."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -9,7 +9,7 @@ from trainwright.cluster.apiserver.resources.resource_type import Column
 from trainwright.objects import Object
 from trainwright.objects.conditions import is_condition_true
 from trainwright.objects.paths import value_at
-from trainwright.objects.selectors import format_label_selector
+from trainwright.objects.selectors import format_label_selector, format_labels
 from trainwright.objects.times import human_duration, parse_time
 
 
@@ -105,4 +105,90 @@ JOB = (
     AGE,
     *_TEMPLATE,
     Column("Selector", _selector("<none>"), priority=1),
+)
+STATEFUL_SET = (NAME, Column("Ready", _ready), AGE, *_TEMPLATE)
+REPLICATION_CONTROLLER = (
+    *REPLICA_SET[:-1],
+    Column("Selector", lambda obj, _now: format_labels(value_at(obj, "spec", "selector", default={})), priority=1),
+)
+
+
+def _node_selector(daemon_set: Object, _now: datetime) -> str:
+    wanted = value_at(daemon_set, "spec", "template", "spec", "nodeSelector", default={})
+    return format_labels(wanted) or "<none>"
+
+
+DAEMON_SET = (
+    NAME,
+    Column("Desired", _count("status", "desiredNumberScheduled"), type="integer"),
+    Column("Current", _count("status", "currentNumberScheduled"), type="integer"),
+    Column("Ready", _count("status", "numberReady"), type="integer"),
+    Column("Up-to-date", _count("status", "updatedNumberScheduled"), type="integer"),
+    Column("Available", _count("status", "numberAvailable"), type="integer"),
+    Column("Node Selector", _node_selector),
+    AGE,
+    *_TEMPLATE,
+    Column("Selector", _selector("<none>"), priority=1),
+)
+
+
+def _controller(revision: Object, _now: datetime) -> str:
+    owners = value_at(revision, "metadata", "ownerReferences", default=[])
+    owner = next((one for one in owners if one.get("controller")), None)
+    if owner is None:
+        return "<none>"
+    group = owner["apiVersion"].rpartition("/")[0]
+    return f"{owner['kind'].lower()}{'.' + group if group else ''}/{owner['name']}"
+
+
+CONTROLLER_REVISION = (
+    NAME,
+    Column("Controller", _controller),
+    Column("Revision", lambda obj, _now: obj.get("revision", 0)),
+    AGE,
+)
+
+
+def _last_schedule(cron_job: Object, now: datetime) -> str:
+    last = value_at(cron_job, "status", "lastScheduleTime")
+    return human_duration(now - parse_time(last)) if last else "<none>"
+
+
+def _of_job_containers(field: str) -> Callable[[Object, datetime], str]:
+    inner = _of_containers(field)
+    return lambda obj, now: inner({"spec": value_at(obj, "spec", "jobTemplate", "spec", default={})}, now)
+
+
+CRON_JOB = (
+    NAME,
+    Column("Schedule", lambda obj, _now: value_at(obj, "spec", "schedule")),
+    Column("Timezone", lambda obj, _now: value_at(obj, "spec", "timeZone", default="<none>")),
+    Column("Suspend", lambda obj, _now: str(value_at(obj, "spec", "suspend", default=False)), type="boolean"),
+    Column("Active", lambda obj, _now: len(value_at(obj, "status", "active", default=[])), type="integer"),
+    Column("Last Schedule", _last_schedule),
+    AGE,
+    Column("Containers", _of_job_containers("name"), priority=1),
+    Column("Images", _of_job_containers("image"), priority=1),
+    Column(
+        "Selector",
+        lambda obj, _now: (
+            format_label_selector(value_at(obj, "spec", "jobTemplate", "spec", "selector", default={})) or "<none>"
+        ),
+        priority=1,
+    ),
+)
+
+
+def _hosts(ingress: Object, _now: datetime) -> str:
+    hosts = [one["host"] for one in value_at(ingress, "spec", "rules", default=[]) if one.get("host")]
+    return ",".join(hosts[:3]) + (f" + {len(hosts) - 3} more..." if len(hosts) > 3 else "") or "*"
+
+
+INGRESS = (
+    NAME,
+    Column("Class", lambda obj, _now: value_at(obj, "spec", "ingressClassName", default="<none>")),
+    Column("Hosts", _hosts),
+    Column("Address", lambda _obj, _now: ""),
+    Column("Ports", lambda obj, _now: "80, 443" if value_at(obj, "spec", "tls", default=[]) else "80"),
+    AGE,
 )

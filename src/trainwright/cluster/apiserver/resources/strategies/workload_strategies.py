@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +66,7 @@ def _set_deployment_defaults(deployment: Object, *, step: int | str, history: in
     default_template(spec.setdefault("template", {}))
 
 
-def _clear_status(obj: Object) -> None:
+def clear_status(obj: Object) -> None:
     obj["status"] = {}
 
 
@@ -80,7 +80,7 @@ def _count_annotations(new: Object, old: Object) -> None:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _keep_labels(new: Object, old: Object) -> None:
+def keep_labels(new: Object, old: Object) -> None:
     """A status update cannot change the labels."""
     if "labels" in old["metadata"]:
         new["metadata"]["labels"] = old["metadata"]["labels"]
@@ -92,7 +92,7 @@ def _validate_replica_set(replica_set: Object) -> list[FieldError]:
     spec = replica_set["spec"]
     return [
         *negative_errors(spec, "spec", "replicas", "minReadySeconds"),
-        *_selector_errors(spec),
+        *selector_errors(spec),
     ]
 
 
@@ -100,7 +100,7 @@ def _validate_deployment(deployment: Object) -> list[FieldError]:
     spec = deployment["spec"]
     found = [
         *negative_errors(spec, "spec", "replicas"),
-        *_selector_errors(spec),
+        *selector_errors(spec),
         *_strategy_errors(spec["strategy"]),
         *negative_errors(spec, "spec", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"),
     ]
@@ -110,21 +110,23 @@ def _validate_deployment(deployment: Object) -> list[FieldError]:
     return found
 
 
-def _selector_errors(spec: Object) -> Iterator[FieldError]:
-    """The selector, and whether it matches the template."""
+def selector_errors(spec: Object, owner: str = "deployment", volumes: Sequence[Object] = ()) -> Iterator[FieldError]:
+    """The selector, and whether it matches the template; `volumes` are those that pods have besides the template's."""
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
     else:
         yield from label_selector_errors(selector, "spec.selector")
         if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            yield invalid("spec.selector", selector, "empty selector is invalid for deployment")
+            yield invalid("spec.selector", selector, f"empty selector is invalid for {owner}")
     if not selector_is_valid(selector):
         yield invalid("spec.selector", selector, "invalid label selector")
         return
     template = spec["template"]
     yield from template_match_errors(selector, template)
-    yield from template_errors(template)
+    inner = template["spec"]
+    complete = inner | {"volumes": [*(inner.get("volumes") or ()), *volumes]} if volumes else inner
+    yield from template_errors(template | {"spec": complete})
     policy = template["spec"]["restartPolicy"]
     if policy != "Always":
         yield not_supported("spec.template.spec.restartPolicy", policy, ["Always"])
@@ -245,16 +247,16 @@ def _exceeding_counts(status: Object, *names: str) -> Iterator[FieldError]:
 REPLICA_SET = Strategy(
     set_defaults=_default_replica_set,
     prepare_for_create=_clear_replica_set_status,
-    prepare_for_status_update=_keep_labels,
+    prepare_for_status_update=keep_labels,
     validate=_validate_replica_set,
     validate_update=_selector_is_kept,
     validate_status=_replica_set_status_errors,
 )
 DEPLOYMENT = Strategy(
     set_defaults=_default_deployment,
-    prepare_for_create=_clear_status,
+    prepare_for_create=clear_status,
     prepare_for_update=_count_annotations,
-    prepare_for_status_update=_keep_labels,
+    prepare_for_status_update=keep_labels,
     validate=_validate_deployment,
     validate_update=_selector_is_kept,
     validate_status=_deployment_status_errors,

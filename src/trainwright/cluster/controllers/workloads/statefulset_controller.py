@@ -1,0 +1,112 @@
+"""Carries out the plans for StatefulSets."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from trainwright.cluster.controllers.workloads.owned_pods import claim_pods
+from trainwright.cluster.controllers.workloads.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.revisions import REVISION_HASH, RevisionHistory, template_of
+from trainwright.cluster.controllers.workloads.statefulset_plan import (
+    Revisions,
+    ordinal_of,
+    plan_stateful_set,
+    rendered_claims,
+    rendered_pod,
+    stateful_set_status,
+)
+from trainwright.kube.client.async_client import Client
+from trainwright.kube.client.errors import AlreadyExists
+from trainwright.kube.controller.event_recorder import EventRecorder
+from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
+from trainwright.kube.controller.store import Store
+from trainwright.objects import Object
+from trainwright.objects.kinds.pods import Pod
+from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
+
+COMPONENT = "statefulset-controller"
+_MARGIN_SECONDS = 0.1
+_MOST_ROUNDS = 20
+
+
+class StatefulSetController:
+    """`candidates` returns the pods that a StatefulSet owns or may adopt."""
+
+    def __init__(
+        self,
+        client: Client,
+        sets: Store[Object],
+        pods: PodControl,
+        recorder: EventRecorder,
+        candidates: Callable[[Object], Sequence[Pod]],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._sets = sets
+        self._pods = pods
+        self._recorder = recorder
+        self._candidates = candidates
+        self._now = now
+        self._history = RevisionHistory(client)
+
+    async def reconcile(self, stateful_set: Object) -> Outcome | None:
+        claim = claim_pods(stateful_set, self._candidates(stateful_set))
+        await self._pods.release(stateful_set, claim.released)
+        await self._pods.adopt(stateful_set, claim.adopted)
+        known = await self._history.of(stateful_set)
+        update = await self._history.update_revision(stateful_set, known)
+        by_name = {one["metadata"]["name"]: one for one in (*known, update)}
+        revisions = _revisions(stateful_set, by_name, update["metadata"]["name"])
+        error, wait = "", None
+        for _ in range(_MOST_ROUNDS):
+            plan = plan_stateful_set(stateful_set, self._owned(stateful_set), revisions, self._now())
+            wait = plan.wait
+            if plan.delete:
+                error = await self._pods.delete(stateful_set, plan.delete)
+            for ordinal in plan.create:
+                error = error or await self._create(stateful_set, ordinal, by_name, revisions)
+            if error or not (plan.create or plan.delete):
+                break
+        owned = self._owned(stateful_set)
+        status = stateful_set_status(stateful_set, list(owned.values()), revisions, self._now())
+        await self._write_status(stateful_set, status)
+        used = {pod.metadata.labels.get(REVISION_HASH, "") for pod in owned.values()}
+        await self._history.prune(stateful_set, known, used | {status["currentRevision"], status["updateRevision"]})
+        if error:
+            return Retry(error)
+        return RequeueAfter(wait + _MARGIN_SECONDS) if wait else None
+
+    def _owned(self, stateful_set: Object) -> dict[int, Pod]:
+        name = stateful_set["metadata"]["name"]
+        owned = claim_pods(stateful_set, self._candidates(stateful_set)).owned
+        numbered = ((ordinal_of(name, pod), pod) for pod in owned)
+        return {ordinal: pod for ordinal, pod in numbered if ordinal is not None}
+
+    async def _create(self, stateful_set: Object, ordinal: int, known: dict[str, Object], revisions: Revisions) -> str:
+        spec, name = stateful_set["spec"], stateful_set["metadata"]["name"]
+        for claim in rendered_claims(stateful_set, ordinal):
+            with suppress(AlreadyExists):
+                await self._client.create(PERSISTENT_VOLUME_CLAIMS, claim)
+                self._recorder.record(
+                    stateful_set,
+                    "Normal",
+                    "SuccessfulCreate",
+                    f"Create Claim {claim['metadata']['name']} Pod {name}-{ordinal} in StatefulSet {name} success",
+                    component=COMPONENT,
+                )
+        start = (spec.get("ordinals") or {}).get("start", 0)
+        partition = (spec["updateStrategy"].get("rollingUpdate") or {}).get("partition", 0)
+        revision = revisions.current if ordinal < start + partition else revisions.update
+        pod = rendered_pod(stateful_set, ordinal, template_of(known[revision]), revision)
+        _, error = await self._pods.create(stateful_set, [pod])
+        return error
+
+    async def _write_status(self, stateful_set: Object, status: Object) -> None:
+        if status != stateful_set.get("status"):
+            changed = await self._client.replace(STATEFUL_SETS, stateful_set | {"status": status}, subresource="status")
+            self._sets.remember(changed)
+
+
+def _revisions(stateful_set: Object, known: dict[str, Object], update: str) -> Revisions:
+    current = (stateful_set.get("status") or {}).get("currentRevision", "")
+    return Revisions(current if current in known else update, update)
