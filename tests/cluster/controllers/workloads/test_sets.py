@@ -3,7 +3,6 @@
 The test plays the kubelet.
 """
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -76,6 +75,16 @@ async def settle(arena: Arena, replicas: int, *, updated: int | None = None) -> 
     return await eventually(progress, done, seconds=60)
 
 
+async def reported(arena: Arena, replicas: int) -> None:
+    """Waits until the status of the StatefulSet has this number of pods."""
+
+    async def status() -> Object:
+        found = await arena.client.get(STATEFUL_SETS, "db", namespace=arena.namespace)
+        return dict(found.get("status") or {})
+
+    await eventually(status, lambda found: found.get("replicas") == replicas)
+
+
 async def replaced(arena: Arena, before: Object) -> Object:
     """The new pod of the same name."""
     name, uid = before["metadata"]["name"], before["metadata"]["uid"]
@@ -93,9 +102,8 @@ def images(found: dict[str, Object]) -> dict[str, str]:
 async def test_each_pod_waits_for_the_one_before_it(arena: Arena) -> None:
     await create(arena, STATEFUL_SETS, stateful_set(replicas=3))
     for count in (1, 2):
-        found = await eventually(lambda: pods(arena), lambda seen, wanted=count: len(seen) >= wanted)
-        await asyncio.sleep(0.2)  # nothing must happen meanwhile
-        assert sorted(await pods(arena)) == sorted(found) == [f"db-{number}" for number in range(count)]
+        await reported(arena, count)
+        assert sorted(await pods(arena)) == [f"db-{number}" for number in range(count)]
         await make_ready(arena, f"db-{count - 1}")
 
     status = (await settle(arena, 3))["status"]
