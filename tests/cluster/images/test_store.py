@@ -261,6 +261,16 @@ def test_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         add_image(ImageStore(tmp_path / "file" / "images"))
 
 
+@pytest.mark.parametrize("name", ["lock", "index.json"])
+def test_file_that_cannot_be_opened_is_named(store: ImageStore, name: str) -> None:
+    add_image(store)
+    (store.directory / name).unlink()
+    (store.directory / name).mkdir()
+
+    with pytest.raises(StoreError, match="Is a directory"):
+        add_image(store, "other")
+
+
 def test_two_threads_add_and_remove_at_the_same_time(store: ImageStore) -> None:
     def work(prefix: str) -> None:
         for number in range(15):

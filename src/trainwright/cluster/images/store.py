@@ -5,10 +5,7 @@ lock, and what an image needs is stored before the image. A process that is kill
 next one removes. `collect` deletes what no image needs; a lease keeps it from blobs that a command is about to use.
 """
 
-import errno
 import fcntl
-import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,8 +15,16 @@ from typing import Self
 import msgspec
 
 from trainwright.cluster.datadir import DataDir
+from trainwright.cluster.images.blobs import (
+    BlobStore,
+    BlobWriter,
+    DamagedImageError,
+    StoreError,
+    WrongDigestError,
+    lock,
+    lock_file,
+)
 from trainwright.cluster.images.formats import (
-    LARGEST_DOCUMENT,
     OCI_INDEX,
     OCI_MANIFEST,
     Descriptor,
@@ -27,10 +32,21 @@ from trainwright.cluster.images.formats import (
     ImageConfig,
     Index,
     Manifest,
-    digest_of,
 )
 from trainwright.cluster.images.layers.namespace import remove_tree
 from trainwright.cluster.images.reference import ImageReference, InvalidReferenceError, is_digest
+
+__all__ = [
+    "AmbiguousImageError",
+    "BlobWriter",
+    "Collected",
+    "DamagedImageError",
+    "Image",
+    "ImageStore",
+    "Pin",
+    "StoreError",
+    "WrongDigestError",
+]
 
 NAME_ANNOTATION = "io.containerd.image.name"
 """The full name of an image in an OCI layout."""
@@ -38,18 +54,6 @@ REF_NAME_ANNOTATION = "org.opencontainers.image.ref.name"
 """The name by which skopeo and other tools find an image in an OCI layout."""
 PULLED_DIGEST_ANNOTATION = "dev.trainwright.pulled-digest"
 """The digest of the index from which the image was chosen: registries know the name by this digest."""
-
-
-class StoreError(Exception):
-    """The store cannot do what was asked; one line that names the cause and, if there is one, the fix."""
-
-
-class WrongDigestError(StoreError):
-    """Content is not what its digest says."""
-
-
-class DamagedImageError(StoreError):
-    """A blob of a stored image is missing or is not what its digest says."""
 
 
 class AmbiguousImageError(StoreError):
@@ -110,11 +114,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """The pin ends when this path no longer exists; empty if it stays until `unpin`."""
 
 
-class ImageStore:
+class ImageStore(BlobStore):
     """The store in a directory, which is created when something is written."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
 
     @classmethod
     def of(cls, data: DataDir) -> Self:
@@ -126,44 +127,6 @@ class ImageStore:
     def layers(self) -> Path:
         """Unpacked layers, in directories named after the hexadecimal digest of the uncompressed layer."""
         return self.directory / "layers"
-
-    # Blobs
-
-    def blob_path(self, digest: str) -> Path:
-        if not is_digest(digest):
-            raise StoreError(f"{digest[:80]!r} is not a digest")
-        return self.directory / "blobs" / "sha256" / digest.partition(":")[2]
-
-    def has_blob(self, digest: str, size: int | None = None) -> bool:
-        try:
-            found = self.blob_path(digest).stat().st_size
-        except FileNotFoundError:
-            return False
-        return size is None or found == size
-
-    def read_document(self, descriptor: Descriptor) -> bytes:
-        """A manifest, index or configuration, verified."""
-        path = self.blob_path(descriptor.digest)
-        try:
-            if path.stat().st_size > LARGEST_DOCUMENT:
-                raise DamagedImageError(f"{descriptor.digest} is too large for a document of an image")
-            data = path.read_bytes()
-        except FileNotFoundError as error:
-            raise DamagedImageError(f"{descriptor.digest} is missing in {self.directory}") from error
-        if digest_of(data) != descriptor.digest:
-            raise DamagedImageError(f"{path} was changed: its content does not have its digest")
-        return data
-
-    @contextmanager
-    def writer(self) -> "Iterator[BlobWriter]":
-        """A blob of which nothing remains unless `commit` was called. Hold a lease until an image refers to it."""
-        with self.lease(), BlobWriter(self) as writer:
-            yield writer
-
-    def write_blob(self, data: bytes, media_type: str = "", expected_digest: str | None = None) -> Descriptor:
-        with self.writer() as writer:
-            writer.write(data)
-            return writer.commit(expected_digest, media_type=media_type)
 
     # Images
 
@@ -254,26 +217,11 @@ class ImageStore:
 
     # Deleting
 
-    @contextmanager
-    def lease(self) -> Iterator[None]:
-        """Keeps `collect`, also that of other processes, from deleting anything. Leases may be nested."""
-        self._create()
-        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                self._remove_temporary_files()
-            _lock(descriptor, fcntl.LOCK_SH)
-            if not (self.directory / "oci-layout").exists():
-                self._write_file(self.directory / "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
-            yield
-        finally:
-            os.close(descriptor)
-
     def pin(self, name: str, digests: Iterable[str], holder: Path | None = None) -> None:
         """Keeps blobs, and the unpacked layers of manifests among them, until `unpin` or until `holder` is gone."""
         pin = Pin(digests=list(digests), holder=str(holder) if holder else "")
         with self.lease():
-            self._write_file(self._pin_path(name), msgspec.json.encode(pin))
+            self.replace_file(self._pin_path(name), msgspec.json.encode(pin))
 
     def unpin(self, name: str) -> None:
         self._pin_path(name).unlink(missing_ok=True)
@@ -292,14 +240,8 @@ class ImageStore:
         """Deletes blobs and unpacked layers that no image and no pin needs, unless a lease is held."""
         if not self.directory.is_dir():
             return Collected()
-        descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if not _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                return Collected(busy=True)
-            self._remove_temporary_files()
-            return self._collect()
-        finally:
-            os.close(descriptor)
+        with self.exclusively() as is_alone:
+            return self._collect() if is_alone else Collected(busy=True)
 
     def _collect(self) -> Collected:
         needed, needed_layers = self._needed_digests()
@@ -342,29 +284,6 @@ class ImageStore:
 
     # Files
 
-    def _create(self) -> None:
-        try:
-            # Other users must not read images, nor list the data directory, which may be created here.
-            self.directory.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for name in ("", "blobs", "blobs/sha256", "tmp", "pins", "layers"):
-                (self.directory / name).mkdir(exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise disk_error(self.directory, error) from error
-
-    def _remove_temporary_files(self) -> None:
-        """Only while no other process has a lease: then nobody writes them."""
-        for path in (self.directory / "tmp").glob("*"):
-            if path.is_dir() and not path.is_symlink():
-                remove_tree(path)
-            else:
-                path.unlink(missing_ok=True)
-
-    def _write_file(self, path: Path, content: bytes) -> None:
-        """Replaces a small file at once; needs a lease."""
-        with BlobWriter(self) as writer:
-            writer.write(content)
-            writer.move_to(path)
-
     def _pin_path(self, name: str) -> Path:
         return self.directory / "pins" / name.replace("/", "_").lstrip(".")
 
@@ -376,6 +295,8 @@ class ImageStore:
             return Index.decode(path.read_bytes())
         except FileNotFoundError:
             return Index(schema_version=2, media_type=OCI_INDEX, manifests=[])
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}") from error
         except FormatError as error:
             raise StoreError(
                 f"{path} cannot be read: {error}; move it away to begin with no images (blobs are kept until `prune`)"
@@ -384,18 +305,14 @@ class ImageStore:
     @contextmanager
     def _changed_index(self) -> Iterator[list[Descriptor]]:
         """The entries of the index, which are written back at the end of the block."""
-        with self.lease():
-            descriptor = os.open(self.directory / "index.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                _lock(descriptor, fcntl.LOCK_EX)
-                index = self._index()
-                manifests = list(index.manifests)
-                yield manifests
-                if manifests != index.manifests:
-                    document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
-                    self._write_file(self.directory / "index.json", msgspec.json.encode(document))
-            finally:
-                os.close(descriptor)
+        with self.lease(), lock_file(self.directory / "index.lock") as descriptor:
+            lock(descriptor, fcntl.LOCK_EX)
+            index = self._index()
+            manifests = list(index.manifests)
+            yield manifests
+            if manifests != index.manifests:
+                document = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
+                self.replace_file(self.directory / "index.json", msgspec.json.encode(document))
 
     def _add_entry(self, entry: Descriptor, reference: ImageReference | None) -> None:
         with self._changed_index() as manifests:
@@ -464,90 +381,6 @@ class ImageStore:
         for layer in manifest.layers:
             if not self.has_blob(layer.digest):
                 raise StoreError(f"layer {layer.digest} is missing")
-
-
-class BlobWriter:
-    """A blob that is being written, in a temporary file of the store, which is removed unless it is committed."""
-
-    def __init__(self, store: ImageStore) -> None:
-        self._store = store
-        self._hash = hashlib.sha256()
-        self.size = 0
-        name = f"blob-{os.getpid()}-{os.urandom(6).hex()}"
-        self._path = store.directory / "tmp" / name
-        try:
-            self._file = self._path.open("xb", buffering=1 << 20)
-        except OSError as error:
-            raise disk_error(store.directory, error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # A file that is full of unwritten data fails to close on a full disk.
-        with suppress(OSError):
-            self._file.close()
-        self._path.unlink(missing_ok=True)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        try:
-            self._file.write(data)
-        except OSError as error:
-            raise disk_error(self._store.directory, error) from error
-        self._hash.update(data)
-        self.size += len(data)
-
-    def restart(self) -> None:
-        """Forgets what was written."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._hash = hashlib.sha256()
-        self.size = 0
-
-    @property
-    def digest(self) -> str:
-        """Of what was written so far."""
-        return f"sha256:{self._hash.hexdigest()}"
-
-    def commit(self, expected_digest: str | None = None, *, media_type: str = "") -> Descriptor:
-        """Makes it a blob of the store: complete and on the disk when this returns."""
-        digest = self.digest
-        if expected_digest is not None and digest != expected_digest:
-            raise WrongDigestError(f"the content has digest {digest}, not {expected_digest}")
-        self.move_to(self._store.blob_path(digest))
-        return Descriptor(media_type=media_type, digest=digest, size=self.size)
-
-    def move_to(self, target: Path) -> None:
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._path.replace(target)
-            _sync_directory(target.parent)
-        except OSError as error:
-            raise disk_error(self._store.directory, error) from error
-
-
-def disk_error(directory: Path, error: OSError) -> StoreError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreError(f"no space left in {directory}: free some, for example with `trainwright image prune`")
-    return StoreError(f"cannot write to {directory}: {error.strerror or error}")
-
-
-def _lock(descriptor: int, how: int) -> bool:
-    try:
-        fcntl.flock(descriptor, how)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reference(entry: Descriptor) -> ImageReference | None:

@@ -197,9 +197,9 @@ def test_rm_removes_the_others_if_one_is_not_there(images: Images) -> None:
 
 def test_image_of_a_pod_is_removed_by_force_alone_and_its_files_stay(images: Images, tmp_path: Path) -> None:
     image = add_image(images.store)
-    images.store.pin("default_trainer", [image.descriptor.digest], holder=tmp_path)
+    images.store.pin("pod-0001", [image.descriptor.digest], holder=tmp_path)
 
-    assert "pod default_trainer is using this image" in images.error("rm", "demo")
+    assert "pod 0001 is using this image" in images.error("rm", "demo")
     assert images.output("prune", "-a", "-f").endswith("Total reclaimed space: 0B\n")
     assert images.output("rm", "-f", "demo") == "Untagged: demo:latest\n"
     assert images.store.has_blob(image.id)

@@ -86,8 +86,9 @@ def _remove(store: ImageStore, name: str, *, force: bool) -> list[str]:
 def _refuse_used(store: ImageStore, image: Image) -> None:
     for name, pin in store.pins().items():
         if pin.holder and image.descriptor.digest in pin.digests:
+            pod = f"pod {name.removeprefix('pod-')}"
             raise CommandError(
-                f"conflict: unable to remove {image.short_id} (must be forced) - pod {name} is using this image"
+                f"conflict: unable to remove {image.short_id} (must be forced) - {pod} is using this image"
             )
 
 

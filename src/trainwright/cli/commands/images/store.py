@@ -55,6 +55,8 @@ def report_image_errors() -> Iterator[None]:
         raise CommandError(str(group.exceptions[0])) from group
     except (StoreError, RegistryError, FormatError, ArchiveError, CredentialsError, InvalidReferenceError) as error:
         raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"{error.filename or 'the store of images'}: {error.strerror or error}") from error
 
 
 def parse_name(text: str) -> ImageReference:
