@@ -8,7 +8,6 @@ import errno
 import os
 import re
 import signal
-import time
 
 _ALL = -1
 
@@ -75,11 +74,12 @@ def kill_descendants(*, is_pid_1: bool) -> None:
             for pid in descendants(list_processes("/proc"), os.getpid()):
                 kill(pid, signal.SIGKILL)
         try:
+            # One of the killed processes ends, whatever others fork meanwhile; they are in the next list.
+            os.waitpid(_ALL, 0)
             while os.waitpid(_ALL, os.WNOHANG)[0]:
                 pass
         except ChildProcessError:
             return
-        time.sleep(0.001)
 
 
 def kill(pid: int, number: int) -> None:
