@@ -53,6 +53,14 @@ class TestServer:
             async with session.get(f"{embedded.config.server}/version") as response:
                 assert (await response.json())["minor"] == "33"
 
+    async def test_kubectl_debug_is_refused_with_what_to_do(self, api: RawApi) -> None:
+        await api.post(api.path("pods"), pod())
+        containers = {"spec": {"ephemeralContainers": [{"name": "debugger", "image": "busybox"}]}}
+        reply = await api.patch(api.path("pods", "p", "ephemeralcontainers"), containers)
+        assert reply.code == 400
+        assert "ephemeral containers are not supported" in reply.message
+        assert "`kubectl exec -it -n default p -- sh`" in reply.message
+
     async def test_stops_although_watchers_continue_on_their_connection(self) -> None:
         store = ObjectStore(None)
         server = ApiServer(store=store, token=TOKEN, tls=None, logs=RecordedLogs())

@@ -249,6 +249,10 @@ class Routes:
                 raise errors.bad_request(f"the body must be a {resource.kind} object")
             answer = self._access.reviewer.review(resource, namespace, sent, user, self._clock())
             return Response(201, encode(answer))
+        match segments:
+            case ["api", "v1", "namespaces", namespace, "pods", pod, "ephemeralcontainers"]:  # `kubectl debug`
+                text = "ephemeral containers are not supported by the embedded cluster: start a program in a container"
+                raise errors.bad_request(f"{text} of the pod with `kubectl exec -it -n {namespace} {pod} -- sh`")
         if method not in {"GET", "HEAD"}:
             return _not_found()
         excluded = query.getall("exclude", [])
