@@ -194,9 +194,9 @@ class ApiServer:
         """The user of the request, who is allowed to send it; raises 401 or 403."""
         user = self._access.authenticator.user_of(list(request.headers.items()), request.certificate, self._clock())
         wanted = request_attributes(request.method, request.path, request.query)
-        self._access.authorizer.check(user, wanted)
         if wanted.opens_pod_session and wanted.verb == "get":  # a WebSocket begins with a GET
-            self._access.authorizer.check(user, replace(wanted, verb="create"))
+            wanted = replace(wanted, verb="create")
+        self._access.authorizer.check(user, wanted)
         return user
 
     async def _measured(
