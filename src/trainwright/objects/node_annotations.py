@@ -32,3 +32,6 @@ LISTENING_PORTS = f"{PREFIX}listening-ports"
 
 HOST_IMAGE = "trainwright/host"
 """The image of pods that run on this machine's own files. It is not an annotation, but used in the same way."""
+
+KUBECTL_DELIVERY_IMAGE = "trainwright/kubectl-delivery"
+"""The image of the init container that puts kubectl into launchers of MPIJobs: every node has it."""

@@ -108,6 +108,7 @@ class PodWorkers:
             client,
             node.images,
             self._recorder,
+            directory=node.directory,
             home=node.home,
             wake=self.queue.add,
             can_mount=node.sandbox.level != PLAIN,

@@ -23,6 +23,13 @@ from trainwright.objects.node_annotations import DIRECTORY, REPLICAS
 _SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - of the machine, as under torchrun
 _RESOLVER = "/etc/resolv.conf"
+_OPEN_MPI = {
+    "OMPI_MCA_oob_tcp_if_include": "lo",
+    "OMPI_MCA_btl_tcp_if_include": "lo",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+"""Pods have loopback addresses, which Open MPI does not use by itself, and may run as root, which it refuses."""
 
 
 class ContainerConfigBuilder:
@@ -156,6 +163,7 @@ class ContainerConfigBuilder:
             "HOSTNAME": hostname(self._pod),
             "OMP_NUM_THREADS": str(self._threads(argv, variables)),
             "GLOO_SOCKET_IFNAME": "lo",
+            **_OPEN_MPI,
         }
 
     def _gpu_environment(self) -> dict[str, str]:

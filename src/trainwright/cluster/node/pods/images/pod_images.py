@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +26,7 @@ from trainwright.cluster.node.pods.config.container_image import ContainerImage
 from trainwright.cluster.node.pods.config.pod_context import PodWarning
 from trainwright.cluster.node.pods.config.runtime_config import WaitingReason, is_host_image
 from trainwright.cluster.node.pods.images import image_policy
+from trainwright.cluster.node.pods.images.builtin_images import BuiltinImages
 from trainwright.cluster.node.pods.images.image_files import read_accounts, read_image
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
@@ -72,12 +74,14 @@ class PodImages:
         settings: ImageSettings,
         recorder: PodRecorder,
         *,
+        directory: Path,
         home: str,
         wake: Callable[[str], None],
         can_mount: bool,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`wake` is called with the uid of a pod whose image may be ready; `can_mount` is False at sandbox plain."""
+        """`directory` is the node's. `wake` is called with the uid of a pod whose image may be ready; `can_mount` is
+        False at sandbox plain."""
         self.store = ImageStore(settings.directory)
         self._client = client
         self._settings = settings
@@ -87,6 +91,7 @@ class PodImages:
         self._can_mount = can_mount
         self._clock = clock
         self._layers = UnpackedLayers(self.store)
+        self._builtin = BuiltinImages(directory, can_mount=can_mount)
         self._mappings = ImageMappings(settings.directory)
         self._pulls: dict[tuple[str, str], _Pull] = {}
         """By uid of the pod and name of the image."""
@@ -163,6 +168,8 @@ class PodImages:
         self, pod: Object, spec: Object, path: str, used: list[Image]
     ) -> ContainerImage | WaitingReason:
         name, container = str(spec.get("image") or ""), str(spec["name"])
+        if (builtin := self._builtin.find(name, container)) is not None:
+            return builtin
         mapping = self._mappings.find(name)
         if mapping is not None and mapping.python:
             return ContainerImage(python=mapping.python)

@@ -1,0 +1,64 @@
+"""The kubectl of launchers, against the embedded cluster and with wrong arguments."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainwright.cluster.node.pods.images import kubectl
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Kubectl:
+    """Runs the program as a launcher does, with the given variables alone."""
+
+    def call(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-I", kubectl.__file__, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["get", "pods"],
+        ["exec", "worker-0"],
+        ["exec", "--", "true"],
+        ["wait", "pod/a"],
+        ["exec", "-it", "a", "--", "b"],
+    ],
+    ids=" ".join,
+)
+def test_what_it_does_not_know_is_one_line_with_what_it_knows(run: Kubectl, arguments: list[str]) -> None:
+    done = run(*arguments, KUBERNETES_SERVICE_HOST="127.0.0.1", KUBERNETES_SERVICE_PORT="1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "this kubectl knows `exec POD" in done.stderr or "no service account" in done.stderr
+
+
+def test_outside_of_a_pod_it_says_so(run: Kubectl) -> None:
+    done = run("exec", "worker-0", "--", "true")
+    assert done.returncode == 1
+    assert done.stderr == "error: 'KUBERNETES_SERVICE_HOST' is not set: this program runs in pods\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ({"status": "Success"}, 0),
+        ({"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}}, 3),
+    ],
+)
+def test_exit_code_is_that_of_the_command(status: dict[str, object], code: int) -> None:
+    assert kubectl.exit_code(status) == code
+
+
+def test_a_command_that_cannot_be_run_is_the_servers_message() -> None:
+    with pytest.raises(kubectl.KubectlError, match="no such container"):
+        kubectl.exit_code({"status": "Failure", "message": "no such container"})
