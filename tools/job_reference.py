@@ -19,6 +19,7 @@ from job_reference_data import ABSENT, CASES, MEANINGS, VARIANTS, WARNINGS, Case
 
 from trainwright.api.admission import review
 from trainwright.api.crd import render_crd
+from trainwright.api.defaults import main_container
 from trainwright.api.errors import InvalidJob
 from trainwright.api.job import read_job
 from trainwright.api.kinds import KINDS, PYTORCH, Kind, Role
@@ -157,8 +158,8 @@ def kinds_block() -> str:
         [
             f"[{kind.name}]({kind.singular}.md)",
             ", ".join(role.name for role in kind.roles),
-            code(kind.container),
-            f"`{kind.port_name}` {kind.port}",
+            code(kind.container) if kind.container else "the first one",
+            f"`{kind.port_name}` {kind.port}" if kind.port else "none",
             ", ".join(dict.fromkeys(code(kind.restart_policy_of(role)) for role in kind.roles)),
             kind.scaled_role or "no",
         ]
@@ -224,6 +225,7 @@ def roles_block(kind: Kind) -> str:
         ]
         for role in kind.roles
     )
+    children = "pods and Services" if any(role.has_service for role in kind.roles) else "pods"
     (version,) = render_crd(kind)["spec"]["versions"]
     columns = version["additionalPrinterColumns"]
     shown = [[one["name"].upper() for one in columns if bool(one.get("priority")) is wide] for wide in (False, True)]
@@ -233,10 +235,18 @@ def roles_block(kind: Kind) -> str:
         else "It has no scale subresource: edit `replicas` instead."
     )
     return (
-        table("role|pods and Services|number|default number|default restart policy", rows)
-        + f"\nThe main container is named `{kind.container}`. It has the port `{kind.port_name}`, {kind.port} unless "
-        f"the template declares another.\n\n`kubectl get {kind.plural}` shows {' and '.join(shown[0])}, with `-o wide` "
+        table(f"role|{children}|number|default number|default restart policy", rows)
+        + f"\n{_main_container(kind)}\n\n`kubectl get {kind.plural}` shows {' and '.join(shown[0])}, with `-o wide` "
         f"also {', '.join(shown[1])}. {scale}\n"
+    )
+
+
+def _main_container(kind: Kind) -> str:
+    if not kind.container:
+        return "The main container is the first one."
+    return (
+        f"The main container is named `{kind.container}`. It has the port `{kind.port_name}`, {kind.port} unless the "
+        "template declares another."
     )
 
 
@@ -248,7 +258,8 @@ def _number(role: Role) -> str:
 
 def fields_block(kind: Kind) -> str:
     spec = schema_of(kind)["spec"]
-    common = {"runPolicy", *(one.encode_name for one in msgspec.structs.fields(EarlierRunPolicy))}
+    earlier = {one.encode_name for one in msgspec.structs.fields(EarlierRunPolicy)}
+    common = {"runPolicy", *earlier} - {one.encode_name for one in msgspec.structs.fields(kind.fields)}
     names = [kind.replicas_field, *(name for name in spec["properties"] if name not in {*common, kind.replicas_field})]
     found = [
         one
@@ -273,7 +284,7 @@ def environment_block(kind: Kind, variant: str = "") -> str:
     values: dict[str, dict[str, list[str]]] = {}
     pods = pods_of(planned(manifest))
     for pod in pods:
-        (container,) = [one for one in pod["spec"]["containers"] if one["name"] == kind.container]
+        container = main_container(pod["spec"]["containers"], kind.container)
         for entry in container.get("env") or ():
             value = entry.get("value", "the pod's IP address" if "valueFrom" in entry else "")
             rank = pod["metadata"]["name"].removeprefix(f"{manifest['metadata']['name']}-")

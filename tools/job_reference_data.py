@@ -12,7 +12,13 @@ MEANINGS = {
     "COORDINATOR_PORT": "port of worker 0",
     "MASTER_ADDR": "Service of the master",
     "MASTER_PORT": "port of the master",
+    "I_MPI_HYDRA_BOOTSTRAP": "how Intel MPI starts processes; yours takes precedence",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC": "the program by which it does; yours takes precedence",
     "NUM_PROCESSES": "number of pods",
+    "NVIDIA_DRIVER_CAPABILITIES": "empty, unless the launcher has GPUs",
+    "NVIDIA_VISIBLE_DEVICES": "empty, unless the launcher has GPUs",
+    "OMPI_MCA_orte_default_hostfile": "the workers, for Open MPI 4",
+    "OMPI_MCA_plm_rsh_agent": "the program that starts processes in workers, for Open MPI 4; horovodrun looks for it",
     "PADDLE_JOB_ID": "name of the job",
     "PADDLE_MASTER": "where the pods meet: the first pod of the first role",
     "PADDLE_NNODES": "number of pods",
@@ -29,6 +35,8 @@ MEANINGS = {
     "PET_RDZV_ENDPOINT": "where torchrun's agents meet",
     "PET_RDZV_ID": "`elasticPolicy.rdzvId`",
     "PET_STANDALONE": "`elasticPolicy.standalone`; the value is empty",
+    "PRTE_MCA_plm_ssh_agent": "the same for Open MPI 5; yours takes precedence",
+    "PRTE_MCA_prte_default_hostfile": "the workers, for Open MPI 5; yours takes precedence",
     "POD_IP_DUMMY": "address of the pod, for `PADDLE_MASTER`",
     "PROCESS_ID": "index of the pod",
     "PYTHONUNBUFFERED": "Python writes its output at once",
@@ -140,6 +148,12 @@ CASES: dict[str, list[Case]] = {
     "JAXJob": [
         Case("Worker is the only role", {"spec.jaxReplicaSpecs.Master": role_with("jax")}),
     ],
+    "MPIJob": [
+        Case("a Launcher is present", {"spec.mpiReplicaSpecs.Launcher": ABSENT}),
+        Case("exactly one Launcher", {"spec.mpiReplicaSpecs.Launcher.replicas": 2}),
+        Case("at least one slot", {"spec.slotsPerWorker": 0}),
+        Case("the main container is one of the workers'", {"spec.mainContainer": "other"}),
+    ],
 }
 WARNINGS: dict[str, list[Case]] = {
     "jobs": [
@@ -157,4 +171,9 @@ WARNINGS: dict[str, list[Case]] = {
     ],
     "TFJob": [Case("an unknown success policy, where upstream's CRD is installed", {"spec.successPolicy": "Any"})],
     "PaddleJob": [Case("any `elasticPolicy`", {"spec.elasticPolicy": {"minReplicas": 1}})],
+    "MPIJob": [
+        Case(
+            "two different clean-pod policies", {"spec.cleanPodPolicy": "All", "spec.runPolicy.cleanPodPolicy": "None"}
+        )
+    ],
 }

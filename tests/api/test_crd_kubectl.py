@@ -196,10 +196,11 @@ def test_kubectl_get_shows_state_and_age_and_with_wide_more_columns(kubectl: Kub
     }
     patch = json.dumps({"status": status})
     kubectl("patch", kind.singular, "digits", "--subresource=status", "--type=merge", "-p", patch)
+    shown = [column.upper() for column in kind.columns]
     usual, wide = kubectl("get", kind.plural), kubectl("get", kind.plural, "-o", "wide")
-    assert usual.splitlines()[0].split() == ["NAME", "STATE", "AGE"]
-    assert usual.splitlines()[1].split()[:2] == ["digits", "Failed"]
-    assert wide.splitlines()[0].split() == ["NAME", "STATE", "AGE", "STARTED", "FINISHED", "MESSAGE"]
+    assert usual.splitlines()[0].split() == ["NAME", *shown]
+    assert "Failed" in usual.splitlines()[1].split()[1:]
+    assert wide.splitlines()[0].split() == ["NAME", *shown, "STARTED", "FINISHED", "MESSAGE"]
     assert wide.splitlines()[1].endswith(f"{kind.name} digits is failed because 1 Worker failed.")
 
 

@@ -100,7 +100,7 @@ def test_additional_status_fields_are_stored_and_workers_can_be_scaled_as_upstre
         patch = {"spec": {"replicas": 5}}
         return server.patch(kind.resource, "digits", patch, namespace=real_namespace, subresource="scale")
 
-    if kind.name in {"TFJob", "XGBoostJob"}:
+    if kind.name in {"TFJob", "XGBoostJob", "MPIJob"}:
         with pytest.raises(NotFound):
             scale()
     else:

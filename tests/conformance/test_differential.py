@@ -14,15 +14,13 @@ from tests.support.cluster.go_operator import TUNED, running_go_operator
 from tests.support.cluster.podgroups import serve_pod_groups
 from tests.support.differential.case_builder import generated_cases
 from tests.support.differential.cases import Case
+from tests.support.differential.comparisons import Comparison, Divergence, Explanation
 from tests.support.differential.explanations import (
     DIVERGENCES,
     EXPLANATIONS,
     GANG_DIVERGENCES,
     GANG_EXPLANATIONS,
-    Comparison,
     DifferenceReport,
-    Divergence,
-    Explanation,
     rows_of_the_page,
 )
 from tests.support.differential.lockstep import Side, run_in_lockstep
@@ -37,7 +35,7 @@ from trainwright.objects import Object
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.operator.setup.capabilities import discover_capabilities
 
-SAMPLE = {"PyTorchJob": 10, "TFJob": 10, "XGBoostJob": 6, "PaddleJob": 6, "JAXJob": 6}
+SAMPLE = {"PyTorchJob": 10, "TFJob": 10, "XGBoostJob": 6, "PaddleJob": 6, "JAXJob": 6, "MPIJob": 10}
 """Number of cases by kind; the thorough run has every theme."""
 SEED = int(os.environ.get("DIFFERENTIAL_SEED", "1"))
 
@@ -142,7 +140,7 @@ def test_a_larger_number_of_cases_begins_with_the_same_ones(kind: Kind) -> None:
 
 
 JOB: Object = {"spec": {kind.replicas_field: {} for kind in KINDS.values()}, "status": {}}
-EMPTY = Snapshot(job=JOB, pods={}, services={}, companions={}, events=[], event_count=0)
+EMPTY = Snapshot(job=JOB, pods={}, services={}, companions={}, extras={}, events=[], event_count=0)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

@@ -268,9 +268,9 @@ def test_pods_are_rendered_when_they_are_written() -> None:
     shapes, shaped = [], []
 
     class Counting(Orchestra):
-        def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+        def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
             shapes.append(job.name)
-            shape = super().pod_shapes(job, addresses)
+            shape = super().pod_shapes(job, addresses, settings)
 
             def counting(rank: Rank) -> PodShape:
                 shaped.append(rank)

@@ -88,8 +88,8 @@ async def test_jobs_of_all_kinds_are_gangs(client: Client, real_namespace: str, 
         ),
     ):
         for kind in KINDS.values():
-            builder = pair(kind.framework, kind, pod=template(name=kind.container, resources=_asks("1")))
-            preferred = template(name=kind.container, resources=_asks("4"))
+            builder = pair(kind.framework, kind, pod=template(name=kind.container or "main", resources=_asks("1")))
+            preferred = template(name=kind.container or "main", resources=_asks("4"))
             preferred["spec"]["priorityClassName"] = priority
             builder.workers(2 if kind.roles[0].name == "Worker" else 1, pod=preferred)
             await submit(client, builder.metadata(namespace=real_namespace).run_policy(schedulingPolicy=ONE))

@@ -25,6 +25,7 @@ from trainwright.engine.framework import PodShape
 from trainwright.engine.frameworks import FRAMEWORKS
 from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.ranks import Rank
+from trainwright.engine.settings import Settings
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Unreachable
 from trainwright.kube.client.kubeconfig import ClusterConfig
@@ -103,10 +104,10 @@ async def test_a_misspelt_field_in_a_template_fails_the_job_by_its_name(client: 
 class Cursed(PyTorch):
     """A framework with an error that shows in one job only."""
 
-    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+    def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         if job.name == "cursed":
             raise ZeroDivisionError
-        return super().pod_shapes(job, addresses)
+        return super().pod_shapes(job, addresses, settings)
 
 
 WITH_CURSED = {**FRAMEWORKS, "pytorch": Cursed()}

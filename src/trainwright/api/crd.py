@@ -169,12 +169,14 @@ def _template_description(kind: Kind) -> str:
         main = "One container must be named " + _by_role({role: name or "anything" for role, name in named.items()})
     else:
         main = "The first container is the main one"
-    listening = [role.name for role in kind.roles if role.has_port]
-    of = "" if len(listening) == len(kind.roles) else f" of {', '.join(listening)}"
-    return (
-        "Template of the pods, a PodTemplateSpec. The operator adds labels and environment variables. "
-        f"{main}. That{of} gets the port {kind.port_name} ({kind.port}) unless it has a port of that name."
+    description = (
+        f"Template of the pods, a PodTemplateSpec. The operator adds labels and environment variables. {main}."
     )
+    listening = [role.name for role in kind.roles if role.has_port]
+    if not listening:
+        return description
+    of = "" if len(listening) == len(kind.roles) else f" of {', '.join(listening)}"
+    return f"{description} That{of} gets the port {kind.port_name} ({kind.port}) unless it has a port of that name."
 
 
 def _by_role(values: Mapping[str, str]) -> str:

@@ -13,7 +13,8 @@ EARLIER_JOB_NAME = "job-name"
 
 
 def rank_of(labels: Mapping[str, str], pod: str) -> str:
-    """`worker-0`, by the labels of a pod; its name if it lacks them."""
-    if REPLICA_TYPE in labels and REPLICA_INDEX in labels:
-        return f"{labels[REPLICA_TYPE]}-{labels[REPLICA_INDEX]}"
-    return pod
+    """`worker-0`, or `launcher` for a role without index, by the labels of a pod; its name if it lacks them."""
+    if REPLICA_TYPE not in labels:
+        return pod
+    index = labels.get(REPLICA_INDEX)
+    return labels[REPLICA_TYPE] if index is None else f"{labels[REPLICA_TYPE]}-{index}"

@@ -50,9 +50,13 @@ def ambiguous_roles(replicas: ReplicaSpecs, kind: Kind) -> Iterator[FieldError]:
 def deprecations(manifest: Manifest, kind: Kind) -> Iterator[str]:
     """Deprecation warnings, in the form of upstream's only such warning."""
     for field, name in _EARLIER_FIELDS.items():
-        if getattr(manifest.earlier_run_policy, field) is None:
+        earlier, current = getattr(manifest.earlier_run_policy, field), getattr(manifest.run_policy, field)
+        of_kind = field in kind.fields.__struct_fields__
+        if earlier is None or (of_kind and current in {None, earlier}):
             continue
-        if getattr(manifest.run_policy, field) is None:
+        if of_kind:
+            yield f"spec.{name} has no effect beside spec.runPolicy.{name}, remove one of them"
+        elif current is None:
             yield f"spec.{name} is deprecated, use spec.runPolicy.{name} instead"
         else:
             yield f"spec.{name} is deprecated and has no effect beside spec.runPolicy.{name}, remove it"

@@ -155,7 +155,9 @@ def _admitted_number(key: str, replica: ReplicaSpec, path: str, kind: Kind) -> I
 
 def _exact_number(key: str, replica: ReplicaSpec, path: str, kind: Kind) -> Iterator[FieldError]:
     role = kind.role(key)
-    if role and role.exactly is not None and replica.replicas != role.exactly:
+    if role is None or (role.number_optional and replica.replicas is None):
+        return
+    if role.exactly is not None and replica.replicas != role.exactly:
         yield forbidden(f"{path}.replicas", f"must be {role.exactly}")
 
 

@@ -104,8 +104,9 @@ class PlanBuilder:
         wave: int = PODS_WAVE,
         needed: bool = True,
         with_event: bool = True,
+        shared: bool = False,
     ) -> None:
-        self._creates.append(Create(resource, name, job_field, render, wave, needed, with_event))
+        self._creates.append(Create(resource, name, job_field, render, wave, needed, with_event, shared))
 
     def delete(self, resource: Resource, child: ObjectMeta, *, with_event: bool = True) -> None:
         if not child.terminating:

@@ -10,7 +10,8 @@ from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses
 from trainwright.engine.pod_outcome import is_ready
 from trainwright.engine.ranks import Rank
-from trainwright.engine.texts import DEFAULT_TEXTS, Texts
+from trainwright.engine.settings import Settings
+from trainwright.engine.texts import DEFAULT_TEXTS, Text, Texts
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import CONFIG_MAPS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Resource
@@ -41,7 +42,8 @@ class PodShape:
     main_env: Sequence[Object] = ()
     """For the main container alone."""
     main_command: Sequence[str] = ()
-    """The main container's command, if the template has none."""
+    """The main container's command, if the template has none; its args are replaced by `main_args`."""
+    main_args: Sequence[str] = ()
     main_mounts: Sequence[Object] = ()
     volumes: Sequence[Object] = ()
     init_containers: Sequence[Object] = ()
@@ -110,6 +112,8 @@ class ExtraObject:
     annotations: Mapping[str, str] = field(default_factory=dict)
     needed_by_pods: bool = True
     """Whether pods are created only after it exists."""
+    shared: bool = False
+    """Whether an object of that name that the job does not control is used as it is."""
     where_missing: str = ""
     """The warning for a job on a cluster that does not serve the resource."""
 
@@ -135,7 +139,7 @@ class Framework:
         """The extra objects of a running job."""
         return ()
 
-    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+    def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         """Called once for each plan that creates pods: compute here what all pods have in common."""
         return lambda _: PodShape()
 
@@ -153,6 +157,10 @@ class Framework:
 
     # The state of a job
 
+    def counted_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
+        """The roles whose pods the status counts."""
+        return states
+
     def is_running(self, job: Job, states: Mapping[str, RoleState]) -> bool:
         return bool(states[self.deciding_role(job)].active)
 
@@ -164,3 +172,7 @@ class Framework:
     def failing_roles(self, job: Job, states: Mapping[str, RoleState]) -> Iterable[str]:
         """The roles whose failed pods restart or fail the job, in the order of evaluation."""
         return [role for role, state in states.items() if state.failed]
+
+    def failure_text(self, job: Job, role: str, failed: Sequence[Pod]) -> Text:
+        """The reason and message of a job that fails because of these pods."""
+        return self.texts(job).role_failed

@@ -30,8 +30,9 @@ def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
 
     The first generation has the framework in every key, the second does not.
     """
-    name, role, index = job.kind.earlier_name, rank.role.lower(), str(rank.index)
-    labels = {"group-name": GROUP, EARLIER_JOB_NAME: job.name, "replica-type": role, "replica-index": index}
+    name, role = job.kind.earlier_name, rank.role.lower()
+    index = {"replica-index": str(rank.index)} if job.replicas[rank.role].role.indexed else {}
+    labels = {"group-name": GROUP, EARLIER_JOB_NAME: job.name, "replica-type": role, **index}
     if master:
         labels["job-role"] = "master"
     if name:
@@ -39,9 +40,11 @@ def earlier_labels(job: Job, rank: Rank, *, master: bool) -> dict[str, str]:
             "controller-name": f"{name}-operator",
             f"{name}-job-name": job.name,
             f"{name}-replica-type": role,
-            f"{name}-replica-index": index,
+            **{f"{name}-{key}": value for key, value in index.items()},
         }
-        if master:
+        if job.kind.earlier_roles:
+            labels[f"{name}-job-role"] = role
+        elif master:
             labels[f"{name}-job-role"] = "master"
     return labels
 

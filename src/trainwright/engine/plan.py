@@ -31,6 +31,8 @@ class Create:
     """Whether its failure stops further creates: a group cannot train without all its pods."""
     with_event: bool = True
     """Whether an event is recorded after it was created."""
+    shared: bool = False
+    """Whether an existing object of that name is used, whoever controls it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from trainwright.engine.init_template import InitTemplate
 from trainwright.objects.kinds.gangs import GangScheduler
-from trainwright.objects.node_annotations import HOST_IMAGE
+from trainwright.objects.node_annotations import HOST_IMAGE, KUBECTL_DELIVERY_IMAGE
 
 
 class Addressing(StrEnum):
@@ -32,6 +32,15 @@ class InitContainer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubectlDelivery:
+    """The init container that puts kubectl into the launcher of an MPIJob. Defaults are upstream's."""
+
+    image: str = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
+    limited: bool = True
+    """Whether it has upstream's requests and limits. The embedded cluster needs none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     addressing: Addressing = Addressing.CLUSTER_DNS
     init_container: InitContainer | None = InitContainer()
@@ -40,6 +49,7 @@ class Settings:
     """The domain of the cluster, such as `cluster.local`, in the addresses of TF_CONFIG; empty: they end with `svc`."""
     port_range: range = range(20000, 32768)
     """The ports that `HostPorts` assigns if the declared one is taken: below Linux' ephemeral range."""
+    kubectl_delivery: KubectlDelivery = KubectlDelivery()
     gang: GangScheduler | None = None
     """None: pods are scheduled one by one."""
     autoscaling: bool = True
@@ -55,5 +65,6 @@ EMBEDDED = Settings(
     addressing=Addressing.HOST_PORTS,
     autoscaling=False,
     init_container=InitContainer(image=HOST_IMAGE, max_tries=1000, pause_seconds=0.2, limited=False),
+    kubectl_delivery=KubectlDelivery(image=KUBECTL_DELIVERY_IMAGE, limited=False),
 )
 """The settings for a cluster whose pods are processes on this machine."""

@@ -32,7 +32,8 @@ def test_the_manifest_of_every_kind_is_valid_and_commented(directory: Path, fram
     kind = FRAMEWORKS[framework].name
     assert init("--kind", kind, "--workers", workers, "--gpus", "1").exit_code == 0
     job = read_job({**written(directory / "job.yaml"), "metadata": {"name": "train", "namespace": "default"}})
-    assert (job.kind.name, job.total_replicas) == (kind, int(workers))
+    launchers = 1 if kind == "MPIJob" else 0
+    assert (job.kind.name, job.total_replicas) == (kind, int(workers) + launchers)
     text = (directory / "job.yaml").read_text()
     assert text.startswith(f"# A {kind} that runs train.py: trainwright run job.yaml\n")
     # What is commented out is a part of the manifest as soon as somebody removes the marks.
@@ -75,7 +76,7 @@ def test_a_file_is_overwritten_only_by_force(directory: Path) -> None:
         (["absent.py"], "absent.py does not exist"),
         (["-o", "."], ". is a directory: name a file in it, such as job.yaml"),
         (["-o", "absent/job.yaml"], "failed to write absent/job.yaml: No such file or directory"),
-        (["--kind", "MPIJob"], "write pytorch, tensorflow, xgboost, paddle, jax, or the kind of the job"),
+        (["--kind", "MXJob"], "write pytorch, tensorflow, xgboost, paddle, jax, mpi, or the kind of the job"),
         (["-m", "a.b", "train.py"], "-m a.b and train.py: name one of them"),
     ],
 )

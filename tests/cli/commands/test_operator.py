@@ -61,7 +61,7 @@ def test_the_arguments_of_a_deployment_start_probes_metrics_and_leader_election(
         *("--kubeconfig", str(control_plane.kubeconfig), "-namespace", real_namespace),
         *("-leader-elect=true", "--leader-election-namespace", real_namespace, "--zap-devel=false"),
         *(f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{health}"),
-        *("--webhook-server-port=0", "--mpi-kubectl-delivery-image=example.com/kubectl"),
+        *("--webhook-server-port=0", "--zap-stacktrace-level=error"),
     )
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -71,7 +71,7 @@ def test_the_arguments_of_a_deployment_start_probes_metrics_and_leader_election(
             if "reconciling" in lines[-1]["msg"]:
                 break
         messages = [line["msg"] for line in lines]
-        assert "--mpi-kubectl-delivery-image has no effect" in messages
+        assert "--zap-stacktrace-level has no effect" in messages
         with urllib.request.urlopen(f"http://127.0.0.1:{health}/readyz?verbose") as answer:
             assert b"[+]leader-election ok: leading" in answer.read()
         with urllib.request.urlopen(f"http://127.0.0.1:{metrics}/metrics") as answer:

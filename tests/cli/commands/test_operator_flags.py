@@ -109,8 +109,7 @@ def test_the_namespace_may_come_from_the_environment(monkeypatch: pytest.MonkeyP
 
 def test_flags_without_effect_are_named() -> None:
     assert ignored_flags(flags()) == []
-    given = flags("--mpi-kubectl-delivery-image=x", "--zap-stacktrace-level=error")
-    assert ignored_flags(given) == ["--mpi-kubectl-delivery-image", "--zap-stacktrace-level"]
+    assert ignored_flags(flags("--zap-stacktrace-level=error")) == ["--zap-stacktrace-level"]
 
 
 def test_a_template_is_read_from_the_given_file_or_from_upstreams_path(tmp_path: Path) -> None:

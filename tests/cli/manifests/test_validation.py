@@ -35,7 +35,7 @@ CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "setting
         ({"apiVersion": "v1", "kind": "Zebra"}, "known kinds: ClusterRole, "),
         (
             {"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob"},
-            "MPIJob is not supported yet; supported kinds of jobs: PyTorchJob, TFJob, ",
+            "this version is not supported yet; write the job for kubeflow.org/v1",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def job(**policy: Any) -> JobBuilder:
 
 
 def group(settings: Settings = VOLCANO, *, phase: str = "Inqueue", builder: JobBuilder | None = None) -> Object:
-    (made,) = manifests(decide(builder or job(), settings=settings))
+    (made,) = [one for one in manifests(decide(builder or job(), settings=settings)) if one["kind"] == "PodGroup"]
     return {**stored(made, "group-uid"), "status": {"phase": phase} if phase else {}}
 
 
@@ -132,7 +132,7 @@ def test_all_kinds_have_pod_groups(kind: Kind) -> None:
     roles = [role.name for role in kind.roles if (kind.name, role.name) != ("TFJob", "Master")]  # it has a Chief
     builder = JobBuilder(kind=kind)
     for number, role in enumerate(roles):
-        builder.replica(role, pod=asking({"cpu": str(10**number)}, container=kind.container))
+        builder.replica(role, pod=asking({"cpu": str(10**number)}, container=kind.container or "main"))
     for members in range(1, len(roles) + 1):
         spec = group(builder=builder.run_policy(schedulingPolicy={"minAvailable": members}))["spec"]
         assert spec == {"minMember": members, "minResources": {"cpu": "1" * members}, "queue": "default"}

@@ -180,7 +180,7 @@ async def test_users_see_errors_and_warnings_of_the_webhook(
             'admission webhook "validator.pytorchjob.training-operator.kubeflow.org" denied the request: '
             "spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"
         )
-        for kind in KINDS.values():
+        for kind in (one for one in KINDS.values() if one.name != "MPIJob"):  # upstream's configuration lacks it
             unknown = pair("bad", kind).metadata(namespace=configured.namespace).replica("Banana")
             assert (await rejection(client, unknown)).startswith(
                 f'admission webhook "validator.{kind.singular}.training-operator.kubeflow.org" denied the request: '

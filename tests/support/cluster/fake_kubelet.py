@@ -156,10 +156,12 @@ class FakeKubelet:
                 queue.done(key)
 
     async def _advance(self, pod: Object) -> bool:
-        """Takes the next step of a pod; False if it must be tried again later."""
+        """Takes the next step of a pod; False if it must be tried again later. A pod with scheduling gates waits."""
         name = pod["metadata"]["name"]
         if pod["metadata"].get("deletionTimestamp"):
             await self.complete_deletion(name, uid=pod["metadata"]["uid"])
+        elif pod["spec"].get("schedulingGates"):
+            return True
         elif not pod["spec"].get("nodeName"):
             await self.bind(name)
         elif pod["status"]["phase"] == "Pending":

@@ -12,17 +12,22 @@ from tests.support.objects.jobs import template
 from trainwright.api.kinds import Kind
 from trainwright.objects import Object
 
-_LEADERS = ("Chief", "Master")
+_LEADERS = ("Chief", "Master", "Launcher")
 _WITHOUT_LEADER = 0.4
 """The share of cases without a leader, where a kind permits it."""
-_OWN_VARIABLE = {"TFJob": "TF_CONFIG", "PaddleJob": "PADDLE_NNODES", "JAXJob": "PROCESS_ID"}
+_OWN_VARIABLE = {
+    "TFJob": "TF_CONFIG",
+    "PaddleJob": "PADDLE_NNODES",
+    "JAXJob": "PROCESS_ID",
+    "MPIJob": "I_MPI_HYDRA_BOOTSTRAP",
+}
 """A variable that the operator sets too; of other kinds RANK."""
 
 
 class CaseBuilder:
     """The fields that a theme does not set get random values.
 
-    A leader is the role beside the workers that decides about the job: Chief or Master.
+    A leader is the role beside the workers that decides about the job: Chief, Master or Launcher.
     """
 
     def __init__(self, name: str, kind: Kind, dice: random.Random) -> None:
@@ -57,7 +62,7 @@ class CaseBuilder:
     def decider(self) -> str:
         """The name of the pod whose success ends the job, if it is the last one of its role."""
         leader = next((role for role in self.roles if role in _LEADERS), None)
-        return f"{leader.lower()}-0" if leader else "worker-0"
+        return self._pod(leader, 0) if leader else "worker-0"
 
     def run_policy(self, **fields: Any) -> None:
         self.spec.setdefault("runPolicy", {}).update(fields)
@@ -70,7 +75,7 @@ class CaseBuilder:
 
     def workers(self, count: int | None = None, *, policy: str | None = None, **container: Any) -> int:
         """With a leader if the kind demands one."""
-        if self.kind.name == "XGBoostJob" and "Master" not in self.roles:
+        if self.kind.name in {"XGBoostJob", "MPIJob"} and not self.roles:
             self.leader(policy=policy)
         number = self.dice.randint(1, 3) if count is None else count
         self.replicas("Worker", number, policy=policy, **container)
@@ -115,7 +120,11 @@ class CaseBuilder:
 
     def pods(self) -> Iterator[str]:
         for role, spec in self.roles.items():
-            yield from (f"{role.lower()}-{index}" for index in range(spec["replicas"]))
+            yield from (self._pod(role, index) for index in range(spec["replicas"]))
+
+    def _pod(self, role: str, index: int) -> str:
+        known = self.kind.role(role)
+        return f"{role.lower()}-{index}" if known is None or known.indexed else role.lower()
 
     def _template(self, container: Object) -> Object:
         dice = self.dice
@@ -125,9 +134,9 @@ class CaseBuilder:
             fields["env"] = [{"name": "LR", "value": "0.1"}, {"name": own, "value": "mine"}]
         if dice.random() < 0.3:
             fields["resources"] = {"limits": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}}
-        if dice.random() < 0.3:
+        if dice.random() < 0.3 and self.kind.port:
             fields["ports"] = [{"name": self.kind.port_name, "containerPort": dice.choice([self.kind.port, 30000])}]
-        pod = template(**{"name": self.kind.container, **fields, **container})
+        pod = template(**{"name": self.kind.container or "main", **fields, **container})
         if dice.random() < 0.4:
             pod["metadata"] = {
                 "labels": {"app": "digits", "group-name": "mine", "training.kubeflow.org/job-name": "mine"},

@@ -116,7 +116,7 @@ def _sidecar_died(case: CaseBuilder) -> None:
     case.leader()
     case.workers(1)
     containers = case.template_of("Worker")["spec"]["containers"]
-    main = next(one for one in containers if one["name"] == case.kind.container)
+    main = next(one for one in containers if one["name"] == (case.kind.container or "main"))
     containers[:] = [main, {"name": "logs", "image": "example/logs:1"}]
     case.then(Start())
     case.then(SidecarDied("worker-0"))
@@ -142,7 +142,7 @@ def _changed_while_running(case: CaseBuilder) -> None:
 
 def _role_added(case: CaseBuilder) -> None:
     case.leader()
-    workers = {"replicas": 2, "template": template(name=case.kind.container, command=["python", "/train.py"])}
+    workers = {"replicas": 2, "template": template(name=case.kind.container or "main", command=["python", "/train.py"])}
     case.then(Start())
     case.then(Change(case.change("Worker", workers)))
     case.then(Start())

@@ -5,13 +5,14 @@ A difference without an explanation is a defect of trainwright or of that page.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tests.support.differential.cases import Case, Delete
-from tests.support.differential.snapshots import Difference, Snapshot, differences
+from tests.support.differential.comparisons import Comparison, Divergence, Explanation
+from tests.support.differential.mpi_explanations import MPI_DIVERGENCES, MPI_EXPLANATIONS, MPI_GANG_EXPLANATIONS
+from tests.support.differential.snapshots import Difference, differences
 from trainwright.api.job import is_managed_elsewhere
 
 PAGE = Path(__file__).parents[3] / "docs" / "compatibility.md"
@@ -20,40 +21,6 @@ _LONGEST_RUN_SECONDS = 900
 
 _GO_RECORDER_BURST = 25
 """Go's recorder sends so many events of one job at once, and then one every five minutes."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Both sides of a case after one step."""
-
-    case: Case
-    go: Snapshot
-    ours: Snapshot
-
-    def failed(self, side: Snapshot, why: str) -> bool:
-        return any(kind == "Failed" and why in message for kind, _, message in side.conditions)
-
-    def succeeded(self, side: Snapshot) -> bool:
-        return "Succeeded" in side.states
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """A row that covers single differences. `row` is the start of a row or heading of the page; `sometimes` is True if
-    it shows in some runs only."""
-
-    row: str
-    matches: Callable[[Difference, Comparison], object]
-    sometimes: bool = False
-
-
-@dataclass(frozen=True)
-class Divergence:
-    """A row that changes the outcome of a job: from then on only the contents of its children are comparable."""
-
-    row: str
-    since: Callable[[Comparison], object]
-    sometimes: bool = False
 
 
 def rows_of_the_page() -> list[str]:
@@ -66,7 +33,7 @@ def rows_of_the_page() -> list[str]:
 def is_about_outcome(difference: Difference) -> bool:
     """True if it is about the existence of a child, a pod's phase, the job's status or its events."""
     kinds = ("job.status*", "events", "pods.*.phase", "pods.*.spec.nodeName", "pods.*.metadata.terminating")
-    child = re.fullmatch(r"(pods|services|companions)\.[^.]+", difference.path)
+    child = re.fullmatch(r"(pods|services|companions|extras)\.[^.]+", difference.path)
     return bool(child) or any(fnmatchcase(difference.path, kind) for kind in kinds)
 
 
@@ -238,7 +205,11 @@ DIVERGENCES = (
     ),
     Divergence(
         "A TFJob without Chief, Master and Worker never gets Running or Succeeded",
-        lambda of: of.ours.states - of.go.states and not of.case.roles.keys() & {"Chief", "Master", "Worker"},
+        lambda of: (
+            of.case.kind.name == "TFJob"
+            and of.ours.states - of.go.states
+            and not of.case.roles.keys() & {"Chief", "Master", "Worker"}
+        ),
     ),
     Divergence("A pod that has succeeded and is then deleted is started again", _rerun_after_success),
     Divergence(
@@ -249,6 +220,7 @@ DIVERGENCES = (
         "An invalid job that the webhook did not see gets no status",
         lambda of: of.failed(of.ours, "failed validation") and not of.go.status.get("startTime"),
     ),
+    *MPI_DIVERGENCES,
 )
 """Checked before the explanations, in this order."""
 
@@ -373,6 +345,7 @@ EXPLANATIONS = (
     ),
     Explanation("A child that the cache does not show yet is created a second time", _created_twice, sometimes=True),
     Explanation("Events of a job beyond the 25th are dropped", _dropped_by_the_recorder, sometimes=True),
+    *MPI_EXPLANATIONS,
 )
 
 GANG_DIVERGENCES = (
@@ -410,6 +383,7 @@ GANG_EXPLANATIONS = (
             and int(found.go or 0) < int(found.ours or 0)
         ),
     ),
+    *MPI_GANG_EXPLANATIONS,
 )
 """For operators with a gang scheduler."""
 

@@ -25,7 +25,7 @@ from tests.support.differential.cases import (
     Stuck,
     Unschedulable,
 )
-from tests.support.differential.snapshots import Snapshot, snapshots
+from tests.support.differential.snapshots import EXTRAS, Snapshot, snapshots
 from tests.support.objects.jobs import JobBuilder
 from tests.support.waiting import eventually
 from trainwright.api.kinds import Kind
@@ -56,7 +56,7 @@ class Side:
         self.last_write = 0.0
         self._gang = gang
         self._kinds = tuple(kinds)
-        self._resources = [kind.resource for kind in self._kinds] + [PODS, SERVICES, AUTOSCALERS, EVENTS]
+        self._resources = [kind.resource for kind in self._kinds] + [PODS, SERVICES, AUTOSCALERS, EVENTS, *EXTRAS]
         self._resources += [gang.resource] if gang else []
         self._client = client
         self._kubelet = FakeKubelet(client, namespace=namespace)

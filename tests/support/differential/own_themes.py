@@ -325,7 +325,84 @@ def _scaled_up_and_failed(case: CaseBuilder) -> None:
     case.then(Exit("worker-2", 1))
 
 
+# MPIJob
+
+
+def _launched(case: CaseBuilder) -> None:
+    case.spec["slotsPerWorker"] = case.dice.randint(1, 8)
+    case.leader()
+    case.workers()
+    case.then(Start())
+    case.then(Exit("launcher"))
+
+
+def _main_container(case: CaseBuilder) -> None:
+    case.leader()
+    case.workers()
+    case.spec["mainContainer"] = "main"
+    case.spec["cleanPodPolicy"] = case.dice.choice(["All", "Running", "None"])
+    case.then(Start())
+    case.then(Exit("launcher"))
+
+
+def _gpu_launcher(case: CaseBuilder) -> None:
+    name = case.dice.choice(["nvidia.com/gpu", "example.com/gpu-shares", "example.com/tpu"])
+    case.leader(resources={"limits": {name: "1"}})
+    case.workers(2)
+    case.then(Start())
+    case.then(Exit("launcher", 1))
+
+
+def _intel(case: CaseBuilder) -> None:
+    own = [{"name": "I_MPI_HYDRA_BOOTSTRAP", "value": "ssh"}, {"name": "I_MPI_HYDRA_BOOTSTRAP_EXEC", "value": "/ssh"}]
+    case.leader(env=case.dice.sample(own, case.dice.randint(0, 2)))
+    case.workers(1)
+    case.then(Start())
+
+
+def _own_service_account(case: CaseBuilder) -> None:
+    case.leader()
+    case.template_of("Launcher")["spec"]["serviceAccountName"] = f"{case.name}-robot"
+    case.workers(1)
+    case.then(Start())
+    case.then(Exit("launcher"))
+
+
+def _sleeping_workers(case: CaseBuilder) -> None:
+    case.leader()
+    case.workers(2, command=[], args=["--lost"])
+    case.then(Start())
+    case.then(Exit("worker-1", 1))
+
+
+def _launcher_alone(case: CaseBuilder) -> None:
+    case.leader()
+    case.then(Start())
+    case.then(Exit("launcher"))
+
+
+def _rescaled(case: CaseBuilder) -> None:
+    """The files of mpirun follow the number of workers."""
+    case.leader(policy="Never")
+    case.workers(2, policy="Never")
+    case.then(Start())
+    case.then(Change(case.change("Worker", {"replicas": 12})))
+    case.then(Start())
+    case.then(Change(case.change("Worker", {"replicas": 1})))
+    case.then(Exit("launcher"))
+
+
 OWN_THEMES: Mapping[str, Themes] = {
+    "MPIJob": {
+        "launched": _launched,
+        "main container": _main_container,
+        "launcher with GPUs": _gpu_launcher,
+        "Intel MPI": _intel,
+        "own service account": _own_service_account,
+        "sleeping workers": _sleeping_workers,
+        "launcher alone": _launcher_alone,
+        "rescaled": _rescaled,
+    },
     "PyTorchJob": {
         "elastic": _elastic,
         "autoscaled": _autoscaled,

@@ -7,11 +7,21 @@ from typing import Any
 
 from tests.support.differential.cases import Case
 from trainwright.objects import Object
-from trainwright.objects.resources import EVENTS, PODS, SERVICES, Resource
+from trainwright.objects.resources import (
+    CONFIG_MAPS,
+    EVENTS,
+    PODS,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 
 _TOKEN_VOLUME = re.compile(r"kube-api-access-[a-z0-9]{5}")
 TIMES = ("startTime", "completionTime", "lastReconcileTime")
 COMPANIONS = ("HorizontalPodAutoscaler", "PodGroup")
+EXTRAS = (CONFIG_MAPS, SERVICE_ACCOUNTS, ROLES, ROLE_BINDINGS)
 _BY_SERVER = ("clusterIP", "clusterIPs")
 
 Event = tuple[str, str, str]
@@ -27,6 +37,8 @@ class Snapshot:
     services: Mapping[str, Object]
     companions: Mapping[str, Object]
     """Autoscaler and PodGroup, by kind."""
+    extras: Mapping[str, Object]
+    """What a launcher needs, by kind: ConfigMap, ServiceAccount, Role, RoleBinding."""
     events: Collection[Event]
     event_count: int
     """The number of events including repetitions."""
@@ -77,6 +89,7 @@ def differences(go: Snapshot, ours: Snapshot) -> Iterator[Difference]:
     yield from _compare("pods", go.pods, ours.pods)
     yield from _compare("services", go.services, ours.services)
     yield from _compare("companions", go.companions, ours.companions)
+    yield from _compare("extras", go.extras, ours.extras)
     yield from (Difference("events", event, None) for event in sorted(set(go.events) - set(ours.events)))
     yield from (Difference("events", None, event) for event in sorted(set(ours.events) - set(go.events)))
 
@@ -100,6 +113,7 @@ def _snapshot(case: Case, listed: Mapping[Resource, Sequence[Object]], namespace
         job=_anonymous(_job(whole), namespace) if whole else None,
         pods=children(PODS),
         services=children(SERVICES),
+        extras={one.kind: child for one in EXTRAS for child in children(one).values()},
         companions={kind: child for one in listed if one.kind in COMPANIONS for kind, child in namesakes(one).items()},
         events=events_seen,
         event_count=sum(event.get("count") or 1 for event in events),
@@ -119,8 +133,10 @@ def _job(job: Object) -> Object:
 
 
 def _child(child: Object, uid: str, namespace: str) -> Object:
-    spec = {name: value for name, value in child["spec"].items() if name not in _BY_SERVER}
-    seen: Object = {"metadata": _metadata(child["metadata"], uid), "spec": spec}
+    seen: Object = {name: child[name] for name in ("data", "rules", "roleRef", "subjects") if name in child}
+    seen["metadata"] = _metadata(child["metadata"], uid)
+    if "spec" in child:
+        seen["spec"] = {name: value for name, value in child["spec"].items() if name not in _BY_SERVER}
     if child["kind"] == "Pod":
         seen["phase"] = child["status"]["phase"]
     anonymous: Object = _anonymous(seen, namespace)

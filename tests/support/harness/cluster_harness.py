@@ -42,7 +42,7 @@ class ClusterHarness(JobHarness, ABC):
         """A pod template for jobs of the kind whose programs wait for `end`; the same on every cluster."""
         directory = str(self._directory)
         container = {
-            "name": self.kind.container,
+            "name": self.kind.container or "main",
             "image": "trainwright/host",
             "command": ["sh", "-c", _PROGRAM, directory],
             "volumeMounts": [{"name": "harness", "mountPath": directory}],

@@ -117,9 +117,10 @@ class JobHarness:
         return await eventually(lambda: self.job(name), all_active)
 
     async def wait_for_children(self, job: str, names: Collection[str]) -> None:
-        """Waits until the job has exactly these pods, and Services of the same names."""
+        """Waits until the job has exactly these pods, and Services of the same names if its kind has Services."""
         await eventually(lambda: self.pods(job), lambda pods: pods.keys() == set(names))
-        await eventually(lambda: self.services(job), lambda services: services.keys() == set(names))
+        if any(role.has_service for role in self.kind.roles):
+            await eventually(lambda: self.services(job), lambda services: services.keys() == set(names))
 
     async def wait_for_counts(self, name: str, role: str, **numbers: int) -> Object:
         """Returns the status when it has these numbers for the role."""

@@ -24,7 +24,7 @@ KEYS = ("", "x", "Worker", "worker", "MASTER", "Wörker", "replicas", "spec", "\
 def complete_spec(kind: Kind) -> Object:
     """A value for every field that the operator reads."""
     pod = template(
-        name=kind.container,
+        name=kind.container or "main",
         ports=[{"name": kind.port_name, "containerPort": kind.port}, {"containerPort": 8080, "protocol": "TCP"}],
         env=[{"name": "A", "value": "b"}],
         resources={"requests": {"cpu": "1"}},

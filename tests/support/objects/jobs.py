@@ -221,7 +221,7 @@ def stored(obj: Object, uid: str) -> Object:
 
 def _container(kind: Kind, role: str) -> str:
     known = kind.role(role)
-    return kind.container_of(known) if known else kind.container
+    return (kind.container_of(known) if known else kind.container) or "main"
 
 
 def _child_name(kind: Kind, job: str, role: str, index: int) -> str:

@@ -21,6 +21,7 @@ from trainwright.engine.framework import (
     RoleState,
 )
 from trainwright.engine.ranks import Rank
+from trainwright.engine.settings import Settings
 from trainwright.engine.texts import Text, Texts
 
 # The row
@@ -74,7 +75,7 @@ class Orchestra(Framework):
         yield ExtraObject(of=ROLE, name=name, content={"rules": rules}, job_field=field)
         yield ExtraObject(of=ROLE_BINDING, name=name, content={"roleRef": role, "subjects": [account]}, job_field=field)
 
-    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+    def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         listeners = self.listeners(job)
         violins = [f"{addresses.host(rank)}:{addresses.port(rank, port)}" for rank, port in listeners.items()]
         conductor = PodShape(

@@ -47,5 +47,5 @@ def write_manifest(directory: Path, *objects: Object, name: str = "job.yaml") ->
 
 
 def _replica(kind: Kind, replicas: int, script: str, policy: str) -> Object:
-    container = {"name": kind.container, "image": HOST_IMAGE, "command": ["sh", "-c", script]}
+    container = {"name": kind.container or "main", "image": HOST_IMAGE, "command": ["sh", "-c", script]}
     return {"replicas": replicas, "restartPolicy": policy, "template": {"spec": {"containers": [container]}}}

@@ -30,7 +30,7 @@
 {{- if .Values.pytorch.initContainer.waitForPort }}
 - --pytorch-init-container-wait-for-port
 {{- end }}
-{{- if ne .Values.mpi.kubectlDeliveryImage "" }}
+{{- if ne .Values.mpi.kubectlDeliveryImage "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest" }}
 - {{ printf "--mpi-kubectl-delivery-image=%s" .Values.mpi.kubectlDeliveryImage | quote }}
 {{- end }}
 {{- if .Values.operator.installCrds }}

@@ -46,6 +46,15 @@
 - apiGroups: ["kubeflow.org"]  # own pods with blockOwnerDeletion
   resources: [jaxjobs/finalizers]
   verbs: [update]
+- apiGroups: ["kubeflow.org"]  # watch jobs, annotate them, delete them after their TTL
+  resources: [mpijobs]
+  verbs: [get, list, watch, patch, delete]
+- apiGroups: ["kubeflow.org"]  # write the status of jobs
+  resources: [mpijobs/status]
+  verbs: [update]
+- apiGroups: ["kubeflow.org"]  # own pods with blockOwnerDeletion
+  resources: [mpijobs/finalizers]
+  verbs: [update]
 - apiGroups: [""]  # create, adopt and delete the pods of a job
   resources: [pods]
   verbs: [get, list, watch, create, patch, delete]
@@ -55,6 +64,21 @@
 - apiGroups: [""]  # record events on jobs
   resources: [events]
   verbs: [create, patch]
+- apiGroups: [""]  # manage the ConfigMap of a job
+  resources: [configmaps]
+  verbs: [list, watch, create, update]
+- apiGroups: [""]  # manage the ServiceAccount of a job
+  resources: [serviceaccounts]
+  verbs: [list, watch, create]
+- apiGroups: ["rbac.authorization.k8s.io"]  # manage the Role of a job
+  resources: [roles]
+  verbs: [list, watch, create, update]
+- apiGroups: ["rbac.authorization.k8s.io"]  # manage the RoleBinding of a job
+  resources: [rolebindings]
+  verbs: [list, watch, create, update]
+- apiGroups: [""]  # grant it in the Role of a job
+  resources: [pods/exec]
+  verbs: [create]
 - apiGroups: [""]  # adopt and release Services
   resources: [services]
   verbs: [patch]

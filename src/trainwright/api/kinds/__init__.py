@@ -5,6 +5,7 @@ A new kind is a file here and one in `trainwright.engine.frameworks`, both named
 
 from trainwright.api.kinds.jax import JAX
 from trainwright.api.kinds.kind import GROUP, VERSION, Kind, ReplicaSpecs, Role, Unvalidated
+from trainwright.api.kinds.mpi import MPI
 from trainwright.api.kinds.paddle import PADDLE
 from trainwright.api.kinds.pytorch import PYTORCH
 from trainwright.api.kinds.tensorflow import TENSORFLOW
@@ -24,4 +25,4 @@ __all__ = [
     "Unvalidated",
 ]
 
-KINDS: dict[str, Kind] = {kind.name: kind for kind in (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX)}
+KINDS: dict[str, Kind] = {kind.name: kind for kind in (PYTORCH, TENSORFLOW, XGBOOST, PADDLE, JAX, MPI)}

@@ -55,6 +55,8 @@ class Role:
     name: str
     _: KW_ONLY
     exactly: int | None = None
+    number_optional: bool = False
+    """Whether admission accepts a role with an exact number that leaves the number out."""
     at_least: int | None = None
     default_replicas: int = 1
     default_restart_policy: str = ""
@@ -75,9 +77,13 @@ class Role:
         """The role in object names and labels."""
         return self.name.lower()
 
+    def rank_name(self, index: int) -> str:
+        """`worker-0`, or `launcher` for a role without index."""
+        return f"{self.label}-{index}" if self.indexed else self.label
+
     def child_name(self, job: str, index: int) -> str:
         """The name of a replica's pod and Service."""
-        return f"{job}-{self.label}-{index}" if self.indexed else f"{job}-{self.label}"
+        return f"{job}-{self.rank_name(index)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +101,8 @@ class Kind:
     default_restart_policy: str
     earlier_name: str = ""
     """The prefix of label keys of this kind's first operator; empty if there was none."""
+    earlier_roles: bool = False
+    """Whether its label PREFIX-job-role has the role of every pod, instead of marking the master."""
     scaled_role: str | None = None
     """The role that `kubectl scale` changes; None: no scale subresource."""
     columns: tuple[str, ...] = ("State", "Age")

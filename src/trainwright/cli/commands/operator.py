@@ -13,12 +13,13 @@ from trainwright.cli.errors import CommandError
 from trainwright.cli.flags import F, GoCommand, bool_flag, duration
 from trainwright.cli.logging import ENCODERS, STACKTRACE_LEVELS, TIME_ENCODINGS, parse_level, start_logging, zap_format
 from trainwright.engine.init_template import InitTemplate, InitTemplateError, parse_init_template
-from trainwright.engine.settings import InitContainer, Settings
+from trainwright.engine.settings import InitContainer, KubectlDelivery, Settings
 from trainwright.objects.kinds.gangs import GangScheduler
 from trainwright.operator.options import LeaderElectionOptions, OperatorError, OperatorOptions, WebhookOptions
 
 DEFAULT_TEMPLATE = Path("/etc/config/initContainer.yaml")
 _DEFAULTS, _INIT, _LEASE, _WEBHOOKS = OperatorOptions(), InitContainer(), LeaderElectionOptions(), WebhookOptions()
+_DELIVERY = KubectlDelivery()
 
 
 def _text(flag: str, default: str, metavar: str, meaning: str) -> Callable[[F], F]:
@@ -115,10 +116,11 @@ def _duration(flag: str, seconds: float, meaning: str) -> Callable[[F], F]:
     default=_INIT.wait_for_port,
     help="Also wait until the master's port accepts connections.",
 )
-@click.option(
+@_text(
     "--mpi-kubectl-delivery-image",
-    metavar="IMAGE",
-    help="Accepted for compatibility, without effect: MPIJob is not supported yet.",
+    _DELIVERY.image,
+    "IMAGE",
+    "Image of the init container that puts kubectl into the launchers of MPIJobs.",
 )
 @_text("--metrics-bind-address", ":8080", "HOST:PORT", "Address of /metrics; 0 disables it.")
 @_text("--health-probe-bind-address", ":8081", "HOST:PORT", "Address of /healthz and /readyz; 0 disables them.")
@@ -219,11 +221,7 @@ def options_from(flags: dict[str, Any]) -> OperatorOptions:
 
 def ignored_flags(flags: dict[str, Any]) -> list[str]:
     """The given flags that have no effect."""
-    return [
-        f"--{name.replace('_', '-')}"
-        for name in ("mpi_kubectl_delivery_image", "zap_stacktrace_level")
-        if flags[name] is not None
-    ]
+    return [f"--{name.replace('_', '-')}" for name in ("zap_stacktrace_level",) if flags[name] is not None]
 
 
 def _settings(flags: dict[str, Any]) -> Settings:
@@ -234,6 +232,7 @@ def _settings(flags: dict[str, Any]) -> Settings:
         gang=GangScheduler(gang) if gang else None,
         group_restart=flags["whole_group_restart"],
         dead_node_seconds=flags["dead_node_seconds"],
+        kubectl_delivery=KubectlDelivery(image=flags["mpi_kubectl_delivery_image"]),
     )
 
 

@@ -74,7 +74,9 @@ class JobState:
         self.deleted = False
         self.stopping = False
         """True if it was stopped while it was followed: it has ended once its pods have."""
-        self.labels = [f"{role.label}-{index}" for role in job.kind.roles for index in range(_count(job, role.name))]
+        self.labels = [role.rank_name(index) for role in job.kind.roles for index in range(_count(job, role.name))]
+        self._volumes = _volumes(job)
+        self.main_containers = frozenset(replica.container for replica in job.replicas.values())
         self.command = tuple(_command(job))
         self.progress = Progress(epochs=planned_epochs(self.command))
         self.losses = LossCurve()
@@ -327,7 +329,8 @@ class JobState:
         return str(of_pod or of_job or self._python)
 
     def private_files(self) -> list[tuple[str, PrivateFile]]:
-        """The files that only the job's pods can see, each with the name of its pod. Reads the disk.
+        """The files that only the job's pods can see, each with the name of its pod; not those in volumes that the
+        operator adds. Reads the disk.
 
         Of a file that a pod and the one that replaced it have written, the last counts, which `cp` fetches too.
         """
@@ -335,6 +338,7 @@ class JobState:
             (record.name, file.path): (record.name, file)
             for record in self._records.values()
             for file in record.private_files
+            if not file.volume or file.volume in self._volumes
         }
         return list(found.values())
 
@@ -442,13 +446,19 @@ class JobState:
 
     def _new_order(self, rank: str) -> tuple[int, int]:
         roles = [role.label for role in self.kind.roles]
-        role, _, index = rank.rpartition("-")
+        role, _, index = rank.rpartition("-") if rank not in roles else (rank, "", "")
         return roles.index(role) if role in roles else len(roles), int(index) if index.isdecimal() else 0
 
 
 def _count(job: Job, role: str) -> int:
     replica = job.replicas.get(role)
     return replica.count if replica else 0
+
+
+def _volumes(job: Job) -> frozenset[str]:
+    """The names of the volumes in the job's templates."""
+    specs = [replica.template.get("spec") or {} for replica in job.replicas.values()]
+    return frozenset(str(volume.get("name")) for spec in specs for volume in spec.get("volumes") or [])
 
 
 def _command(job: Job) -> Sequence[str]:

@@ -26,7 +26,7 @@ from trainwright.objects.resources import BUILT_IN, NAMESPACES, PODS, Resource
 
 _DRY_RUN = {"dryRun": "All", "fieldValidation": "Strict", "fieldManager": "trainwright"}
 _UNKNOWN_FIELD = "unknown field"
-_PLANNED_KINDS = frozenset({"MPIJob"})
+_PLANNED_VERSIONS = frozenset({("MPIJob", f"{GROUP}/v2beta1")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,8 @@ def _unknown_kind(document: Document, served: Mapping[str, Resource]) -> str:
     ours = KINDS.get(document.kind)
     if ours and document.api_version == ours.resource.api_version:
         return f"{error}: its CRD is not installed; install it with `trainwright operator --install-crds`"
-    if document.kind in _PLANNED_KINDS and document.api_version.startswith(f"{GROUP}/"):
-        return f"{error}: {document.kind} is not supported yet; supported kinds of jobs: {', '.join(KINDS)}"
+    if ours and (document.kind, document.api_version) in _PLANNED_VERSIONS:
+        return f"{error}: this version is not supported yet; write the job for {ours.resource.api_version}"
     known = {resource.kind: resource.api_version for resource in (*_our_resources(), *BUILT_IN, *served.values())}
     if document.kind in known:
         return f"{error}: the apiVersion of {document.kind} is {known[document.kind]}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from trainwright.api.annotations import RESTART_SCOPE
 from trainwright.api.kinds import KINDS, PYTORCH, Kind
+from trainwright.api.kinds.mpi import MPI
 from trainwright.api.kinds.tensorflow import ALL_WORKERS
 from trainwright.cli.errors import CommandError
 from trainwright.cli.program.source import SUFFIX, Program
@@ -102,11 +103,15 @@ def make_job(request: JobRequest) -> Object:
     if request.uses_torchrun and kind is not PYTORCH:
         raise CommandError(f"--nproc starts torchrun in the pods, which a {kind.name} cannot use: use --workers")
     shape = _SHAPES.get(kind.framework, _Shape())
+
+    def pod(role: str) -> Object:
+        return _mpi_pod(request, role) if kind is MPI else _pod(request, kind, shape)
+
     spec: Object = {
         # Without a limit a program with a bug would restart for ever.
         "runPolicy": {"backoffLimit": request.max_restarts + 1 if request.max_restarts else 0},
         kind.replicas_field: {
-            role: {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": _pod(request, kind, shape)}}
+            role: {"replicas": count, "restartPolicy": "OnFailure", "template": {"spec": pod(role)}}
             for role, count in _roles(request, kind).items()
         },
     }
@@ -125,25 +130,38 @@ def make_job(request: JobRequest) -> Object:
 def _roles(request: JobRequest, kind: Kind) -> dict[str, int]:
     """The replicas of each role: the first worker is the Master of kinds that must have one."""
     first = kind.roles[0]
+    if kind is MPI:
+        return {"Launcher": 1, "Worker": request.workers}
     if first.exactly != 1:
         return {"Worker": request.workers}
     return {first.name: 1, **({"Worker": request.workers - 1} if request.workers > 1 else {})}
+
+
+def _mpi_pod(request: JobRequest, role: str) -> Object:
+    """The launcher starts the program in the workers, which have the GPUs."""
+    if role == "Worker":
+        container: Object = {"name": "worker", "image": request.image}
+        if request.gpus:
+            container["resources"] = {"limits": {GPU: request.gpus}}
+        return _with_volumes(request, container)
+    container = {
+        "name": "launcher",
+        "image": request.image,
+        "command": ["mpirun", "--allow-run-as-root", "-n", str(request.workers), *_program(request)],
+    }
+    return _with_volumes(request, container | _arguments(request))
 
 
 def _pod(request: JobRequest, kind: Kind, shape: _Shape) -> Object:
     group = request.workers > 1
     launcher = _TORCHRUN if request.uses_torchrun else shape.group_launcher if group else ()
     prefix = shape.group_prefix if group and not request.uses_torchrun else ()
-    script = _literal(request.script)
     container: Object = {
         "name": kind.container,
         "image": request.image,
-        "command": [*prefix, request.python, *launcher, *(["-m", script] if request.program.is_module else [script])],
+        "command": [*prefix, *_program(request, launcher)],
+        **_arguments(request),
     }
-    if request.program.arguments:
-        container["args"] = [_literal(word) for word in request.program.arguments]
-    if request.workdir:
-        container["workingDir"] = request.workdir
     alone = request.uses_torchrun or request.starts_processes
     env = [] if alone else [dict(variable) for variable in shape.env]
     env += [dict(variable) for variable in shape.group_env] if group else []
@@ -151,6 +169,24 @@ def _pod(request: JobRequest, kind: Kind, shape: _Shape) -> Object:
         container["env"] = env
     if request.gpus:
         container["resources"] = {"limits": {GPU: request.gpus}}
+    return _with_volumes(request, container)
+
+
+def _program(request: JobRequest, launcher: tuple[str, ...] = ()) -> list[str]:
+    script = _literal(request.script)
+    return [request.python, *launcher, *(["-m", script] if request.program.is_module else [script])]
+
+
+def _arguments(request: JobRequest) -> Object:
+    fields: Object = {}
+    if request.program.arguments:
+        fields["args"] = [_literal(word) for word in request.program.arguments]
+    if request.workdir:
+        fields["workingDir"] = request.workdir
+    return fields
+
+
+def _with_volumes(request: JobRequest, container: Object) -> Object:
     volumes, mounts = _volumes(request)
     if not volumes:
         return {"containers": [container]}

@@ -2,6 +2,7 @@
 
 from trainwright.engine.framework import Framework
 from trainwright.engine.frameworks.jax import Jax
+from trainwright.engine.frameworks.mpi import MPI
 from trainwright.engine.frameworks.paddle import Paddle
 from trainwright.engine.frameworks.pytorch import PyTorch
 from trainwright.engine.frameworks.tensorflow import TensorFlow
@@ -13,4 +14,5 @@ FRAMEWORKS: dict[str, Framework] = {
     "xgboost": XGBoost(),
     "paddle": Paddle(),
     "jax": Jax(),
+    "mpi": MPI(),
 }

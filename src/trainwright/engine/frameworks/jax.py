@@ -6,6 +6,7 @@ from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses, declared_port
 from trainwright.engine.framework import Framework, PodShape, env_list
 from trainwright.engine.ranks import Rank
+from trainwright.engine.settings import Settings
 from trainwright.engine.texts import TEXTS_WITHOUT_MASTER, Texts
 
 COORDINATOR = Rank("Worker", 0)
@@ -15,7 +16,7 @@ class Jax(Framework):
     def texts(self, job: Job) -> Texts:
         return TEXTS_WITHOUT_MASTER
 
-    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+    def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         common = {
             "PYTHONUNBUFFERED": "1",
             "COORDINATOR_PORT": str(addresses.port(COORDINATOR, declared_port(job, "Worker"))),

@@ -9,6 +9,7 @@ from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses, declared_port
 from trainwright.engine.framework import Framework, PodShape, env_list
 from trainwright.engine.ranks import Rank
+from trainwright.engine.settings import Settings
 from trainwright.engine.texts import DEFAULT_TEXTS, TEXTS_WITHOUT_MASTER, Texts
 from trainwright.objects import Object
 
@@ -22,7 +23,7 @@ class Paddle(Framework):
     def is_master(self, job: Job, rank: Rank) -> bool:
         return rank.role == "Master"
 
-    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+    def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         common = env_list(
             {"PYTHONUNBUFFERED": "1", "PADDLE_JOB_ID": job.name, "PADDLE_NNODES": str(job.total_replicas)}
         )

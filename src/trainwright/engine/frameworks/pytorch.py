@@ -16,6 +16,7 @@ from trainwright.engine.framework import (
     env_list,
 )
 from trainwright.engine.ranks import Rank
+from trainwright.engine.settings import Settings
 from trainwright.engine.texts import DEFAULT_TEXTS, TEXTS_WITHOUT_MASTER, Texts
 from trainwright.objects import Object
 from trainwright.objects.resources import AUTOSCALERS
@@ -59,7 +60,7 @@ class PyTorch(Framework):
             where_missing="spec.elasticPolicy.metrics: no HorizontalPodAutoscaler is created here; use kubectl scale",
         )
 
-    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+    def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         fields = job.own_fields(PyTorchFields)
         master = _master_environment(job, addresses, fields) if "Master" in job.replicas else {}
         torchrun = _torchrun_environment(job, addresses, fields)

@@ -9,6 +9,7 @@ from trainwright.api.kinds.tensorflow import ALL_WORKERS, TensorFlowFields
 from trainwright.engine.addressing import Addresses, declared_port
 from trainwright.engine.framework import Framework, PodShape, RoleState, env_list
 from trainwright.engine.ranks import Rank
+from trainwright.engine.settings import Settings
 from trainwright.engine.texts import TEXTS_WITHOUT_MASTER, Text, Texts
 
 _CHIEFS = ("Chief", "Master")
@@ -28,7 +29,7 @@ class TensorFlow(Framework):
     def is_master(self, job: Job, rank: Rank) -> bool:
         return rank.role in _CHIEFS or (rank == FIRST_WORKER and self.deciding_role(job) == "Worker")
 
-    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+    def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         if not _is_distributed(job):
             return lambda _: PodShape()
         cluster = {role: _addresses(job, addresses, role) for role in job.replicas}

@@ -6,13 +6,14 @@ from trainwright.api.job import Job
 from trainwright.engine.addressing import Addresses, declared_port
 from trainwright.engine.framework import Framework, PodShape, RoleState, env_list
 from trainwright.engine.ranks import Rank
+from trainwright.engine.settings import Settings
 
 MASTER = Rank("Master", 0)
 FIRST_WORKER = Rank("Worker", 0)
 
 
 class XGBoost(Framework):
-    def pod_shapes(self, job: Job, addresses: Addresses) -> Callable[[Rank], PodShape]:
+    def pod_shapes(self, job: Job, addresses: Addresses, settings: Settings) -> Callable[[Rank], PodShape]:
         master = {
             "MASTER_PORT": str(addresses.port(MASTER, declared_port(job, "Master"))),
             "MASTER_ADDR": addresses.host(MASTER),

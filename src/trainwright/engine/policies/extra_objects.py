@@ -83,7 +83,10 @@ def _ensure(facts: Facts, builder: PlanBuilder, wanted: ExtraObject) -> bool:
             wave=wanted.of.wave if wanted.needed_by_pods else PODS_WAVE,
             needed=wanted.needed_by_pods,
             with_event="create" in wanted.of.events_for,
+            shared=wanted.shared,
         )
+        return True
+    if wanted.shared and not facts.controls(present):
         return True
     if present.metadata.terminating or not facts.controls(present):
         wait_for(facts, builder, resource.kind, present.metadata)

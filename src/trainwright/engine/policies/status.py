@@ -57,7 +57,9 @@ def count(facts: Facts, builder: PlanBuilder) -> dict[str, RoleState]:
         role: RoleState(active[role], completed, frozenset(failed[role]))
         for role, completed in facts.pods.completed.items()
     }
-    builder.put("replicaStatuses", {role: _replica_status(facts, role, state) for role, state in states.items()})
+    counted = set(facts.framework.counted_roles(facts.job, states))
+    numbers = {role: state if role in counted else RoleState() for role, state in states.items()}
+    builder.put("replicaStatuses", {role: _replica_status(facts, role, state) for role, state in numbers.items()})
     return states
 
 
@@ -70,7 +72,7 @@ def set_conditions(
     if not postponed and facts.framework.is_running(facts.job, states):
         builder.set_condition(RUNNING, facts.texts.running)
     for role in facts.framework.failing_roles(facts.job, states):
-        _set_failure_conditions(facts, builder, role, len(states[role].failed), waiting=bool(postponed))
+        _set_failure_conditions(facts, builder, role, states[role].failed, waiting=bool(postponed))
 
 
 def _without_effect(facts: Facts) -> Iterator[str]:
@@ -85,10 +87,13 @@ def _without_effect(facts: Facts) -> Iterator[str]:
         yield from extra_objects.unavailable(facts)
 
 
-def _set_failure_conditions(facts: Facts, builder: PlanBuilder, role: str, failed: int, *, waiting: bool) -> None:
-    texts = facts.texts
+def _set_failure_conditions(
+    facts: Facts, builder: PlanBuilder, role: str, indexes: frozenset[int], *, waiting: bool
+) -> None:
+    texts, failed = facts.texts, len(indexes)
     if facts.job.replicas[role].restart_policy == "Never":
-        builder.finish(FAILED, texts.role_failed, role=role, failed=failed)
+        pods = [facts.pods.failed[Rank(role, index)] for index in sorted(indexes)]
+        builder.finish(FAILED, facts.framework.failure_text(facts.job, role, pods), role=role, failed=failed)
         return
     changed = builder.set_condition(RESTARTING, texts.role_restarting, role=role, failed=failed)
     if changed or not waiting:

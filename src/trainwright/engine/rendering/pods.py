@@ -27,7 +27,9 @@ class PodRenderer:
     def render_later(self, rank: Rank) -> Callable[[], Object]:
         """Errors in the common values are raised here, before anything is written."""
         if self._shape_of is None:
-            self._shape_of = self._facts.framework.pod_shapes(self._facts.job, self._facts.addresses)
+            self._shape_of = self._facts.framework.pod_shapes(
+                self._facts.job, self._facts.addresses, self._facts.settings
+            )
         return partial(self._render, self._shape_of, rank)
 
     def _render(self, shape_of: Callable[[Rank], PodShape], rank: Rank) -> Object:
@@ -88,6 +90,9 @@ def _containers(facts: Facts, rank: Rank, containers: list[Object], shape: PodSh
                 ours["volumeMounts"] = [*(container.get("volumeMounts") or []), *shape.main_mounts]
             if shape.main_command and not container.get("command"):
                 ours["command"] = list(shape.main_command)
+                ours.pop("args", None)
+                if shape.main_args:
+                    ours["args"] = list(shape.main_args)
         rendered.append(ours)
     return rendered
 

@@ -194,6 +194,9 @@ class Applier:
                 )
             views.remember(found)
             return WriteResult()
+        if create.shared and not metadata.terminating:
+            self._caches.claim(job["metadata"]["uid"], views.read(found))
+            return WriteResult()
         job_kind, job_name = job["kind"], job["metadata"]["name"]
         if is_temporary(metadata, job_kind, job_name):
             return WriteResult(

@@ -112,7 +112,7 @@ class LogPrinter:
 
     def _print_line(self, run: Run, line: str) -> None:
         label, number = self._label(run)
-        if run.container != self._states[run.job_uid].kind.container:
+        if run.container not in self._states[run.job_uid].main_containers:
             line = f"({run.container}) {line}"
         self._console.print_log(label, number, line)
 

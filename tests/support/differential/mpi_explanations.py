@@ -1,0 +1,130 @@
+"""Explanations of differences from the Go operator that only MPIJobs show."""
+
+import re
+
+from tests.support.differential.comparisons import Comparison, Divergence, Explanation
+from tests.support.differential.snapshots import Difference
+
+_REPLACING = ("OnFailure", "Always", "ExitCode")
+_AGAIN = ("launcher pod created failed:", "worker pod created failed:")
+_UNWRITTEN_STATES = (
+    "MPIJob NAMESPACE/{} has failed",
+    "MPIJob NAMESPACE/{} successfully completed.",
+    "MPIJob NAMESPACE/{} is running",
+)
+
+
+def _is_event(difference: Difference, *reasons: str) -> bool:
+    event = difference.go or difference.ours
+    return difference.path == "events" and event[1] in reasons
+
+
+def _creation_event(difference: Difference, _: Comparison) -> bool:
+    if difference.path != "events":
+        return False
+    _, reason, message = difference.go or difference.ours
+    if difference.ours:
+        return bool(reason == "SuccessfulCreatePod")
+    created = reason == "SuccessfulCreatePod" and message.startswith("Created worker pod: ")
+    return bool(created or message.startswith("launcher pod created success: "))
+
+
+def _created_twice(difference: Difference, _: Comparison) -> bool:
+    if difference.path != "events" or not difference.go:
+        return False
+    _, reason, message = difference.go
+    return bool(message.startswith(_AGAIN) or (reason, message) == ("FailedCreatePod", "Created worker pod: "))
+
+
+def _state_event(difference: Difference, comparison: Comparison) -> bool:
+    texts = [text.format(comparison.case.name) for text in _UNWRITTEN_STATES]
+    return difference.path == "events" and bool(difference.go) and difference.go[2] in texts
+
+
+def _variable_of_open_mpi_5(difference: Difference, _: Comparison) -> bool:
+    if not re.fullmatch(r"pods\.launcher\.spec\.containers\.\d+\.env", difference.path):
+        return False
+    return bool([one for one in difference.ours if not one["name"].startswith("PRTE_")] == difference.go)
+
+
+def _doubled_prefix(difference: Difference, _: Comparison) -> bool:
+    return (difference.go, difference.ours) == ("MPIJobMPIJobFailed", "MPIJobFailed")
+
+
+def _leaves_failed_pods(comparison: Comparison) -> bool:
+    """A pod whose policy says that it is replaced, or that its exit code fails the job, has failed."""
+    go, ours, case = comparison.go, comparison.ours, comparison.case
+    if case.kind.name != "MPIJob":
+        return False
+    policies = {name: case.roles.get("Launcher" if name == "launcher" else "Worker") or {} for name in go.pods}
+    left = [name for name, pod in go.pods.items() if pod["phase"] == "Failed"]
+    replaced = any(policies[name].get("restartPolicy") in _REPLACING for name in left)
+    return replaced or ("Failed" in go.states and "Failed" not in ours.states)
+
+
+def _rejects_letter_case(comparison: Comparison) -> bool:
+    problem = "MPIJob failed validation because MPIReplicaType is"
+    rejected = any(message.startswith(problem) for _, _, message in comparison.go.events)
+    return rejected and bool(comparison.ours.pods)
+
+
+MPI_DIVERGENCES = (
+    Divergence("Failed pods of an MPIJob are never replaced", _leaves_failed_pods),
+    Divergence("Roles of an MPIJob in another letter case are invalid", _rejects_letter_case),
+)
+
+MPI_EXPLANATIONS = (
+    Explanation(
+        "The objects of an MPIJob's launcher have only the label `app`",
+        lambda found, _: (
+            found.go is None and re.fullmatch(r"extras\.\w+\.metadata\.labels\.training\.kubeflow\.org/.*", found.path)
+        ),
+    ),
+    Explanation(
+        "The launcher of an MPIJob starts before its workers",
+        lambda found, _: (
+            found.go is None and re.fullmatch(r"pods\.launcher\.spec\.initContainers\.\d+\.command", found.path)
+        ),
+    ),
+    Explanation("Open MPI 5 ignores the variables of a launcher", _variable_of_open_mpi_5),
+    Explanation(
+        "The launcher of an MPIJob without workers may exec into all pods",
+        lambda found, _: (
+            found.path == "extras.Role.rules" and found.go[:1] == found.ours and "resourceNames" not in found.go[1]
+        ),
+    ),
+    Explanation(
+        "`ServiceAccount is exist`",
+        lambda found, _: _is_event(found, "ServiceAccount is exist", "LauncherRole is exist", "RoleBinding is exist"),
+    ),
+    Explanation("The events about pods of an MPIJob", _creation_event),
+    Explanation("A child that the cache does not show yet is created a second time", _created_twice, sometimes=True),
+    Explanation("An MPIJob gets a second event about its state", _state_event, sometimes=True),
+    Explanation("The reason of a failed MPIJob is `MPIJobMPIJobFailed`", _doubled_prefix),
+    Explanation(
+        "`discover_hosts.sh` names workers that are being deleted",
+        lambda found, _: found.path == "extras.ConfigMap.data.discover_hosts.sh",
+    ),
+    Explanation(
+        "`replicaStatuses` of an MPIJob count pods that are being deleted",
+        lambda found, of: (
+            of.case.kind.name == "MPIJob" and re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.active", found.path)
+        ),
+    ),
+    Explanation(
+        "`SettedPodTemplateRestartPolicy`",
+        lambda found, _: _is_event(found, "SetPodTemplateRestartPolicy", "SettedPodTemplateRestartPolicy"),
+    ),
+)
+
+MPI_GANG_EXPLANATIONS = (
+    Explanation(
+        "`SettedPodTemplateSchedulerName`",
+        lambda found, _: _is_event(found, "SettedPodTemplateSchedulerName", "SetPodTemplateSchedulerName"),
+    ),
+    Explanation(
+        "While a PodGroup is pending, an MPIJob has no ConfigMap",
+        lambda found, of: found.go is None and re.fullmatch(r"extras\.\w+", found.path) and not of.go.pods,
+    ),
+)
+"""For operators with a gang scheduler."""
