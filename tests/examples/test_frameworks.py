@@ -17,12 +17,13 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 FRAMEWORKS = {
     "tensorflow-workers": "tensorflow",
     "tensorflow-parameter-server": "tensorflow",
+    "mpi": "mpi",
     "jax": "jax",
     "xgboost": "xgboost",
     "paddle": "paddle",
 }
 """The package that each example needs."""
-EQUAL_RESULTS = ["tensorflow-workers", "jax", "xgboost", "paddle"]
+EQUAL_RESULTS = ["tensorflow-workers", "mpi", "jax", "xgboost", "paddle"]
 """Examples in which every process prints the result of the same model."""
 SECONDS = 540
 """Machines that run other things too need many times the usual time."""
@@ -32,7 +33,7 @@ def trained(example: str, *values: object) -> Any:
     """A parameter for the example with the marks of its framework."""
     framework = FRAMEWORKS[example]
     marks = [getattr(pytest.mark, framework)]
-    if example != "tensorflow-parameter-server":
+    if example not in {"tensorflow-parameter-server", "mpi"}:
         marks.append(pytest.mark.thorough)
     if framework == "paddle" and find_spec("paddle") is None:
         marks.append(
@@ -56,7 +57,7 @@ def test_the_manifest_is_valid_for_any_cluster(example: str) -> None:
     ("example", "sandbox"),
     [
         *(trained(example, "strongest") for example in EQUAL_RESULTS),
-        *(trained(example, "plain") for example in EQUAL_RESULTS if FRAMEWORKS[example] != "tensorflow"),
+        *(trained(example, "plain") for example in EQUAL_RESULTS if FRAMEWORKS[example] not in {"tensorflow", "mpi"}),
     ],
 )
 def test_two_processes_train_the_same_model(example: str, sandbox: str, tmp_path: Path) -> None:
