@@ -14,7 +14,7 @@ import pytest
 from tests.support.images.builder import add_image
 from tests.support.thoroughness import THOROUGH
 from trainwright.cluster.datadir import DataDir
-from trainwright.cluster.images.formats import FormatError, Manifest
+from trainwright.cluster.images.formats import Descriptor, FormatError, Manifest
 from trainwright.cluster.images.reference import ImageReference
 from trainwright.cluster.images.store import (
     AmbiguousImageError,
@@ -291,6 +291,25 @@ def test_two_threads_add_and_remove_at_the_same_time(store: ImageStore) -> None:
     assert len(found) == 20
     for image in found:
         assert all(store.has_blob(digest) for digest in image.digests)
+
+
+class RemovedMeanwhile(ImageStore):
+    """Another command removes all images after this one has read the index."""
+
+    def read_document(self, descriptor: Descriptor) -> bytes:
+        other = ImageStore(self.directory)
+        for image in other.images():
+            other.remove_image(image.id)
+        other.collect()
+        return super().read_document(descriptor)
+
+
+def test_image_that_is_removed_while_it_is_read_is_not_called_damaged(store: ImageStore) -> None:
+    add_image(store)
+    assert RemovedMeanwhile(store.directory).survey() == ([], [])
+
+    add_image(store)
+    assert RemovedMeanwhile(store.directory).find("demo") is None
 
 
 ADD_AND_COLLECT = """

@@ -143,8 +143,9 @@ class ImageStore(BlobStore):
         found, damaged = [], []
         for entry in self._index().manifests:
             try:
-                found.append(self._image(entry))
-            except (DamagedImageError, FormatError) as error:
+                if image := self._listed_image(entry):
+                    found.append(image)
+            except DamagedImageError as error:
                 damaged.append(f"{_entry_name(entry)} is damaged: {error}")
         found.sort(key=lambda image: (image.reference is None, str(image.reference), image.id))
         return found, damaged
@@ -345,9 +346,9 @@ class ImageStore(BlobStore):
             if reference.digest is not None:
                 pulled = (entry.annotations or {}).get(PULLED_DIGEST_ANNOTATION)
                 if reference.digest in (entry.digest, pulled, name.digest):
-                    return self._image(entry)
+                    return self._listed_image(entry)
             elif name.tag == reference.tag and name.digest is None:
-                return self._image(entry)
+                return self._listed_image(entry)
         return None
 
     def _find_id(self, prefix: str) -> Image | None:
@@ -365,12 +366,24 @@ class ImageStore(BlobStore):
     def _id_of(self, entry: Descriptor) -> str | None:
         try:
             return self._image(entry).id
-        except (DamagedImageError, FormatError):
+        except DamagedImageError:
+            return None
+
+    def _listed_image(self, entry: Descriptor) -> Image | None:
+        """None if another command has removed the image since the index was read: it is not damaged then."""
+        try:
+            return self._image(entry)
+        except DamagedImageError:
+            if entry in self._index().manifests:
+                raise
             return None
 
     def _image(self, entry: Descriptor) -> Image:
-        manifest = Manifest.decode(self.read_document(entry))
-        config = ImageConfig.decode(self.read_document(manifest.config))
+        try:
+            manifest = Manifest.decode(self.read_document(entry))
+            config = ImageConfig.decode(self.read_document(manifest.config))
+        except FormatError as error:
+            raise DamagedImageError(str(error)) from error
         return Image(_reference(entry), entry, manifest, config)
 
     def _check_layers(self, manifest: Manifest, config: ImageConfig) -> None:
