@@ -44,9 +44,7 @@ class DaemonSetController:
         self._history = RevisionHistory(client)
 
     async def reconcile(self, daemon_set: Object) -> Outcome | None:
-        claim = claim_pods(daemon_set, self._candidates(daemon_set))
-        await self._pods.release(daemon_set, claim.released)
-        await self._pods.adopt(daemon_set, claim.adopted)
+        claim = await self._pods.claim(daemon_set, self._candidates(daemon_set))
         known = await self._history.of(daemon_set)
         update = await self._history.update_revision(daemon_set, known)
         revision = update["metadata"]["labels"][HASH]

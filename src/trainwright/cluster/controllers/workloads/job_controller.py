@@ -71,11 +71,9 @@ class JobController:
             await self._pods.remove_finalizer(pod, FINALIZER)
 
     async def _claim(self, job: Object) -> Sequence[Pod]:
-        claim = claim_pods(job, self._candidates(job))
+        claim = await self._pods.claim(job, self._candidates(job), finalizer=FINALIZER)
         if not claim.adopted and not claim.released:
             return claim.owned
-        await self._pods.release(job, claim.released)
-        await self._pods.adopt(job, claim.adopted, finalizer=FINALIZER)
         return claim_pods(job, self._candidates(job)).owned
 
     async def _carry_out(self, job: Object, plan: JobPlan) -> tuple[Object, str]:

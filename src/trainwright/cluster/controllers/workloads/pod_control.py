@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from trainwright.cluster.controllers.workloads.owned_pods import Claim, claim_pods
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import ApiError, Conflict, NotFound, Unreachable
 from trainwright.kube.client.requests import PatchKind
@@ -60,7 +61,14 @@ class PodControl:
         errors = await asyncio.gather(*(self._delete(owner, pod) for pod in pods))
         return next(filter(None, errors), "")
 
-    async def adopt(self, owner: Object, pods: Sequence[Pod], *, finalizer: str = "") -> None:
+    async def claim(self, owner: Object, candidates: Sequence[Pod], *, finalizer: str = "") -> Claim:
+        """Releases the pods that the owner does not select any more, and adopts orphans that it selects."""
+        claim = claim_pods(owner, candidates)
+        await self._release(owner, claim.released)
+        await self._adopt_all(owner, claim.adopted, finalizer=finalizer)
+        return claim
+
+    async def _adopt_all(self, owner: Object, pods: Sequence[Pod], *, finalizer: str = "") -> None:
         await asyncio.gather(*(self._adopt(controller_reference(owner), pod, finalizer) for pod in pods))
 
     async def _adopt(self, reference: Object, pod: Pod, finalizer: str) -> None:
@@ -69,7 +77,7 @@ class PodControl:
             change["finalizers"] = [*dict.fromkeys([*pod.metadata.finalizers, finalizer])]
         await self._patch(pod, change)
 
-    async def release(self, owner: Object, pods: Sequence[Pod]) -> None:
+    async def _release(self, owner: Object, pods: Sequence[Pod]) -> None:
         uid = owner["metadata"]["uid"]
         await asyncio.gather(
             *(

@@ -41,9 +41,7 @@ class ReplicaSetController:
         self._now = now
 
     async def reconcile(self, replica_set: Object) -> Outcome | None:
-        claim = claim_pods(replica_set, self._candidates(replica_set))
-        await self._pods.release(replica_set, claim.released)
-        await self._pods.adopt(replica_set, claim.adopted)
+        claim = await self._pods.claim(replica_set, self._candidates(replica_set))
         plan = plan_replica_set(replica_set, claim.owned)
         failure = None
         if plan.create:

@@ -50,9 +50,7 @@ class StatefulSetController:
         self._history = RevisionHistory(client)
 
     async def reconcile(self, stateful_set: Object) -> Outcome | None:
-        claim = claim_pods(stateful_set, self._candidates(stateful_set))
-        await self._pods.release(stateful_set, claim.released)
-        await self._pods.adopt(stateful_set, claim.adopted)
+        await self._pods.claim(stateful_set, self._candidates(stateful_set))
         known = await self._history.of(stateful_set)
         update = await self._history.update_revision(stateful_set, known)
         by_name = {one["metadata"]["name"]: one for one in (*known, update)}
