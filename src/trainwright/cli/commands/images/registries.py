@@ -1,9 +1,7 @@
 """`trainwright image pull` and `push`."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
@@ -23,8 +21,6 @@ from trainwright.cluster.images.registry.credentials import DockerConfig
 from trainwright.cluster.images.registry.pull import pull_image
 from trainwright.cluster.images.registry.push import push_image
 from trainwright.cluster.images.registry.settings import RegistrySettings
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 plain_http_flag = click.option("--plain-http", is_flag=True, help="Reach the registry without encryption.")
 """Registries on this machine need no flag, as in Docker."""

@@ -66,27 +66,6 @@ async def pull_image(
     raise failure
 
 
-async def remote_digest(
-    reference: ImageReference,
-    *,
-    credentials: Keyring | None = None,
-    settings: RegistrySettings | None = None,
-) -> str:
-    """The digest that the name has in the registry now, without pulling."""
-    settings = settings or RegistrySettings()
-    endpoint = endpoints(reference.registry, settings, with_mirrors=False)[0]
-    failure: AccessDeniedError | None = None
-    for credential in choices(credentials, reference):
-        try:
-            async with RegistryClient(endpoint, credential, settings) as client:
-                data, _ = await _fetch_manifest(client, reference, reference.identifier)
-                return digest_of(data)
-        except AccessDeniedError as error:
-            failure = failure or error
-    assert failure is not None  # noqa: S101 (for the type checker)
-    raise failure
-
-
 class _Puller:
     def __init__(
         self,
