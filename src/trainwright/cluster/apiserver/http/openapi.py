@@ -97,6 +97,18 @@ def _document(types: list[ResourceType]) -> Object:
     }
 
 
+_GUIDE = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
+_CONVENTIONS = {
+    "apiVersion": "APIVersion defines the versioned schema of this representation of an object. Servers should convert "
+    "recognized schemas to the latest internal value, and may reject unrecognized values. More info: "
+    f"{_GUIDE}#resources",
+    "kind": "Kind is a string value representing the REST resource this object represents. Servers may infer this from "
+    f"the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: {_GUIDE}#types-kinds",
+    "metadata": f"Standard object's metadata. More info: {_GUIDE}#metadata",
+}
+"""What the fields of every custom resource mean, in the real server's words."""
+
+
 def _swagger(document: Object) -> Object:
     """The document in version 2, whose schemas can say less."""
     return {
@@ -150,9 +162,10 @@ def _public(kind: ResourceType, schemas: dict[str, Schema]) -> Schema:
         return _referring(kind.schema.root, schemas)
     schema = dict(kind.schema.root)
     properties = dict(schema.get("properties") or {})
-    properties["metadata"] = _referring({"$ref": "ObjectMeta"}, schemas)
-    properties.setdefault("apiVersion", {"type": "string"})
-    properties.setdefault("kind", {"type": "string"})
+    metadata = _referring({"$ref": "ObjectMeta"}, schemas)
+    properties["metadata"] = metadata | {"description": _CONVENTIONS["metadata"]}
+    for name in ("apiVersion", "kind"):
+        properties[name] = {"type": "string", "description": _CONVENTIONS[name]} | (properties.get(name) or {})
     return schema | {"properties": properties}
 
 
