@@ -27,10 +27,6 @@ from trainwright.kube.client.kubeconfig import ClusterConfig, merge_into_kubecon
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
 
 SCRIPTS = Path(__file__).parent / "scripts"
-EVERY_NTH = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "all" else 4
-"""The sample that runs with every change has one read in four: later lines do not depend on it."""
-
-_READS = ("kubectl get ", "kubectl describe ", "kubectl explain ", "kubectl auth ", "kubectl api-")
 
 
 @dataclass(frozen=True)
@@ -43,10 +39,7 @@ class Script:
 
 def script(name: str) -> Script:
     content = yaml.safe_load((SCRIPTS / f"{name}.yaml").read_text())
-    reads = [line for line in content["commands"] if line.startswith(_READS)]
-    left_out = {line for index, line in enumerate(reads) if index % EVERY_NTH}
-    commands = [line for line in content["commands"] if line not in left_out]
-    return Script(content.get("files") or {}, commands, content.get("controllers", False))
+    return Script(content.get("files") or {}, content["commands"], content.get("controllers", False))
 
 
 class Shell:
@@ -129,6 +122,7 @@ async def embedded_server(directory: Path, namespace: str, *, controllers: bool)
         yield embedded.config
 
 
+@pytest.mark.thorough("applying", "cluster", "objects")
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCRIPTS.iterdir()))
 async def test_every_command_prints_the_same(
     name: str, control_plane: ControlPlane, real_namespace: str, kubectl_binary: Path, tmp_path: Path
