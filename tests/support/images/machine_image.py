@@ -60,9 +60,10 @@ def add_machine_image(
     *,
     config: RunConfig | None = None,
     files: Mapping[str, bytes] | None = None,
+    base: Path | None = None,
 ) -> Image:
-    """Stores the image, with one more layer if there are `files`."""
-    path = machine_layer()
+    """Stores the image, with one more layer if there are `files`. `base` is another uncompressed layer in its place."""
+    path = base or machine_layer()
     config = config or RunConfig()
     config.env = config.env or [f"PATH={PATH}", "LANG=C.UTF-8"]
     with store.lease():
