@@ -88,7 +88,8 @@ def up(request: pytest.FixtureRequest, base: Path) -> Iterator[UpCommand]:
         add_machine_image(
             store, "local.test/team/trainer:1", config=config, files={"opt/train.py": PROGRAM.encode()}, base=base
         )
-        prefix, python, environment = (), sys.executable, {}
+        prefix: tuple[str, ...] = ()
+        python, environment = sys.executable, dict[str, str]()
         if user is not None:
             for path in (directory, *directory.rglob("*")):
                 os.chown(path, user.pw_uid, user.pw_gid)
