@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from tests.support.node.namespace import NodeNamespace, container, container_status
 from trainwright.objects import Object
 
@@ -26,7 +24,6 @@ async def test_a_post_start_hook_runs_in_the_container(node: NodeNamespace) -> N
     assert await node.output("p") == "from p\n"
 
 
-@pytest.mark.only("overlay", "kubelet")  # exec finds no mount paths at plain
 async def test_a_container_is_not_running_before_its_post_start_hook_has_ended(node: NodeNamespace) -> None:
     await node.pod("p", hooked("sleep 600", postStart=shell("sleep 2; touch /state/done")), volumes=MEMORY)
     pod = await node.until("p", lambda pod: container_status(pod).get("state", {}).get("running"))

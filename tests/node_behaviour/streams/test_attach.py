@@ -61,7 +61,6 @@ async def test_container_with_tty_has_a_terminal(node: NodeNamespace) -> None:
     assert (await node.output("p")).replace("\r", "") == "terminal xterm\n"
 
 
-@pytest.mark.only("overlay", "kubelet")  # at plain the path of a volume is another one
 async def test_attach_shows_what_is_printed_from_now_on(node: NodeNamespace) -> None:
     mounts, volumes = [{"name": "v", "mountPath": "/v"}], [{"name": "v", "emptyDir": {}}]
     script = (

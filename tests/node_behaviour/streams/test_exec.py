@@ -122,7 +122,7 @@ async def test_command_ends_with_its_container(node: NodeNamespace) -> None:
     assert result.exit_code == 137
 
 
-@pytest.mark.only("overlay", "kubelet")  # at plain the path of a volume is another one
+@pytest.mark.only("overlay", "kubelet")  # at plain tar calls the files of a volume by their path on this machine
 async def test_kubectl_cp_copies_to_and_from_a_pod(node: NodeNamespace) -> None:
     await running(node, container(SLEEPS, volumeMounts=[{"name": "v", "mountPath": "/v"}]), volumes=[EMPTY])
     with TemporaryDirectory() as directory:
@@ -132,3 +132,17 @@ async def test_kubectl_cp_copies_to_and_from_a_pod(node: NodeNamespace) -> None:
         assert (await node.kubectl("cp", str(sent), "p:/v/copy"))[0] == 0
         assert (await node.kubectl("cp", "p:/v/copy", str(received)))[0] == 0
         assert (received / "below" / "data").read_bytes() == (sent / "below" / "data").read_bytes()
+
+
+async def test_the_output_of_terminals_is_complete_when_many_end_together(node: NodeNamespace) -> None:
+    await running(node)
+    commands = (node.client.exec("p", ["seq", "1", "3000"], namespace=node.name, tty=True) for _ in range(8))
+    for result in await asyncio.gather(*commands):
+        assert result.exit_code == 0
+        assert result.stdout.decode().split() == [str(number) for number in range(1, 3001)]
+
+
+async def test_a_command_finds_the_volumes_of_its_container(node: NodeNamespace) -> None:
+    await running(node, container(SLEEPS, volumeMounts=[{"name": "v", "mountPath": "/v"}]), volumes=[EMPTY])
+    await node.exec("p", "sh", "-c", "echo kept > /v/file")
+    assert (await node.exec("p", "cat", "/v/file")).stdout == b"kept\n"

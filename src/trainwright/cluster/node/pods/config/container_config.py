@@ -1,8 +1,7 @@
 """The part of a runtime config that describes one container: command, environment, working directory and mounts."""
 
 import posixpath
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from trainwright.cluster.node.devices.driver_files import driver_mounts
@@ -15,6 +14,7 @@ from trainwright.cluster.node.pods.config.limits import container_limits
 from trainwright.cluster.node.pods.config.omp_threads import cpu_of, omp_threads, processes_per_pod
 from trainwright.cluster.node.pods.config.pod_context import PodContext, PodWarning, node_fields, pod_python
 from trainwright.cluster.node.referenced_objects import PodConfigError, ReferencedObjects
+from trainwright.cluster.node.supervisor.containers.host_paths import replace_path
 from trainwright.cluster.node.supervisor.sandbox.sandbox import OVERLAY, PRIVATE_DIRECTORIES
 from trainwright.cluster.node.volumes.sources import Volume, is_provisioned
 from trainwright.objects import Object
@@ -107,6 +107,7 @@ class ContainerConfigBuilder:
             "cwd": cwd,
             "mounts": [*self._node_mounts(mounts, environment), *mounts] if self._overlay else mounts,
             **{field: True for field in ("stdin", "stdinOnce", "tty") if self._spec.get(field)},
+            **({} if self._overlay else {"hostPaths": self._host_paths}),
             "gpus": [gpu.uuid for gpu in self._gpus],
             "devices": sorted({node for gpu in self._gpus for node in gpu.nodes}),
             **self._root(),
@@ -262,7 +263,7 @@ class ContainerConfigBuilder:
 
     def _adapt_path(self, text: str) -> str:
         for path in sorted(self._host_paths, key=len, reverse=True):
-            replaced = re.sub(rf"(?<![\w./-]){re.escape(path)}(?![\w.-])", _literal(self._host_paths[path]), text)
+            replaced = replace_path(text, path, self._host_paths[path])
             if replaced != text:
                 self._replaced.add(path)
                 text = replaced
@@ -289,7 +290,3 @@ def _installation(python: str) -> str:
 
 def _contains(directory: str, path: str) -> bool:
     return path == directory or path.startswith(f"{directory.rstrip('/')}/")
-
-
-def _literal(text: str) -> Callable[[re.Match[str]], str]:
-    return lambda _: text

@@ -16,6 +16,7 @@ import socket
 import struct
 
 from trainwright.cluster.node.supervisor.containers import container_status
+from trainwright.cluster.node.supervisor.containers.host_paths import replace_paths
 
 TYPE_CHECKING = False  # importing typing takes four milliseconds at the start of every pod
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class ExecSessions:
         try:
             self._exec.start(
                 container,
-                [str(argument) for argument in request["argv"]],
+                [replace_paths(str(argument), container.spec.get("hostPaths") or {}) for argument in request["argv"]],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
