@@ -90,6 +90,18 @@ def test_deleted_files_become_whiteouts(tmp_path: Path) -> None:
     assert list(members(pack(tmp_path)[0])) == ["d", "d/.wh.gone", "d/replaced", "d/replaced/.wh..wh..opq"]
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="trusted attributes are for root")
+def test_a_directory_that_overlayfs_has_renamed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "renamed").mkdir()
+    try:
+        os.setxattr(tmp_path / "renamed", "trusted.overlay.redirect", b"/before")
+    except OSError:
+        pytest.skip("this file system has no trusted attributes")
+
+    with pytest.raises(OSError, match="redirect_dir=off"):
+        pack(tmp_path)
+
+
 @given(st.lists(st.binary(max_size=400), max_size=6), st.integers(0, 3))
 def test_what_was_compressed_can_be_read_by_any_gzip(parts: list[bytes], repeats: int) -> None:
     parts = parts + [b"0123456789abcdef" * 40_000] * repeats

@@ -5,6 +5,7 @@ stream, as the image specification writes them (`.wh.NAME`, `.wh..wh..opq`). One
 user namespace: owners are those that it sees.
 """
 
+import errno
 import hashlib
 import os
 import stat
@@ -30,6 +31,8 @@ _LEVEL = 1
 _GZIP_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 _OPAQUE_ATTRIBUTES = ("trusted.overlay.opaque", "user.overlay.opaque")
 _OVERLAY_ATTRIBUTES = ("trusted.overlay.", "user.overlay.")
+_UNPACKABLE = (".overlay.redirect", ".overlay.metacopy")
+"""On files that are in another layer, or were renamed there; most kernels do not do that by default."""
 _KEPT_ATTRIBUTES = ("user.", "security.capability")
 
 
@@ -102,6 +105,9 @@ class _TarWriter:
         member.uid, member.gid = status.st_uid, status.st_gid
         member.mtime = int(status.st_mtime)
         attributes = _extended_attributes(path)
+        if any(key.endswith(_UNPACKABLE) for key in attributes):
+            text = "overlayfs keeps its files elsewhere: load the module overlay with redirect_dir=off metacopy=off"
+            raise OSError(errno.EOPNOTSUPP, f"{name}: {text}")
         member.pax_headers = {
             f"SCHILY.xattr.{key}": value.decode("utf-8", "surrogateescape")
             for key, value in sorted(attributes.items())
