@@ -11,6 +11,7 @@ import pytest
 from tests.support.cluster.node import Node, running_node
 from tests.support.images.builder import add_image
 from tests.support.images.machine_image import MARK, PYTHON, add_machine_image
+from tests.support.waiting import eventually
 from trainwright.cluster.images.formats import HOST_FILES_LABEL, RunConfig
 from trainwright.cluster.images.layers.unpacked import UnpackedLayers
 from trainwright.cluster.images.mappings import ImageMapping, ImageMappings
@@ -67,6 +68,10 @@ def status_of(pod: Object) -> Object:
 async def events_of(node: Node, name: str) -> list[tuple[str, str]]:
     items = (await node.client.list(EVENTS, namespace="default")).items
     return [(one["reason"], one["message"]) for one in items if one["involvedObject"]["name"] == name]
+
+
+async def until_event(node: Node, name: str, reason: str, message: str) -> None:
+    await eventually(lambda: events_of(node, name), lambda events: (reason, message) in events)
 
 
 async def test_the_root_directory_is_that_of_the_image(node: Node, store: ImageStore) -> None:
@@ -252,8 +257,7 @@ async def test_unknown_images_can_be_refused(store: ImageStore, tmp_path: Path) 
         assert "--unknown-images=refuse" in waiting["message"]
         assert never["reason"] == "ErrImageNeverPull"
         assert never["message"] == 'Container image "absent:1" is not present with pull policy of Never'
-        await node.event("ErrImageNeverPull")
-        assert ("Failed", "Error: ErrImageNeverPull") in await events_of(node, "q")
+        await until_event(node, "q", "Failed", "Error: ErrImageNeverPull")
 
 
 async def test_a_failed_pull_is_reported_and_backed_off(store: ImageStore, tmp_path: Path) -> None:
@@ -269,12 +273,10 @@ async def test_a_failed_pull_is_reported_and_backed_off(store: ImageStore, tmp_p
 
         message = status_of(pod)["state"]["waiting"]["message"]
         assert message.startswith('Back-off pulling image "127.0.0.1:9/team/absent:1": ErrImagePull: ')
-        await node.event("BackOff")
-        events = dict(reversed(await events_of(node, "p")))
-        assert events["Pulling"] == 'Pulling image "127.0.0.1:9/team/absent:1"'
-        reasons = [one for one in await events_of(node, "p") if one[0] == "Failed"]
-        assert ("Failed", "Error: ErrImagePull") in reasons
-        assert ("Failed", "Error: ImagePullBackOff") in reasons
+        await until_event(node, "p", "Pulling", 'Pulling image "127.0.0.1:9/team/absent:1"')
+        await until_event(node, "p", "BackOff", 'Back-off pulling image "127.0.0.1:9/team/absent:1"')
+        await until_event(node, "p", "Failed", "Error: ErrImagePull")
+        await until_event(node, "p", "Failed", "Error: ImagePullBackOff")
 
 
 async def test_always_with_an_unreachable_registry_runs_the_stored_image(store: ImageStore, tmp_path: Path) -> None:
@@ -334,3 +336,15 @@ async def test_the_node_lists_its_images(node: Node) -> None:
     names = [name for image in found for name in image["names"]]
     assert "docker.io/library/trainer:1" in names
     assert all(image["sizeBytes"] > 0 for image in found)
+
+
+async def test_at_plain_layers_over_the_files_of_this_machine_are_a_copy(store: ImageStore, tmp_path: Path) -> None:
+    settings = ImageSettings(directory=store.directory)
+    async with running_node(tmp_path / "node", sandbox="plain", images=settings) as node:
+        await node.create("p", on("over:1"))
+        await node.create(
+            "q", on("over:1", command=["sh", "-c", "echo x >> /srv/own/file; cat /srv/own/file; echo $OWN"])
+        )
+
+        assert await node.log(await node.until_phase("p", "Succeeded")) == "over the host's files"
+        assert await node.log(await node.until_phase("q", "Succeeded")) == "over the host's filesx\n1\n"

@@ -68,6 +68,8 @@ class ContainerConfigBuilder:
         if not self._overlay:
             self._host_paths[message["target"]] = message["source"]
             self._replaced.add(message["target"])
+        self._host_paths |= self._image.copies
+        self._replaced |= set(self._image.copies)
         for mount in self._spec.get("volumeMounts") or []:
             if not self._overlay and not mount.get("subPathExpr"):
                 self._host_paths[mount["mountPath"].rstrip("/")] = self._source(mount, {})

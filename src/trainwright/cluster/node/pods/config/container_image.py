@@ -81,6 +81,8 @@ class ContainerImage:
     stop_signal: int = signal.SIGTERM
     library_directory: str = "/usr/lib"
     """Where the dynamic linker of the image looks for libraries."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """At sandbox plain: path in the image -> path of a copy on this machine."""
     covers_home: bool = False
     """True if a layer over the files of this machine has files in the user's home, which is then not shared."""
     python: str | None = None

@@ -29,6 +29,7 @@ from trainwright.cluster.node.pods.images import image_policy
 from trainwright.cluster.node.pods.images.builtin_images import BuiltinImages
 from trainwright.cluster.node.pods.images.image_files import read_accounts, read_image
 from trainwright.cluster.node.pods.images.image_settings import ImageSettings
+from trainwright.cluster.node.pods.images.plain_files import copy_layers
 from trainwright.cluster.node.pods.pod_directory import PodDirectory
 from trainwright.cluster.node.pods.pod_recorder import PodRecorder
 from trainwright.cluster.node.pods.pod_status import field_path
@@ -114,7 +115,7 @@ class PodImages:
                 if is_host_image(str(spec.get("image") or "")):
                     continue
                 try:
-                    image = await self._prepare_container(pod, spec, field_path(kind, spec["name"]), used)
+                    image = await self._prepare_container(pod, spec, field_path(kind, spec["name"]), used, directory)
                 except StoreError as error:
                     image = WaitingReason(reason="ImageInspectError", message=str(error), container=spec["name"])
                 if isinstance(image, WaitingReason):
@@ -165,7 +166,7 @@ class PodImages:
     # One container
 
     async def _prepare_container(
-        self, pod: Object, spec: Object, path: str, used: list[Image]
+        self, pod: Object, spec: Object, path: str, used: list[Image], directory: PodDirectory
     ) -> ContainerImage | WaitingReason:
         name, container = str(spec.get("image") or ""), str(spec["name"])
         if (builtin := self._builtin.find(name, container)) is not None:
@@ -203,10 +204,18 @@ class PodImages:
             text = f"imagePullPolicy of container {container} is Always, but no registry is configured for {wanted}"
             self._recorder.warn(pod, PodWarning("ImageNotPulled", f"{text}: the image of this machine is used"))
         assert found is not None  # noqa: S101 - stored or pulled
-        return await self._unpacked(pod, container, found, reference, used, pulled=pulled)
+        return await self._unpacked(pod, container, found, reference, used, directory, pulled=pulled)
 
     async def _unpacked(
-        self, pod: Object, container: str, image: Image, reference: ImageReference, used: list[Image], *, pulled: bool
+        self,
+        pod: Object,
+        container: str,
+        image: Image,
+        reference: ImageReference,
+        used: list[Image],
+        directory: PodDirectory,
+        *,
+        pulled: bool,
     ) -> ContainerImage | WaitingReason:
         described = replace(read_image(image, reference), pulled=pulled)
         if not self._can_mount and described.has_own_files:
@@ -216,6 +225,13 @@ class PodImages:
             return self._unpack(pod, container, image)
         self._unpacking.pop(image.descriptor.digest, None)
         used.append(image)
+        if not self._can_mount:
+            target = directory.path / "images" / container
+            copies = await asyncio.to_thread(copy_layers, layers, target)
+            inside = target / described.working_directory.strip("/")
+            if described.working_directory and inside.is_dir():  # programs are often named relative to it
+                described = replace(described, working_directory=str(inside))
+            return replace(described, copies=copies)
         return await asyncio.to_thread(read_accounts, described, layers, self._home)
 
     # Pulling
