@@ -27,6 +27,9 @@ SANDBOX = f"{PREFIX}sandbox"
 SHUTDOWN_RESTARTS = f"{PREFIX}shutdown-restarts"
 """On pods: how many restarts of their containers followed a shutdown of the cluster. They do not count as failures."""
 
+HOST_FILES = f"{PREFIX}host-files"
+"""On pods: the containers whose image lies over this machine's files, because its FROM could not be had."""
+
 LISTENING_PORTS = f"{PREFIX}listening-ports"
 """On nodes: the ports on which programs of the machine listen, `22,8080`."""
 

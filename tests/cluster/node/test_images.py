@@ -171,6 +171,18 @@ async def test_a_pod_sees_neither_the_host_nor_the_store(node: Node, store: Imag
     assert log.count("No such file") + log.count("ermission denied") >= 3
 
 
+async def test_probes_run_inside_the_image(node: Node) -> None:
+    probe = {"exec": {"command": ["cat", MARK]}, "periodSeconds": 1}
+    await node.create("p", sh("while :; do sleep 0.05; done", "trainer:1", readinessProbe=probe))
+
+    def is_ready(pod: Object) -> bool:
+        statuses = pod.get("status", {}).get("containerStatuses") or [{}]
+        return bool(statuses[0].get("ready"))
+
+    await node.until("p", is_ready)
+    await node.delete("p", grace_period_seconds=0)
+
+
 async def test_volumes_are_mounted_into_the_image(node: Node) -> None:
     volumes = [{"name": "data", "emptyDir": {}}]
     mounts = [{"name": "data", "mountPath": "/new/place"}, {"name": "data", "mountPath": "/etc/own", "subPath": "x"}]
@@ -209,7 +221,9 @@ async def test_layers_over_the_files_of_this_machine(node: Node) -> None:
     await node.create("p", on("over:1"))
     await node.create("q", on("over:1", command=["sh", "-c", "test -e /usr && cat /etc/own && echo $OWN; echo $PATH"]))
 
-    assert await node.log(await node.until_phase("p", "Succeeded")) == "over the host's files"
+    pod = await node.until_phase("p", "Succeeded")
+    assert await node.log(pod) == "over the host's files"
+    assert pod["metadata"]["annotations"]["node.trainwright.dev/host-files"] == "main"
     log = await node.log(await node.until_phase("q", "Succeeded"))
     assert log.startswith("11\n/srv/own/bin:")
 

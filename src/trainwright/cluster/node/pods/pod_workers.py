@@ -60,7 +60,7 @@ from trainwright.kube.controller.outcome import Done, Outcome, RequeueAfter
 from trainwright.kube.controller.store import Store, raw_metadata
 from trainwright.kube.controller.workqueue import WorkQueue
 from trainwright.objects import Object
-from trainwright.objects.node_annotations import SANDBOX, SHUTDOWN_RESTARTS
+from trainwright.objects.node_annotations import HOST_FILES, SANDBOX, SHUTDOWN_RESTARTS
 from trainwright.objects.resources import PODS
 from trainwright.objects.times import unix_seconds
 
@@ -446,6 +446,8 @@ class PodWorkers:
         annotations = {SANDBOX: self._node.sandbox.level}
         if state is not None and (restarts := shutdown_restarts(state)):
             annotations[SHUTDOWN_RESTARTS] = str(restarts)
+        if containers := self._images.over_host_files(uid):
+            annotations[HOST_FILES] = ",".join(containers)
         annotated = annotations.items() <= (metadata.get("annotations") or {}).items()
         if annotated and same_status(before, status):
             return pod

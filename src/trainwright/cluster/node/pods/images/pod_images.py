@@ -100,6 +100,7 @@ class PodImages:
         """By digest of the manifest."""
         self._configured: dict[str, tuple[bool, float]] = {}
         self._ids: dict[str, dict[str, str]] = {}
+        self._over_host: dict[str, list[str]] = {}
         self._pulled: dict[str, set[str]] = {}
         """Containers whose image was pulled for this pod, by uid."""
 
@@ -130,6 +131,7 @@ class PodImages:
             directory.create()
             await asyncio.to_thread(self.store.pin, f"pod-{uid}", digests, directory.path)
         self._ids[uid] = {name: image.image_id for name, image in found.items() if image.image_id}
+        self._over_host[uid] = [name for name, image in found.items() if image.image_id and image.host_files]
         self._pulled[uid] = {name for name, image in found.items() if image.pulled}
         return found
 
@@ -145,8 +147,13 @@ class PodImages:
         """Containers whose image was pulled for this pod: their event has been recorded."""
         return frozenset(self._pulled.get(uid, ()))
 
+    def over_host_files(self, uid: str) -> list[str]:
+        """Containers whose image lies over this machine's files, of a pod that this agent has started."""
+        return self._over_host.get(uid, [])
+
     def forget(self, uid: str) -> None:
         """The pod has been deleted."""
+        self._over_host.pop(uid, None)
         self._ids.pop(uid, None)
         self._pulled.pop(uid, None)
         for key in [key for key in self._pulls if key[0] == uid]:
