@@ -286,7 +286,7 @@ class RequestFuzzer:
 
     def _count(self, value: Any) -> int:
         """The body becomes no longer than `_LONG`: there the time of what is quadratic would show."""
-        return min(self.random.choice((3, 40, 300, 5000)), _LONG // len(_encode(value)))
+        return min(self.random.choice((3, 40, 300, 2000)), _LONG // len(_encode(value)))
 
     def _metadata(self, kind: ServedKind) -> Any:
         if self._one_in(10):
