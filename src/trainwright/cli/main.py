@@ -20,7 +20,7 @@ SECTIONS = {
         "logs": "Print the logs of all ranks of a job, merged by time.",
         "describe": "Show a job: state, ranks, why it failed, events, files, and what to do next.",
         "stack": "Print the Python stacks of all ranks of a running job.",
-        "cp": "Copy a file or a directory from the pods of a job.",
+        "cp": "Copy files from the pods of a job, or into them.",
         "events": "List the events of a job and its pods, the latest last.",
         "wait": "Wait until jobs reach a state.",
         "stop": "Stop jobs; the jobs and their files stay.",

@@ -48,10 +48,11 @@ def read_place(text: str) -> Source | Path:
 @click.argument("destination", type=read_place, metavar="DEST", shell_complete=complete_jobs)
 @cluster_command
 def command(session: Session, source: Source | Path, destination: Source | Path) -> None:
-    """Copy files from the pods of a job, or into them: one of both is JOB:PATH or JOB:RANK:PATH.
+    """Copy files from the pods of a job, or into them.
 
-    It finds private files, files in volumes, and everything that a running pod sees; on the embedded cluster those of
-    finished pods too, as long as the job exists. A relative PATH begins in the working directory of the container.
+    SOURCE or DEST is JOB:PATH or JOB:RANK:PATH. The command finds private files, files in volumes, and everything that
+    a running pod sees; on the embedded cluster those of finished pods too, as long as the job exists. A relative PATH
+    begins in the working directory of the container.
     RANK may be omitted if one rank has the file. DEST is a file or a directory.
 
     Files go into running pods only. There, and on other clusters, the image needs tar, as for `kubectl cp`.
