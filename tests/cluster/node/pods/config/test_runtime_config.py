@@ -117,6 +117,10 @@ def test_the_environment_of_the_caller_does_not_reach_the_pod(monkeypatch: pytes
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        "OMPI_MCA_oob_tcp_if_include": "lo",
+        "OMPI_MCA_btl_tcp_if_include": "lo",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
 
 
