@@ -1,9 +1,11 @@
 """Explanations of differences from the Go operator that only MPIJobs show."""
 
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 
 from tests.support.differential.comparisons import Comparison, Divergence, Explanation
-from tests.support.differential.snapshots import Difference
+from tests.support.differential.snapshots import Difference, Event
 
 _REPLACING = ("OnFailure", "Always", "ExitCode")
 _AGAIN = ("launcher pod created failed:", "worker pod created failed:")
@@ -19,14 +21,23 @@ def _is_event(difference: Difference, *reasons: str) -> bool:
     return difference.path == "events" and event[1] in reasons
 
 
-def _creation_event(difference: Difference, _: Comparison) -> bool:
+def _creation_event(difference: Difference, comparison: Comparison) -> bool:
+    """Both sides say that the pod was created, each in its own words."""
     if difference.path != "events":
         return False
-    _, reason, message = difference.go or difference.ours
-    if difference.ours:
-        return bool(reason == "SuccessfulCreatePod")
-    created = reason == "SuccessfulCreatePod" and message.startswith("Created worker pod: ")
-    return bool(created or message.startswith("launcher pod created success: "))
+    said = _created_pod(difference.go or difference.ours)
+    other = comparison.ours if difference.go else comparison.go
+    return bool(said) and said in map(_created_pod, other.events)
+
+
+def _created_pod(event: Event) -> str:
+    """The name of the pod whose creation the event reports; empty for other events."""
+    _, reason, message = event
+    words = ("Created pod: ", "Created worker pod: ") if reason == "SuccessfulCreatePod" else ()
+    for start in (*words, "launcher pod created success: "):
+        if message.startswith(start):
+            return message.removeprefix(start)
+    return ""
 
 
 def _created_twice(difference: Difference, _: Comparison) -> bool:
@@ -68,63 +79,79 @@ def _rejects_letter_case(comparison: Comparison) -> bool:
     return rejected and bool(comparison.ours.pods)
 
 
+def _of_mpi(explanations: Iterable[Explanation]) -> tuple[Explanation, ...]:
+    """The explanations for MPIJobs alone."""
+
+    def restricted(one: Explanation) -> Explanation:
+        return replace(one, matches=lambda found, of: of.case.kind.name == "MPIJob" and one.matches(found, of))
+
+    return tuple(map(restricted, explanations))
+
+
 MPI_DIVERGENCES = (
     Divergence("Failed pods of an MPIJob are never replaced", _leaves_failed_pods),
     Divergence("Roles of an MPIJob in another letter case are invalid", _rejects_letter_case),
 )
 
-MPI_EXPLANATIONS = (
-    Explanation(
-        "The objects of an MPIJob's launcher have only the label `app`",
-        lambda found, _: (
-            found.go is None and re.fullmatch(r"extras\.\w+\.metadata\.labels\.training\.kubeflow\.org/.*", found.path)
+MPI_EXPLANATIONS = _of_mpi(
+    (
+        Explanation(
+            "The objects of an MPIJob's launcher have only the label `app`",
+            lambda found, _: (
+                found.go is None
+                and re.fullmatch(r"extras\.\w+\.metadata\.labels\.training\.kubeflow\.org/.*", found.path)
+            ),
         ),
-    ),
-    Explanation(
-        "The launcher of an MPIJob starts before its workers",
-        lambda found, _: (
-            found.go is None and re.fullmatch(r"pods\.launcher\.spec\.initContainers\.\d+\.command", found.path)
+        Explanation(
+            "The launcher of an MPIJob starts before its workers",
+            lambda found, _: (
+                found.go is None and re.fullmatch(r"pods\.launcher\.spec\.initContainers\.\d+\.command", found.path)
+            ),
         ),
-    ),
-    Explanation("Open MPI 5 ignores the variables of a launcher", _variable_of_open_mpi_5),
-    Explanation(
-        "The launcher of an MPIJob without workers may exec into all pods",
-        lambda found, _: (
-            found.path == "extras.Role.rules" and found.go[:1] == found.ours and "resourceNames" not in found.go[1]
+        Explanation("Open MPI 5 ignores the variables of a launcher", _variable_of_open_mpi_5),
+        Explanation(
+            "The launcher of an MPIJob without workers may exec into all pods",
+            lambda found, _: (
+                found.path == "extras.Role.rules" and found.go[:1] == found.ours and "resourceNames" not in found.go[1]
+            ),
         ),
-    ),
-    Explanation(
-        "`ServiceAccount is exist`",
-        lambda found, _: _is_event(found, "ServiceAccount is exist", "LauncherRole is exist", "RoleBinding is exist"),
-    ),
-    Explanation("The events about pods of an MPIJob", _creation_event),
-    Explanation("A child that the cache does not show yet is created a second time", _created_twice, sometimes=True),
-    Explanation("An MPIJob gets a second event about its state", _state_event, sometimes=True),
-    Explanation("The reason of a failed MPIJob is `MPIJobMPIJobFailed`", _doubled_prefix),
-    Explanation(
-        "`discover_hosts.sh` names workers that are being deleted",
-        lambda found, _: found.path == "extras.ConfigMap.data.discover_hosts.sh",
-    ),
-    Explanation(
-        "`replicaStatuses` of an MPIJob count pods that are being deleted",
-        lambda found, of: (
-            of.case.kind.name == "MPIJob" and re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.active", found.path)
+        Explanation(
+            "`ServiceAccount is exist`",
+            lambda found, _: _is_event(
+                found, "ServiceAccount is exist", "LauncherRole is exist", "RoleBinding is exist"
+            ),
         ),
-    ),
-    Explanation(
-        "`SettedPodTemplateRestartPolicy`",
-        lambda found, _: _is_event(found, "SetPodTemplateRestartPolicy", "SettedPodTemplateRestartPolicy"),
-    ),
+        Explanation("The events about pods of an MPIJob", _creation_event),
+        Explanation(
+            "A child that the cache does not show yet is created a second time", _created_twice, sometimes=True
+        ),
+        Explanation("An MPIJob gets a second event about its state", _state_event, sometimes=True),
+        Explanation("The reason of a failed MPIJob is `MPIJobMPIJobFailed`", _doubled_prefix),
+        Explanation(
+            "`discover_hosts.sh` names workers that are being deleted",
+            lambda found, _: found.path == "extras.ConfigMap.data.discover_hosts.sh",
+        ),
+        Explanation(
+            "`replicaStatuses` of an MPIJob count pods that are being deleted",
+            lambda found, of: re.fullmatch(r"job\.status\.replicaStatuses\.\w+\.active", found.path),
+        ),
+        Explanation(
+            "`SettedPodTemplateRestartPolicy`",
+            lambda found, _: _is_event(found, "SetPodTemplateRestartPolicy", "SettedPodTemplateRestartPolicy"),
+        ),
+    )
 )
 
-MPI_GANG_EXPLANATIONS = (
-    Explanation(
-        "`SettedPodTemplateSchedulerName`",
-        lambda found, _: _is_event(found, "SettedPodTemplateSchedulerName", "SetPodTemplateSchedulerName"),
-    ),
-    Explanation(
-        "While a PodGroup is pending, an MPIJob has no ConfigMap",
-        lambda found, of: found.go is None and re.fullmatch(r"extras\.\w+", found.path) and not of.go.pods,
-    ),
+MPI_GANG_EXPLANATIONS = _of_mpi(
+    (
+        Explanation(
+            "`SettedPodTemplateSchedulerName`",
+            lambda found, _: _is_event(found, "SettedPodTemplateSchedulerName", "SetPodTemplateSchedulerName"),
+        ),
+        Explanation(
+            "While a PodGroup is pending, an MPIJob has no ConfigMap",
+            lambda found, of: found.go is None and re.fullmatch(r"extras\.\w+", found.path) and not of.go.pods,
+        ),
+    )
 )
 """For operators with a gang scheduler."""
