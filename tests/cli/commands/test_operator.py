@@ -38,7 +38,10 @@ def test_it_reconciles_jobs_until_sigterm(control_plane: ControlPlane, real_name
     with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         ready = next(line for line in process.stderr if "reconciling" in line)
-        assert f"reconciling PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob, MPIJob in namespace {real_namespace}" in ready
+        assert (
+            f"reconciling PyTorchJob, TFJob, XGBoostJob, PaddleJob, JAXJob, MPIJob in namespace {real_namespace}"
+            in ready
+        )
         manifest = write_manifest(tmp_path, shell_job("watched", "true"))
         answer = trainwright("run", *cluster, "-n", real_namespace, "--timeout", "2s", manifest, environment=os.environ)
         assert answer.code == 124, answer.all

@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 TRAINED = 1500
 
 
-class FashionMNIST(torch.utils.data.Dataset):  # type: ignore[misc, name-defined]
+class FashionMNIST(torch.utils.data.Dataset[tuple[Any, int]]):
     def __init__(self, root: str, train: bool, transform: Callable[[Any], Any], download: bool = False) -> None:
         images, digits = load_digits(return_X_y=True)
         kept = slice(None, TRAINED) if train else slice(TRAINED, None)
