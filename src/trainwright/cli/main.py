@@ -1,14 +1,11 @@
 """The entry point. It lists the commands without importing them, so that the command line starts fast."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from trainwright import __version__
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from trainwright.cli.lazy_group import LazyGroup
 
 SECTIONS = {
     "Train": {
@@ -54,21 +51,21 @@ ALIASES = {"get": "ps"}
 """kubectl's words for commands of ours."""
 
 
-class LazyGroup(click.Group):
-    """Imports a command's module when the command is called, not when it is listed."""
+class MainGroup(LazyGroup):
+    texts = COMMANDS
+    aliases = ALIASES
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        _ = ctx
-        return list(COMMANDS)
+    def place(self, name: str) -> tuple[str, str]:
+        if name == "image":
+            return "images.group", "command"
+        return f"jobs.{name}" if name in SECTIONS["Look after jobs"] else name, "command"
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        _ = ctx
-        name = ALIASES.get(cmd_name, cmd_name)
-        if name not in COMMANDS:
-            return None
-        command = importlib.import_module(f"trainwright.cli.commands.{_module(name)}").command
-        assert isinstance(command, click.Command)  # noqa: S101 (for the type checker)
-        return command
+    def suggestion(self, name: str) -> str | None:
+        from trainwright.cli.commands.images import group
+
+        if name in group.COMMANDS or name in group.ALIASES:
+            return f"image {group.ALIASES.get(name, name)}"
+        return super().suggestion(name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -79,20 +76,6 @@ class LazyGroup(click.Group):
             click.echo("Interrupted", err=True)
             ctx.exit(INTERRUPTED)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in {*COMMANDS, *ALIASES}:
-            ctx.fail(_unknown_command(args[0]))
-        return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Without importing the commands."""
-        from click.shell_completion import CompletionItem
-
-        names = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
-        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx
         for title, commands in SECTIONS.items():
@@ -101,7 +84,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=MainGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Commands use the embedded cluster unless --context, --kubeconfig or $TRAINWRIGHT_CONTEXT selects another.",
 )
@@ -109,7 +92,8 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Run training jobs on this machine and on any Kubernetes cluster.
 
-    Jobs are Python programs or manifests of Kubeflow: PyTorchJob, TFJob, XGBoostJob, PaddleJob and JAXJob.
+    Jobs are Python programs or manifests of Kubeflow: PyTorchJob, TFJob, MPIJob, XGBoostJob, PaddleJob
+    and JAXJob.
 
     \b
       trainwright run train.py   run a program as a training job and follow it
@@ -120,22 +104,3 @@ def cli() -> None:
 
 def main(**settings: Any) -> None:
     cli(prog_name="trainwright", **settings)
-
-
-def _module(name: str) -> str:
-    if name == "image":
-        return "images.group"
-    return f"jobs.{name}" if name in SECTIONS["Look after jobs"] else name
-
-
-def _unknown_command(name: str) -> str:
-    import difflib
-
-    from trainwright.cli.commands.images.group import ALIASES as IMAGE_ALIASES
-    from trainwright.cli.commands.images.group import COMMANDS as IMAGE_COMMANDS
-
-    if name in IMAGE_COMMANDS or name in IMAGE_ALIASES:
-        return f"unknown command {name!r}: did you mean `image {IMAGE_ALIASES.get(name, name)}`?"
-    near = difflib.get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"available commands: {', '.join(COMMANDS)}"
-    return f"unknown command {name!r}: {hint}"

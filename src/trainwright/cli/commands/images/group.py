@@ -1,12 +1,8 @@
 """`trainwright image`: the group, which imports a command's module when the command is called."""
 
-import importlib
-from typing import TYPE_CHECKING
-
 import click
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from trainwright.cli.lazy_group import LazyGroup
 
 COMMANDS = {
     "build": ("build", "Build an image from a Dockerfile."),
@@ -30,43 +26,17 @@ ALIASES = {"list": "ls", "images": "ls", "remove": "rm", "rmi": "rm", "delete": 
 """Docker's and podman's words for the same."""
 
 
-class ImageGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        _ = ctx
-        return list(COMMANDS)
+class ImageGroup(LazyGroup):
+    texts = {name: text for name, (_, text) in COMMANDS.items()}  # noqa: RUF012
+    aliases = ALIASES
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        _ = ctx
-        name = ALIASES.get(cmd_name, cmd_name)
-        if name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"trainwright.cli.commands.images.{COMMANDS[name][0]}")
-        command = getattr(module, f"{name}_command")
-        assert isinstance(command, click.Command)  # noqa: S101 (for the type checker)
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in {*COMMANDS, *ALIASES}:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"available commands: {', '.join(COMMANDS)}"
-            ctx.fail(f"unknown command {args[0]!r}: {hint}")
-        return super().resolve_command(ctx, args)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
-        """Without importing the commands."""
-        from click.shell_completion import CompletionItem
-
-        found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+    def place(self, name: str) -> tuple[str, str]:
+        return f"images.{COMMANDS[name][0]}", f"{name}_command"
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         _ = ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(self.texts.items()))
 
 
 @click.group(name="image", cls=ImageGroup)
