@@ -5,16 +5,16 @@ from contextlib import suppress
 from datetime import datetime
 
 from trainwright.cluster.controllers.workloads.cronjob_plan import plan_cron_job, reference_to
+from trainwright.cluster.controllers.workloads.reconciling import requeue_after, write_status
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists, ApiError, NotFound
 from trainwright.kube.controller.event_recorder import EventRecorder
-from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
+from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.resources import BATCH_JOBS, CRON_JOBS
 
 _COMPONENT = "cronjob-controller"
-_MARGIN_SECONDS = 0.1
 
 
 class CronJobController:
@@ -47,12 +47,10 @@ class CronJobController:
                 self._record(cron_job, "Warning", "FailedCreate", f"Error creating job: {error}")
                 return Retry(str(error))
             plan.status["active"] = [*(plan.status.get("active") or ()), reference_to(job)]
-        if plan.status != (cron_job.get("status") or {}):
-            changed = await self._client.replace(CRON_JOBS, cron_job | {"status": plan.status}, subresource="status")
-            self._cron_jobs.remember(changed)
+        await write_status(self._client, CRON_JOBS, self._cron_jobs, cron_job, plan.status)
         for type_, reason, message in plan.events:
             self._record(cron_job, type_, reason, message)
-        return RequeueAfter(plan.requeue_after + _MARGIN_SECONDS) if plan.requeue_after is not None else None
+        return requeue_after(plan.requeue_after)
 
     async def _create(self, cron_job: Object, rendered: Object) -> Object:
         metadata = rendered["metadata"]

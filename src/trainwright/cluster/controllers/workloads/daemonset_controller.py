@@ -12,15 +12,14 @@ from trainwright.cluster.controllers.workloads.daemonset_plan import (
 )
 from trainwright.cluster.controllers.workloads.owned_pods import available_at, claim_pods, is_active
 from trainwright.cluster.controllers.workloads.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.reconciling import requeue_after, write_status
 from trainwright.cluster.controllers.workloads.revisions import HASH, REVISION_HASH, RevisionHistory
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
+from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import DAEMON_SETS
-
-_MARGIN_SECONDS = 0.1
 
 
 class DaemonSetController:
@@ -55,7 +54,8 @@ class DaemonSetController:
         rendered = [rendered_pod(daemon_set, node, revision, template) for node in plan.create]
         _, failed = await self._pods.create(daemon_set, rendered)
         owned = claim_pods(daemon_set, self._candidates(daemon_set)).owned
-        await self._write_status(daemon_set, daemon_set_status(daemon_set, owned, nodes, revision, self._now()))
+        status = daemon_set_status(daemon_set, owned, nodes, revision, self._now())
+        await write_status(self._client, DAEMON_SETS, self._sets, daemon_set, status)
         name = daemon_set["metadata"]["name"]
         used = {f"{name}-{pod.metadata.labels.get(REVISION_HASH, '')}" for pod in owned}
         await self._history.prune(daemon_set, known, used | {update["metadata"]["name"]})
@@ -68,9 +68,4 @@ class DaemonSetController:
         seconds, now = daemon_set["spec"].get("minReadySeconds", 0), self._now()
         times = [available_at(pod, seconds) for pod in pods if is_active(pod)]
         waiting = [(moment - now).total_seconds() for moment in times if moment is not None and moment > now]
-        return RequeueAfter(min(waiting) + _MARGIN_SECONDS) if waiting else None
-
-    async def _write_status(self, daemon_set: Object, status: Object) -> None:
-        if status != daemon_set.get("status"):
-            changed = await self._client.replace(DAEMON_SETS, daemon_set | {"status": status}, subresource="status")
-            self._sets.remember(changed)
+        return requeue_after(min(waiting, default=None))

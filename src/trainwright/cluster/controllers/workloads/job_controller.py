@@ -8,6 +8,7 @@ from trainwright.cluster.controllers.workloads.job_plan import JobPlan, is_finis
 from trainwright.cluster.controllers.workloads.job_pods import FINALIZER, Backoff, is_tracked
 from trainwright.cluster.controllers.workloads.owned_pods import claim_pods
 from trainwright.cluster.controllers.workloads.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.reconciling import requeue_after
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import NotFound
 from trainwright.kube.controller.event_recorder import EventRecorder
@@ -20,8 +21,6 @@ from trainwright.objects.resources import BATCH_JOBS
 _COMPONENT = "job-controller"
 _MANAGER = "kubernetes.io/job-controller"
 _MOST_ROUNDS = 5
-_MARGIN_SECONDS = 0.1
-"""Added to the time of a deadline, because timers may fire early."""
 
 
 class JobController:
@@ -52,7 +51,7 @@ class JobController:
             plan = plan_job(job, await self._claim(job), self._backoff(job), self._now())
             if plan.is_empty:
                 self._remember_backoff(job, plan)
-                return None if plan.requeue_after is None else RequeueAfter(plan.requeue_after + _MARGIN_SECONDS)
+                return requeue_after(plan.requeue_after)
             if plan.expired:
                 await self._delete(job)
                 return None

@@ -5,20 +5,18 @@ from datetime import datetime
 
 from trainwright.cluster.controllers.workloads.owned_pods import claim_pods
 from trainwright.cluster.controllers.workloads.pod_control import PodControl, render_pod
+from trainwright.cluster.controllers.workloads.reconciling import requeue_after, write_status
 from trainwright.cluster.controllers.workloads.replicaset_plan import (
     next_availability_check,
     plan_replica_set,
     replica_set_status,
 )
 from trainwright.kube.client.async_client import Client
-from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
+from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
-
-_MARGIN_SECONDS = 0.1
-"""Added to the time at which a pod becomes available, because timers may fire early."""
 
 
 class ReplicaSetController:
@@ -52,15 +50,10 @@ class ReplicaSetController:
             error = await self._pods.delete(replica_set, plan.delete)
             failure = ("FailedDelete", error) if error else None
         owned = claim_pods(replica_set, self._candidates(replica_set)).owned
-        await self._write_status(replica_set, replica_set_status(replica_set, owned, failure, self._now()))
-        if failure is not None:
-            return Retry(failure[1])
-        wait = next_availability_check(replica_set, owned, self._now())
-        return None if wait is None else RequeueAfter(wait + _MARGIN_SECONDS)
-
-    async def _write_status(self, replica_set: Object, status: Object) -> None:
+        status = replica_set_status(replica_set, owned, failure, self._now())
         if self._resource == REPLICATION_CONTROLLERS:
             status.pop("terminatingReplicas", None)
-        if status != replica_set.get("status"):
-            changed = await self._client.replace(self._resource, replica_set | {"status": status}, subresource="status")
-            self._sets.remember(changed)
+        await write_status(self._client, self._resource, self._sets, replica_set, status)
+        if failure is not None:
+            return Retry(failure[1])
+        return requeue_after(next_availability_check(replica_set, owned, self._now()))

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from trainwright.cluster.controllers.workloads.owned_pods import claim_pods
 from trainwright.cluster.controllers.workloads.pod_control import PodControl
+from trainwright.cluster.controllers.workloads.reconciling import requeue_after, write_status
 from trainwright.cluster.controllers.workloads.revisions import REVISION_HASH, RevisionHistory, template_of
 from trainwright.cluster.controllers.workloads.statefulset_plan import (
     Revisions,
@@ -18,14 +19,13 @@ from trainwright.cluster.controllers.workloads.statefulset_plan import (
 from trainwright.kube.client.async_client import Client
 from trainwright.kube.client.errors import AlreadyExists
 from trainwright.kube.controller.event_recorder import EventRecorder
-from trainwright.kube.controller.outcome import Outcome, RequeueAfter, Retry
+from trainwright.kube.controller.outcome import Outcome, Retry
 from trainwright.kube.controller.store import Store
 from trainwright.objects import Object
 from trainwright.objects.kinds.pods import Pod
 from trainwright.objects.resources import PERSISTENT_VOLUME_CLAIMS, STATEFUL_SETS
 
 COMPONENT = "statefulset-controller"
-_MARGIN_SECONDS = 0.1
 _MOST_ROUNDS = 20
 
 
@@ -67,12 +67,12 @@ class StatefulSetController:
                 break
         owned = self._owned(stateful_set)
         status = stateful_set_status(stateful_set, list(owned.values()), revisions, self._now())
-        await self._write_status(stateful_set, status)
+        await write_status(self._client, STATEFUL_SETS, self._sets, stateful_set, status)
         used = {pod.metadata.labels.get(REVISION_HASH, "") for pod in owned.values()}
         await self._history.prune(stateful_set, known, used | {status["currentRevision"], status["updateRevision"]})
         if error:
             return Retry(error)
-        return RequeueAfter(wait + _MARGIN_SECONDS) if wait else None
+        return requeue_after(wait or None)
 
     def _owned(self, stateful_set: Object) -> dict[int, Pod]:
         name = stateful_set["metadata"]["name"]
@@ -98,11 +98,6 @@ class StatefulSetController:
         pod = rendered_pod(stateful_set, ordinal, template_of(known[revision]), revision)
         _, error = await self._pods.create(stateful_set, [pod])
         return error
-
-    async def _write_status(self, stateful_set: Object, status: Object) -> None:
-        if status != stateful_set.get("status"):
-            changed = await self._client.replace(STATEFUL_SETS, stateful_set | {"status": status}, subresource="status")
-            self._sets.remember(changed)
 
 
 def _revisions(stateful_set: Object, known: dict[str, Object], update: str) -> Revisions:
