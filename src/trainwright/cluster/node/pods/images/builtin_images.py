@@ -1,5 +1,6 @@
 """Images that every node has: they are small layers over the files of this machine."""
 
+from functools import cached_property
 from pathlib import Path
 
 from trainwright.cluster.node.pods.config.container_image import ContainerImage
@@ -27,9 +28,11 @@ class BuiltinImages:
                 "run the cluster as root, or allow unprivileged user namespaces"
             )
             return WaitingReason(reason="ImageNeedsOverlay", message=message, container=container)
-        return ContainerImage(image_id=name, layers=(str(self._kubectl_delivery()),))
+        return ContainerImage(image_id=name, layers=(str(self._kubectl_delivery),))
 
+    @cached_property
     def _kubectl_delivery(self) -> Path:
+        """The layer; its program is that of this version, so it is written once for each process of the cluster."""
         layer = self._directory / "kubectl-delivery"
         program, content = layer / _KUBECTL, Path(kubectl.__file__).read_bytes()
         if not program.exists() or program.read_bytes() != content:
