@@ -4,50 +4,21 @@ Their base cannot be had here, so the files of this machine stand in for it. Wha
 corrected: tensorboardX 1.6.0, in place of which a wheel of this test is installed.
 """
 
-import base64
-import hashlib
 import json
 import re
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.images.registry import running_registry
+from tests.support.images.seed_images import SEED_001, SEED_003, SKIPPED, make_wheel
 from trainwright.cli.main import cli
 from trainwright.cluster.images.registry.errors import UnreachableRegistryError
 
 pytestmark = pytest.mark.registry
-
-SEED_001 = r"""FROM pytorch/pytorch:1.0-cuda10.0-cudnn7-runtime
-
-RUN apt update
-RUN apt install software-properties-common -y
-RUN add-apt-repository ppa:deadsnakes/ppa -y
-RUN apt install python3.7 --version -y
-RUN python -m pip install --upgrade pip
-
-RUN pip install tensorboardX==2.6.5
-RUN mkdir -p /opt/mnist
-RUN mkdir -p /opt/mnist/models
-
-WORKDIR /opt/mnist/src
-ADD mnist_training.py /opt/mnist/src/mnist_training.py
-
-RUN  chgrp -R 0 /opt/mnist \
-  && chmod -R g+rwX /opt/mnist
-
-ENTRYPOINT ["python3", "/opt/mnist/src/mnist_training.py"]
-"""
-SEED_003 = """FROM pytorch/pytorch:1.0-cuda10.0-cudnn7-runtime
-RUN pip install tensorboardX==2.6.5
-WORKDIR /var
-ADD mnist.py /var
-ENTRYPOINT ["python", "/var/mnist.py"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -75,23 +46,6 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(wheels)
 
 
-def make_wheel(directory: Path) -> None:
-    """tensorboardX 2.6.5 without content."""
-    files = {
-        "tensorboardX/__init__.py": b"",
-        "tensorboardX-2.6.5.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tensorboardX\nVersion: 2.6.5\n",
-        "tensorboardX-2.6.5.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    digests = {
-        name: base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=") for name, data in files.items()
-    }
-    record = "".join(f"{name},sha256={digests[name].decode()},{len(data)}\n" for name, data in files.items())
-    files["tensorboardX-2.6.5.dist-info/RECORD"] = f"{record}tensorboardX-2.6.5.dist-info/RECORD,,\n".encode()
-    with zipfile.ZipFile(directory / "tensorboardX-2.6.5-py3-none-any.whl", "w") as wheel:
-        for name, data in files.items():
-            wheel.writestr(name, data)
-
-
 def build(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
     """Builds while Docker Hub is unreachable, as it is on many machines of clusters."""
 
@@ -114,10 +68,9 @@ def run(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
 @pytest.mark.timeout(120)
 def test_seed_001_builds_tags_pushes_and_lists(context: Path, registry: str, capfd: pytest.CaptureFixture[str]) -> None:
     (context / "Dockerfile_training").write_text(SEED_001)
-    skipped = ("--skip-run", "apt *", "--skip-run", "add-apt-repository *")
     name = f"{registry}/joleedocker/traindb-training-mnist:1.0"
 
-    printed = build(capfd, "-f", "Dockerfile_training", "-t", "traindb-training-mnist", *skipped, ".")
+    printed = build(capfd, "-f", "Dockerfile_training", "-t", "traindb-training-mnist", *SKIPPED, ".")
     run(capfd, "tag", "traindb-training-mnist", name)
     pushed = run(capfd, "push", name)
     listed = run(capfd, "ls")

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,42 +16,13 @@ import pytest
 
 from tests.support.cluster.embedded_cluster import UpCommand, up_command
 from tests.support.commands.kubectl import Commands
+from tests.support.images.seed_images import SEED_001, SEED_003, SKIPPED, make_wheel
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 SEED = Path(__file__).parent / "seed_images"
 HOST_PATH = "/home/traindbjst/traindb/models"
-WRITER = """class SummaryWriter:
-    def __init__(self, directory): ...
-    def add_scalar(self, *values): ...
-"""
-SEED_001 = r"""FROM pytorch/pytorch:1.0-cuda10.0-cudnn7-runtime
-
-RUN apt update
-RUN apt install software-properties-common -y
-RUN add-apt-repository ppa:deadsnakes/ppa -y
-RUN apt install python3.7 --version -y
-RUN mkdir -p /opt/mnist
-RUN mkdir -p /opt/mnist/models
-
-WORKDIR /opt/mnist/src
-ADD mnist_training.py /opt/mnist/src/mnist_training.py
-ADD torchvision /opt/mnist/src/torchvision
-ADD tensorboardX.py /opt/mnist/src/tensorboardX.py
-
-RUN  chgrp -R 0 /opt/mnist \
-  && chmod -R g+rwX /opt/mnist
-
-ENTRYPOINT ["python3", "/opt/mnist/src/mnist_training.py"]
-"""
-SEED_003 = """FROM pytorch/pytorch:1.0-cuda10.0-cudnn7-runtime
-WORKDIR /var
-ADD mnist.py /var
-ADD torchvision /var/torchvision
-ADD tensorboardX.py /var
-ENTRYPOINT ["python", "/var/mnist.py"]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +36,29 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, kubectl_binary: Path) -> I
 def _build(up: UpCommand, context: Path) -> None:
     """With the commands of the seeds, while Docker Hub is unreachable."""
     shutil.copytree(SEED / "torchvision", context / "torchvision", ignore=shutil.ignore_patterns("__pycache__"))
-    (context / "tensorboardX.py").write_text(WRITER)
     for name in ("mnist.py", "mnist_training.py"):
         shutil.copyfile(SEED / "mnist_training.txt", context / name)
-    (context / "Dockerfile_training").write_text(SEED_001)
-    (context / "Dockerfile").write_text(SEED_003)
-    skipped = ["--skip-run", "apt *", "--skip-run", "add-apt-repository *"]
-    for words in (
-        ["-f", "Dockerfile_training", "-t", "joleedocker/traindb-training-mnist:1.0", *skipped],
-        ["-t", "kubeflow/pytorch-dist-mnist-test:1.0"],
-    ):
-        command = [sys.executable, "-m", "trainwright", "image", "build", "--data-dir", str(up.data.path), *words, "."]
-        environment = {**up.environment, "HTTPS_PROXY": "http://127.0.0.1:9"}  # nothing listens there
-        done = subprocess.run(command, cwd=context, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+    (context / "Dockerfile_training").write_text(_with_torchvision(SEED_001, "/opt/mnist/src"))
+    (context / "Dockerfile").write_text(_with_torchvision(SEED_003, "/var"))
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as wheels:  # /tmp of a build is private
+        make_wheel(Path(wheels))
+        # Nothing listens at the proxy.
+        offline = {"HTTPS_PROXY": "http://127.0.0.1:9", "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheels}
+        for words in (
+            ["-f", "Dockerfile_training", "-t", "joleedocker/traindb-training-mnist:1.0", *SKIPPED],
+            ["-t", "kubeflow/pytorch-dist-mnist-test:1.0"],
+        ):
+            image = [sys.executable, "-m", "trainwright", "image", "build", "--data-dir", str(up.data.path)]
+            environment = {**up.environment, **offline}
+            done = subprocess.run(
+                [*image, *words, "."], cwd=context, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _with_torchvision(dockerfile: str, directory: str) -> str:
+    """Beside the program, which `ADD` brings."""
+    return dockerfile.replace("ADD mnist", f"ADD torchvision {directory}/torchvision\nADD mnist", 1)
 
 
 def test_seed_001_trains_and_leaves_its_model_on_the_volume(cluster: Commands, tmp_path: Path) -> None:
