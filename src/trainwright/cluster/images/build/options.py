@@ -43,7 +43,7 @@ class BuildOptions:
     is_root: bool = True
     """False for an ordinary user, who is root only inside of containers."""
     created: str = ""
-    """The time of the image, as RFC 3339; empty for now."""
+    """The time of the image, as RFC 3339; empty: the time of the build."""
 
     def skips(self, command: str) -> bool:
         text = " ".join(command.split())
