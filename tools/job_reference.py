@@ -346,10 +346,10 @@ def _state(title: str, manifest: Object, phases: Mapping[str, str], others: str 
     job = read_job(manifest)
     pods = []
     for rendered in pods_of(planned(manifest)) if others else ():
-        role = rendered["metadata"]["labels"]["training.kubeflow.org/replica-type"]
-        name = next(one for one in job.replicas if one.lower() == role)
-        phase = phases.get(name, others)
-        if phase == "Failed" and not rendered["metadata"]["name"].endswith("-0"):
+        labels = rendered["metadata"]["labels"]
+        role = next(one for one in job.replicas if one.lower() == labels["training.kubeflow.org/replica-type"])
+        phase = phases.get(role, others)
+        if phase == "Failed" and labels.get("training.kubeflow.org/replica-index", "0") != "0":  # launchers have none
             phase = others
         pods.append(_pod(rendered, phase))
     conditions = (planned(manifest, observed=Observed(tuple(pods))).status or {})["conditions"]
