@@ -11,6 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,7 +201,7 @@ class _ConnectionTracker(web.Server):
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
         loop = asyncio.get_running_loop()
-        self._unauthenticated[handler] = loop.call_later(self._limits.request_seconds, transport.abort)
+        self._unauthenticated[handler] = loop.call_later(self._limits.request_seconds, _abort, transport)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         self.authenticated(handler)
@@ -217,7 +218,7 @@ class _ConnectionTracker(web.Server):
         self.pre_shutdown()
         await self.shutdown(grace_seconds)
         for transport in transports:  # with TLS a graceful close waits for clients that never close
-            transport.abort()
+            _abort(transport)
         await asyncio.sleep(0)  # the event loop closes aborted transports in its next iteration
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -234,8 +235,14 @@ class _ConnectionTracker(web.Server):
         transport = self._connections.get(oldest) if oldest is not None else None
         self.authenticated(oldest)
         if transport is not None:
-            transport.abort()
+            _abort(transport)
         return True
+
+
+def _abort(transport: asyncio.Transport) -> None:
+    # Debian's Python 3.11.2 raises it for TLS connections that were closed twice, and aiohttp closes some twice.
+    with suppress(AttributeError):
+        transport.abort()
 
 
 class BodyTooLargeError(Exception):
