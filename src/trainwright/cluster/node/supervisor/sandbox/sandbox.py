@@ -175,16 +175,14 @@ def enter_container(
     mount(None, "/", None, REC | PRIVATE)
     host_mounts = read_mounts()
     hidden = [alias for path in hidden for alias in _aliases(path, host_mounts)]
-    # By descriptor: what a path leads to may change before it is mounted.
-    opened = {str(one["target"]): _open_source(one, hidden) for one in mounts}
-    sources = {target: os.readlink(f"/proc/self/fd/{source}") for target, source in opened.items()}
+    volumes = {str(one["target"]): _OpenVolume(one, hidden) for one in mounts}
     # Relative to the scratch directory, because the options of an overlay cannot hold every character of a path.
     os.chdir(scratch)
     root = os.path.abspath("memory/root")
     overlays = OverlayLayers(user_namespace, (layers or ()) if host_files else ())
     if host_files:
         bind(root, root)
-        populate_with_host(root, overlays, mount_points(host_mounts), replaced=set(sources))
+        populate_with_host(root, overlays, mount_points(host_mounts), replaced=set(volumes))
     else:
         populate_with_image(root, overlays, layers or [])
     mount_kernel_directories(
@@ -194,30 +192,77 @@ def enter_container(
         devices=devices or [],
         shared_memory=os.path.join(directory, "shm"),
     )
+    old_root = _move_into(root)
+    overlays.root = ""
+    _mount_volumes(
+        volumes,
+        _places_of_covers(hidden, volumes, host_files=host_files),
+        working_directory,
+        overlays,
+        host_devices=privileged or user_namespace,
+    )
+    writable = [
+        _make_writable(path, overlays) for path in image_volumes or () if read_only_root and path not in volumes
+    ]
+    _leave_host(old_root, volumes.values())
+    if read_only_root:
+        shared = [target for target, volume in volumes.items() if volume.is_shared]
+        targets = [target for target in overlays.targets if target not in writable]
+        for place in dict.fromkeys((*targets, *shared, *(("/tmp",) if host_files else ()), "/")):  # noqa: S108
+            restrict(place, RDONLY, recursive=False)
+
+
+class _OpenVolume:
+    """What is to be mounted at a target, by descriptor: what a path leads to may change before it is mounted."""
+
+    def __init__(self, config: dict[str, object], hidden: list[str]) -> None:
+        self.descriptor = _open_source(config, hidden)
+        self.source = os.readlink(f"/proc/self/fd/{self.descriptor}")
+        self.of_user = bool(config.get("hostPath"))
+        self.read_only = bool(config.get("readOnly"))
+        self.is_shared = "volume" not in config
+
+
+def _move_into(root: str) -> str:
+    """Makes the directory the root of this process. Returns where the host's root is now."""
     old_root = f"/.host-{os.urandom(8).hex()}"  # a link in a volume, where mount points are made, cannot name it
     os.mkdir(root + old_root)
     pivot_root(root, root + old_root)
-    overlays.root = ""
-    real = {target: resolve_without_proc(target) for target in sources}
-    covered = covered_paths(hidden, [(real[target], source) for target, source in sources.items()])
-    if not host_files:  # an image may have a directory of the same name
-        covered = [path for path in covered if is_below(path, list(real.values()))]
-    by_target = {str(one["target"]): one for one in mounts}
-    real.update((path, path) for path in covered)
-    places = list(real)
+    return old_root
+
+
+def _places_of_covers(hidden: list[str], volumes: dict[str, _OpenVolume], *, host_files: bool) -> list[str]:
+    """Where empty directories are mounted over hidden ones."""
+    mounts = [(resolve_without_proc(target), volume.source) for target, volume in volumes.items()]
+    covered = covered_paths(hidden, mounts)
+    if host_files:
+        return covered
+    points = [point for point, _ in mounts]
+    return [path for path in covered if is_below(path, points)]  # an image may have a directory of the same name
+
+
+def _mount_volumes(
+    volumes: dict[str, _OpenVolume],
+    covered: list[str],
+    working_directory: str,
+    overlays: OverlayLayers,
+    *,
+    host_devices: bool,
+) -> None:
+    """Mounts volumes and covers, the outer ones first, and creates the working directory."""
+    points = {target: resolve_without_proc(target) for target in volumes} | {path: path for path in covered}
+    places = sorted(points, key=lambda place: points[place].count("/"))
     # Targets below another mount are created in it later, the others now: an overlay hides the mounts below it.
-    for target in filter(lambda target: not is_below(target, places), sources):
-        _make_mount_point(target, like=opened[target], overlays=overlays)
+    for target in filter(lambda target: not is_below(target, places), volumes):
+        _make_mount_point(target, like=volumes[target].descriptor, overlays=overlays)
     if not is_below(working_directory, places):
         _make_directories(resolve_without_proc(working_directory), overlays)
     covers = []
-    for place in sorted(places, key=lambda place: real[place].count("/")):
-        if place in sources:
-            point = _make_mount_point(place, like=opened[place], overlays=overlays)
-            bind(f"/proc/self/fd/{opened[place]}", point)
-            one = by_target[place]
-            of_user = one.get("hostPath") and not privileged and not user_namespace
-            restrict_mount(point, no_devices=bool(of_user), read_only=bool(one.get("readOnly")))
+    for place in places:
+        if volume := volumes.get(place):
+            point = _make_mount_point(place, like=volume.descriptor, overlays=overlays)
+            bind(f"/proc/self/fd/{volume.descriptor}", point)
+            restrict_mount(point, no_devices=volume.of_user and not host_devices, read_only=volume.read_only)
         elif os.path.isdir(place):
             mount("tmpfs", place, "tmpfs", NOSUID | NODEV, _COVER)
             covers.append(place)
@@ -225,15 +270,6 @@ def enter_container(
         os.makedirs(resolve_without_proc(working_directory))
     for place in covers:  # last, because mount points may have been created in them
         restrict(place, RDONLY, recursive=False)
-    writable = [
-        _make_writable(path, overlays) for path in image_volumes or () if read_only_root and path not in sources
-    ]
-    _leave_host(old_root, opened.values())
-    if read_only_root:
-        shared = [target for target, one in by_target.items() if "volume" not in one]
-        targets = [target for target in overlays.targets if target not in writable]
-        for place in dict.fromkeys((*targets, *shared, *(("/tmp",) if host_files else ()), "/")):  # noqa: S108
-            restrict(place, RDONLY, recursive=False)
 
 
 def _make_writable(path: str, overlays: OverlayLayers) -> str:
@@ -251,11 +287,11 @@ def restrict_mount(point: str, *, no_devices: bool, read_only: bool) -> None:
         make_read_only(point)
 
 
-def _leave_host(old_root: str, opened: Iterable[int]) -> None:
+def _leave_host(old_root: str, volumes: Iterable[_OpenVolume]) -> None:
     """Closes the ways back: the host's root, and descriptors from which one could walk up to it."""
     os.chdir("/")
-    for descriptor in opened:
-        os.close(descriptor)
+    for volume in volumes:
+        os.close(volume.descriptor)
     unmount(old_root)
     os.rmdir(old_root)
 
